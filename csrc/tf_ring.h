@@ -1,0 +1,108 @@
+/* Single-producer single-consumer rings of 64-byte slots, three to a channel, one channel to a worker.
+ *
+ *   submit    server -> worker   requests to execute
+ *   complete  worker -> server   answers
+ *   give      server -> worker   output blocks that the front has sent and the worker may reuse
+ *
+ * Thread contract: one thread on each side calls the producer functions of a ring, one the consumer functions.
+ * `head` is advanced by the consumer BEFORE it acts on a slot, so after a crash the server knows what was taken:
+ * slots at or beyond head were never seen by the worker and can go to another instance.
+ *
+ * Sleeping: a worker sleeps on the futex word of its channel; the server sleeps in its event loop and is woken through
+ * an eventfd shared by all workers.  Each side announces sleep, then looks once more (store-load fence), and the other
+ * side rings only when it sees the announcement: no lost wake-up, no system call while both are busy. */
+#ifndef TF_RING_H
+#define TF_RING_H
+
+#include <stdatomic.h>
+#include "tf_shm.h"
+
+#define TF_CHANNEL_MAGIC 0x54495346u /* "TISF" */
+#define TF_SLOT_BYTES 64u
+#define TF_SUBMIT_SLOTS 256u    /* power of two; bounds what one instance may have queued in its ring */
+#define TF_COMPLETE_SLOTS 1024u /* answers and releases; >= submit slots, and the worker waits when it is full */
+#define TF_GIVE_SLOTS 4096u     /* >= TF_OUTPUT_BLOCKS_MAX, so that giving back never fails */
+#define TF_OUTPUT_BLOCKS_MAX 4095u
+
+enum tf_slot_kind { TF_EXEC = 1, TF_ANSWER = 2, TF_ERROR = 3, TF_RELEASE = 4 };
+enum tf_slot_flags {
+    TF_FINAL = 1,    /* last answer to this request */
+    TF_RETAINED = 2, /* user code still holds the request's input memory: a TF_RELEASE follows */
+};
+
+/* server -> worker.  A batch is `batch_left` + 1 consecutive slots, batch_left counting down to 0. */
+struct tf_submit_slot {
+    uint8_t kind; /* TF_EXEC */
+    uint8_t flags;
+    uint16_t batch_left;
+    uint32_t meta_bytes; /* request record, WIRE.md */
+    uint64_t request;    /* the server's ticket, returned in every answer */
+    uint64_t meta_offset; /* in the input arena */
+    int64_t submit_ns;
+    uint8_t reserved[32];
+};
+
+/* worker -> server */
+struct tf_complete_slot {
+    uint8_t kind; /* TF_ANSWER, TF_ERROR, TF_RELEASE */
+    uint8_t flags;
+    uint16_t status; /* 0 for TF_ANSWER, else a Status of types.py */
+    uint32_t meta_bytes; /* answer record or UTF-8 error text, in the output arena */
+    uint64_t request;
+    uint64_t block; /* handle of the output block that holds it, 0 for none */
+    int64_t taken_ns, infer_start_ns, infer_end_ns, done_ns; /* CLOCK_MONOTONIC; the batch's, equal in its answers */
+    uint32_t batch; /* number of requests in the execution, counted once: on its first answer, else 0 */
+    uint32_t reserved;
+};
+
+/* server -> worker: 8 block handles to a slot would complicate the consumer; one handle, one slot. */
+struct tf_give_slot {
+    uint64_t block;
+    uint8_t reserved[56];
+};
+
+struct tf_ring {
+    _Alignas(TF_CACHE_LINE) _Atomic uint64_t tail; /* producer's: slots written */
+    uint64_t head_seen;                            /* producer's copy of head */
+    _Alignas(TF_CACHE_LINE) _Atomic uint64_t head; /* consumer's: slots taken */
+    uint64_t tail_seen;                            /* consumer's copy of tail */
+    _Alignas(TF_CACHE_LINE) uint32_t slots;        /* constant after creation */
+    uint32_t offset;                               /* of slot 0 from the channel's base */
+};
+
+struct tf_channel {
+    uint32_t magic, abi;
+    uint64_t nbytes;
+    _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* futex word: 1 while the worker sleeps or is about to */
+    _Atomic uint32_t stop;                           /* nonzero: the worker leaves its loop when submit is empty */
+    struct tf_ring submit, complete, give;
+};
+
+/* One page for the whole server, mapped by every worker. */
+struct tf_bell {
+    uint32_t magic, abi;
+    _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* 1 while the event loop sleeps or is about to */
+};
+
+TF_EXPORT uint64_t tf_channel_bytes(void);
+TF_EXPORT void tf_channel_init(struct tf_channel *c);
+/* 0, or -EPROTO when magic, ABI or size are not ours. */
+TF_EXPORT int tf_channel_check(const struct tf_channel *c, uint64_t nbytes);
+
+/* Producer: address of the next free slot, or NULL when the ring is full; publish makes n written slots visible. */
+TF_EXPORT void *tf_ring_reserve(struct tf_channel *c, struct tf_ring *r, uint32_t ahead);
+TF_EXPORT void tf_ring_publish(struct tf_ring *r, uint32_t n);
+/* Consumer: address of the slot `ahead` beyond head, or NULL when there is none; take advances head by n. */
+TF_EXPORT void *tf_ring_peek(struct tf_channel *c, struct tf_ring *r, uint32_t ahead);
+TF_EXPORT void tf_ring_take(struct tf_ring *r, uint32_t n);
+TF_EXPORT uint64_t tf_ring_pending(const struct tf_ring *r);
+
+/* Server: wake the worker if it sleeps.  Returns 1 if a system call was made. */
+TF_EXPORT int tf_worker_wake(struct tf_channel *c);
+/* Worker: wait until submit is non-empty or stop is set.  First yields the core for at most spin_ns, then sleeps.
+ * Returns the number of pending slots (0: stopped, or timeout_ns passed; timeout_ns < 0 waits without end). */
+TF_EXPORT int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns);
+/* Worker: ring the server's eventfd if its loop sleeps.  1 if a system call was made, 0, or -errno. */
+TF_EXPORT int tf_bell_ring(struct tf_bell *b, int eventfd);
+
+#endif

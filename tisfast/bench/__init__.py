@@ -1,0 +1,1 @@
+"""The load generator behind `tisfast bench`.  Layer 5."""

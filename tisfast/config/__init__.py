@@ -1,0 +1,1 @@
+"""Model configurations and server settings: text to values.  Layer 2."""

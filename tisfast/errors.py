@@ -1,0 +1,97 @@
+"""The one tree of errors that cross layers.  Each class has one status; types.STATUS_CODES maps it to the wires.
+
+Raised where known, translated once per boundary, logged once by whoever stops them.  Layer 0.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tisfast.types import Status
+
+
+class TisError(Exception):
+    """Base of all errors that cross a layer.
+
+    message: what the client reads (Triton's wording where its clients match on it); facts: for the log.
+    """
+
+    status: ClassVar[Status] = Status.INTERNAL
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+
+class Unknown(TisError):
+    """No better code fits."""
+
+    status = Status.UNKNOWN
+
+
+class Internal(TisError):
+    """Our fault, or a model's."""
+
+    status = Status.INTERNAL
+
+
+class NotFound(TisError):
+    """The named thing exists nowhere."""
+
+    status = Status.NOT_FOUND
+
+
+class BadRequest(TisError):
+    """The caller sent what no retry can fix.  Not our fault, so never logged above debug."""
+
+    status = Status.INVALID_ARG
+
+
+class Unavailable(TisError):
+    """Not now: the same request may succeed later, so clients may retry."""
+
+    status = Status.UNAVAILABLE
+
+
+class Unsupported(TisError):
+    """Known to Triton, not served here, or not served in this form."""
+
+    status = Status.UNSUPPORTED
+
+
+class AlreadyExists(TisError):
+    """The name is taken."""
+
+    status = Status.ALREADY_EXISTS
+
+
+class Cancelled(TisError):
+    """The client left or took the request back."""
+
+    status = Status.CANCELLED
+
+
+class ConfigError(BadRequest):
+    """A model configuration or flag is wrong.
+
+    file, line, column and key say where (line and column start at 1, 0 when unknown); hint what to do.
+    """
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int = 0, column: int = 0, key: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(message, file=file, line=line, column=column, key=key)
+        self.file, self.line, self.column, self.key, self.hint = file, line, column, key, hint
+
+    def __str__(self) -> str:
+        """FILE:LINE:COLUMN: message; HINT, leaving out what is unknown."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        text = f"{place}: {self.message}" if place else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+BY_STATUS: dict[Status, type[TisError]] = {
+    cls.status: cls
+    for cls in (Unknown, Internal, NotFound, BadRequest, Unavailable, Unsupported, AlreadyExists, Cancelled)
+}

@@ -1,0 +1,1 @@
+"""Owns client sockets: HTTP and metrics.  Layer 4."""

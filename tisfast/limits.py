@@ -1,0 +1,79 @@
+"""Every bound in one place, with its unit and reason.  Layer 0; flags may lower or raise those that say so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# ---- HTTP front
+HTTP_HEAD_BYTES_MAX: Final = 64 * 1024
+"""Bytes of request line and headers.  Triton's HTTP library takes 64 KiB lines; nobody sends more in earnest."""
+HTTP_INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Default of --http-max-input-size (row 1.28): JSON text, expanded JSON tensors, raw bodies, decompressed bodies."""
+HTTP_BODY_BYTES_MAX: Final = 1 << 40
+"""Largest Content-Length that is believed at all; the arena's bound is usually met far earlier."""
+HTTP_CHUNKS_MAX: Final = 65536
+"""Non-empty chunks of one chunked upload (row 1.29)."""
+HTTP_PIPELINE_MAX: Final = 64
+"""Requests of one connection that are parsed but not answered; reading stops beyond, which is back-pressure."""
+HTTP_CONNECTIONS_MAX: Final = 16384
+"""Open client connections; further ones are closed at accept."""
+HTTP_HEAD_SECONDS_MAX: Final = 60
+"""Seconds a client may take from the first byte of a request head to its last, against slow-loris clients."""
+HTTP_BODY_IDLE_SECONDS_MAX: Final = 60
+"""Seconds without a byte in the middle of a body, after which the connection is closed and its block freed."""
+HTTP_BACKLOG: Final = 1024
+"""Listen backlog (row 1.34)."""
+JSON_DEPTH_MAX: Final = 100
+"""Nesting of JSON tensor data (row 1.15)."""
+RECEIVE_BUFFER_BYTES: Final = 64 * 1024
+"""The one buffer in which heads are received; what it holds of a body is copied once."""
+HEAD_CACHE_BYTES_MAX: Final = 4096
+"""Longest inference head (JSON before binary tensors) whose parse is remembered."""
+HEAD_CACHE_ENTRIES_MAX: Final = 256
+"""Remembered parses per model version."""
+REQUEST_ID_BYTES_MAX: Final = 4096
+"""Bytes of a request id that are echoed; longer ids are refused."""
+OUTPUTS_MAX: Final = 64
+"""Outputs of one model: the requested set is one machine word on the worker wire."""
+TENSOR_RANK_MAX: Final = 32
+"""Dimensions of one tensor: numpy 1.x stops at 32."""
+
+# ---- engine
+DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536
+"""Requests queued for one model version when its config sets no max_queue_size; beyond: 503, never growth."""
+PREFETCH_NS: Final = 1_000_000
+"""Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
+PREFETCH_REQUESTS_MAX: Final = 64
+"""The same in requests."""
+EXECUTION_SECONDS_MAX: Final = 600
+"""Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
+
+# ---- arenas
+ARENA_RAM_SHARE: Final = 0.5
+"""Largest share of the machine's memory that one arena may use at one time."""
+ARENA_CAP_FACTOR: Final = 2
+"""Address space over use: slack for power-of-two blocks."""
+ARENA_TRIM_SECONDS: Final = 10
+"""Seconds without a request after which free pages go back to the system."""
+OUTPUT_WAIT_SECONDS_MAX: Final = 30
+"""Seconds a worker waits for room in its output arena before that request fails."""
+
+# ---- workers
+SPIN_US: Final = 50
+"""How long a side that was busy yields the core before it sleeps (DESIGN.md, 1c)."""
+NURSERY_START_SECONDS_MAX: Final = 60
+"""Seconds an environment's interpreter may take to say it is up."""
+LOAD_SECONDS_MAX: Final = 600
+"""Seconds for import and initialize of one instance."""
+STOP_SECONDS_MAX: Final = 30
+"""Default of --exit-timeout-secs."""
+RESTART_DELAY_MS_FIRST: Final = 50
+"""Delay before the first restart of a dead worker; doubles for each death in a row."""
+RESTART_DELAY_MS_MAX: Final = 30_000
+"""Upper end of the doubling."""
+RESTART_STEADY_SECONDS: Final = 10
+"""Seconds of life after which a worker's earlier deaths are forgotten."""
+WORKER_OUTPUT_LINE_BYTES_MAX: Final = 64 * 1024
+"""Bytes of one line a model prints; longer lines are cut and marked."""
+CONTROL_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of one control message (a load carries the model's config)."""

@@ -1,0 +1,1 @@
+"""The only place with pointers: Cython over csrc.  Layer 1."""

@@ -1,0 +1,1 @@
+"""What is on disk: repositories, versions, files.  Layer 3."""

@@ -1,0 +1,1 @@
+"""Owns processes: nurseries, instances, the control plane.  Layer 4."""

@@ -1,0 +1,48 @@
+# The request and answer records of workers/WIRE.md.  Layer 2 (wire).
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.signature cimport ModelSignature
+
+cdef class InferInput:
+    """One inference request, protocol-free: what HTTP and gRPC parse into and the engine schedules.
+
+    Owns the blocks that hold its record and tensors; they live as long as this object does.
+    """
+    cdef readonly ModelSignature model
+    cdef readonly str id            # "" when the client sent none
+    cdef readonly uint32_t batch    # >= 1
+    cdef readonly uint64_t priority # 0: default level
+    cdef readonly uint64_t timeout_us
+    cdef readonly object correlation  # int or str, 0 for none
+    cdef readonly uint16_t sequence_flags
+    cdef readonly uint64_t requested  # bit i: output i asked for
+    cdef readonly bytes shape_key   # requests whose keys differ never share a batch; b"" when all shapes are fixed
+    cdef Block body                 # received bytes that tensors lie in, or None
+    cdef Block extra                # decoded tensors (JSON), or None
+    cdef Block record_block         # None when the record lies in `body` or `extra`
+    cdef uint64_t record_offset     # in the arena
+    cdef uint32_t record_bytes
+    cdef readonly object outputs    # front's own: how to write each output (wire/infer), opaque to the engine
+    # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
+    cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
+
+cdef struct OutputRef:
+    uint16_t index
+    uint8_t dtype
+    uint8_t rank
+    const int64_t* shape            # rank entries, in the answer's record
+    const unsigned char* data
+    uint64_t nbytes
+
+cdef class Answer:
+    """A worker's good answer, every offset and length checked.  Keeps the output block and, when an output is an input
+    passed through, the request's blocks alive."""
+    cdef readonly InferInput input
+    cdef Block block
+    cdef readonly int count         # outputs
+    cdef OutputRef* outputs         # `count` entries, owned
+    cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes
+    cdef readonly bytes parameters  # JSON object text, b"" when none
+
+# Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.
+cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)
