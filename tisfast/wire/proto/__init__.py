@@ -1,0 +1,1 @@
+"""Protocol buffer definitions, compiled to one descriptor set at build time."""
