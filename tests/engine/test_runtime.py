@@ -2,58 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, cancel, make_input, submit
-from tisfast.native.memory import Arena
+from tests_engine_model import MS, Model
+
+from tisfast.engine.testing import cancel
 from tisfast.types import Status
-from tisfast.wire.signature import ModelSignature
-
-MS = 1_000_000
-
-
-def settings(**changes):
-    values = {
-        "max_batch_size": 8,
-        "dynamic": True,
-        "preferred_batch_sizes": (),
-        "max_queue_delay_ns": 0,
-        "preserve_ordering": False,
-        "max_queue_size": 0,
-        "default_timeout_us": 0,
-        "allow_timeout_override": False,
-        "timeout_action": "REJECT",
-    }
-    return SimpleNamespace(**(values | changes))
-
-
-class Model:
-    """A runtime with fake links and one list of answers."""
-
-    def __init__(self, instances=1, **changes):
-        self.clock = FakeClock()
-        scheduler = settings(**changes)
-        self.signature = ModelSignature("m", "1", scheduler.max_batch_size, False, [("I", 11, (4,), False, False)], [("O", 11, (4,))])
-        self.runtime = ModelRuntime(self.signature, Arena("test", 1 << 20, 1 << 20), scheduler, self.clock, {})
-        self.links = [FakeLink(f"m_0_{i}", self.runtime, self.clock) for i in range(instances)]
-        self.calls = []
-        for link in self.links:
-            self.runtime.add_link(link)
-        self.runtime.set_state(True, "")
-
-    def send(self, *ids, **what):
-        return [submit(self.runtime, make_input(self.signature, i, **what), FakeReply(self.calls)) for i in ids]
-
-    def wait(self, ns):
-        self.clock.now += ns
-        self.runtime.on_timer()
-
-    @property
-    def answered(self):
-        return [i for i, status, _ in self.calls if status == 0]
 
 
 def test_default_scheduler_runs_each_request_alone_in_order():
@@ -188,7 +142,7 @@ def test_preserve_ordering_holds_back_later_answers():
 
 
 def test_cancelling_a_queued_request_answers_it_and_never_runs_it():
-    m = Model(max_batch_size=1)
+    m = Model()
     _, b, _ = m.send("a", "b", "c")
     cancel(m.runtime, b)
     assert m.calls[0][:2] == ("b", Status.CANCELLED)
@@ -209,7 +163,7 @@ def test_a_death_fails_what_ran_and_requeues_the_rest_in_order():
 
 
 def test_refuse_answers_the_queue_and_all_that_follows_until_ready_again():
-    m = Model(max_batch_size=1)
+    m = Model()
     m.send("a", "b", "c")
     m.runtime.refuse("gone")
     m.send("d")
