@@ -114,9 +114,9 @@ def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeo
     return input
 
 
-def submit(ModelRuntime runtime, InferInput input, Reply reply, int64_t arrival_ns=0) -> InferRequest:
+def submit(ModelRuntime runtime, InferInput input, Reply reply) -> InferRequest:
     """ModelRuntime.submit."""
-    return runtime.submit(input, reply, arrival_ns)
+    return runtime.submit(input, reply)
 
 
 def cancel(ModelRuntime runtime, InferRequest request) -> None:
