@@ -13,6 +13,8 @@ HTTP_BODY_BYTES_MAX: Final = 1 << 40
 """Largest Content-Length that is believed at all; the arena's bound is usually met far earlier."""
 HTTP_CHUNKS_MAX: Final = 65536
 """Non-empty chunks of one chunked upload (row 1.29)."""
+HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
+"""Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_PIPELINE_MAX: Final = 64
 """Requests of one connection that are parsed but not answered; reading stops beyond, which is back-pressure."""
 HTTP_CONNECTIONS_MAX: Final = 16384
