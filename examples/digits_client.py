@@ -98,7 +98,7 @@ def show_mistakes(images: np.ndarray, digits: np.ndarray, readings: list[Reading
 def write_picture(images: np.ndarray, captions: list[str]) -> None:
     """digits_mistakes.png in the current folder: eight images a row, each with its caption."""
     try:
-        from PIL import Image, ImageDraw
+        from PIL import Image, ImageDraw  # noqa: PLC0415  (optional)
     except ImportError:
         print("(install pillow to have the mistakes as a picture)")
         return

@@ -1,4 +1,7 @@
-"""python -m perf.oracle install | tritonserver REPOSITORY [flags] | perf_analyzer [flags]: the real ones, in the foreground."""
+"""The real programs, in the foreground.
+
+python -m perf.oracle install | tritonserver REPOSITORY [flags] | perf_analyzer [flags]
+"""
 
 from __future__ import annotations
 

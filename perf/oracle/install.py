@@ -151,7 +151,7 @@ def system_package(name: str) -> None:
 
 def _run(*command: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX)
     except (OSError, subprocess.TimeoutExpired) as e:
         raise OracleMissing(f"{' '.join(command)}: {e}") from e
     if done.returncode:

@@ -39,19 +39,21 @@ def triton(repositories: Sequence[Path | str], flags: Sequence[str] = ()) -> Lau
     return Launch([str(wheel / "bin/tritonserver"), *folders, *places, *flags], env)
 
 
-def tisfast(repositories: Sequence[Path | str], flags: Sequence[str] = ()) -> Launch:
-    """tisfast on some repositories: $TISFAST_COMMAND, or this environment's script, or this source tree."""
-    env = dict(os.environ)
-    script = Path(sys.executable).with_name("tisfast")
-    if wanted := os.environ.get("TISFAST_COMMAND"):
-        command = shlex.split(wanted)
-    elif script.exists():
-        command = [str(script)]
-    else:
-        command = [sys.executable, "-c", _TISFAST]
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
+def tisfast(repositories: Sequence[Path | str], flags: Sequence[str] = (), tree: Path | None = None) -> Launch:
+    """tisfast on some repositories: the built source tree named, $TISFAST_COMMAND, the installed one, or this tree."""
     folders = [f"--model-repository={repository}" for repository in repositories]
+    command, env = _tisfast(tree)
     return Launch([*command, "serve", *folders, *flags], env)
+
+
+def _tisfast(tree: Path | None) -> Launch:
+    script = Path(sys.executable).with_name("tisfast")
+    if tree is None and (wanted := os.environ.get("TISFAST_COMMAND")):
+        return Launch(shlex.split(wanted), dict(os.environ))
+    if tree is None and script.exists():
+        return Launch([str(script)], dict(os.environ))
+    path = os.pathsep.join(filter(None, [str(tree or ROOT), os.environ.get("PYTHONPATH")]))
+    return Launch([sys.executable, "-c", _TISFAST], {**os.environ, "PYTHONPATH": path})
 
 
 def perf_analyzer(flags: Sequence[str]) -> Launch:

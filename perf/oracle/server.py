@@ -1,4 +1,4 @@
-"""A server under measurement: started on free ports, awaited by its health route, watched, and ended with its children."""
+"""A server under measurement: started on free ports, awaited by its health route, watched, ended with its children."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def free_ports(count: int) -> list[int]:
 class Server:
     """One server process as a context manager.
 
-    kind: which server; repositories: model repositories; flags: further flags; wait_for: route that must answer 200.
+    kind: which server; repositories: model repositories; flags: further flags; wait_for: route that must answer 200;
+    tree: a built source tree of tisfast other than the installed one.
     Attributes after entering: http, grpc, metrics (ports), start_seconds (process start to first 200), pid.
     """
 
@@ -51,18 +52,19 @@ class Server:
         repositories: Sequence[Path | str],
         flags: Sequence[str] = (),
         wait_for: str = "/v2/health/ready",
+        tree: Path | None = None,
     ) -> None:
+        self.tree = tree
         self.kind, self.repositories, self.flags, self.wait_for = kind, repositories, flags, wait_for
         self.http = self.grpc = self.metrics = 0
         self.start_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with this object; read while the server runs)
 
     def __enter__(self) -> Server:
         """Start and wait until ready; raises StartFailed."""
         self.http, self.grpc, self.metrics = free_ports(3)
-        make = launch.triton if self.kind == "triton" else launch.tisfast
-        what = make(self.repositories, [*self._port_flags(), *self.flags])
+        what = self._launch([*self._port_flags(), *self.flags])
         began = time.perf_counter()
         self._process = subprocess.Popen(
             what.command,
@@ -97,6 +99,11 @@ class Server:
         """HTTP host and port."""
         return f"localhost:{self.http}"
 
+    def _launch(self, flags: Sequence[str]) -> launch.Launch:
+        if self.kind == "triton":
+            return launch.triton(self.repositories, flags)
+        return launch.tisfast(self.repositories, flags, self.tree)
+
     def _port_flags(self) -> list[str]:
         ports = [f"--http-port={self.http}", f"--metrics-port={self.metrics}"]
         return [*ports, f"--grpc-port={self.grpc}"] if self.kind == "triton" else ports
@@ -105,9 +112,8 @@ class Server:
         while (elapsed := time.perf_counter() - began) < START_SECONDS_MAX:
             assert self._process is not None
             if self._process.poll() is not None:
-                raise StartFailed(
-                    f"{self.kind} ended with {self._process.returncode} after {elapsed:.1f} s:\n{self.log()}"
-                )
+                code = self._process.returncode
+                raise StartFailed(f"{self.kind} ended with {code} after {elapsed:.1f} s:\n{self.log()}")
             if self.get(self.wait_for) == 200:
                 return
             time.sleep(POLL_SECONDS)
