@@ -1,0 +1,18 @@
+from typing import final
+
+class Reply: ...
+
+@final
+class InferRequest:
+    cancelled: bool
+    arrival_ns: int
+    queued_ns: int
+    expires_ns: int
+    done: bool
+
+class Clock: ...
+
+class Link:
+    instance: str
+    up: bool
+    inflight: int
