@@ -13,7 +13,13 @@ import time
 from typing import Final
 
 FORMATS: Final = ("default", "ISO8601", "json")
-LETTERS: Final = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "E"}
+LETTERS: Final = {
+    logging.DEBUG: "V",
+    logging.INFO: "I",
+    logging.WARNING: "W",
+    logging.ERROR: "E",
+    logging.CRITICAL: "E",
+}
 NAMES: Final = {
     logging.DEBUG: "verbose",
     logging.INFO: "info",
