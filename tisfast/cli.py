@@ -203,7 +203,7 @@ def _backend_config(entries: Sequence[str], notices: list[str]) -> dict[str, Any
             found["load_seconds_max"] = _whole(entry, value)
         elif backend == "python" and name in NO_EFFECT:
             notices.append(
-                f"--backend-config={entry} has no effect: tisfast's shared memory has no fixed pool and no name"
+                f"--backend-config={entry} has no effect: shared memory here has no fixed pool, no name"
             )
         else:
             raise ConfigError(
@@ -226,7 +226,7 @@ def _picked(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _unknown_flag(text: str) -> str:
     name = text.split("=", 1)[0]
-    known = [f"--{flag.name}" for flag in (*SERVED, *UNSERVED)]
+    known = [f"--{flag.name}" for flag in SERVED] + [f"--{flag.name}" for flag in UNSERVED]
     if not name.startswith("--"):
         return f"unexpected argument {text!r}: every setting is a flag, --model-repository FOLDER for instance"
     close = difflib.get_close_matches(name, known, n=1)

@@ -86,7 +86,7 @@ NURSERY_SENDS_MAX: Final = 4096
 NURSERY_STDERR_BYTES_MAX: Final = 8 * 1024
 """Last bytes of a nursery's stderr that are kept to say why it could not start."""
 EXIT_STATUS_SECONDS_MAX: Final = 1
-"""Seconds between a worker's death (pidfd) and its exit status (nursery); without one the death is told without cause."""
+"""Seconds between a worker's death (pidfd) and its exit status (nursery); then it is told without cause."""
 HELLO_SECONDS_MAX: Final = 30
 """Seconds from a worker's fork to its hello: milliseconds of work, unless the machine is swamped."""
 KILL_SECONDS_MAX: Final = 5
@@ -98,7 +98,7 @@ WORKER_OUTPUT_TURN_LINES_MAX: Final = 32
 WORKER_OUTPUT_TURN_BYTES_MAX: Final = 64 * 1024
 """Bytes of one worker's output read in one turn: what a pipe holds."""
 WORKER_OUTPUT_PAUSE_SECONDS: Final = 0.005
-"""Pause after a turn that met one of these two bounds: the pipe fills, and a model that prints megabytes waits for itself."""
+"""Pause after a turn that met one of these two bounds: the pipe fills, and who prints megabytes waits for itself."""
 CONTROL_TURN_MESSAGES_MAX: Final = 64
 """Control messages handled in one turn of the loop; then the loop serves everybody else first."""
 CONTROL_QUEUE_MESSAGES_MAX: Final = 1024

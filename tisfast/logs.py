@@ -1,7 +1,7 @@
 """Log lines in Triton's two forms and as JSON.  Layer 0: knows records of the standard library, and nothing of ours.
 
-A record may carry `facts` (model, version, instance, request ids: fields of the JSON form), `source` ((file, line) of the
-user code that spoke, in place of ours) and `table` (its message is printed as it stands).
+A record may carry `facts` (model, version, instance, request ids: fields of the JSON form), `source` ((file, line) of
+the user code that spoke, in place of ours) and `table` (its message is printed as it stands).
 """
 
 from __future__ import annotations

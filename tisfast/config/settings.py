@@ -80,7 +80,7 @@ class RepositorySettings:
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What all workers share.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: act as if there were no GPU."""
+    """What all workers share.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU."""
 
     interpreter: str
     execution_seconds_max: float = limits.EXECUTION_SECONDS_MAX

@@ -1,4 +1,4 @@
-"""How long to wait before a process that died is started again.  Values only: no clock, no loop.  Layer 4 (supervise)."""
+"""How long to wait before a process that died is started again.  No clock, no loop.  Layer 4 (supervise)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class Backoff:
             self.forgive()
         most_ms = limits.RESTART_DELAY_READY_MS_MAX if was_ready else limits.RESTART_DELAY_MS_MAX
         # The exponent is bounded too, so that a row of a million deaths costs no big-number arithmetic.
-        delay_ms = limits.RESTART_DELAY_MS_FIRST * 2 ** min(self._deaths, 20)
+        delay_ms = limits.RESTART_DELAY_MS_FIRST << min(self._deaths, 20)
         self._deaths += 1
         return min(delay_ms, most_ms) / 1000

@@ -1,4 +1,4 @@
-"""The server's control directory: made private, locked while the server lives, swept when it died.  Layer 4 (supervise)."""
+"""The server's control directory: private, locked while the server lives, swept after it.  Layer 4 (supervise)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LOCK = "lock"
 class ControlDirectory:
     """`<tmp>/tisfast-<pid>-<random>`, mode 0700, holding the control socket.  Removed by `remove`.
 
-    Its lock file is held with flock for the life of the server, so that a sweep never takes a living server's directory,
-    not even one of another pid namespace that shares the folder.
+    Its lock file is held with flock for the life of the server, so that a sweep never takes a living server's
+    directory, not even one of another pid namespace that shares the folder.
     """
 
     def __init__(self) -> None:

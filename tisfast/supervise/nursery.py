@@ -1,4 +1,7 @@
-"""One environment's nursery, seen from the server: fork requests out, children and their ends back.  Layer 4 (supervise)."""
+"""One environment's nursery as the server sees it: fork requests out, children and their ends back.
+
+Layer 4 (supervise).
+"""
 
 from __future__ import annotations
 

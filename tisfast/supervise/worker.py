@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -158,7 +158,8 @@ class Worker:
 
     async def _first(self, answer: asyncio.Future[Message], seconds: float, what: str) -> Message:
         """The answer, unless the worker ends or the time is up first."""
-        await asyncio.wait({answer, self.ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {answer, self.ended}
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             return answer.result()
         if self.ended.done():
