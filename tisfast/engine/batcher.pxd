@@ -25,3 +25,6 @@ cdef class Batcher:
     # The next batch or None when it is better to wait; `idle`: for an instance with nothing to do.
     cdef list next_batch(self, int64_t now_ns, bint idle)
     cdef int64_t next_event_ns(self, int64_t now_ns) noexcept
+    cdef InferRequest head(self, queue)
+    cdef list _form(self, queue, int64_t now_ns, bint idle)
+    cdef int _leave(self, InferRequest request) except -1

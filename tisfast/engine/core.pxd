@@ -13,7 +13,6 @@ cdef class InferRequest:
     cdef readonly InferInput input
     cdef Reply reply
     cdef readonly bint cancelled
-    cdef readonly int64_t arrival_ns     # the front saw the first byte
     cdef readonly int64_t queued_ns
     cdef readonly int64_t expires_ns     # 0: never
     cdef int64_t dispatched_ns

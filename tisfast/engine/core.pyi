@@ -5,7 +5,6 @@ class Reply: ...
 @final
 class InferRequest:
     cancelled: bool
-    arrival_ns: int
     queued_ns: int
     expires_ns: int
     done: bool

@@ -26,7 +26,7 @@ cdef class ModelRuntime:
     cdef int64_t armed_ns
     # Queue one request.  Never raises for the request's sake: refusals (queue full, not ready, stopping) go to
     # reply.failed.  Returns the request, for `cancel`.
-    cdef InferRequest submit(self, InferInput input, Reply reply, int64_t arrival_ns)
+    cdef InferRequest submit(self, InferInput input, Reply reply)
     # The client left: a request still queued is dropped and counted CANCELED, a running one is only marked.
     cdef int cancel(self, InferRequest request) except -1
     # Links report here; `times` of the execution.

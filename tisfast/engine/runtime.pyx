@@ -60,12 +60,11 @@ cdef class ModelRuntime:
 
     # ---- requests in
 
-    cdef InferRequest submit(self, InferInput input, Reply reply, int64_t arrival_ns):
+    cdef InferRequest submit(self, InferInput input, Reply reply):
         cdef InferRequest request = InferRequest.__new__(InferRequest)
         cdef int64_t now_ns = self.clock.now_ns()
         request.input = input
         request.reply = reply
-        request.arrival_ns = arrival_ns
         request.queued_ns = now_ns
         if self.ordered:
             request.order = self.next_order
