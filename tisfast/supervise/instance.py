@@ -27,6 +27,7 @@ class InstanceState(Enum):
     STARTING = "starting"
     READY = "ready"
     DEAD = "restarting"
+    BROKEN = "failing to restart"
     DRAINING = "draining"
     STOPPED = "stopped"
 
@@ -52,8 +53,18 @@ class LinkFace(Protocol):
         """The worker leaves its loop when its ring is empty."""
 
 
+class StatsFace(Protocol):
+    """What an instance needs of its model's counters."""
+
+    execution_count: int
+
+
 class RuntimeFace(Protocol):
     """What an instance needs of its model (engine/runtime.pyx)."""
+
+    @property
+    def stats(self) -> StatsFace:
+        """The model's counters."""
 
     def add_link(self, link: Any) -> None:
         """Give this link work from now on."""
@@ -94,6 +105,7 @@ class Instance:
         self._link: LinkFace | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._ready_at = 0.0
+        self._executions_before = 0
         self._delay = 0.0
 
     @property
@@ -137,10 +149,6 @@ class Instance:
                 "(--execution-timeout-secs, or the model's parameter EXECUTION_TIMEOUT_SECONDS)"
             )
 
-    def forgive(self) -> None:
-        """The instance has answered a request: its worker is sound."""
-        self._backoff.forgive()
-
     async def _start(self) -> None:
         link = self._make_link()
         worker = self._worker = Worker(self._birth, self._place)
@@ -158,6 +166,7 @@ class Instance:
             )
         self._link = link
         self._ready_at = self._place.loop.time()
+        self._executions_before = self._runtime.stats.execution_count
         self._runtime.add_link(link)
         link.open()
         self._set(InstanceState.READY, "")
@@ -175,6 +184,8 @@ class Instance:
 
     def _died(self, end: End) -> None:
         lived = self._place.loop.time() - self._ready_at
+        if self._runtime.stats.execution_count > self._executions_before:
+            self._backoff.forgive()  # the model works: what killed this worker is no reason to make clients wait
         delay = self._backoff.next_seconds(was_ready=True, lived_seconds=lived)
         log.error(
             "instance %s %s after %.1f s; next start in %g ms",
@@ -215,7 +226,7 @@ class Instance:
                 await self._start()
             except WorkerFailed as failure:
                 self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
-                self._set(InstanceState.DEAD, f"instance {self.name} does not come back: {failure.message}")
+                self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {failure.message}")
                 log.error(
                     "instance %s could not be restarted: %s; next start in %g ms%s",
                     self.name,
