@@ -5,7 +5,7 @@ GIL: held; the socket does not block, so a send costs what the kernel's copy cos
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.errno cimport EAGAIN, EINTR, EWOULDBLOCK, errno
+from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy
 
 cdef extern from "<sys/uio.h>":
@@ -72,7 +72,7 @@ cdef class Sender:
         if sent == total:
             return 0
         if sent < 0:
-            if errno not in (EAGAIN, EWOULDBLOCK, EINTR):
+            if errno not in (EAGAIN, EINTR):
                 self.transport.abort()
                 return 0
             sent = 0
@@ -93,7 +93,7 @@ cdef class Sender:
             pieces[i].iov_len = views[i].len
         message = [pieces, n]
         sent = c_sendmsg(self.fd, &message, FLAGS)
-        failed = sent < 0 and errno not in (EAGAIN, EWOULDBLOCK, EINTR)
+        failed = sent < 0 and errno not in (EAGAIN, EINTR)
         for i in range(n):
             PyBuffer_Release(&views[i])
         if failed:
