@@ -57,6 +57,8 @@ HTTP_INLINE_CODING_BYTES: Final = 64 * 1024
 """Bodies up to this are compressed or expanded on the event loop; longer ones in a thread."""
 JSON_HEAD_BYTES_PLAIN_MAX: Final = 1 << 31
 """Largest Inference-Header-Content-Length that is believed (Triton reads a 32-bit number)."""
+GZIP_MEMBERS_MAX: Final = 1024
+"""Members of one gzip body: each costs a new decompressor."""
 ANSWER_PARAMETERS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of the response parameters of one answer, as JSON."""
 ANSWER_LAYOUTS_MAX: Final = 256
