@@ -18,18 +18,18 @@ WORKER_LIBRARY = "libtisfast_shm.so"
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # counters and assertions on: `make debug`
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
-DEFINES = [] if DEBUG else [("NDEBUG", "1")]
+DEFINES = [] if DEBUG else [("NDEBUG", None)]
 
 
 def extensions() -> list[Extension]:
-    """One extension per .pyx.  Only `native` compiles csrc in: the others reach it through Cython's own calls."""
+    """One extension per .pyx.  Only `native` compiles csrc in (it is stateless, so twice does no harm)."""
     found = []
     for path in sorted(Path("tisfast").rglob("*.pyx")):
         name = ".".join(path.with_suffix("").parts)
         found.append(
             Extension(
                 name,
-                [str(path), *(CSRC if name == "tisfast.native.memory" else [])],
+                [str(path), *(CSRC if name.startswith("tisfast.native.") else [])],
                 include_dirs=["csrc"],
                 define_macros=DEFINES,
                 extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
@@ -101,7 +101,7 @@ setup(
             "initializedcheck": DEBUG,
             "cdivision": True,
             "embedsignature": True,
-            "freethreading_compatible": False,
+            "auto_pickle": False,
         },
     ),
     package_dir={"tisfast._workers": "workers"},

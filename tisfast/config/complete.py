@@ -1,4 +1,4 @@
-"""Merge what a model's auto_complete_config returned into its configuration (rows 15.50 to 15.53).  Layer 2 (config)."""
+"""Merge what auto_complete_config returned into its configuration (rows 15.50 to 15.53).  Layer 2 (config)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def merge_completed(config: LoadedConfig, json_text: str) -> LoadedConfig:
 
 
 def _merged(config: LoadedConfig, returned: Message) -> Draft:
-    """The file's message with the settable keys replaced; errors in it are shown at the file's lines where it has them."""
+    """The file's message with the settable keys replaced; errors in it are shown at the file's lines, where known."""
     message = schema.model_config()
     message.CopyFrom(config.message)
     for key in sorted(SETTABLE):

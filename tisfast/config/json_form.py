@@ -8,15 +8,13 @@ syntax have a place.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tisfast import limits
 from tisfast.config import scalars, schema, suggest
 from tisfast.config.report import KeyPath, Place, Report, owner
 from tisfast.config.scalars import BadValue
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
+from tisfast.config.schema import Field
 
 
 def parse_json(text: str, report: Report) -> schema.Message:
@@ -81,7 +79,7 @@ class _Reader:
         hint = suggest.key_hint(name, message.DESCRIPTOR, root)
         self.refuse(f"unknown key '{name}' in {owner(path)}", (*path, name), hint)
 
-    def only_choice(self, field: FieldDescriptor, path: KeyPath, chosen: dict[str, str]) -> bool:
+    def only_choice(self, field: Field, path: KeyPath, chosen: dict[str, str]) -> bool:
         if field.containing_oneof is None:
             return True
         first = chosen.setdefault(field.containing_oneof.name, field.name)
@@ -90,7 +88,7 @@ class _Reader:
         self.refuse(f"'{field.name}' cannot stand beside '{first}'", (*path, field.name), "keep one of them")
         return False
 
-    def field(self, message: schema.Message, field: FieldDescriptor, value: Any, path: KeyPath) -> None:
+    def field(self, message: schema.Message, field: Field, value: Any, path: KeyPath) -> None:
         path = (*path, field.name)
         if schema.map_entry(field) is not None:
             self.map(message, field, value, path)
@@ -102,7 +100,7 @@ class _Reader:
         else:
             self.refuse(f"'{field.name}' takes a list, found {scalars.described(value)}", path, "write [ ... ]")
 
-    def map(self, message: schema.Message, field: FieldDescriptor, value: Any, path: KeyPath) -> None:
+    def map(self, message: schema.Message, field: Field, value: Any, path: KeyPath) -> None:
         if not isinstance(value, dict):
             self.refuse(f"'{field.name}' takes an object, found {scalars.described(value)}", path)
             return
@@ -115,7 +113,7 @@ class _Reader:
             self.one(pair, fields["value"], entry, (*path, name))
             schema.put_entry(getattr(message, field.name), field, pair)
 
-    def one(self, message: schema.Message, field: FieldDescriptor, value: Any, path: KeyPath) -> None:
+    def one(self, message: schema.Message, field: Field, value: Any, path: KeyPath) -> None:
         """One value of a field that is no map: appended to a list, set otherwise."""
         repeated = schema.is_repeated(field)
         target = getattr(message, field.name)
@@ -136,35 +134,36 @@ class _Reader:
             setattr(message, field.name, scalar)
 
 
-def _field(descriptor: Any, name: str) -> FieldDescriptor | None:
-    found: FieldDescriptor | None = descriptor.fields_by_name.get(name)
+def _field(descriptor: Any, name: str) -> Field | None:
+    found: Field | None = descriptor.fields_by_name.get(name)
     return found if found is not None else descriptor.fields_by_camelcase_name.get(name)
 
 
-def _scalar(field: FieldDescriptor, value: Any) -> Any:
+def _scalar(field: Field, value: Any) -> Any:
     kind = field.cpp_type
     wrong = BadValue(f"'{field.name}' takes {scalars.wanted(field)}, found {scalars.described(value)}")
+    if kind == scalars.ENUM and isinstance(value, str):
+        return scalars.enum_of(field, value)
     if kind == scalars.ENUM:
-        if isinstance(value, str):
-            return scalars.enum_of(field, value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return scalars.enum_number(field, value)
-    elif kind == scalars.BOOL:
-        if value in ("true", "false"):  # the key of a map
-            return value == "true"
-        if isinstance(value, bool):
-            return value
-    elif kind == scalars.STRING:
-        if isinstance(value, str):
-            return _text(field, value)
-    elif kind in scalars.INTEGER_RANGES:
+        return scalars.enum_number(field, _integer(value, wrong))
+    if kind == scalars.STRING and isinstance(value, str):
+        return _text(field, value)
+    if kind in scalars.INTEGER_RANGES:
         return scalars.checked_integer(field, _integer(value, wrong))
-    elif isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            raise wrong from None
+    if kind == scalars.BOOL and isinstance(value, bool):
+        return value
+    if kind in (scalars.FLOAT, scalars.DOUBLE):
+        return _float(value, wrong)
     raise wrong
+
+
+def _float(value: Any, wrong: BadValue) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise wrong
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        raise wrong from None
 
 
 def _integer(value: Any, wrong: BadValue) -> int:
@@ -178,7 +177,7 @@ def _integer(value: Any, wrong: BadValue) -> int:
     raise wrong
 
 
-def _text(field: FieldDescriptor, value: str) -> str:
+def _text(field: Field, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:

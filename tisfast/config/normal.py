@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tisfast.config import instances, scalars, schema
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
+from tisfast.config.schema import Field
 
 SEQUENCE_IDLE_MICROSECONDS: Final = 1_000_000
 
@@ -59,17 +57,17 @@ def _message(message: schema.Message) -> dict[str, Any]:
     return printed
 
 
-def _scalar_choice(field: FieldDescriptor) -> bool:
+def _scalar_choice(field: Field) -> bool:
     """Triton prints those members of a oneof that are no messages after all other fields."""
     return field.containing_oneof is not None and field.message_type is None
 
 
-def _map(field: FieldDescriptor, container: Any) -> dict[str, Any]:
+def _map(field: Field, container: Any) -> dict[str, Any]:
     value = field.message_type.fields_by_name["value"]
     return {str(key): _value(value, container[key]) for key in sorted(container)}
 
 
-def _value(field: FieldDescriptor, value: Any) -> Any:
+def _value(field: Field, value: Any) -> Any:
     kind = field.cpp_type
     if kind == scalars.MESSAGE:
         return _message(value)

@@ -58,7 +58,7 @@ class Report:
         self.left_off = 0
 
     def add(self, message: str, path: KeyPath = (), *, hint: str = "", place: Place | None = None) -> None:
-        """Note an error at a key; without a place of its own it is shown where the key, or the nearest above, stands."""
+        """Note an error at a key; without a place of its own it is shown where the key, or the nearest above, is."""
         if len(self.errors) >= limits.CONFIG_ERRORS_MAX:
             self.left_off += 1
             return

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tisfast.config.schema import Field
 from tisfast.config.suggest import near_enum
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
 
 # FieldDescriptor.CPPTYPE_*: numbers of protobuf's public interface, stated here so that nothing is imported for them.
 INT32, INT64, UINT32, UINT64, DOUBLE, FLOAT, BOOL, ENUM, STRING, MESSAGE = range(1, 11)
@@ -39,7 +37,7 @@ class BadValue(Exception):
         self.message, self.hint = message, hint
 
 
-def wanted(field: FieldDescriptor) -> str:
+def wanted(field: Field) -> str:
     """What a field takes, in words: "an int32", "a string in quotes", "one of KIND_AUTO, ..."."""
     kind = field.cpp_type
     if kind == ENUM:
@@ -50,7 +48,7 @@ def wanted(field: FieldDescriptor) -> str:
     return {BOOL: "true or false", STRING: "a string in quotes", MESSAGE: "{ ... }"}.get(kind, "a number")
 
 
-def checked_integer(field: FieldDescriptor, value: int) -> int:
+def checked_integer(field: Field, value: int) -> int:
     """The value, if the field's integer type holds it."""
     name, low, high = INTEGER_RANGES[field.cpp_type]
     if not low <= value <= high:
@@ -74,7 +72,7 @@ def float_of(text: str) -> float:
     return float(text.rstrip("fF"))
 
 
-def enum_of(field: FieldDescriptor, name: str) -> int:
+def enum_of(field: Field, name: str) -> int:
     """The number of an enum value given by name."""
     values = field.enum_type.values_by_name
     if name in values:
@@ -84,7 +82,7 @@ def enum_of(field: FieldDescriptor, name: str) -> int:
     raise BadValue(f"unknown value '{name}' for '{field.name}'", f"did you mean '{guess}'?" if guess else possible)
 
 
-def enum_number(field: FieldDescriptor, number: int) -> int:
+def enum_number(field: Field, number: int) -> int:
     """An enum value given by number."""
     if number in field.enum_type.values_by_number:
         return number
@@ -114,7 +112,8 @@ def _escaped(match: re.Match[bytes]) -> bytes:
             raise BadValue(f"the string holds U+{point:04X}, which is no character")
         return chr(point).encode()
     if simple not in _SIMPLE:
-        raise BadValue(f"unknown escape '\\{simple.decode(errors='replace')}' in a string", "write '\\\\' for a backslash")
+        letter = simple.decode(errors="replace")
+        raise BadValue(f"unknown escape '\\{letter}' in a string", "write '\\\\' for a backslash")
     return _SIMPLE[simple]
 
 
@@ -122,4 +121,6 @@ def described(value: Any) -> str:
     """A JSON value as an error names it."""
     if isinstance(value, str):
         return f"string {value!r}"
-    return {dict: "an object", list: "a list", bool: str(value).lower(), type(None): "null"}.get(type(value), repr(value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)

@@ -96,10 +96,10 @@ def _check_priorities(message: Message, report: Report) -> None:
 
 
 def _check_times(message: Message, report: Report) -> None:
-    batching = message.dynamic_batching
+    batching, policy = message.dynamic_batching, message.dynamic_batching.default_queue_policy
     for value, path in (
         (batching.max_queue_delay_microseconds, (BATCHING, "max_queue_delay_microseconds")),
-        (batching.default_queue_policy.default_timeout_microseconds, (BATCHING, POLICY, "default_timeout_microseconds")),
+        (policy.default_timeout_microseconds, (BATCHING, POLICY, "default_timeout_microseconds")),
     ):
         if value > limits.CONFIG_MICROSECONDS_MAX:
             report.wrong(f"'{path[-1]}' is {value}, above {limits.CONFIG_MICROSECONDS_MAX} for {message.name}", path,

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tisfast.errors import Internal
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor
     from google.protobuf.descriptor_pool import DescriptorPool
 
 Message: TypeAlias = Any
 """A protobuf message whose class is made at run time, so that no static type can name its fields."""
+
+Field: TypeAlias = Any
+"""A FieldDescriptor.  Its stubs call Optional what a field of a known kind always has."""
 
 DESCRIPTOR_SET = Path(__file__).parent.parent / "wire" / "proto" / "triton.desc"
 PACKAGE = "inference"
@@ -45,19 +48,19 @@ def model_config() -> Message:
     return message_class("ModelConfig")()
 
 
-def is_repeated(field: FieldDescriptor) -> bool:
+def is_repeated(field: Field) -> bool:
     """Whether a field is a list or a map.  Asks the way that every supported protobuf runtime answers."""
     repeated = getattr(field, "is_repeated", None)  # protobuf >= 6.31, where `label` warns
     return bool(repeated) if repeated is not None else field.label == field.LABEL_REPEATED
 
 
-def map_entry(field: FieldDescriptor) -> Descriptor | None:
+def map_entry(field: Field) -> Descriptor | None:
     """The key/value message type behind a map field, None for every other field."""
     entry: Descriptor | None = field.message_type
     return entry if entry is not None and entry.GetOptions().map_entry else None
 
 
-def put_entry(container: Any, field: FieldDescriptor, entry: Message) -> None:
+def put_entry(container: Any, field: Field, entry: Message) -> None:
     """Put a parsed key/value pair into a map; the last of equal keys wins."""
     if field.message_type.fields_by_name["value"].message_type is None:
         container[entry.key] = entry.value

@@ -19,7 +19,7 @@ PLATFORM_BACKENDS: Final = {
     "openvino": "openvino",
 }  # fmt: skip
 KNOWN_BACKENDS: Final = frozenset(
-    {*PLATFORM_BACKENDS.values(), PYTHON, "dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square", "custom"}
+    {*PLATFORM_BACKENDS.values(), PYTHON, "dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square"}
 )
 STAGE: Final = "is known, but not served yet"
 ADVICE: Final = "remove it, or serve this model with a server that has it"
@@ -83,7 +83,7 @@ def _refuse(message: Message, path: KeyPath, report: Report) -> None:
 
 
 def _has_content(message: Message) -> bool:
-    return message.ByteSize() > 0
+    return bool(message.ByteSize())
 
 
 def _check_group(message: Message, index: int, group: Message, report: Report) -> None:

@@ -17,7 +17,8 @@ TYPE_SYNONYMS: Final = {
 KEY_SYNONYMS: Final = {
     "inputs": "input", "outputs": "output", "shape": "dims", "dtype": "data_type", "datatype": "data_type",
     "type": "data_type", "batch_size": "max_batch_size", "instances": "instance_group", "device": "kind",
-    "batching": "dynamic_batching", "max_queue_delay": "max_queue_delay_microseconds", "delay": "max_queue_delay_microseconds",
+    "batching": "dynamic_batching", "delay": "max_queue_delay_microseconds",
+    "max_queue_delay": "max_queue_delay_microseconds",
     "preferred_batch_sizes": "preferred_batch_size", "parameter": "parameters", "value_string": "string_value",
     "model_name": "name", "model_file": "default_model_filename",
 }  # fmt: skip

@@ -114,7 +114,7 @@ class _Check:
         dims = self.tensor.dims
         if not dims and not self.partial:
             self.fail(f"{self.called} must specify 'dims'", "dims",
-                      "for example dims: [ 4 ], without the batch dimension; -1 for a dimension that varies")  # fmt: skip
+                      "for example dims: [ 4 ], without the batch dimension; -1 where it varies")  # fmt: skip
         for index, dim in enumerate(dims):
             if dim < 1 and dim != VARIABLE:
                 text = f"{self.called} dimension must be integer >= 1, or -1 to indicate a variable-size dimension"

@@ -8,16 +8,14 @@ for a single field and two members of a oneof.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tisfast import limits
 from tisfast.config import lexer, scalars, schema, suggest
 from tisfast.config.lexer import Token
 from tisfast.config.report import KeyPath, Report, owner
 from tisfast.config.scalars import BadValue
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
+from tisfast.config.schema import Field
 
 OPENERS: Final = {"{": "}", "<": ">", "[": "]"}
 CLOSERS: Final = frozenset(OPENERS.values())
@@ -145,7 +143,7 @@ class _Parser:
         self.skip_value()
 
     def target(
-        self, message: schema.Message, field: FieldDescriptor, path: KeyPath, token: Token, seen: dict[str, Token]
+        self, message: schema.Message, field: Field, path: KeyPath, token: Token, seen: dict[str, Token]
     ) -> schema.Message:
         """Where the value goes: the message, or a throw-away one when the field already has its only value."""
         if schema.is_repeated(field):
@@ -165,7 +163,7 @@ class _Parser:
 
     # ---- values
     def value(
-        self, message: schema.Message, field: FieldDescriptor, path: KeyPath, colon: bool, token: Token
+        self, message: schema.Message, field: Field, path: KeyPath, colon: bool, token: Token
     ) -> None:
         one = self.one_message if field.message_type is not None else self.one_scalar
         if field.message_type is None and not colon:
@@ -177,10 +175,10 @@ class _Parser:
         one(message, field, (*path, field.name) if index is None else (*path, field.name, index))
 
     @staticmethod
-    def written(message: schema.Message, field: FieldDescriptor) -> int:
+    def written(message: schema.Message, field: Field) -> int:
         return len(getattr(message, field.name))
 
-    def listed(self, one: Any, message: schema.Message, field: FieldDescriptor, path: KeyPath) -> None:
+    def listed(self, one: Any, message: schema.Message, field: Field, path: KeyPath) -> None:
         """`[ value, value ]`.  Commas are asked for, but their lack does not confuse us."""
         opener = self.take()
         index = self.written(message, field)
@@ -201,7 +199,7 @@ class _Parser:
                 self.fail(f"expected ',' or ']' in '{field.name}', found {self.next.shown()}", path, self.next)
         self.unclosed(opener, path, self.next)
 
-    def one_message(self, message: schema.Message, field: FieldDescriptor, path: KeyPath) -> None:
+    def one_message(self, message: schema.Message, field: Field, path: KeyPath) -> None:
         opener = self.next
         self.note(path, opener)
         if opener.text not in ("{", "<"):
@@ -218,7 +216,7 @@ class _Parser:
             child.SetInParent()
         self.fields(child, path, opener)
 
-    def map_entry(self, message: schema.Message, field: FieldDescriptor, path: KeyPath, opener: Token) -> None:
+    def map_entry(self, message: schema.Message, field: Field, path: KeyPath, opener: Token) -> None:
         """`{ key: K value: V }` of a map."""
         entry_class = schema.class_of(field.message_type)
         entry = entry_class()
@@ -231,7 +229,7 @@ class _Parser:
         self.note((*owner, entry.key), opener)
         self.report.places.setdefault((*owner, entry.key, "value"), self.report.place_of((*path, "value")))
 
-    def one_scalar(self, message: schema.Message, field: FieldDescriptor, path: KeyPath) -> None:
+    def one_scalar(self, message: schema.Message, field: Field, path: KeyPath) -> None:
         token = self.next
         if isinstance(path[-1], int):
             self.note(path, token)
@@ -245,11 +243,11 @@ class _Parser:
         else:
             setattr(message, field.name, value)
 
-    def refuse(self, field: FieldDescriptor, path: KeyPath, error: BadValue, token: Token | None = None) -> None:
+    def refuse(self, field: Field, path: KeyPath, error: BadValue, token: Token | None = None) -> None:
         self.report.broke(path)
         self.fail(error.message, path, token or self.next, error.hint)
 
-    def scalar(self, field: FieldDescriptor) -> Any:
+    def scalar(self, field: Field) -> Any:
         """Take one scalar value.  Raises BadValue, having stepped over what stood there."""
         token = self.next
         if token.kind == lexer.END or (token.kind == lexer.SYMBOL and token.text != "-"):
@@ -264,7 +262,7 @@ class _Parser:
             self.take()
         return _number(field, token, sign)
 
-    def string(self, field: FieldDescriptor, token: Token, sign: str) -> str:
+    def string(self, field: Field, token: Token, sign: str) -> str:
         if token.kind != lexer.STRING or sign:
             open_ended = token.kind == lexer.BAD and token.text[0] in "\"'"
             hint = "the closing quote is missing on this line" if open_ended else f'write {field.name}: "{token.text}"'
@@ -291,7 +289,7 @@ class _Parser:
                 return
 
 
-def _number(field: FieldDescriptor, token: Token, sign: str) -> Any:
+def _number(field: Field, token: Token, sign: str) -> Any:
     """A token as the number, bool or enum that the field takes."""
     kind, text = field.cpp_type, token.text
     if kind == scalars.ENUM:

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint64_t
 
 cdef extern from "tf_arena.h":
-    ctypedef struct tf_arena:
+    struct tf_arena:
         pass
 
 cdef class Arena:
@@ -16,6 +16,10 @@ cdef class Arena:
     # Called by Block.__dealloc__ only; never raises, a stale handle is counted in `stale`.
     cdef void give(self, uint64_t handle) noexcept
     cdef readonly uint64_t stale
+    cdef readonly str label
+    cdef readonly uint64_t use_bytes_max
+    # A lease on a block that is already out (a worker's answer).
+    cdef Block lease(self, uint64_t handle, uint64_t nbytes)
 
 cdef class Block:
     """A lease on one block: the memory is given back when the last reference to this object is gone.

@@ -1,0 +1,136 @@
+/* Rings, sleep and wake; see tf_ring.h for who may call what. */
+#define _GNU_SOURCE
+#include "tf_ring.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(struct tf_submit_slot) == TF_SLOT_BYTES, "one slot, one cache line");
+_Static_assert(sizeof(struct tf_complete_slot) == TF_SLOT_BYTES, "one slot, one cache line");
+_Static_assert(sizeof(struct tf_give_slot) == TF_SLOT_BYTES, "one slot, one cache line");
+
+#define SLOTS_OFFSET ((uint32_t)((sizeof(struct tf_channel) + 4095u) & ~4095u))
+
+uint64_t tf_channel_bytes(void)
+{
+    return SLOTS_OFFSET + (uint64_t)(TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS + TF_GIVE_SLOTS) * TF_SLOT_BYTES;
+}
+
+static uint32_t ring_init(struct tf_ring *r, uint32_t slots, uint32_t offset)
+{
+    r->slots = slots;
+    r->offset = offset;
+    return offset + slots * TF_SLOT_BYTES;
+}
+
+void tf_channel_init(struct tf_channel *c)
+{
+    memset(c, 0, sizeof *c);
+    c->abi = TF_ABI_VERSION;
+    c->nbytes = tf_channel_bytes();
+    uint32_t next = ring_init(&c->submit, TF_SUBMIT_SLOTS, SLOTS_OFFSET);
+    next = ring_init(&c->complete, TF_COMPLETE_SLOTS, next);
+    ring_init(&c->give, TF_GIVE_SLOTS, next);
+    c->magic = TF_CHANNEL_MAGIC;
+}
+
+int tf_channel_check(const struct tf_channel *c, uint64_t nbytes)
+{
+    if (nbytes != tf_channel_bytes()) return -EPROTO;
+    return c->magic == TF_CHANNEL_MAGIC && c->abi == TF_ABI_VERSION && c->nbytes == nbytes ? 0 : -EPROTO;
+}
+
+static void *slot_at(struct tf_channel *c, const struct tf_ring *r, uint64_t index)
+{
+    return (char *)c + r->offset + (index & (r->slots - 1)) * TF_SLOT_BYTES;
+}
+
+void *tf_ring_reserve(struct tf_channel *c, struct tf_ring *r, uint32_t ahead)
+{
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed) + ahead;
+    if (tail - r->head_seen >= r->slots) {
+        r->head_seen = atomic_load_explicit(&r->head, memory_order_acquire);
+        if (tail - r->head_seen >= r->slots) return NULL;
+    }
+    return slot_at(c, r, tail);
+}
+
+void tf_ring_publish(struct tf_ring *r, uint32_t n)
+{
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    atomic_store_explicit(&r->tail, tail + n, memory_order_release);
+}
+
+void *tf_ring_peek(struct tf_channel *c, struct tf_ring *r, uint32_t ahead)
+{
+    uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed) + ahead;
+    if (head >= r->tail_seen) {
+        r->tail_seen = atomic_load_explicit(&r->tail, memory_order_acquire);
+        if (head >= r->tail_seen) return NULL;
+    }
+    return slot_at(c, r, head);
+}
+
+void tf_ring_take(struct tf_ring *r, uint32_t n)
+{
+    uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+    atomic_store_explicit(&r->head, head + n, memory_order_release);
+}
+
+uint64_t tf_ring_pending(const struct tf_ring *r)
+{
+    uint64_t head = atomic_load_explicit(&r->head, memory_order_acquire);
+    return atomic_load_explicit(&r->tail, memory_order_acquire) - head;
+}
+
+int tf_worker_wake(struct tf_channel *c)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* our publish before our look at `asleep` */
+    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed)) return 0;
+    if (!atomic_exchange_explicit(&c->asleep, 0, memory_order_acq_rel)) return 0;
+    syscall(SYS_futex, &c->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    return 1;
+}
+
+static int ready(struct tf_channel *c)
+{
+    return tf_ring_pending(&c->submit) != 0 || atomic_load_explicit(&c->stop, memory_order_acquire) != 0;
+}
+
+int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
+{
+    if (ready(c)) return (int64_t)tf_ring_pending(&c->submit);
+    int64_t start = tf_now_ns();
+    /* A core that halts costs some 20 us to wake inside a virtual machine; one that yields costs none. */
+    while (spin_ns > 0 && tf_now_ns() - start < spin_ns) {
+        sched_yield();
+        if (ready(c)) return (int64_t)tf_ring_pending(&c->submit);
+    }
+    while (!ready(c)) {
+        atomic_store_explicit(&c->asleep, 1, memory_order_relaxed);
+        atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look */
+        if (ready(c)) break;
+        int64_t left = timeout_ns - (tf_now_ns() - start);
+        if (timeout_ns >= 0 && left <= 0) break;
+        struct timespec t = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+        syscall(SYS_futex, &c->asleep, FUTEX_WAIT, 1, timeout_ns < 0 ? NULL : &t, NULL, 0);
+    }
+    atomic_store_explicit(&c->asleep, 0, memory_order_relaxed);
+    return (int64_t)tf_ring_pending(&c->submit);
+}
+
+int tf_bell_ring(struct tf_bell *b, int eventfd)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&b->asleep, memory_order_relaxed)) return 0;
+    if (!atomic_exchange_explicit(&b->asleep, 0, memory_order_acq_rel)) return 0; /* another worker rang */
+    uint64_t one = 1;
+    return write(eventfd, &one, sizeof one) == (ssize_t)sizeof one ? 1 : -errno;
+}

@@ -1,0 +1,50 @@
+# Rings to one worker, and the bell that wakes the event loop.  Layer 1 (native).
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from "tf_ring.h" nogil:
+    enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE
+    enum: TF_FINAL, TF_RETAINED
+    enum: TF_SUBMIT_SLOTS
+    struct tf_submit_slot:
+        uint8_t kind, flags
+        uint16_t batch_left
+        uint32_t meta_bytes
+        uint64_t request, meta_offset
+        int64_t submit_ns
+    struct tf_complete_slot:
+        uint8_t kind, flags
+        uint16_t status
+        uint32_t meta_bytes
+        uint64_t request, block
+        int64_t taken_ns, infer_start_ns, infer_end_ns, done_ns
+        uint32_t batch
+    struct tf_give_slot:
+        uint64_t block
+    struct tf_channel:
+        pass
+    struct tf_bell:
+        pass
+
+cdef class Bell:
+    """One page and one eventfd for the whole server; every worker maps the page and rings the eventfd."""
+    cdef readonly int fd
+    cdef readonly int eventfd
+    cdef tf_bell *page
+    cdef void announce_sleep(self) noexcept   # then look at the rings once more
+    cdef void awake(self) noexcept
+    cdef bint clear(self) noexcept            # read the eventfd; True when it had been rung
+
+cdef class Channel:
+    """The server's end of one worker's three rings.  Event-loop thread only."""
+    cdef readonly int fd
+    cdef readonly uint64_t nbytes
+    cdef tf_channel *c
+    cdef uint64_t written                     # submit slots ever written: the next request's ticket
+    cdef uint32_t unpublished
+    # Write one slot; returns its ticket, or -1 when the ring is full.
+    cdef int64_t submit(self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, int64_t now) noexcept
+    cdef void publish(self) noexcept          # all written slots, and wake the worker if it sleeps
+    cdef bint next_answer(self, tf_complete_slot *out) noexcept
+    cdef uint64_t taken(self) noexcept        # tickets below this were taken by the worker
+    cdef void give(self, uint64_t block) noexcept
+    cdef uint32_t room(self) noexcept         # free submit slots

@@ -1,0 +1,13 @@
+from typing import final
+
+def abi_version() -> int: ...
+@final
+class Bell:
+    fd: int
+    eventfd: int
+
+@final
+class Channel:
+    fd: int
+    nbytes: int
+    def request_stop(self) -> None: ...

@@ -1,0 +1,150 @@
+"""Arenas and blocks: csrc's allocator as Python objects with an owner.  Layer 1 (native).
+
+GIL: held throughout; every call is a few loads and stores, or happens once per arena.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int64_t, uint64_t
+
+import os
+
+from tisfast.errors import Internal, Unavailable
+
+cdef extern from "tf_shm.h":
+    int tf_shm_create(const char *label, uint64_t nbytes)
+    void *tf_shm_map(int fd, uint64_t nbytes, int *err)
+    int tf_shm_unmap(void *base, uint64_t nbytes)
+    int64_t tf_now_ns() noexcept
+
+cdef extern from "tf_arena.h":
+    tf_arena *tf_arena_new(uint64_t cap_bytes, uint64_t use_bytes_max)
+    void tf_arena_delete(tf_arena *a)
+    uint64_t tf_arena_take(tf_arena *a, uint64_t nbytes)
+    int tf_arena_give(tf_arena *a, uint64_t block)
+    uint64_t tf_block_offset(uint64_t block)
+    uint64_t tf_arena_used_bytes(const tf_arena *a)
+    uint64_t tf_arena_used_blocks(const tf_arena *a)
+    uint64_t tf_arena_touched_bytes(const tf_arena *a)
+    uint64_t tf_arena_trim(tf_arena *a, int fd)
+
+
+def now_ns() -> int:
+    """CLOCK_MONOTONIC in ns, the clock of rings and statistics."""
+    return tf_now_ns()
+
+
+cdef class Arena:
+    """One memory file.
+
+    label: shown in /proc/PID/maps; cap_bytes: address space; use_bytes_max: most bytes given out at one time, 0 for an
+    arena whose blocks a worker hands out.  Raises Internal when the kernel refuses.
+    """
+
+    def __cinit__(self, str label, uint64_t cap_bytes, uint64_t use_bytes_max=0):
+        cdef int err = 0
+        self.fd = tf_shm_create(label.encode()[:200], cap_bytes)
+        if self.fd < 0:
+            err, self.fd = self.fd, -1
+            raise Internal(f"cannot create memory file {label!r} of {cap_bytes} bytes: {os.strerror(-err)}")
+        self.base = <unsigned char *>tf_shm_map(self.fd, cap_bytes, &err)
+        if self.base == NULL:
+            raise Internal(f"cannot map memory file {label!r} of {cap_bytes} bytes: {os.strerror(-err)}")
+        self.nbytes = cap_bytes
+        self.label = label
+        self.use_bytes_max = use_bytes_max
+        if use_bytes_max:
+            self.blocks = tf_arena_new(cap_bytes, use_bytes_max)
+            if self.blocks == NULL:
+                raise Internal(f"no memory for the block table of {label!r} ({cap_bytes} bytes)")
+
+    def __dealloc__(self):
+        if self.base != NULL:
+            tf_shm_unmap(self.base, self.nbytes)
+        if self.fd >= 0:
+            os.close(self.fd)
+        tf_arena_delete(self.blocks)
+
+    cdef Block take(self, uint64_t nbytes):
+        cdef uint64_t handle = tf_arena_take(self.blocks, nbytes)
+        if handle == 0:
+            raise Unavailable(
+                f"no room for {nbytes} bytes in {self.label}: {tf_arena_used_bytes(self.blocks)} of "
+                f"{self.use_bytes_max} bytes are in use; retry when other requests have been answered"
+            )
+        return self.lease(handle, nbytes)
+
+    cdef Block lease(self, uint64_t handle, uint64_t nbytes):
+        cdef Block block = Block.__new__(Block)
+        block.arena = self
+        block.handle = handle
+        block.offset = tf_block_offset(handle)
+        block.data = self.base + block.offset
+        block.nbytes = nbytes
+        return block
+
+    cdef void give(self, uint64_t handle) noexcept:
+        if tf_arena_give(self.blocks, handle) < 0:
+            self.stale += 1
+
+    def take_block(self, uint64_t nbytes) -> Block:
+        """A block of at least nbytes.  Raises Unavailable when the arena is full."""
+        return self.take(nbytes)
+
+    def trim(self) -> int:
+        """Give free pages back to the system; returns bytes.  Call when idle."""
+        return tf_arena_trim(self.blocks, self.fd) if self.blocks != NULL else 0
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes in blocks that are out."""
+        return tf_arena_used_bytes(self.blocks) if self.blocks != NULL else 0
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks that are out."""
+        return tf_arena_used_blocks(self.blocks) if self.blocks != NULL else 0
+
+    @property
+    def touched_bytes(self) -> int:
+        """Upper bound of resident bytes."""
+        return tf_arena_touched_bytes(self.blocks) if self.blocks != NULL else 0
+
+
+@cython.freelist(256)
+cdef class Block:
+    """A lease on one block; the buffer protocol gives its bytes, writable."""
+
+    def __dealloc__(self):
+        if self.arena is not None:
+            self.arena.give(self.handle)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, <Py_ssize_t>self.nbytes, 0, flags)
+
+    def __len__(self):
+        return self.nbytes
+
+
+@cython.freelist(64)
+cdef class View:
+    """A buffer over part of what `owner` keeps alive."""
+
+    cdef int aim(self, object owner, unsigned char *data, Py_ssize_t nbytes, bint writable) except -1:
+        if self.exports:
+            raise BufferError(f"view is exported {self.exports} times and cannot be aimed again")
+        self.owner = owner
+        self.data = data
+        self.nbytes = nbytes
+        self.writable = writable
+        return 0
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, self.nbytes, not self.writable, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.exports -= 1
+
+    def __len__(self):
+        return self.nbytes
