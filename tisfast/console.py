@@ -20,6 +20,10 @@ CURL_ELEMENTS_MAX = 64
 """Elements of one input up to which a curl line spells its zeros out; beyond, they come from /dev/zero."""
 
 
+CURL_MODELS_MAX = 10
+"""Models up to which each one's curl line is printed: more would hide the rest of the log."""
+
+
 class TensorFace(Protocol):
     """What a curl line must know of an input."""
 
