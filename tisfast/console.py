@@ -51,7 +51,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         height = max(len(cell) for cell in row)
         return [
             "| "
-            + " | ".join((cell[i] if i < len(cell) else "").ljust(width) for cell, width in zip(row, widths, strict=True))
+            + " | ".join(
+                (cell[i] if i < len(cell) else "").ljust(width) for cell, width in zip(row, widths, strict=True)
+            )
             + " |"
             for i in range(height)
         ]
@@ -63,7 +65,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def model_table(entries: Iterable[ModelEntry]) -> str:
     """Name, version and status of every model: READY, or the state with its reason."""
     rows = [
-        (entry.name, entry.version or "-", f"{entry.state}: {_printable(entry.reason)}" if entry.reason else entry.state)
+        (
+            entry.name,
+            entry.version or "-",
+            f"{entry.state}: {_printable(entry.reason)}" if entry.reason else entry.state,
+        )
         for entry in entries
     ]
     return table(("Model", "Version", "Status"), rows)
