@@ -135,8 +135,6 @@ CONTROL_ORPHAN_SECONDS: Final = 60
 """Age at which a control directory without a lock file is taken for one whose server died while making it."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
 """Seconds between two looks at the workers' running executions: how late a hang may be seen."""
-INSTANCES_MAX: Final = 1024
-"""Instances of one model: a process each."""
 WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
 """Bytes read of a dead worker's output: more than a pipe holds comes from processes that it left behind."""
 
