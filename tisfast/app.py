@@ -130,13 +130,19 @@ class Server:
         )
 
     def _say_ready(self) -> None:
-        seconds = time.time() - _process_start_seconds()
+        seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()
         facts: dict[str, object] = {"event": "ready", "seconds": round(seconds, 3)}
         facts.update({f"{listener.service.lower()}_port": listener.port for listener in self._listeners})
         log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
         http = next((listener for listener in self._listeners if listener.service == "HTTP"), None)
-        for runtime in self._registry.runtimes() if http is not None else ():
-            log.info("try %s:\n%s", runtime.signature.name, console.curl_line(runtime.signature, http.reachable))
+        if http is not None:
+            self._say_how_to_ask(http.reachable)
+
+    def _say_how_to_ask(self, address: str) -> None:
+        newest = {runtime.signature.name: runtime.signature for runtime in self._registry.runtimes()}
+        if 0 < len(newest) <= console.CURL_MODELS_MAX:
+            lines = [console.curl_line(signature, address) for signature in newest.values()]
+            log.info("Ask each model for an inference of zeros:\n%s", "\n".join(lines), extra={"table": True})
 
     async def _end(self) -> int:
         """The graceful end (row 26.04)."""
@@ -160,8 +166,7 @@ class Server:
 
 
 def _process_start_seconds() -> float:
-    """When this process began, in seconds since the epoch: what a person waits counts from there, imports and all."""
-    with open("/proc/self/stat", encoding="ascii") as stat, open("/proc/stat", encoding="ascii") as system:
+    """When this process began, in seconds of CLOCK_BOOTTIME: what a person waits counts from there, imports and all."""
+    with open("/proc/self/stat", encoding="ascii") as stat:
         ticks = int(stat.read().rpartition(")")[2].split()[19])
-        boot = next(int(line.split()[1]) for line in system if line.startswith("btime"))
-    return boot + ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")

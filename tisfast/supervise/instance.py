@@ -228,12 +228,11 @@ class Instance:
                 self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
                 self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {failure.message}")
                 log.error(
-                    "instance %s could not be restarted: %s; next start in %g ms%s",
+                    "instance %s could not be restarted: %s; next start in %g ms",
                     self.name,
                     failure.message,
                     self._delay * 1000,
-                    f"\n{failure.traceback.rstrip()}" if failure.traceback else "",
-                    extra=self._extra(),
+                    extra={**self._extra(), "traceback": failure.traceback},
                 )
                 continue
             took_ms = (self._place.loop.time() - began) * 1000
