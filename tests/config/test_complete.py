@@ -46,7 +46,9 @@ def test_missing_type_and_dims_of_the_file_are_filled_in():
 
 
 def test_what_stays_missing_is_an_error_at_the_files_line():
-    assert refused('input { name: "A" dims: 4 }').startswith("m/config.pbtxt:2:7: model input 'A' must specify 'data_type'")
+    assert refused('input { name: "A" dims: 4 }').startswith(
+        "m/config.pbtxt:2:7: model input 'A' must specify 'data_type'"
+    )
 
 
 def test_a_partial_file_is_still_checked():
@@ -58,7 +60,9 @@ def test_max_batch_size_may_grow():
     assert merged("max_batch_size: 4", max_batch_size=8).max_batch_size == 8
 
 
-FILE = 'max_batch_size: 4 input { name: "A" data_type: TYPE_INT32 dims: 5 } model_transaction_policy { decoupled: false }'
+FILE = (
+    'max_batch_size: 4 input { name: "A" data_type: TYPE_INT32 dims: 5 } model_transaction_policy { decoupled: false }'
+)
 
 
 @pytest.mark.parametrize(

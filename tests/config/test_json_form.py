@@ -88,8 +88,10 @@ def test_every_default_is_printed(message):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["name", "input", "dims", "parameters", "version_policy", "zz"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "input", "dims", "parameters", "version_policy", "zz"]), inner)
+    ),
     max_leaves=12,
 )
 

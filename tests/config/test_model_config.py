@@ -32,7 +32,14 @@ def test_tensors():
         input [ { name: "A" data_type: TYPE_FP32 dims: [ 4, -1 ] reshape { shape: [ 2, 2, -1 ] } optional: true } ]
         output [ { name: "B" data_type: TYPE_STRING dims: 3 label_filename: "labels.txt" } ]""")
     (a,), (b,) = config.inputs, config.outputs
-    assert (a.name, a.dtype, a.dims, a.worker_dims, a.optional, a.reshaped) == ("A", 11, (4, -1), (2, 2, -1), True, True)
+    assert (a.name, a.dtype, a.dims, a.worker_dims, a.optional, a.reshaped) == (
+        "A",
+        11,
+        (4, -1),
+        (2, 2, -1),
+        True,
+        True,
+    )
     assert (b.name, b.dtype, b.dims, b.worker_dims, b.label_filename) == ("B", 13, (3,), (3,), "labels.txt")
     assert signature_fields(config) == ([("A", 11, (4, -1), True, False)], [("B", 13, (3,))])
 
@@ -57,7 +64,9 @@ def test_dynamic_batching():
 
 
 def test_timeout_action_delay():
-    assert load("dynamic_batching { default_queue_policy { timeout_action: DELAY } }").scheduler.timeout_action == "DELAY"
+    assert (
+        load("dynamic_batching { default_queue_policy { timeout_action: DELAY } }").scheduler.timeout_action == "DELAY"
+    )
 
 
 def test_instances_are_numbered_within_their_group():

@@ -61,7 +61,13 @@ def test_all_errors_of_a_model_come_together(repo, add):
               'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/nonexistent" } }',
               "1/model.py": MODEL})  # fmt: skip
     reason = failure_of(repo).splitlines()
-    assert [line.split(": ")[0].split("config.pbtxt")[1] for line in reason] == [":1:1", ":2:1", ":3:1", ":4:49", ":5:40"]
+    assert [line.split(": ")[0].split("config.pbtxt")[1] for line in reason] == [
+        ":1:1",
+        ":2:1",
+        ":3:1",
+        ":4:49",
+        ":5:40",
+    ]
 
 
 @pytest.mark.parametrize(

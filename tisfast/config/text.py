@@ -164,9 +164,7 @@ class _Parser:
         return type(message)()
 
     # ---- values
-    def value(
-        self, message: schema.Message, field: Field, path: KeyPath, colon: bool, token: Token
-    ) -> None:
+    def value(self, message: schema.Message, field: Field, path: KeyPath, colon: bool, token: Token) -> None:
         one = self.one_message if field.message_type is not None else self.one_scalar
         if field.message_type is None and not colon:
             self.fail(f"expected ':' after '{field.name}', found {self.next.shown()}", (*path, field.name), self.next)
