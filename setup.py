@@ -101,7 +101,7 @@ setup(
             "initializedcheck": DEBUG,
             "cdivision": True,
             "embedsignature": True,
-            "freethreading_compatible": False,
+            "auto_pickle": False,
         },
     ),
     package_dir={"tisfast._workers": "workers"},

@@ -13,23 +13,29 @@ cdef class InferRequest:
     cdef readonly InferInput input
     cdef Reply reply
     cdef readonly bint cancelled
-    cdef readonly int64_t arrival_ns     # the front saw the first byte
     cdef readonly int64_t queued_ns
     cdef readonly int64_t expires_ns     # 0: never
     cdef int64_t dispatched_ns
+    cdef uint32_t execution_batch        # on the first request of a dispatched batch: its inferences; else 0
+    cdef uint64_t order                  # position among the model's answers, for preserve_ordering
     cdef bint timed_out                  # past its queue timeout (action DELAY)
+    cdef bint queued                     # waits in the batcher
+    cdef bint closes_batch               # last of its dispatched batch
     cdef readonly bint done
 
 cdef class Clock:
-    """Monotonic nanoseconds.  The app passes the machine's, tests a hand-moved one."""
+    """Monotonic nanoseconds, and milliseconds since the epoch.  The app passes the machine's, tests a hand-moved one."""
     cdef int64_t now_ns(self) noexcept
+    cdef int64_t epoch_ms(self) noexcept
 
 cdef class Link:
     """One instance as the engine sees it.  The supervisor's subclass writes rings; the tests' one is a list."""
     cdef public str instance
-    cdef readonly int inflight           # requests dispatched, not answered
     cdef readonly bint up                # may be given work
-    # Hand over one batch (list of InferRequest).  The link keeps them until it reports each to the model.
-    cdef int dispatch(self, list batch) except -1
-    # Make dispatched batches visible and wake the worker; called once after a run of dispatches.
-    cdef int flush(self) except -1
+    cdef readonly uint32_t inflight      # requests dispatched, not answered
+    cdef readonly uint32_t batches       # batches dispatched, not wholly answered
+    cdef int64_t execution_ns            # moving mean of one execution, 0 unknown
+    # Hand over one batch (list of InferRequest) and wake the worker.  The link keeps the requests until it reports each
+    # to the model.  `room` says how many requests it can take now.
+    cdef int dispatch(self, list batch, int64_t now_ns) except -1
+    cdef uint32_t room(self) noexcept

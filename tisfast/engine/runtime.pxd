@@ -1,7 +1,8 @@
 # One model version that can be asked for inferences.  Layer 3 (engine).
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.engine.batcher cimport Batcher
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
-from tisfast.engine.stats cimport Statistics
+from tisfast.engine.stats cimport FailureReason, Statistics, Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature
@@ -11,8 +12,30 @@ cdef class ModelRuntime:
     cdef readonly Arena arena            # input arena: fronts take the blocks of request bodies here
     cdef readonly Statistics stats
     cdef readonly object config          # ModelConfig as a JSON-able dict, normalised (row 1.11)
+    cdef readonly bint ready             # every instance is up and the model accepts requests
+    cdef readonly str reason             # why not ready
+    cdef public object timer_changed     # called with no arguments when next_timer_ns() may have become earlier
+    cdef readonly list links
+    cdef readonly uint64_t inflight      # dispatched, not answered
+    cdef Clock clock
+    cdef Batcher batcher
+    cdef str refusal                     # not None: new requests are refused with this text
+    cdef bint ordered
+    cdef uint64_t next_order, next_answer
+    cdef dict held                       # answers that wait for earlier ones (preserve_ordering)
+    cdef int64_t armed_ns
     # Queue one request.  Never raises for the request's sake: refusals (queue full, not ready, stopping) go to
     # reply.failed.  Returns the request, for `cancel`.
-    cdef InferRequest submit(self, InferInput input, Reply reply, int64_t arrival_ns)
+    cdef InferRequest submit(self, InferInput input, Reply reply)
     # The client left: a request still queued is dropped and counted CANCELED, a running one is only marked.
     cdef int cancel(self, InferRequest request) except -1
+    # Links report here; `times` of the execution.
+    cdef int complete(self, Link link, InferRequest request, Answer answer, Times *times) except -1
+    cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1
+    cdef int pump(self, int64_t now_ns) except -1
+    cdef Link pick(self, bint *idle)
+    cdef int leave_instance(self, Link link, InferRequest request, Times *times) except -1
+    cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1
+    cdef int deliver(self, InferRequest request, Answer answer, int status, str message) except -1
+    cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1
+    cdef int arm(self, int64_t now_ns) except -1

@@ -1,14 +1,27 @@
 # Counters of one model version: additions on the hot path, read by /stats and /metrics.  Layer 3 (engine).
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef struct Tally:
     uint64_t count
     uint64_t ns
 
+# When one execution passed its stations, CLOCK_MONOTONIC ns; equal for all requests of its batch.
+cdef struct Times:
+    int64_t taken_ns, infer_start_ns, infer_end_ns, done_ns
+
+cdef enum FailureReason:  # row 21.05
+    REJECTED, CANCELED, BACKEND, OTHER
+
 cdef class Statistics:
     cdef Tally success, fail, queue, compute_input, compute_infer, compute_output
     cdef readonly uint64_t inference_count, execution_count
-    cdef readonly uint64_t last_inference_ms   # since the epoch, row 11.02
+    cdef public uint64_t last_inference_ms     # since the epoch, row 11.02
     cdef readonly uint64_t pending             # queued, not executing (row 21.08)
     cdef readonly uint64_t rejected, canceled, backend_failed, other_failed  # row 21.05
-    cdef readonly dict batch_stats             # batch size -> [count, input ns, infer ns, output ns]
+    cdef readonly dict batch_stats             # batch size -> BatchTally
+    cdef void count_success(self, uint32_t batch, Times *t, int64_t queued_ns, int64_t now_ns) noexcept
+    cdef void count_failure(self, FailureReason reason, int64_t ns) noexcept
+    cdef int count_execution(self, uint32_t batch, Times *t) except -1
+
+cdef class BatchTally:
+    cdef Tally compute_input, compute_infer, compute_output

@@ -1,0 +1,136 @@
+"""Measure two servers side by side, alternating, and print medians and the ratios B/A.
+
+    python -m perf.compare --a triton --b tisfast --case add_sub --concurrency 1,4,16
+    python -m perf.compare --a tree:../main --b tisfast --client wrk --case bin4 --case json4 --concurrency 1,8,32
+
+A side is `triton`, `tisfast` (this one), `tree:FOLDER` (another built source tree of tisfast), all started here on
+examples/models, or HOST:PORT of a server that runs already.  Each case is measured A, B, A, B, ... and medians over the
+rounds are printed.  Only ratios within one run on one machine mean something: latency ratios under 1 and rate ratios
+over 1 say that B is ahead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from perf.clients import Client, Figures, RunFailed, measure, middle, ratio
+from perf.oracle.install import OracleMissing
+from perf.oracle.launch import ROOT
+from perf.oracle.server import Server, StartFailed
+
+HEADING: Final = (
+    f"{'case':28} {'client':>13} {'conc':>4} | {'A req/s':>8} {'B req/s':>8} {'ratio':>6} |"
+    f" {'A p50us':>8} {'B p50us':>8} {'ratio':>6} | {'A p99us':>8} {'B p99us':>8} {'ratio':>6}"
+)
+
+
+class Pair(NamedTuple):
+    """One case measured on both sides: medians over the rounds, and every run."""
+
+    client: Client
+    case: str
+    concurrency: int
+    a: Figures
+    b: Figures
+    runs_a: list[Figures]
+    runs_b: list[Figures]
+
+    @property
+    def ratio(self) -> Figures:
+        """B over A."""
+        return ratio(self.a, self.b)
+
+    def line(self) -> str:
+        """A row under HEADING."""
+        parts = [f"{x:8.0f} {y:8.0f} {r:6.2f}" for x, y, r in zip(self.a, self.b, self.ratio, strict=True)]
+        return f"{self.case:28} {self.client:>13} {self.concurrency:4} | " + " | ".join(parts)
+
+    def facts(self) -> dict[str, object]:
+        """All figures, for a JSON file."""
+        named = {name: getattr(self, name)._asdict() for name in ("a", "b", "ratio")}
+        runs = {name: [run._asdict() for run in getattr(self, name)] for name in ("runs_a", "runs_b")}
+        return {"client": self.client, "case": self.case, "concurrency": self.concurrency, **named, **runs}
+
+
+class Effort(NamedTuple):
+    """How many rounds, and how long a run of each."""
+
+    rounds: int
+    seconds: float
+
+
+def pair(client: Client, case: str, concurrency: int, addresses: tuple[str, str], effort: Effort) -> Pair:
+    """Measure A, B, A, B, ...; raises RunFailed, naming the side."""
+    runs: tuple[list[Figures], list[Figures]] = ([], [])
+    for _ in range(effort.rounds):
+        for side in (0, 1):
+            try:
+                runs[side].append(measure(client, addresses[side], case, concurrency, effort.seconds))
+            except RunFailed as e:
+                raise RunFailed(f"{case}, {client}, concurrency {concurrency}, side {'AB'[side]}: {e}") from e
+    return Pair(client, case, concurrency, middle(runs[0]), middle(runs[1]), *runs)
+
+
+@contextlib.contextmanager
+def side(wanted: str, repositories: Sequence[Path]) -> Iterator[str]:
+    """The address of a side, started for the time of the context when it is not an address."""
+    if wanted not in {"triton", "tisfast"} and not wanted.startswith("tree:"):
+        yield wanted
+        return
+    tree = Path(wanted.removeprefix("tree:")).resolve() if wanted.startswith("tree:") else None
+    with Server("triton" if wanted == "triton" else "tisfast", repositories, tree=tree) as server:
+        yield server.address
+
+
+def complaining(work: Callable[[], int]) -> int:
+    """Run a program's body; known failures end it with their text and status 1."""
+    try:
+        return work()
+    except (OracleMissing, StartFailed, RunFailed) as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--a", required=True, help="reference: triton, tisfast, tree:FOLDER or HOST:PORT")
+    parser.add_argument("--b", required=True, help="under test: the same forms")
+    parser.add_argument("--client", choices=("perf_analyzer", "wrk"), default="perf_analyzer")
+    parser.add_argument("--case", action="append", required=True, help="MODEL[:INPUT:DIMS], or binN / jsonN with wrk")
+    parser.add_argument("--concurrency", default="1,4,16", help="comma-separated (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of a window of perf_analyzer, or a run of wrk")
+    parser.add_argument("--repository", type=Path, action="append", help="for sides started here")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    return parser.parse_args()
+
+
+def _compare(options: argparse.Namespace) -> int:
+    repositories = options.repository or [ROOT / "examples/models"]
+    effort = Effort(options.rounds, options.seconds)
+    table: list[Pair] = []
+    failed = 0
+    with side(options.a, repositories) as a, side(options.b, repositories) as b:
+        print(HEADING)
+        for case in options.case:
+            for concurrency in map(int, options.concurrency.split(",")):
+                try:
+                    table.append(pair(options.client, case, concurrency, (a, b), effort))
+                    print(table[-1].line(), flush=True)
+                except RunFailed as e:
+                    failed += 1
+                    print(f"FAILED {str(e)[:600]}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps([each.facts() for each in table], indent=1))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    _chosen = _options()
+    sys.exit(complaining(lambda: _compare(_chosen)))

@@ -1,0 +1,70 @@
+"""Command lines and environments of tritonserver, perf_analyzer, wrk and tisfast."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from perf.oracle.install import facts, install, system_package
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_TISFAST = "import sys; from tisfast.cli import main; sys.exit(main())"
+
+
+class Launch(NamedTuple):
+    """What to execute, and in which environment."""
+
+    command: list[str]
+    env: dict[str, str]
+
+
+def triton(repositories: Sequence[Path | str], flags: Sequence[str] = ()) -> Launch:
+    """The real tritonserver on some repositories."""
+    folder = install()
+    python = facts(folder / "server/bin/python")
+    wheel = python.packages / "pytriton/tritonserver"
+    env = {
+        **os.environ,
+        "PATH": f"{folder / 'server/bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "LD_LIBRARY_PATH": f"{python.packages / 'nvidia_pytriton.libs'}{os.pathsep}{python.libraries}",
+        "PYTHONPATH": str(python.packages),
+    }
+    folders = [f"--model-repository={repository}" for repository in repositories]
+    places = [f"--backend-directory={folder / 'backends'}", f"--cache-directory={wheel / 'caches'}"]
+    return Launch([str(wheel / "bin/tritonserver"), *folders, *places, *flags], env)
+
+
+def tisfast(repositories: Sequence[Path | str], flags: Sequence[str] = (), tree: Path | None = None) -> Launch:
+    """tisfast on some repositories: the built source tree named, $TISFAST_COMMAND, the installed one, or this tree."""
+    folders = [f"--model-repository={repository}" for repository in repositories]
+    command, env = _tisfast(tree)
+    return Launch([*command, "serve", *folders, *flags], env)
+
+
+def _tisfast(tree: Path | None) -> Launch:
+    script = Path(sys.executable).with_name("tisfast")
+    if tree is None and (wanted := os.environ.get("TISFAST_COMMAND")):
+        return Launch(shlex.split(wanted), dict(os.environ))
+    if tree is None and script.exists():
+        return Launch([str(script)], dict(os.environ))
+    path = os.pathsep.join(filter(None, [str(tree or ROOT), os.environ.get("PYTHONPATH")]))
+    return Launch([sys.executable, "-c", _TISFAST], {**os.environ, "PYTHONPATH": path})
+
+
+def perf_analyzer(flags: Sequence[str]) -> Launch:
+    """The real perf_analyzer."""
+    client = install() / "client"
+    cuda = facts(client / "bin/python").packages / "nvidia/cuda_runtime/lib"
+    return Launch([str(client / "bin/perf_analyzer"), *flags], {**os.environ, "LD_LIBRARY_PATH": str(cuda)})
+
+
+def wrk() -> str:
+    """Path of wrk, installed when missing and possible.  Raises OracleMissing with the command to type."""
+    if not shutil.which("wrk"):
+        system_package("wrk")
+    return shutil.which("wrk") or "wrk"

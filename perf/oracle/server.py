@@ -1,0 +1,192 @@
+"""A server under measurement: started on free ports, awaited by its health route, watched, ended with its children."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal
+
+from perf.oracle import launch
+
+START_SECONDS_MAX: Final = 120
+STOP_SECONDS_MAX: Final = 40
+POLL_SECONDS: Final = 0.005  # a port that is not yet bound gives no event to wait for
+LOG_TAIL_BYTES: Final = 4000
+
+Kind = Literal["triton", "tisfast"]
+
+
+class StartFailed(RuntimeError):
+    """The server ended, or was not ready in time; the text has the end of its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct ports that were free just now (all held open together while they are chosen)."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class Server:
+    """One server process as a context manager.
+
+    kind: which server; repositories: model repositories; flags: further flags; wait_for: route that must answer 200;
+    tree: a built source tree of tisfast other than the installed one.
+    Attributes after entering: http, grpc, metrics (ports), start_seconds (process start to first 200), pid.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        repositories: Sequence[Path | str],
+        flags: Sequence[str] = (),
+        wait_for: str = "/v2/health/ready",
+        tree: Path | None = None,
+    ) -> None:
+        self.tree = tree
+        self.kind, self.repositories, self.flags, self.wait_for = kind, repositories, flags, wait_for
+        self.http = self.grpc = self.metrics = 0
+        self.start_seconds = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with this object; read while the server runs)
+
+    def __enter__(self) -> Server:
+        """Start and wait until ready; raises StartFailed."""
+        self.http, self.grpc, self.metrics = free_ports(3)
+        what = self._launch([*self._port_flags(), *self.flags])
+        began = time.perf_counter()
+        self._process = subprocess.Popen(
+            what.command,
+            env=what.env,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        try:
+            self._await_ready(began)
+        except BaseException:
+            self.stop()
+            raise
+        self.start_seconds = time.perf_counter() - began
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def address(self) -> str:
+        """HTTP host and port."""
+        return f"localhost:{self.http}"
+
+    def _launch(self, flags: Sequence[str]) -> launch.Launch:
+        if self.kind == "triton":
+            return launch.triton(self.repositories, flags)
+        return launch.tisfast(self.repositories, flags, self.tree)
+
+    def _port_flags(self) -> list[str]:
+        ports = [f"--http-port={self.http}", f"--metrics-port={self.metrics}"]
+        return [*ports, f"--grpc-port={self.grpc}"] if self.kind == "triton" else ports
+
+    def _await_ready(self, began: float) -> None:
+        while (elapsed := time.perf_counter() - began) < START_SECONDS_MAX:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                code = self._process.returncode
+                raise StartFailed(f"{self.kind} ended with {code} after {elapsed:.1f} s:\n{self.log()}")
+            if self.get(self.wait_for) == 200:
+                return
+            time.sleep(POLL_SECONDS)
+        raise StartFailed(f"{self.kind}: {self.wait_for} did not answer 200 in {START_SECONDS_MAX} s:\n{self.log()}")
+
+    def get(self, target: str) -> int:
+        """Status of a GET on the HTTP port; 0 when nobody listens."""
+        connection = http.client.HTTPConnection("localhost", self.http, timeout=5)
+        try:
+            connection.request("GET", target)
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+    def log(self, most: int = LOG_TAIL_BYTES) -> str:
+        """The end of what the server printed."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), most, max(0, size - most)).decode(errors="replace")
+
+    def pids(self) -> list[int]:
+        """The server and all its descendants."""
+        return [self.pid, *descendants(self.pid)]
+
+    def pss_bytes(self) -> int:
+        """Proportional memory of the server and all its descendants."""
+        return sum(pss_bytes(pid) for pid in self.pids())
+
+    def descriptors(self) -> int:
+        """Open file descriptors of the server process."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for what is left of its processes after the bound."""
+        if self._process is None:
+            return
+        family = self.pids()
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pid in family[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process = None
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Children of all threads of a process, and theirs, by /proc."""
+    for task in _listdir(f"/proc/{pid}/task"):
+        try:
+            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+        except OSError:  # ended meanwhile
+            continue
+        for child in map(int, children):
+            yield child
+            yield from descendants(child)
+
+
+def pss_bytes(pid: int) -> int:
+    """Pss of one process from smaps_rollup; 0 when it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+
+
+def _listdir(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []

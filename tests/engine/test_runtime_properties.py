@@ -1,0 +1,101 @@
+"""Whatever happens in whatever order: every request is answered exactly once, batches keep their bounds, none starves."""
+
+from __future__ import annotations
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests_engine_model import MS, Model
+
+from tisfast.engine.testing import cancel
+
+
+class Scheduling(RuleBasedStateMachine):
+    @initialize(
+        instances=st.integers(1, 3),
+        changes=st.fixed_dictionaries(
+            {
+                "dynamic": st.booleans(),
+                "max_batch_size": st.integers(1, 6),
+                "preserve_ordering": st.booleans(),
+                "max_queue_delay_ns": st.sampled_from([0, 2 * MS]),
+                "max_queue_size": st.sampled_from([0, 5]),
+                "default_timeout_us": st.sampled_from([0, 3000]),
+                "timeout_action": st.sampled_from(["REJECT", "DELAY"]),
+            }
+        ),
+    )
+    def build(self, instances, changes):
+        self.changes = changes
+        self.m = Model(instances=instances, **changes)
+        self.sent = []
+
+    @rule(batch=st.integers(1, 6), shape=st.sampled_from([b"", b"x"]))
+    def send(self, batch, shape):
+        batch = min(batch, self.changes["max_batch_size"])
+        self.sent += self.m.send(f"r{len(self.sent)}", batch=batch, shape_key=shape)
+
+    @rule(which=st.integers(0, 2), status=st.sampled_from([0, 0, 0, 2]))
+    def execute(self, which, status):
+        link = self.m.links[which % len(self.m.links)]
+        if link.dispatched:
+            link.execute(took_ns=MS // 2, status=status)
+
+    @rule(which=st.integers(0, 2))
+    def die(self, which):
+        link = self.m.links[which % len(self.m.links)]
+        if link.up:
+            link.die()
+
+    @rule(which=st.integers(0, 2))
+    def revive(self, which):
+        link = self.m.links[which % len(self.m.links)]
+        if not link.up:
+            link.revive()
+
+    @rule(which=st.integers(0, 1000))
+    def cancel(self, which):
+        if self.sent:
+            cancel(self.m.runtime, self.sent[which % len(self.sent)])
+
+    @rule(ms=st.integers(0, 4))
+    def wait(self, ms):
+        self.m.wait(ms * MS)
+
+    @invariant()
+    def batches_keep_their_bounds(self):
+        if not hasattr(self, "m"):
+            return
+        for link in self.m.links:
+            for batch in link.dispatched:
+                assert sum(r.input.batch for r in batch) <= max(1, self.changes["max_batch_size"])
+                assert len({r.input.shape_key for r in batch}) == 1
+                assert self.changes["dynamic"] or len(batch) == 1
+            assert link.inflight == sum(map(len, link.dispatched))
+
+    @invariant()
+    def counters_agree(self):
+        if hasattr(self, "m"):
+            assert self.m.runtime.stats.pending == self.m.runtime.queued
+            assert self.m.runtime.inflight == sum(link.inflight for link in self.m.links)
+
+    def teardown(self):
+        if not hasattr(self, "m"):
+            return
+        for link in self.m.links:
+            if not link.up:
+                link.revive()
+        for _ in range(10 * len(self.sent) + 10):  # everything drains: nothing starves, nothing is lost
+            self.m.wait(5 * MS)
+            for link in self.m.links:
+                if link.dispatched:
+                    link.execute()
+        names = [name for name, _, _ in self.m.calls]
+        assert sorted(names) == sorted(r.input.id for r in self.sent)
+        if self.changes["preserve_ordering"]:
+            assert names == [r.input.id for r in self.sent]
+
+
+TestScheduling = Scheduling.TestCase
+TestScheduling.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)

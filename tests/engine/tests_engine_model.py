@@ -1,0 +1,53 @@
+"""A model runtime with fake links: what the engine's tests drive."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tisfast.engine.runtime import ModelRuntime
+from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
+from tisfast.native.memory import Arena
+from tisfast.wire.signature import ModelSignature
+
+MS = 1_000_000
+
+
+def settings(**changes):
+    values = {
+        "max_batch_size": 8,
+        "dynamic": True,
+        "preferred_batch_sizes": (),
+        "max_queue_delay_ns": 0,
+        "preserve_ordering": False,
+        "max_queue_size": 0,
+        "default_timeout_us": 0,
+        "allow_timeout_override": False,
+        "timeout_action": "REJECT",
+    }
+    return SimpleNamespace(**(values | changes))
+
+
+class Model:
+    """A runtime with fake links and one list of answers."""
+
+    def __init__(self, instances=1, **changes):
+        self.clock = FakeClock()
+        scheduler = settings(**changes)
+        self.signature = ModelSignature("m", "1", scheduler.max_batch_size, False, [("I", 11, (4,), False, False)], [("O", 11, (4,))])
+        self.runtime = ModelRuntime(self.signature, Arena("test", 1 << 20, 1 << 20), scheduler, self.clock, {})
+        self.links = [FakeLink(f"m_0_{i}", self.runtime, self.clock) for i in range(instances)]
+        self.calls = []
+        for link in self.links:
+            self.runtime.add_link(link)
+        self.runtime.set_state(True, "")
+
+    def send(self, *ids, **what):
+        return [submit(self.runtime, make_input(self.signature, i, **what), FakeReply(self.calls)) for i in ids]
+
+    def wait(self, ns):
+        self.clock.now += ns
+        self.runtime.on_timer()
+
+    @property
+    def answered(self):
+        return [i for i, status, _ in self.calls if status == 0]

@@ -1,0 +1,40 @@
+"""The engine's values and faces.  Layer 3 (engine)."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+
+
+cdef class Reply:
+    """Base of the fronts' answer sinks."""
+
+    cdef int answered(self, InferRequest request, Answer answer) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.answered")
+
+    cdef int failed(self, InferRequest request, int status, str message) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.failed")
+
+
+@cython.freelist(256)
+cdef class InferRequest:
+    """One queued or running request."""
+
+
+
+cdef class Clock:
+    """Base of the clocks; this one stands still at 0."""
+
+    cdef int64_t now_ns(self) noexcept:
+        return 0
+
+    cdef int64_t epoch_ms(self) noexcept:
+        return 0
+
+
+cdef class Link:
+    """Base of the links."""
+
+    cdef int dispatch(self, list batch, int64_t now_ns) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.dispatch")
+
+    cdef uint32_t room(self) noexcept:
+        return 0

@@ -1,0 +1,255 @@
+"""A model version at work: one queue, its instances, its counters.  Layer 3 (engine).
+
+A request is answered exactly once: by `complete`, `complete_failed`, `reject`, `fail` or `close`, whichever comes
+first; `finish` is the one gate they all pass.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from tisfast.limits import PREFETCH_NS as _PREFETCH_NS
+from tisfast.limits import PREFETCH_REQUESTS_MAX as _PREFETCH_REQUESTS_MAX
+from tisfast.types import Status
+
+cdef int64_t PREFETCH_NS = _PREFETCH_NS
+cdef int64_t PREFETCH_REQUESTS_MAX = _PREFETCH_REQUESTS_MAX
+cdef int CANCELLED = Status.CANCELLED
+cdef int UNAVAILABLE = Status.UNAVAILABLE
+
+
+cdef inline str _tag(InferInput input):
+    """Triton's prefix of engine errors (row 1.24)."""
+    return f"[request id: {input.id if input.id else '<id_unknown>'}] "
+
+
+cdef inline uint32_t _depth(Link link) noexcept:
+    """Requests that may be at an instance: one running, and so many behind it that they wait PREFETCH_NS at most."""
+    if link.execution_ns == 0:
+        return 2
+    return <uint32_t>(1 + min(max(PREFETCH_NS // (link.execution_ns + 1), 1), PREFETCH_REQUESTS_MAX))
+
+
+cdef class ModelRuntime:
+    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
+
+    def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
+        self.signature = signature
+        self.arena = arena
+        self.stats = Statistics()
+        self.config = config
+        self.clock = clock
+        self.batcher = Batcher(settings)
+        self.ordered = settings.preserve_ordering
+        self.links = []
+        self.held = {}
+        self.reason = "loading"
+
+    @property
+    def queued(self) -> int:
+        """Requests waiting for an instance."""
+        return self.batcher.size
+
+    @property
+    def platform(self) -> str:
+        """Row 1.10: the config's platform, or its backend."""
+        return self.config.get("platform") or self.backend
+
+    @property
+    def backend(self) -> str:
+        """The config's backend."""
+        return self.config.get("backend", "")
+
+    # ---- requests in
+
+    cdef InferRequest submit(self, InferInput input, Reply reply):
+        cdef InferRequest request = InferRequest.__new__(InferRequest)
+        cdef int64_t now_ns = self.clock.now_ns()
+        request.input = input
+        request.reply = reply
+        request.queued_ns = now_ns
+        if self.ordered:
+            request.order = self.next_order
+            self.next_order += 1
+        if self.refusal is not None:
+            self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+        elif not self.batcher.add(request, now_ns):
+            self.reject(request, UNAVAILABLE, "Exceeds maximum queue size", FailureReason.REJECTED)
+        else:
+            self.stats.pending += 1
+            self.pump(now_ns)
+        return request
+
+    cdef int cancel(self, InferRequest request) except -1:
+        request.cancelled = True
+        if request.queued and not request.done:
+            self.batcher.withdraw(request)
+            self.stats.pending -= 1
+            self.reject(request, CANCELLED, "Request cancelled: the client left the queue", FailureReason.CANCELED)
+        return 0
+
+    # ---- towards instances
+
+    cdef int pump(self, int64_t now_ns) except -1:
+        """Hand out all that instances can take now."""
+        cdef Link link
+        cdef list batch
+        cdef InferRequest request
+        cdef bint idle = False
+        if self.batcher.soonest_ns and now_ns >= self.batcher.soonest_ns:
+            self._expire(now_ns)
+        while self.batcher.size:
+            link = self.pick(&idle)
+            if link is None:
+                break
+            batch = self.batcher.next_batch(now_ns, idle)
+            if batch is None:
+                break
+            (<InferRequest>batch[0]).execution_batch = 0
+            for request in batch:
+                (<InferRequest>batch[0]).execution_batch += request.input.batch
+                request.dispatched_ns = now_ns
+            self.stats.pending -= len(batch)
+            request.closes_batch = True
+            self.inflight += len(batch)
+            link.inflight += <uint32_t>len(batch)
+            link.batches += 1
+            link.dispatch(batch, now_ns)
+        self.arm(now_ns)
+        return 0
+
+    cdef Link pick(self, bint *idle):
+        """The instance with least to do, if it may take more."""
+        cdef Link link, best = None
+        for link in self.links:
+            if link.up and (best is None or link.inflight < best.inflight):
+                best = link
+        if best is None:
+            return None
+        idle[0] = best.inflight == 0
+        if idle[0]:
+            return best
+        if self.batcher.limited or best.room() < self.batcher.max_batch:
+            return None
+        if self.batcher.dynamic:
+            return best if best.batches < 2 else None
+        return best if best.inflight < _depth(best) else None
+
+    def _expire(self, int64_t now_ns):
+        cdef InferRequest request
+        for request in self.batcher.expire(now_ns):
+            self.stats.pending -= 1
+            self.reject(request, UNAVAILABLE, "Request timeout expired", FailureReason.REJECTED)
+
+    cdef int arm(self, int64_t now_ns) except -1:
+        cdef int64_t due = self.batcher.next_event_ns(now_ns)
+        if due and due != self.armed_ns and self.timer_changed is not None:
+            self.armed_ns = due
+            self.timer_changed()
+        return 0
+
+    def next_timer_ns(self) -> int:
+        """When on_timer wants to be called, CLOCK_MONOTONIC ns; 0 for never."""
+        return self.batcher.next_event_ns(self.clock.now_ns()) if self.batcher.size else 0
+
+    def on_timer(self) -> None:
+        """Time has passed: reject what is late, send out batches that waited long enough."""
+        self.armed_ns = 0
+        self.pump(self.clock.now_ns())
+
+    # ---- answers
+
+    cdef int leave_instance(self, Link link, InferRequest request, Times *times) except -1:
+        cdef int64_t took = times.done_ns - times.taken_ns
+        link.inflight -= 1
+        link.batches -= request.closes_batch
+        self.inflight -= 1
+        if request.execution_batch and times.done_ns:
+            link.execution_ns = took if link.execution_ns == 0 else (7 * link.execution_ns + took) // 8
+            self.stats.count_execution(request.execution_batch, times)
+        return 0
+
+    cdef int complete(self, Link link, InferRequest request, Answer answer, Times *times) except -1:
+        self.leave_instance(link, request, times)
+        self.stats.count_success(request.input.batch, times, request.queued_ns, self.clock.now_ns())
+        self.stats.last_inference_ms = self.clock.epoch_ms()
+        return self.finish(request, answer, 0, None)
+
+    cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1:
+        self.leave_instance(link, request, times)
+        reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
+        self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
+        self.stats.last_inference_ms = self.clock.epoch_ms()
+        return self.finish(request, None, status, message)
+
+    cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1:
+        """Answer a request that never reached an instance."""
+        self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
+        return self.finish(request, None, status, _tag(request.input) + message)
+
+    cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
+        assert not request.done
+        request.done = True
+        if not self.ordered:
+            return self.deliver(request, answer, status, message)
+        self.held[request.order] = (request, answer, status, message)
+        while self.next_answer in self.held:
+            request, answer, status, message = self.held.pop(self.next_answer)
+            self.next_answer += 1
+            self.deliver(request, answer, status, message)
+        return 0
+
+    cdef int deliver(self, InferRequest request, Answer answer, int status, str message) except -1:
+        cdef Reply reply = request.reply
+        request.reply = None
+        if status == 0:
+            return reply.answered(request, answer)
+        return reply.failed(request, status, message)
+
+    # ---- what the supervisor says
+
+    def add_link(self, Link link) -> None:
+        """An instance belongs to the model from now on; it gets work while `up`."""
+        self.links.append(link)
+        self.pump(self.clock.now_ns())
+
+    def remove_link(self, Link link) -> None:
+        """Forget an instance; its requests must have been completed, failed or put back."""
+        self.links.remove(link)
+
+    def requeue(self, list requests) -> None:
+        """Requests that a dead instance never took: first in the queue again, or refused when the model closed."""
+        self.inflight -= len(requests)
+        if self.refusal is not None:
+            for request in requests:
+                self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+            return
+        self.stats.pending += len(requests)
+        self.batcher.put_back(requests)
+        self.pump(self.clock.now_ns())
+
+    def fail(self, list requests, int status, str message) -> None:
+        """Answer requests that an instance had taken and lost."""
+        cdef InferRequest request
+        for request in requests:
+            self.inflight -= 1
+            self.stats.count_failure(FailureReason.BACKEND, self.clock.now_ns() - request.queued_ns)
+            self.finish(request, None, status, message)
+
+    def set_state(self, bint ready, str reason) -> None:
+        """Ready or not, and why not; requests keep being queued either way (see `refuse`)."""
+        self.ready = ready
+        self.reason = reason
+        if ready:
+            self.refusal = None
+            self.pump(self.clock.now_ns())
+
+    def refuse(self, str message) -> None:
+        """Answer all queued and all further requests UNAVAILABLE with `message`, until set_state(True, ...)."""
+        cdef InferRequest request
+        self.ready = False
+        self.reason = self.refusal = message
+        for queue in (self.batcher.waiting, self.batcher.late):
+            for request in list(queue):
+                if request.queued:
+                    self.batcher.withdraw(request)
+                    self.stats.pending -= 1
+                    self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)

@@ -1,0 +1,78 @@
+"""Counters of one model version (rows 11.02 to 11.06, 21.04 to 21.10).  Layer 3 (engine)."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+
+cdef inline dict _tally(Tally t):
+    return {"count": t.count, "ns": t.ns}
+
+
+cdef inline void _add(Tally *t, int64_t ns) noexcept:
+    t.count += 1
+    t.ns += <uint64_t>ns if ns > 0 else 0
+
+
+cdef class Statistics:
+    """Monotonic within one life of a model version; a reload starts anew (row 21.23)."""
+
+    def __cinit__(self):
+        self.batch_stats = {}
+
+    cdef void count_success(self, uint32_t batch, Times *t, int64_t queued_ns, int64_t now_ns) noexcept:
+        _add(&self.success, now_ns - queued_ns)
+        _add(&self.queue, t.taken_ns - queued_ns)
+        _add(&self.compute_input, t.infer_start_ns - t.taken_ns)
+        _add(&self.compute_infer, t.infer_end_ns - t.infer_start_ns)
+        _add(&self.compute_output, t.done_ns - t.infer_end_ns)
+        self.inference_count += batch
+
+    cdef void count_failure(self, FailureReason reason, int64_t ns) noexcept:
+        _add(&self.fail, ns)
+        if reason == REJECTED:
+            self.rejected += 1
+        elif reason == CANCELED:
+            self.canceled += 1
+        elif reason == BACKEND:
+            self.backend_failed += 1
+        else:
+            self.other_failed += 1
+
+    cdef int count_execution(self, uint32_t batch, Times *t) except -1:
+        cdef BatchTally tally = <BatchTally>self.batch_stats.get(batch)
+        if tally is None:
+            tally = self.batch_stats[batch] = BatchTally()
+        _add(&tally.compute_input, t.infer_start_ns - t.taken_ns)
+        _add(&tally.compute_infer, t.infer_end_ns - t.infer_start_ns)
+        _add(&tally.compute_output, t.done_ns - t.infer_end_ns)
+        self.execution_count += 1
+        return 0
+
+    def inference_stats(self) -> dict:
+        """The `inference_stats` object of row 11.02 for this version."""
+        return {
+            "success": _tally(self.success),
+            "fail": _tally(self.fail),
+            "queue": _tally(self.queue),
+            "compute_input": _tally(self.compute_input),
+            "compute_infer": _tally(self.compute_infer),
+            "compute_output": _tally(self.compute_output),
+            "cache_hit": {"count": 0, "ns": 0},
+            "cache_miss": {"count": 0, "ns": 0},
+        }
+
+    def batches(self) -> list:
+        """The `batch_stats` array of row 11.04, by batch size."""
+        return [{"batch_size": size, **tally.as_dict()} for size, tally in sorted(self.batch_stats.items())]
+
+
+cdef class BatchTally:
+    """Times of the executions of one batch size."""
+
+    def as_dict(self) -> dict:
+        """One entry of row 11.04, without its batch size."""
+        return {
+            "compute_input": _tally(self.compute_input),
+            "compute_infer": _tally(self.compute_infer),
+            "compute_output": _tally(self.compute_output),
+        }

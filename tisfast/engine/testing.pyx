@@ -1,0 +1,124 @@
+"""The engine's faces for tests in Python: a hand-moved clock, links and replies that record.  Layer 3 (engine).
+
+Real parts of the engine meet these where production meets the machine's clock, rings and sockets.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
+from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.stats cimport Times
+from tisfast.wire.record cimport Answer, InferInput
+from tisfast.wire.signature cimport ModelSignature
+
+
+cdef class FakeClock(Clock):
+    """Stands still until told otherwise."""
+
+    cdef public int64_t now
+    cdef public int64_t epoch
+
+    def __cinit__(self, int64_t now=1_000_000_000):
+        self.now = now
+
+    cdef int64_t now_ns(self) noexcept:
+        return self.now
+
+    cdef int64_t epoch_ms(self) noexcept:
+        return self.epoch
+
+
+cdef class FakeReply(Reply):
+    """Records what comes back: (request, status, message) in `calls`, shared by all requests of a test."""
+
+    cdef public list calls
+
+    def __cinit__(self, list calls):
+        self.calls = calls
+
+    cdef int answered(self, InferRequest request, Answer answer) except -1:
+        self.calls.append((request.input.id, 0, None))
+        return 0
+
+    cdef int failed(self, InferRequest request, int status, str message) except -1:
+        self.calls.append((request.input.id, status, message))
+        return 0
+
+
+cdef class FakeLink(Link):
+    """An instance that executes when the test says so.  `batches`: dispatched, oldest first."""
+
+    cdef public list dispatched
+    cdef public uint32_t slots
+    cdef ModelRuntime runtime
+    cdef FakeClock clock
+
+    def __cinit__(self, str instance, ModelRuntime runtime, FakeClock clock, uint32_t slots=256):
+        self.instance = instance
+        self.runtime = runtime
+        self.clock = clock
+        self.slots = slots
+        self.dispatched = []
+        self.up = True
+
+    cdef int dispatch(self, list batch, int64_t now_ns) except -1:
+        self.dispatched.append(batch)
+        return 0
+
+    cdef uint32_t room(self) noexcept:
+        return self.slots - self.inflight
+
+    def ids(self) -> list:
+        """Request ids of what is dispatched, batch by batch."""
+        return [[(<InferRequest>request).input.id for request in batch] for batch in self.dispatched]
+
+    def execute(self, int64_t took_ns=1000, int status=0) -> None:
+        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does."""
+        cdef Times times
+        cdef InferRequest request
+        times.taken_ns = self.clock.now
+        self.clock.now += took_ns
+        times.infer_start_ns = times.taken_ns
+        times.infer_end_ns = times.done_ns = self.clock.now
+        for request in self.dispatched.pop(0):
+            if status:
+                self.runtime.complete_failed(self, request, status, "model says no", &times)
+            else:
+                self.runtime.complete(self, request, None, &times)
+        self.runtime.pump(self.clock.now)
+
+    def die(self) -> None:
+        """Lose the oldest batch, give the others back: what the supervisor does with RingLink.close()."""
+        taken = self.dispatched[0] if self.dispatched else []
+        kept = [request for batch in self.dispatched[1:] for request in batch]
+        self.dispatched = []
+        self.up = False
+        self.inflight = self.batches = 0
+        self.runtime.fail(taken, 5, f"{self.instance} died")
+        self.runtime.requeue(kept)
+
+    def revive(self) -> None:
+        """The worker is back."""
+        self.up = True
+        self.runtime.pump(self.clock.now)
+
+
+def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeout_us=0, bytes shape_key=b"") -> InferInput:
+    """An InferInput without bytes behind it."""
+    cdef InferInput input = InferInput.__new__(InferInput)
+    input.model = model
+    input.id = id
+    input.batch = batch
+    input.timeout_us = timeout_us
+    input.shape_key = shape_key
+    return input
+
+
+def submit(ModelRuntime runtime, InferInput input, Reply reply) -> InferRequest:
+    """ModelRuntime.submit."""
+    return runtime.submit(input, reply)
+
+
+def cancel(ModelRuntime runtime, InferRequest request) -> None:
+    """ModelRuntime.cancel."""
+    runtime.cancel(request)

@@ -1,0 +1,6 @@
+from typing import final
+
+from tisfast.engine.core import Clock
+
+@final
+class MachineClock(Clock): ...

@@ -1,0 +1,33 @@
+# The engine's Link over one worker's rings, and the loop's watch over all of them.  Layer 4 (supervise).
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.engine.core cimport Clock, InferRequest, Link
+from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.native.channel cimport Bell, Channel, tf_complete_slot
+from tisfast.native.memory cimport Arena, Block
+
+cdef class Poller:
+    cdef readonly Bell bell
+    cdef Clock clock
+    cdef object loop, turn
+    cdef set busy                # links with requests or retained inputs out
+    cdef bint scheduled
+    cdef int64_t active_ns, spin_ns
+    cdef int nudge(self) except -1
+    cdef bint _poll_busy(self) except -1
+
+cdef class OutputArena(Arena):
+    cdef Channel channel
+
+cdef class RingLink(Link):
+    cdef readonly ModelRuntime runtime
+    cdef Poller poller
+    cdef Channel channel
+    cdef OutputArena output
+    cdef dict running            # ticket -> InferRequest
+    cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
+    cdef int64_t progress_ns
+    cdef bint poll(self) except -1
+    cdef int _on_answer(self, tf_complete_slot *slot) except -1
+    cdef Block _block(self, tf_complete_slot *slot)
+    cdef int _status(self, tf_complete_slot *slot) except -1
+    cdef str _text(self, tf_complete_slot *slot, Block block)

@@ -1,0 +1,239 @@
+"""Rings to workers, watched by the event loop.  Layer 4 (supervise).
+
+While there is traffic the loop polls the rings once per turn and no side makes a system call for the other.  `spin_us`
+after the last answer or request it announces sleep on the bell, looks once more, and the next answer rings the eventfd.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from tisfast.engine.stats cimport Times
+from tisfast.native.channel cimport TF_ANSWER, TF_ERROR, TF_RELEASE, TF_RETAINED
+from tisfast.native.memory cimport Block
+from tisfast.wire.record cimport Answer, InferInput, read_answer
+
+from tisfast.errors import Internal, TisError
+from tisfast.limits import SPIN_US
+from tisfast.types import Status
+
+cdef extern from "<sched.h>":
+    int sched_yield() nogil
+
+cdef uint64_t HANDLE_UNITS = (1 << 40) - 1
+cdef int ANSWERS_PER_TURN = 256  # of one link, so that one busy worker cannot starve the sockets
+
+
+cdef class Poller:
+    """Polls the links of one event loop.  loop: uvloop; clock: the engine's."""
+
+    def __cinit__(self, Clock clock, loop, int64_t spin_us=SPIN_US):
+        self.bell = Bell()
+        self.clock = clock
+        self.loop = loop
+        self.busy = set()
+        self.spin_ns = spin_us * 1000
+        self.turn = self._turn  # bound once: call_soon runs on the hot path
+        self.bell.announce_sleep()
+        loop.add_reader(self.bell.eventfd, self._on_bell)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self.loop.remove_reader(self.bell.eventfd)
+        self.turn = None
+
+    def _on_bell(self) -> None:
+        self.bell.clear()
+        self.nudge()
+
+    cdef int nudge(self) except -1:
+        """Something was sent or rung: poll from the next turn on."""
+        self.active_ns = self.clock.now_ns()
+        if not self.scheduled:
+            self.scheduled = True
+            self.bell.awake()
+            self.loop.call_soon(self.turn)
+        return 0
+
+    cdef bint _poll_busy(self) except -1:
+        cdef RingLink link
+        cdef bint worked = False
+        for link in tuple(self.busy):
+            try:
+                worked |= link.poll()
+            except Exception as error:  # a bug of ours in one answer must not stop all others
+                worked = True
+                self.loop.call_exception_handler({"message": f"answer of {link.instance} lost", "exception": error})
+        return worked
+
+    def _turn(self) -> None:
+        cdef bint worked
+        cdef int64_t now_ns
+        self.scheduled = False
+        worked = self._poll_busy()
+        now_ns = self.clock.now_ns()
+        if worked:
+            self.active_ns = now_ns
+        elif now_ns - self.active_ns >= self.spin_ns:
+            self.bell.announce_sleep()
+            if not self._poll_busy():
+                return
+            self.bell.awake()
+        else:
+            with nogil:  # gives the core to the worker or client that has what we wait for
+                sched_yield()
+        if not self.scheduled:
+            self.scheduled = True
+            self.loop.call_soon(self.turn)
+
+
+cdef class OutputArena(Arena):
+    """A worker's output arena: blocks go back to the worker through its channel, until the channel is closed."""
+
+    cdef void give(self, uint64_t handle) noexcept:
+        if self.channel is not None:
+            self.channel.give(handle)
+
+
+cdef class RingLink(Link):
+    """One instance over its rings.
+
+    instance: name for errors and logs; output_arena_bytes: bound of the answers that are being sent.
+    """
+
+    def __cinit__(self, str instance, ModelRuntime runtime, Poller poller, uint64_t output_arena_bytes):
+        self.instance = instance
+        self.runtime = runtime
+        self.poller = poller
+        self.channel = Channel()
+        self.output = OutputArena(f"tisfast-out-{instance}", output_arena_bytes)
+        self.output.channel = self.channel
+        self.running = {}
+        self.retained = {}
+
+    @property
+    def fds(self) -> tuple:
+        """The data descriptors of WIRE.md's fork message: channel, bell page, bell eventfd, input and output arena."""
+        bell = self.poller.bell
+        return (self.channel.fd, bell.fd, bell.eventfd, self.runtime.arena.fd, self.output.fd)
+
+    @property
+    def executing_since_ns(self) -> int:
+        """When the execution that is running now started at the earliest; 0 when idle."""
+        return self.progress_ns if self.running else 0
+
+    @property
+    def output_touched_bytes(self) -> int:
+        """Bytes of the output arena that may be resident."""
+        return self.output.nbytes
+
+    def open(self) -> None:
+        """The worker is ready: give it work."""
+        self.up = True
+        self.runtime.pump(self.poller.clock.now_ns())
+
+    def request_stop(self) -> None:
+        """No new work; the worker ends when its ring is empty."""
+        self.up = False
+        self.channel.request_stop()
+
+    def close(self) -> tuple:
+        """The worker is gone.  Deliver what it had answered, then return (taken, untaken) requests.
+
+        The caller fails the taken ones through runtime.fail and gives the others to runtime.requeue.
+        """
+        self.up = False
+        while self.poll():
+            pass
+        self.poller.busy.discard(self)
+        self.output.channel = None
+        taken = self.channel.taken()
+        lost = [request for ticket, request in self.running.items() if <uint64_t>ticket < taken]
+        kept = [request for ticket, request in self.running.items() if <uint64_t>ticket >= taken]
+        self.running.clear()
+        self.retained.clear()
+        self.inflight = self.batches = 0
+        return lost, kept
+
+    # ---- Link
+
+    cdef uint32_t room(self) noexcept:
+        return self.channel.room()
+
+    cdef int dispatch(self, list batch, int64_t now_ns) except -1:
+        cdef InferRequest request
+        cdef int64_t ticket
+        cdef Py_ssize_t left = len(batch)
+        if not self.running:
+            self.progress_ns = now_ns
+            self.poller.busy.add(self)
+        for request in batch:
+            left -= 1
+            ticket = self.channel.submit(request.input.record_offset, request.input.record_bytes, left, now_ns)
+            assert ticket >= 0  # the engine asked room() first
+            self.running[ticket] = request
+        self.channel.publish()
+        return self.poller.nudge()
+
+    # ---- answers
+
+    cdef bint poll(self) except -1:
+        """Take what the worker has answered; True when there was something."""
+        cdef tf_complete_slot slot
+        cdef int n = 0
+        while n < ANSWERS_PER_TURN and self.channel.next_answer(&slot):
+            n += 1
+            if slot.kind == TF_RELEASE:
+                self.retained.pop(slot.request, None)
+            else:
+                self._on_answer(&slot)
+        if n:
+            self.runtime.pump(self.poller.clock.now_ns())
+            if not self.running and not self.retained:
+                self.poller.busy.discard(self)
+        return n > 0
+
+    cdef int _on_answer(self, tf_complete_slot *slot) except -1:
+        cdef InferRequest request = self.running.pop(slot.request, None)
+        cdef Times times
+        cdef Answer answer = None
+        cdef Block block
+        if request is None:
+            return 0  # a ticket that is not out: the worker lied or repeats itself; nobody waits for it
+        times.taken_ns, times.infer_start_ns = slot.taken_ns, slot.infer_start_ns
+        times.infer_end_ns, times.done_ns = slot.infer_end_ns, slot.done_ns
+        self.progress_ns = self.poller.clock.now_ns()
+        if slot.flags & TF_RETAINED:
+            self.retained[slot.request] = request.input
+        try:
+            block = self._block(slot)
+            if slot.kind == TF_ANSWER:
+                answer = read_answer(request.input, block, slot.meta_bytes)
+            else:
+                status, message = self._status(slot), self._text(slot, block)
+        except TisError as error:
+            status, message = error.status, error.message
+        if answer is not None:
+            return self.runtime.complete(self, request, answer, &times)
+        return self.runtime.complete_failed(self, request, status, message, &times)
+
+    cdef Block _block(self, tf_complete_slot *slot):
+        """A lease on the block that holds the record, from its start to the arena's end: its true size is the worker's
+        secret, and a worker that writes past it harms only its own answers."""
+        cdef uint64_t offset = (slot.block & HANDLE_UNITS) * 512
+        if slot.block == 0:
+            return None
+        if slot.meta_bytes > self.output.nbytes or offset > self.output.nbytes - slot.meta_bytes:
+            raise Internal(
+                f"instance {self.instance} answered outside its output arena: offset {offset}, "
+                f"{slot.meta_bytes} bytes of {self.output.nbytes}"
+            )
+        return self.output.lease(slot.block, self.output.nbytes - offset)
+
+    cdef int _status(self, tf_complete_slot *slot) except -1:
+        return slot.status if Status.UNKNOWN <= slot.status <= Status.CANCELLED else Status.INTERNAL
+
+    cdef str _text(self, tf_complete_slot *slot, Block block):
+        if slot.kind != TF_ERROR:
+            return f"instance {self.instance} sent a slot of unknown kind {slot.kind}"
+        if block is None:
+            return f"the output arena of instance {self.instance} is full ({self.output.nbytes} bytes)"
+        return (<bytes>block.data[:slot.meta_bytes]).decode("utf-8", "replace")

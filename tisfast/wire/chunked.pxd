@@ -1,0 +1,18 @@
+# Chunked transfer coding (RFC 9112, 7.1), sans-io.  Layer 2 (wire).
+from libc.stdint cimport uint64_t
+
+cdef class ChunkDecoder:
+    cdef readonly bint done
+    cdef readonly Py_ssize_t chunks      # non-empty ones
+    cdef int state
+    cdef uint64_t left                   # bytes of the current chunk, or its size being read
+    cdef int digits
+    cdef Py_ssize_t line_bytes
+    # Consume from data; chunk bytes are appended to `out`.  Returns bytes consumed: fewer than n only when done.
+    # Raises BadRequest for what is not chunked coding, too many chunks, or more than `most` bytes in `out`.
+    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n, bytearray out, uint64_t most) except -1
+    cdef int _byte(self, unsigned char c) except -1
+    cdef int _size(self, unsigned char c) except -1
+    cdef int _chunk(self) except -1
+    cdef int _until_cr(self, unsigned char c, int after) except -1
+    cdef int _expect(self, unsigned char c, unsigned char wanted) except -1
