@@ -70,6 +70,7 @@ cdef class HttpConnection:
     cdef int _update_reading(self) except -1
     cdef int _parse_pending(self) except -1
     cdef bint _must_wait(self) noexcept
+    cdef bint _is_infer(self) noexcept
     cdef Py_ssize_t _on_chunks(self, const unsigned char *data, Py_ssize_t n) except -2
     cdef uint64_t _collect_max(self)
     cdef object _too_large(self, nbytes)

@@ -12,21 +12,25 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from tisfast.front.sender cimport PIECES_MAX, Sender, iovec
-from tisfast.wire.head cimport Head, check_unfinished, head_bytes, parse_head
-from tisfast.wire.infer cimport body_start, parse_infer
+from tisfast.wire.head cimport Head, check_start, parse_head
+from tisfast.wire.infer cimport body_start, read_infer
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.respond cimport Body
 from tisfast.wire.text cimport TextBuffer
 
 from tisfast import limits
 from tisfast.errors import BadRequest, TisError
-from tisfast.front.routes import Response, error_response, infer_target
+from tisfast.front.response import Response, error_response
 from tisfast.types import Status
-from tisfast.wire.compress import check_coding, compress, decompress
+from tisfast.wire.compress import compress, decompress
+
+cdef extern from "<string.h>":
+    void *memmem(const void *haystack, size_t n, const void *needle, size_t m) noexcept
 
 cdef enum:
     HEAD, BLOCK, COLLECT, CHUNKED, DISCARD, CLOSED
 
+cdef Py_ssize_t HEAD_BYTES_MAX = limits.HTTP_HEAD_BYTES_MAX
 cdef Py_ssize_t PIPELINE_MAX = limits.HTTP_PIPELINE_MAX
 cdef int64_t HEAD_TICKS_MAX = limits.HTTP_HEAD_SECONDS_MAX
 cdef int64_t BODY_TICKS_MAX = limits.HTTP_BODY_IDLE_SECONDS_MAX
@@ -213,21 +217,24 @@ cdef class HttpConnection:
 
     cdef Py_ssize_t _on_head(self, const unsigned char *data, Py_ssize_t n) except -2:
         """Returns bytes consumed; 0: the head is not complete."""
-        cdef Py_ssize_t size
+        cdef Py_ssize_t size, begin = max(self.searched - 3, 0)
+        cdef const unsigned char *end
         if data[0] == 13 or data[0] == 10:  # empty lines before a request are to be ignored (RFC 9112, 2.2)
             return 1
-        size = head_bytes(data, n, self.searched)
+        end = <const unsigned char *>memmem(data + begin, n - begin, b"\r\n\r\n", 4)
         try:
-            if size == 0:
-                check_unfinished(data, n, self.searched)
+            if end == NULL:
+                if n > HEAD_BYTES_MAX:
+                    raise BadRequest(f"HTTP request head exceeds {HEAD_BYTES_MAX} bytes")
+                check_start(data, n)
                 self.searched = n
                 return 0
+            size = end - data + 4
             self.searched = 0
             if self.head is None or PyBytes_GET_SIZE(self.head.raw) != size \
                     or memcmp(PyBytes_AS_STRING(self.head.raw), data, size) != 0:
-                self.head = parse_head(data, size)
-                if self.shared.registry is not None:
-                    self.head.route = infer_target(self.head)
+                self.head = None
+                self.head = parse_head(data[:size])
         except TisError as error:
             self._refuse(error_response(error.status, error.message), True)
             return n
@@ -235,17 +242,20 @@ cdef class HttpConnection:
         self._start_body()
         return size
 
+    cdef bint _is_infer(self) noexcept:
+        return self.current.is_infer and self.shared.registry is not None
+
     cdef int _start_body(self) except -1:
         cdef Head head = self.current
-        cdef uint64_t nbytes = head.content_length
-        if head.expects_continue and (nbytes or head.chunked) and not self.exchanges:
+        cdef uint64_t nbytes = max(head.content_length, 0)
+        if head.expect_continue and (nbytes or head.chunked) and not self.exchanges:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.filled, self.total = 0, nbytes
         if head.chunked:
             self.chunks = ChunkDecoder()
             self.body = bytearray()
             self.state = CHUNKED
-        elif head.route is not None and not head.request_coding:
+        elif self._is_infer() and not head.content_encoding:
             try:
                 self._take_block(nbytes)
             except TisError as error:
@@ -273,11 +283,9 @@ cdef class HttpConnection:
     cdef int _take_block(self, uint64_t nbytes) except -1:
         """A block for the body of the current head's model.  Raises TisError."""
         cdef Head head = self.current
-        self.runtime = self.shared.registry.resolve(*head.route)
-        if head.json_bytes == -2:
-            raise BadRequest(head.json_bytes_error)
-        self.start = body_start(head.json_bytes)  # the first binary tensor is to lie on a cache line
-        self.block = self.runtime.arena.take(self.start + nbytes + 8 + self.runtime.signature.record_room)
+        self.runtime = self.shared.registry.resolve(head.name, head.version)
+        self.start = body_start(self.runtime.signature.record_room, head.inference_header_length)
+        self.block = self.runtime.arena.take(self.start + nbytes)
         self.total = nbytes
         return 0
 
@@ -315,7 +323,7 @@ cdef class HttpConnection:
 
     cdef uint64_t _collect_max(self):
         """Most bytes of a body of unknown length: an inference may carry binary tensors beyond the JSON limit."""
-        if self.current.route is not None and not self.current.request_coding:
+        if self._is_infer() and not self.current.content_encoding:
             return max(self.shared.max_input_bytes, <uint64_t>limits.HTTP_CHUNKED_BODY_BYTES_MAX)
         return self.shared.max_input_bytes
 
@@ -327,9 +335,9 @@ cdef class HttpConnection:
         body, self.body = self.body, None
         try:
             data = bytes(body) if body is not None else b""
-            if head.request_coding:
-                data = decompress(head.request_coding, data, self.shared.max_input_bytes)
-            if head.route is not None:
+            if head.content_encoding:
+                data = decompress(head.content_encoding, data, self.shared.max_input_bytes)
+            if self._is_infer():
                 self._take_block(len(data))
                 memcpy(self.block.data + self.start, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
                 return self._infer()
@@ -351,9 +359,9 @@ cdef class HttpConnection:
         cdef InferRequest request
         self.block = None
         try:
-            input = parse_infer(
-                self.runtime.signature, self.runtime.arena, block, block.data + self.start, self.total,
-                self.current.json_bytes, self.shared.max_input_bytes)
+            input = read_infer(
+                self.runtime.signature, self.runtime.arena, block, self.start, self.total,
+                self.current.inference_header_length, self.shared.max_input_bytes)
         except TisError as error:
             return exchange.respond(error_response(error.status, error.message))
         exchange.runtime = self.runtime
@@ -409,7 +417,7 @@ cdef class HttpConnection:
             body.render(exchange.answer)
         except TisError as error:
             return self._send_response(exchange, error_response(error.status, error.message))
-        if exchange.head.response_coding:
+        if exchange.head.accept_encoding:
             return self._send_compressed(exchange, body)
         json_bytes = text.used
         text.put_bytes(BINARY_HEAD if body.count else JSON_HEAD)  # behind the JSON, whose length it states; sent before it
@@ -427,7 +435,7 @@ cdef class HttpConnection:
     cdef int _send_compressed(self, Exchange exchange, Body body) except -1:
         """The whole body in the client's coding; its halves are told apart by the JSON's length before compression."""
         cdef bytes json = body.text.value()
-        cdef str coding = exchange.head.response_coding
+        cdef str coding = exchange.head.accept_encoding
         cdef int i
         parts = [json]
         for i in range(body.count):
@@ -455,7 +463,7 @@ cdef class HttpConnection:
     cdef bytes _head_end(self, Exchange exchange):
         if exchange.close_after:
             return b"\r\nConnection: close\r\n\r\n"
-        if exchange.head is not None and exchange.head.minor_version == 0:
+        if exchange.head is not None and exchange.head.http10:
             return b"\r\nConnection: keep-alive\r\n\r\n"
         return b"\r\n\r\n"
 
