@@ -130,7 +130,7 @@ CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
 CONTROL_PATH_BYTES_MAX: Final = 107
 """Length of a Unix socket's path (sockaddr_un less its final zero)."""
 CONTROL_ORPHAN_SECONDS: Final = 60
-"""Age at which a control directory without a lock file is taken for one whose server died while making it."""
+"""Age at which a control directory that nobody locks may be swept: a younger one may just be in the making."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
 """Seconds between two looks at the workers' running executions: how late a hang may be seen."""
 WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
