@@ -57,6 +57,8 @@ HTTP_INLINE_CODING_BYTES: Final = 64 * 1024
 """Bodies up to this are compressed or expanded on the event loop; longer ones in a thread."""
 JSON_HEAD_BYTES_PLAIN_MAX: Final = 1 << 31
 """Largest Inference-Header-Content-Length that is believed (Triton reads a 32-bit number)."""
+GZIP_MEMBERS_MAX: Final = 1024
+"""Members of one gzip body: each costs a new decompressor."""
 ANSWER_PARAMETERS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of the response parameters of one answer, as JSON."""
 ANSWER_LAYOUTS_MAX: Final = 256
@@ -135,3 +137,17 @@ WATCHDOG_SECONDS_MAX: Final = 1.0
 """Seconds between two looks at the workers' running executions: how late a hang may be seen."""
 WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
 """Bytes read of a dead worker's output: more than a pipe holds comes from processes that it left behind."""
+
+# ---- model configuration
+CONFIG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of one config.pbtxt; real ones are a few KB, and a larger file is surely not a configuration."""
+CONFIG_ERRORS_MAX: Final = 100
+"""Errors reported for one file: enough to see the pattern, and a binary file must not print a million lines."""
+INPUTS_MAX: Final = 4096
+"""Inputs of one model: the index is 16 bits on the worker wire, and no model comes near."""
+CONFIG_MICROSECONDS_MAX: Final = 2**62 // 1000
+"""Largest delay or timeout in a configuration, in microseconds: the engine's clock counts int64 nanoseconds."""
+REPOSITORY_ENTRIES_MAX: Final = 65536
+"""Entries read of one repository or model folder."""
+INTERPRETER_CHECK_SECONDS_MAX: Final = 10
+"""Seconds `tisfast check` gives a model's own interpreter to parse model.py."""

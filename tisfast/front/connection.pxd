@@ -49,7 +49,7 @@ cdef class HttpConnection:
     cdef Block block                     # body being received
     cdef bytearray body                  # body of a request without a block
     cdef ChunkDecoder chunks
-    cdef uint64_t start, filled, total   # of the body: headroom before it, received, announced
+    cdef uint64_t start, filled, total   # of the body: where in the block it starts, received, announced
     cdef bint paused, closing, parsing
     cdef int64_t head_tick                # when the head that is incomplete began to arrive
     cdef readonly int64_t touched_tick   # when a byte last arrived
