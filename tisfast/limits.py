@@ -147,6 +147,8 @@ INPUTS_MAX: Final = 4096
 """Inputs of one model: the index is 16 bits on the worker wire, and no model comes near."""
 CONFIG_MICROSECONDS_MAX: Final = 2**62 // 1000
 """Largest delay or timeout in a configuration, in microseconds: the engine's clock counts int64 nanoseconds."""
+INSTANCES_MAX: Final = 1024
+"""Instances of one model over all groups and devices: each is a process."""
 REPOSITORY_ENTRIES_MAX: Final = 65536
 """Entries read of one repository or model folder."""
 INTERPRETER_CHECK_SECONDS_MAX: Final = 10

@@ -9,19 +9,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
 from tisfast import limits
+from tisfast.config.complete import merge_completed
+from tisfast.config.instances import Instance as PlannedInstance
 from tisfast.config.model_config import LoadedConfig, signature_fields
+from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.tensors import TensorConfig
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
-from tisfast.repo.complete import merge_completed
+from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.supervise import machine
-from tisfast.supervise.environment import KEY, interpreter_of
 from tisfast.supervise.instance import Instance
 from tisfast.supervise.link import Poller, RingLink
 from tisfast.supervise.model import ServedModel
@@ -37,19 +39,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
 T = TypeVar("T")
-NO_DATA = "/dev/null"
-"""Stands for the five data descriptors of a worker that only completes a configuration: it maps none of them."""
+COMPLETION_ARENA_BYTES = 1 << 20
+"""Arenas of a worker that only completes a configuration: it maps them like any worker, and uses nothing of them."""
 
 
 @dataclass(frozen=True)
-class VersionSource:
-    """One version of a model on disk.  folder: the model's; version_folder: the version's; file: its model.py."""
+class Version:
+    """One version to load."""
 
-    name: str
-    version: str
-    folder: Path
-    version_folder: Path
-    file: Path
+    model: ModelSource
+    source: VersionSource
+
+    @property
+    def number(self) -> str:
+        """As it travels: text."""
+        return str(self.source.number)
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,27 @@ class Means:
     slots: asyncio.Semaphore
 
 
-async def load_version(means: Means, source: VersionSource, config: LoadedConfig, *, ask_model: bool) -> ServedModel:
-    """One version, loaded and ready, or nothing of it.
+async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
+    """All versions of a model, or none (row 14.05).  Raises TisError."""
+    served: list[ServedModel] = []
 
-    ask_model: let the model's auto_complete_config complete `config`.  Raises TisError.
-    """
-    if ask_model:
-        config = await _completed(means, source, config)
-    served = _served(means, source, config)
+    async def load(version: Version) -> None:
+        served.append(await load_version(means, version))
+
+    try:
+        await gather(*(load(Version(model, source)) for source in model.versions))
+    except BaseException:
+        why = "another version of the model failed to load"
+        await asyncio.gather(*(each.stop(limits.WORKER_STOP_SECONDS_MAX, why) for each in served))
+        raise
+    return served
+
+
+async def load_version(means: Means, version: Version) -> ServedModel:
+    """One version, loaded and ready, or nothing of it.  Raises TisError."""
+    model = version.model
+    config = await _completed(means, version) if model.may_complete else model.config
+    served = _served(means, version, config)
     try:
         await gather(*(_load_instance(means, instance) for instance in served.instances))
     except BaseException:
@@ -98,49 +115,53 @@ async def _load_instance(means: Means, instance: Instance) -> None:
         await instance.load()
 
 
-async def _completed(means: Means, source: VersionSource, config: LoadedConfig) -> LoadedConfig:
+async def _completed(means: Means, version: Version) -> LoadedConfig:
     """The configuration after the model's own auto_complete_config."""
-    first = config.instances[0]
+    config = version.model.config
+    name = f"{config.name}_{version.number}_complete"
     birth = Birth(
-        name=f"{source.name}_{source.version}_complete",
-        load={"t": "load", "role": "complete", "model": _load_facts(source, config, first.name, first.kind)},
-        nursery=means.nursery(_interpreter(means, source, config)),
+        name=name,
+        load=_load(version, config, "complete", config.instances[0]),
+        nursery=means.nursery(_interpreter(means, version)),
         load_seconds_max=means.settings.load_seconds_max,
     )
+    signature = ModelSignature(config.name, version.number, 0, False, [], [])
+    arena = Arena(name, COMPLETION_ARENA_BYTES, COMPLETION_ARENA_BYTES)
+    runtime = ModelRuntime(signature, arena, SchedulerSettings(), means.clock, {})
+    link = RingLink(name, runtime, means.poller, COMPLETION_ARENA_BYTES)
     async with means.slots:
         worker = Worker(birth, means.place)
-        with open(NO_DATA, "rb") as nothing:
-            try:
-                answer = await worker.start([nothing.fileno()] * 5)
-                await asyncio.wait({worker.ended}, timeout=limits.WORKER_STOP_SECONDS_MAX)
-            finally:
-                worker.kill("has completed the configuration")
+        try:
+            answer = await worker.start(link.fds)
+            await asyncio.wait({worker.ended}, timeout=limits.WORKER_STOP_SECONDS_MAX)
+        finally:
+            worker.kill("has completed the configuration")
+            link.close()
     return merge_completed(config, str(answer.get("config", "")))
 
 
-def _served(means: Means, source: VersionSource, config: LoadedConfig) -> ServedModel:
+def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel:
     use_bytes = machine.arena_use_bytes()
     arena_bytes = use_bytes * limits.ARENA_CAP_FACTOR
     inputs, outputs = signature_fields(config)
     signature = ModelSignature(
-        config.name, source.version, config.max_batch_size, config.decoupled, inputs, [field[:3] for field in outputs]
+        config.name, version.number, config.max_batch_size, config.decoupled, inputs, [field[:3] for field in outputs]
     )
-    arena = Arena(f"tisfast-in-{source.name}", arena_bytes, use_bytes)
+    arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
     served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings))
-    nursery = means.nursery(_interpreter(means, source, config))
+    nursery = means.nursery(_interpreter(means, version))
     threads = machine.threads_share(len(config.instances))
     log.info(
         "loading %s:%s: %d instance(s), %d thread(s) each, under %s",
-        source.name, source.version, len(config.instances), threads, nursery.interpreter,
-        extra={"facts": {"model": source.name, "version": source.version}},
+        config.name, version.number, len(config.instances), threads, nursery.interpreter,
+        extra={"facts": {"model": config.name, "version": version.number}},
     )  # fmt: skip
     for planned in config.instances:
-        facts = _load_facts(source, config, planned.name, planned.kind)
         birth = Birth(
             name=planned.name,
-            load={"t": "load", "role": "serve", "model": facts},
+            load=_load(version, config, "serve", planned),
             nursery=nursery,
             env=_environment(planned.kind, planned.device_id, means.settings),
             threads=threads,
@@ -154,27 +175,35 @@ def _served(means: Means, source: VersionSource, config: LoadedConfig) -> Served
     return served
 
 
-def _load_facts(source: VersionSource, config: LoadedConfig, instance: str, kind: str) -> dict[str, Any]:
-    """`model` of WIRE.md's load message.
+def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedInstance) -> dict[str, Any]:
+    """WIRE.md's load message.
 
     device_id is 0 for GPUs too: the worker sees one GPU only (CUDA_VISIBLE_DEVICES), and CUDA counts it as 0.
     """
-    return {
-        "name": source.name,
-        "version": source.version,
-        "repository": str(source.folder),
-        "version_dir": str(source.version_folder),
-        "file": str(source.file),
-        "instance": instance,
-        "kind": kind,
+    model = {
+        "name": config.name,
+        "version": version.number,
+        "repository": str(version.model.folder.resolve()),
+        "version_dir": str(version.source.folder.resolve()),
+        "file": version.source.file.name,
+        "instance": instance.name,
+        "kind": instance.kind,
         "device_id": 0,
         "config": orjson.dumps(config.as_dict).decode(),
         "decoupled": config.decoupled,
-        "inputs": [[tensor.name, tensor.dtype] for tensor in config.inputs],
-        "outputs": [[tensor.name, tensor.dtype] for tensor in config.outputs],
+        "max_batch_size": config.max_batch_size,
+        # A configuration that is still to be completed may lack types and shapes; nobody asks for them then.
+        "inputs": [_tensor(tensor) for tensor in config.inputs] if role == "serve" else [],
+        "outputs": [_tensor(tensor) for tensor in config.outputs] if role == "serve" else [],
         "spin_us": limits.SPIN_US,
         "log_verbose": int(log.isEnabledFor(logging.DEBUG)),
+        "output_bytes_max": machine.arena_use_bytes(),
     }
+    return {"t": "load", "role": role, "model": model}
+
+
+def _tensor(tensor: TensorConfig) -> list[Any]:
+    return [tensor.name, tensor.dtype, tensor.dims, tensor.worker_dims if tensor.reshaped else None]
 
 
 def _environment(kind: str, device: int, settings: WorkerSettings) -> dict[str, str]:
@@ -183,8 +212,9 @@ def _environment(kind: str, device: int, settings: WorkerSettings) -> dict[str, 
     return {"CUDA_VISIBLE_DEVICES": machine.device_name(device, settings.cuda_visible)}
 
 
-def _interpreter(means: Means, source: VersionSource, config: LoadedConfig) -> str:
-    return interpreter_of(config.parameters.get(KEY, ""), str(source.folder), means.settings.interpreter)
+def _interpreter(means: Means, version: Version) -> str:
+    chosen = version.model.interpreter
+    return means.settings.interpreter if chosen is None else str(chosen)
 
 
 def _execution_seconds_max(config: LoadedConfig, settings: WorkerSettings) -> float:

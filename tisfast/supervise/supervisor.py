@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tisfast import limits
+from tisfast.config.report import ConfigErrors
 from tisfast.errors import TisError
 from tisfast.native.memory import now_ns
+from tisfast.repo.scan import Looking, scan
+from tisfast.repo.source import ModelSource, Scan
 from tisfast.supervise import machine
 from tisfast.supervise.control import Control
 from tisfast.supervise.directory import ControlDirectory
 from tisfast.supervise.link import Poller
-from tisfast.supervise.loader import Means, gather, load_version
+from tisfast.supervise.loader import Means, gather, load_model
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
 from tisfast.supervise.spawn import NurseryProcess
@@ -49,6 +53,7 @@ class Supervisor:
         self._gpus = () if workers.cpu_only else machine.gpus(workers.cuda_visible)
         self._nurseries: dict[str, Nursery] = {}
         self._served: list[ServedModel] = []
+        self._scan = Scan((), ())
         self._directory: ControlDirectory | None = None
         self._control: Control | None = None
         self._poller: Poller | None = None
@@ -75,6 +80,57 @@ class Supervisor:
         self._control.open()
         self._poller = Poller(self._clock, self._loop)
         self._watch()
+
+    def find(self) -> list[str]:
+        """Look through the repositories; returns the names of all models found, good and bad.  Raises ConfigError."""
+        looking = Looking(auto_complete=self._repository.auto_complete, gpus=self._gpus)
+        self._scan = scan([Path(path) for path in self._repository.paths], looking)
+        for note in self._scan.notes:
+            log.info("%s", note)
+        for found in (*self._scan.models, *self._scan.failures):
+            for note in found.notes:
+                log.warning("%s", note, extra={"facts": {"model": found.name}})
+        for model in self._scan.models:
+            for version in model.versions:
+                self._registry.declare(model.name, str(version.number), "LOADING")
+        return [found.name for found in (*self._scan.models, *self._scan.failures)]
+
+    async def load_all(self, step: Callable[[str], None]) -> None:
+        """Load what `find` found; each model by itself.  step: called with each name when it is done."""
+        assert self._control is not None and self._poller is not None
+        slots = asyncio.Semaphore(self._repository.load_concurrency)
+        place = Workplace(self._loop, self._control)
+        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots)
+        for failure in self._scan.failures:
+            self._failed(failure.name, [""], ConfigErrors(failure.errors))
+            step(failure.name)
+        await gather(*(self._load(means, model, step) for model in self._scan.models))
+
+    async def _load(self, means: Means, model: ModelSource, step: Callable[[str], None]) -> None:
+        numbers = [str(version.number) for version in model.versions]
+        for attempt in range(self._repository.load_retries + 1):
+            try:
+                served = await load_model(means, model)
+            except TisError as error:
+                self._failed(model.name, numbers, error)
+                if attempt < self._repository.load_retries:
+                    log.info("loading '%s' again (--model-load-retry-count)", model.name)
+                continue
+            self._served += served
+            for each in served:
+                self._registry.add(each.runtime)
+            log.info("successfully loaded '%s'", model.name, extra={"facts": {"model": model.name}})
+            break
+        step(model.name)
+
+    def _failed(self, name: str, versions: list[str], error: TisError) -> None:
+        reason = f"{STATUS_CODES[error.status].text}: {error}"
+        for version in versions:
+            self._registry.declare(name, version, "UNAVAILABLE", reason)
+        about = f" version {', '.join(versions)}" if any(versions) else ""
+        traceback = error.traceback if isinstance(error, WorkerFailed) else ""
+        log.error("failed to load '%s'%s: %s", name, about, reason,
+                  extra={"facts": {"model": name}, "traceback": traceback})  # fmt: skip
 
     def inflight(self) -> list[tuple[str, int]]:
         """Model versions with requests queued or executing, and how many."""
