@@ -66,8 +66,13 @@ class Supervisor:
 
     @property
     def served(self) -> list[ServedModel]:
-        """All loaded model versions, for metrics."""
+        """All loaded model versions."""
         return self._served
+
+    def restarts(self) -> list[tuple[str, str, int]]:
+        """Model, version, and workers started in place of dead ones, for metrics."""
+        signatures = [(served.runtime.signature, served.restarts) for served in self._served]
+        return [(signature.name, signature.version, count) for signature, count in signatures]
 
     def adopt(self, spawned: NurseryProcess) -> None:
         """Take over a nursery process that was started early."""
