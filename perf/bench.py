@@ -157,7 +157,7 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
     met = [all(bar.verdicts(found.ratio).values()) for bar, found in results.loads] + [s.met for s in results.singles]
     yield "# tisfast beside the real Triton"
     yield ""
-    yield f"{machine.processor()}, {machine.cores()} cores; commit `{machine.commit()}`; Triton 2.51, its Python backend."
+    yield f"{machine.processor()}, {machine.cores()} cores; commit `{machine.commit()}`; Triton 2.51, Python backend."
     yield f"{effort.rounds} rounds, alternating, of {effort.seconds:g} s; medians.  Only ratios mean something."
     yield f"{sum(met)} of {len(met)} rows meet all their bars.  How to read this: docs/benchmarks.md."
     yield ""

@@ -17,6 +17,8 @@ from tisfast.config.settings import LogSettings, Settings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.http import HttpFront
+from tisfast.front.metrics import MetricsRoutes
+from tisfast.front.routes import Routes
 from tisfast.listeners import Listener
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
@@ -113,30 +115,34 @@ class Server:
 
     async def _open_fronts(self) -> None:
         for listener in self._listeners:
-            front = self._http_front() if listener.service == "HTTP" else self._metrics_front()
+            front = self._front(listener.service)
             await listener.open(front.protocol_factory)
             self._fronts.append(front)
             log.info("Started %s Service at %s", listener.service, listener.where)
         self._say_ready()
 
-    def _http_front(self) -> HttpFront:
-        return HttpFront(
-            self._registry,
-            server_id=self._settings.life.server_id,
-            server_version=__version__,
-            max_input_bytes=self._settings.max_input_bytes,
-            clock=self._clock,
-            worker_facts=self._supervisor.facts,
-        )
+    def _front(self, service: str) -> HttpFront:
+        most = self._settings.max_input_bytes
+        if service == "HTTP":
+            routes = Routes(self._registry, server_id=self._settings.life.server_id, server_version=__version__)
+            return HttpFront(self._registry, routes, self._loop, max_input_bytes=most)
+        metrics = MetricsRoutes(self._registry, self._supervisor.restarts)
+        return HttpFront(None, metrics, self._loop, max_input_bytes=most)
 
     def _say_ready(self) -> None:
-        seconds = time.time() - _process_start_seconds()
+        seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()
         facts: dict[str, object] = {"event": "ready", "seconds": round(seconds, 3)}
         facts.update({f"{listener.service.lower()}_port": listener.port for listener in self._listeners})
         log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
         http = next((listener for listener in self._listeners if listener.service == "HTTP"), None)
-        for runtime in self._registry.runtimes() if http is not None else ():
-            log.info("try %s:\n%s", runtime.signature.name, console.curl_line(runtime.signature, http.reachable))
+        if http is not None:
+            self._say_how_to_ask(http.reachable)
+
+    def _say_how_to_ask(self, address: str) -> None:
+        newest = {runtime.signature.name: runtime.signature for runtime in self._registry.runtimes()}
+        if 0 < len(newest) <= console.CURL_MODELS_MAX:
+            lines = [console.curl_line(signature, address) for signature in newest.values()]
+            log.info("Ask each model for an inference of zeros:\n%s", "\n".join(lines), extra={"table": True})
 
     async def _end(self) -> int:
         """The graceful end (row 26.04)."""
@@ -160,8 +166,7 @@ class Server:
 
 
 def _process_start_seconds() -> float:
-    """When this process began, in seconds since the epoch: what a person waits counts from there, imports and all."""
-    with open("/proc/self/stat", encoding="ascii") as stat, open("/proc/stat", encoding="ascii") as system:
+    """When this process began, in seconds of CLOCK_BOOTTIME: what a person waits counts from there, imports and all."""
+    with open("/proc/self/stat", encoding="ascii") as stat:
         ticks = int(stat.read().rpartition(")")[2].split()[19])
-        boot = next(int(line.split()[1]) for line in system if line.startswith("btime"))
-    return boot + ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -134,8 +134,15 @@ def _check(arguments: list[str]) -> int:
     parser.add_argument("--strict", action="store_true", help="as with --disable-auto-complete-config")
     values = parser.parse_args(arguments)
     from tisfast.repo.check import check  # noqa: PLC0415
+    from tisfast.repo.scan import Looking  # noqa: PLC0415
+    from tisfast.supervise.machine import gpus  # noqa: PLC0415
 
-    return check(values.repository, auto_complete=not values.strict)
+    looking = Looking(auto_complete=not values.strict, gpus=gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    findings = check(values.repository, looking)
+    for finding in findings:
+        print(finding)
+    print(f"{len(findings)} error(s)" if findings else "no errors")
+    return 1 if findings else 0
 
 
 def _version(_: list[str]) -> int:
@@ -183,8 +190,8 @@ def _refuse_unserved(given: Mapping[str, Any]) -> None:
         for value in given[flag.name.replace("-", "_")] or []:
             if value not in flag.harmless:
                 raise ConfigError(
-                    f"--{flag.name}={str(value).lower() if isinstance(value, bool) else value} asks for {flag.subject}, "
-                    "which Triton knows and tisfast does not serve yet",
+                    f"--{flag.name}={str(value).lower() if isinstance(value, bool) else value} asks for "
+                    f"{flag.subject}, which Triton knows and tisfast does not serve yet",
                     key=flag.name,
                     hint="remove the flag",
                 )
@@ -202,9 +209,7 @@ def _backend_config(entries: Sequence[str], notices: list[str]) -> dict[str, Any
         elif backend == "python" and name == "stub-timeout-seconds":
             found["load_seconds_max"] = _whole(entry, value)
         elif backend == "python" and name in NO_EFFECT:
-            notices.append(
-                f"--backend-config={entry} has no effect: shared memory here has no fixed pool, no name"
-            )
+            notices.append(f"--backend-config={entry} has no effect: shared memory here has no fixed pool, no name")
         else:
             raise ConfigError(
                 f"--backend-config={entry}: {backend or 'the global setting'} {name!r} is not served by tisfast",

@@ -20,21 +20,44 @@ CURL_ELEMENTS_MAX = 64
 """Elements of one input up to which a curl line spells its zeros out; beyond, they come from /dev/zero."""
 
 
+CURL_MODELS_MAX = 10
+"""Models up to which each one's curl line is printed: more would hide the rest of the log."""
+
+
 class TensorFace(Protocol):
     """What a curl line must know of an input."""
 
-    name: str
-    datatype: str
-    dims: tuple[int, ...]
-    optional: bool
+    @property
+    def name(self) -> str:
+        """Of the input."""
+
+    @property
+    def datatype(self) -> str:
+        """KServe's name of its type."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Without the batch dimension, -1 where it varies."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether a request may leave it out."""
 
 
 class SignatureFace(Protocol):
     """What a curl line must know of a model."""
 
-    name: str
-    max_batch_size: int
-    inputs: Sequence[Any]
+    @property
+    def name(self) -> str:
+        """Of the model."""
+
+    @property
+    def max_batch_size(self) -> int:
+        """0 when it does not batch."""
+
+    @property
+    def inputs(self) -> Sequence[TensorFace]:
+        """What it takes."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -47,7 +70,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         height = max(len(cell) for cell in row)
         return [
             "| "
-            + " | ".join((cell[i] if i < len(cell) else "").ljust(width) for cell, width in zip(row, widths, strict=True))
+            + " | ".join(
+                (cell[i] if i < len(cell) else "").ljust(width) for cell, width in zip(row, widths, strict=True)
+            )
             + " |"
             for i in range(height)
         ]
@@ -59,7 +84,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def model_table(entries: Iterable[ModelEntry]) -> str:
     """Name, version and status of every model: READY, or the state with its reason."""
     rows = [
-        (entry.name, entry.version or "-", f"{entry.state}: {_printable(entry.reason)}" if entry.reason else entry.state)
+        (
+            entry.name,
+            entry.version or "-",
+            f"{entry.state}: {_printable(entry.reason)}" if entry.reason else entry.state,
+        )
         for entry in entries
     ]
     return table(("Model", "Version", "Status"), rows)

@@ -35,7 +35,9 @@ class Listener:
     def reachable(self) -> str:
         """HOST:PORT for a client on this machine."""
         host = self._settings.address
-        return f"{'localhost' if host in ('0.0.0.0', '', 'ipv6:[::]', '::') else host.removeprefix('ipv6:')}:{self.port}"
+        return (
+            f"{'localhost' if host in ('0.0.0.0', '', 'ipv6:[::]', '::') else host.removeprefix('ipv6:')}:{self.port}"
+        )
 
     async def open(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Accept connections from now on.  Raises Unavailable when another server took the port meanwhile."""

@@ -1,7 +1,7 @@
 """Log lines in Triton's two forms and as JSON.  Layer 0: knows records of the standard library, and nothing of ours.
 
 A record may carry `facts` (model, version, instance, request ids: fields of the JSON form), `source` ((file, line) of
-the user code that spoke, in place of ours) and `table` (its message is printed as it stands).
+the user code that spoke, in place of ours), `traceback` (text, shown indented) and `table` (shown as it stands).
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ def _place(record: logging.LogRecord) -> tuple[str, int]:
     return source or (record.filename, record.lineno)
 
 
-def _text(record: logging.LogRecord) -> str:
-    text = record.getMessage()
-    if record.exc_info:
-        text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
-    return text
+def _traceback(record: logging.LogRecord) -> str:
+    text: str = getattr(record, "traceback", "")
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else text
 
 
 class LineFormatter(logging.Formatter):
@@ -60,7 +58,10 @@ class LineFormatter(logging.Formatter):
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', at)}.{micros:06d} {record.process}"
         if getattr(record, "table", False):
             return f"{head} {file}:{line}] \n{record.getMessage()}\n"
-        return f"{head} {file}:{line}] {json.dumps(_text(record), ensure_ascii=False)}"
+        text = f"{head} {file}:{line}] {json.dumps(record.getMessage(), ensure_ascii=False)}"
+        # Indented and escaped line by line: nobody takes a line of it for a record.
+        quoted = (json.dumps(part, ensure_ascii=False)[1:-1] for part in _traceback(record).rstrip().split("\n"))
+        return "\n    ".join([text, *quoted]) if _traceback(record) else text
 
 
 class JsonFormatter(logging.Formatter):
@@ -77,8 +78,10 @@ class JsonFormatter(logging.Formatter):
             "pid": record.process,
             "file": file,
             "line": line,
-            "message": _text(record),
+            "message": record.getMessage(),
         }
+        if _traceback(record):
+            fields["traceback"] = _traceback(record)
         fields.update(getattr(record, "facts", None) or {})
         return json.dumps(fields, ensure_ascii=False, default=str)
 

@@ -1,4 +1,4 @@
-"""The graceful end (rows 26.04 to 26.08): connections, then requests, then models, under one countdown.  Layer 5 (app)."""
+"""The graceful end (rows 26.04 to 26.08): connections, requests, models, under one countdown.  Layer 5 (app)."""
 
 from __future__ import annotations
 

@@ -54,10 +54,8 @@ def test_an_overlong_line_is_cut_and_marked(loop, run, ending):
     read, write = os.pipe()
     lines: list[str] = []
     reader = LineReader(read, lines.append, loop)
-    text = b"x" * (limits.WORKER_OUTPUT_LINE_BYTES_MAX * 3) + ending
-    with subprocess.Popen(
-        [sys.executable, "-c", f"import os; os.write({write}, {text!r})"], pass_fds=[write]
-    ) as writer:
+    script = f"open({write}, 'wb').write(b'x' * {limits.WORKER_OUTPUT_LINE_BYTES_MAX * 3} + {ending!r})"
+    with subprocess.Popen([sys.executable, "-c", script], pass_fds=[write]) as writer:
         os.close(write)
         run(until(lambda: reader.closed))
     assert writer.returncode == 0

@@ -168,7 +168,11 @@ class Instance:
         self._ready_at = self._place.loop.time()
         self._executions_before = self._runtime.stats.execution_count
         self._runtime.add_link(link)
+        facts = self._birth.facts
         link.open()
+        log.info(
+            "instance %s is ready (pid %d)", self.name, worker.pid, extra={"facts": {**facts, "worker_pid": worker.pid}}
+        )
         self._set(InstanceState.READY, "")
 
     async def _keep(self) -> None:
@@ -221,23 +225,19 @@ class Instance:
         while True:
             await asyncio.sleep(self._delay)
             self.restarts += 1
-            began = self._place.loop.time()
             try:
                 await self._start()
             except WorkerFailed as failure:
                 self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
                 self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {failure.message}")
                 log.error(
-                    "instance %s could not be restarted: %s; next start in %g ms%s",
+                    "instance %s could not be restarted: %s; next start in %g ms",
                     self.name,
                     failure.message,
                     self._delay * 1000,
-                    f"\n{failure.traceback.rstrip()}" if failure.traceback else "",
-                    extra=self._extra(),
+                    extra={**self._extra(), "traceback": failure.traceback},
                 )
                 continue
-            took_ms = (self._place.loop.time() - began) * 1000
-            log.info("instance %s is back (pid %d) after %.0f ms", self.name, self.pid, took_ms, extra=self._extra())
             return
 
     def _set(self, state: InstanceState, reason: str) -> None:

@@ -203,13 +203,13 @@ class Worker:
         ids = [str(i) for i in requests if i] if isinstance(requests, (list, tuple)) else []
         facts = {**self.birth.facts, "request_ids": ids}
         spoken.error(
-            "model '%s' version %s, instance %s raised%s:\n%s",
+            "model '%s' version %s, instance %s raised%s: %s",
             facts["model"],
             facts["version"],
             self.birth.name,
             f" for request {', '.join(ids)}" if ids else "",
-            str(message.get("traceback") or message.get("error", "")).rstrip(),
-            extra={"facts": facts},
+            message.get("error", ""),
+            extra={"facts": facts, "traceback": str(message.get("traceback", ""))},
         )
 
     def _printed(self, line: str) -> None:

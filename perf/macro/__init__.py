@@ -1,0 +1,1 @@
+"""Scenarios with a whole server: a soak, and workers killed under load."""

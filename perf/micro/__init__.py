@@ -1,0 +1,1 @@
+"""One benchmark for each hot module; README.md says what each prints."""

@@ -1,0 +1,29 @@
+# One HTTP/1.x request head.  Layer 2 (wire).
+from libc.stdint cimport int64_t
+
+cdef class Head:
+    """A pure function of the head's bytes, so whoever sees the same bytes again may use the same Head."""
+    cdef readonly bytes raw              # with its blank line
+    cdef readonly str method
+    cdef readonly str target             # as sent
+    cdef readonly str path               # without scheme, authority and query; not percent-decoded
+    cdef readonly bint is_infer          # POST of an inference: then name and version (digits, "" for any) are set
+    cdef readonly str name               # of the model, percent-decoded
+    cdef readonly str version
+    cdef readonly bint http10
+    cdef readonly bint keep_alive
+    cdef readonly bint chunked
+    cdef readonly bint expect_continue
+    cdef readonly int64_t content_length # -1 when none was sent
+    cdef readonly int64_t inference_header_length  # -1 when none was sent
+    cdef readonly str content_encoding   # lower case; "" for none or identity
+    cdef readonly str accept_encoding    # the coding that Accept-Encoding asks for: "gzip", "deflate" or ""
+    cpdef list headers(self)
+
+# raw is a whole head with its blank line.  Raises BadRequest; the connection cannot go on after that.
+cdef Head parse_head(bytes raw)
+
+# Raises BadRequest when data cannot be the start of a head: another protocol, or a first line that ends with a bare LF.
+cdef int check_start(const unsigned char *data, Py_ssize_t n) except -1
+
+cpdef str version_number(str digits)

@@ -1,0 +1,24 @@
+from typing import final
+
+@final
+class Head:
+    raw: bytes
+    method: str
+    target: str
+    path: str
+    is_infer: bool
+    name: str
+    version: str
+    http10: bool
+    keep_alive: bool
+    chunked: bool
+    expect_continue: bool
+    content_length: int
+    inference_header_length: int
+    content_encoding: str
+    accept_encoding: str
+    def headers(self) -> list[tuple[bytes, bytes]]: ...
+
+def parse(raw: bytes) -> Head: ...
+def check(data: bytes) -> None: ...
+def version_number(digits: str) -> str: ...

@@ -1,0 +1,20 @@
+# An inference body becomes an InferInput.  Layer 2 (wire).
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.signature cimport ModelSignature
+
+# The body is body.data[start : start + nbytes].  Binary tensors stay where they are and the record goes into the
+# headroom [0, start); what does not fit or must be decoded goes into a block of its own, or, when nothing of the body is
+# needed any more, over the body.
+# head_bytes: Inference-Header-Content-Length, -1 when absent (all is JSON), 0 for a raw binary request.
+# Raises TisError with Triton's status and wording.
+cdef InferInput read_infer(
+    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
+    uint64_t max_input_bytes)
+
+# Headroom for a body that is being received: room for the record, and such that the first binary tensor lies at a
+# multiple of 64 (blocks do).
+cdef inline uint64_t body_start(uint32_t record_room, int64_t head_bytes) noexcept:
+    cdef uint64_t json = <uint64_t>head_bytes if head_bytes > 0 else 0
+    return (record_room + json + 63) // 64 * 64 - json

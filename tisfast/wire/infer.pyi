@@ -1,0 +1,7 @@
+from tisfast.native.memory import Arena
+from tisfast.wire.record import InferInput
+from tisfast.wire.signature import ModelSignature
+
+def parse(
+    model: ModelSignature, arena: Arena, body: bytes, head_bytes: int = -1, *, max_input_bytes: int = ...
+) -> InferInput: ...

@@ -1,0 +1,241 @@
+"""An inference body becomes an InferInput: find or make the plan, place the tensors, write the record.  Layer 2 (wire).
+
+A head whose tensors are all binary is remembered with its plan (bounded by limits.HEAD_CACHE_*).  Clients number their
+requests, and put the id first: so a head that starts with {"id":"…" is remembered without that id, and a stream of
+numbered requests is one entry.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.json_data cimport fill_numbers, fill_strings, load_json, measure_strings
+from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, InferPlan, TensorPlan
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.request cimport parse_plan, raw_plan
+from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
+
+from tisfast import limits
+from tisfast.errors import BadRequest
+
+cdef uint64_t CACHED_HEAD_BYTES_MAX = limits.HEAD_CACHE_BYTES_MAX
+cdef Py_ssize_t CACHED_HEADS_MAX = limits.HEAD_CACHE_ENTRIES_MAX
+cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
+cdef const char *ID_START = b'{"id":"'
+
+
+cdef InferInput read_infer(
+    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
+    uint64_t max_input_bytes):
+    cdef InferPlan plan
+    cdef const unsigned char *data = body.data + start
+    cdef uint64_t json_bytes = nbytes if head_bytes < 0 else <uint64_t>head_bytes
+    if json_bytes > nbytes:
+        raise BadRequest(f"inference header size should be in range (0, {nbytes}), got: {head_bytes}")
+    if json_bytes == 0:
+        plan = raw_plan(model, nbytes, max_input_bytes)
+    else:
+        if json_bytes > max_input_bytes:
+            raise BadRequest(
+                f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
+                "bytes. Use --http-max-input-size to increase the limit.")
+        if head_bytes > 0 and json_bytes <= CACHED_HEAD_BYTES_MAX:
+            plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes)
+        else:
+            plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes)
+    return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes)
+
+
+# Bytes of a leading {"id":"…" whose text needs no decoding, else 0.
+cdef uint64_t leading_id(const unsigned char *data, uint64_t n) noexcept:
+    cdef uint64_t i
+    cdef unsigned char c
+    if n < 8 or memcmp(data, ID_START, 7) != 0:
+        return 0
+    for i in range(7, n):
+        c = data[i]
+        if c == c'"':
+            return i + 1
+        if c < 0x20 or c > 0x7E or c == c'\\':
+            return 0
+    return 0
+
+
+cdef InferPlan remembered_plan(
+    ModelSignature model, const unsigned char *data, uint64_t head_bytes, uint64_t binary_bytes,
+    uint64_t max_input_bytes):
+    cdef uint64_t skip = leading_id(data, head_bytes)
+    cdef bytes key = PyBytes_FromStringAndSize(<char *>data + skip, head_bytes - skip)
+    cdef InferPlan plan = model.heads.get(key)
+    if plan is not None and plan.binary_bytes == binary_bytes and <Py_ssize_t>skip - 8 <= ID_BYTES_MAX:
+        if skip:
+            plan.id = PyUnicode_DecodeASCII(<char *>data + 7, skip - 8, NULL)
+        return plan
+    plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes)
+    # A second "id" further on would win over the leading one, so such a head is not remembered.
+    if plan.all_binary and not (skip and b'"id"' in key):
+        if len(model.heads) >= CACHED_HEADS_MAX:
+            model.heads.clear()
+        model.heads[key] = plan
+        plan.data = None
+    return plan
+
+
+cdef inline uint64_t align64(uint64_t n) noexcept:
+    return (n + 63) & ~<uint64_t>63
+
+
+# start, tail: of the body and of what stands behind its head, in the block.
+cdef InferInput assemble(
+    InferPlan plan, Arena arena, Block body, uint64_t start, uint64_t tail, uint64_t max_input_bytes):
+    cdef InferInput request = new_request(plan)
+    cdef Py_ssize_t id_bytes
+    cdef const char *id_text = PyUnicode_AsUTF8AndSize(plan.id, &id_bytes)
+    cdef uint64_t tensors = measure(plan, max_input_bytes)
+    cdef uint64_t record_bytes = plan.template.nbytes(id_bytes)
+    cdef uint64_t need = align64(record_bytes) + tensors
+    cdef uint64_t free = align64(record_bytes)
+    cdef Block home = body       # of the record
+    request.record_bytes = <uint32_t>record_bytes
+    if plan.stays:
+        request.body = body
+        if record_bytes > start:
+            home = request.extra = arena.take(need)
+        elif tensors:
+            request.extra = arena.take(tensors)
+            free = 0
+    elif plan.binary_bytes or need > body.nbytes:
+        home = request.extra = arena.take(need)
+    else:
+        request.extra = body     # its JSON has become Python values
+    place(plan, request, body, tail, free)
+    request.record_offset = home.offset
+    plan.template.write(home.data, plan.places, id_text, <uint32_t>id_bytes)
+    return request
+
+
+cdef inline InferInput new_request(InferPlan plan):
+    cdef InferInput request = InferInput.__new__(InferInput)
+    request.model = plan.model
+    request.id = plan.id
+    request.batch = plan.batch
+    request.priority = plan.priority
+    request.timeout_us = plan.timeout_us
+    request.correlation = plan.correlation
+    request.sequence_flags = plan.flags
+    request.requested = plan.requested
+    request.shape_key = plan.shape_key
+    request.outputs = plan.outputs
+    return request
+
+
+# True when the tensor's bytes are used where they were received.
+cdef inline bint stays(InferPlan plan, TensorPlan *tensor) noexcept:
+    return plan.stays and tensor.source == FROM_BINARY
+
+
+# Bytes needed for tensors that must be written elsewhere, each rounded up to 64.
+cdef uint64_t measure(InferPlan plan, uint64_t max_input_bytes) except? 0xFFFFFFFFFFFFFFFF:
+    cdef TensorPlan *tensor
+    cdef uint64_t elements, total = 0
+    cdef int i
+    for i in range(plan.count):
+        tensor = &plan.tensors[i]
+        if tensor.source == FROM_JSON and tensor.dtype == BYTES:
+            name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+            measure_strings(<list>plan.data[tensor.position], &elements, &tensor.nbytes, name)
+            if tensor.nbytes > max_input_bytes:
+                raise BadRequest(
+                    f"JSON input '{name}' has a byte_size ({tensor.nbytes} bytes) that exceeds the maximum allowed value "
+                    f"of {max_input_bytes} bytes. Use --http-max-input-size to increase the limit.")
+            check_strings(plan, name, elements, tensor.elements)
+        if not stays(plan, tensor):
+            total += align64(tensor.nbytes)
+    return total
+
+
+cdef int check_strings(InferPlan plan, str name, uint64_t got, uint64_t expected) except -1:
+    if got > expected:
+        raise BadRequest(
+            f"{plan.who()}unexpected number of string elements {expected + 1} for inference input '{name}' for model "
+            f"'{plan.model.name}', expecting {expected}")
+    if got < expected:
+        raise BadRequest(
+            f"{plan.who()}expected {expected} string elements for inference input '{name}' for model "
+            f"'{plan.model.name}', got {got}")
+    return 0
+
+
+# Copies or decodes what does not stay, from `free` on in the extra block, and notes where each tensor lies.
+cdef int place(InferPlan plan, InferInput request, Block body, uint64_t tail, uint64_t free) except -1:
+    cdef TensorPlan *tensor
+    cdef unsigned char *at
+    cdef int i
+    for i in range(plan.count):
+        tensor = &plan.tensors[i]
+        plan.places[2 * i + 1] = tensor.nbytes
+        if stays(plan, tensor):
+            if tensor.dtype == BYTES:
+                walk_strings(plan, tensor, body.data + tail + tensor.offset)
+            plan.places[2 * i] = body.offset + tail + tensor.offset
+            continue
+        if tensor.nbytes == 0:
+            plan.places[2 * i] = body.offset if request.extra is None else request.extra.offset
+            if tensor.dtype == BYTES:
+                check_strings(plan, (<TensorSpec>plan.model.inputs[tensor.index]).name, 0, tensor.elements)
+            continue
+        at = request.extra.data + free
+        plan.places[2 * i] = request.extra.offset + free
+        free += align64(tensor.nbytes)
+        if tensor.source == FROM_JSON:
+            fill(plan, tensor, at)
+        else:  # a raw string: its length goes in front
+            (<uint32_t *>at)[0] = <uint32_t>(tensor.nbytes - 4)
+            memcpy(at + 4, body.data + tail, tensor.nbytes - 4)
+    return 0
+
+
+cdef int fill(InferPlan plan, TensorPlan *tensor, unsigned char *at) except -1:
+    cdef list data = <list>plan.data[tensor.position]
+    if tensor.dtype == BYTES:
+        return fill_strings(data, &at)
+    name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+    return fill_numbers(data, tensor.dtype, at, tensor.elements, name)
+
+
+# Counts and lengths inside a BYTES tensor (row 15.55).
+cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *at) except -1:
+    cdef uint64_t left = tensor.nbytes, got = 0
+    cdef uint32_t length
+    name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+    while left:
+        if left < 4:
+            raise BadRequest(
+                f"{plan.who()}incomplete string length indicator for inference input '{name}' for model "
+                f"'{plan.model.name}', expecting 4 bytes but only {left} bytes available. Please make sure the string "
+                "length indicator is in one buffer.")
+        memcpy(&length, at, 4)
+        at += 4
+        left -= 4
+        got += 1
+        if got > tensor.elements:
+            break
+        if length > left:
+            # Triton counts first: too few elements is the better news of the two.
+            check_strings(plan, name, got, tensor.elements)
+            raise BadRequest(
+                f"{plan.who()}incomplete string data for inference input '{name}', expecting string of length {length} "
+                f"but only {left} bytes available")
+        at += length
+        left -= length
+    return check_strings(plan, name, got, tensor.elements)
+
+
+def parse(
+    ModelSignature model, Arena arena, bytes body, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26) -> InferInput:
+    """Parse a body as though it had been received into a block of the arena."""
+    cdef uint64_t start = body_start(model.record_room, head_bytes)
+    cdef Block block = arena.take(start + <uint64_t>len(body))
+    memcpy(block.data + start, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
+    return read_infer(model, arena, block, start, PyBytes_GET_SIZE(body), head_bytes, max_input_bytes)
