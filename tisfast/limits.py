@@ -13,6 +13,8 @@ HTTP_BODY_BYTES_MAX: Final = 1 << 40
 """Largest Content-Length that is believed at all; the arena's bound is usually met far earlier."""
 HTTP_CHUNKS_MAX: Final = 65536
 """Non-empty chunks of one chunked upload (row 1.29)."""
+HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
+"""Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_PIPELINE_MAX: Final = 64
 """Requests of one connection that are parsed but not answered; reading stops beyond, which is back-pressure."""
 HTTP_CONNECTIONS_MAX: Final = 16384
@@ -37,6 +39,30 @@ OUTPUTS_MAX: Final = 64
 """Outputs of one model: the requested set is one machine word on the worker wire."""
 TENSOR_RANK_MAX: Final = 32
 """Dimensions of one tensor: numpy 1.x stops at 32."""
+HTTP_SMALL_BODY_BYTES: Final = 16 * 1024
+"""Bodies up to this are parsed where they were received and their tensors copied; longer ones get a block at once."""
+HTTP_DRAIN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of a refused request's body that are read and dropped to keep the connection; beyond, it is closed."""
+HTTP_SEND_IDLE_SECONDS_MAX: Final = 60
+"""Seconds a client may leave an answer unread before the connection is closed and the answer's block freed."""
+HTTP_LINGER_SECONDS_MAX: Final = 5
+"""Seconds a refused upload is still read after its answer, so that a reset does not overtake the answer."""
+HTTP_SWEEP_SECONDS: Final = 1
+"""Seconds between two looks at all connections' time limits: one timer instead of one per request."""
+HTTP_JOINED_ANSWER_BYTES: Final = 16 * 1024
+"""Answers up to this are copied into one buffer and sent with one call; larger tensors are gathered uncopied."""
+HTTP_SCRATCH_BYTES: Final = 64 * 1024
+"""Answer buffer that a front keeps; what a larger JSON answer needed goes back."""
+HTTP_INLINE_CODING_BYTES: Final = 64 * 1024
+"""Bodies up to this are compressed or expanded on the event loop; longer ones in a thread."""
+JSON_HEAD_BYTES_PLAIN_MAX: Final = 1 << 31
+"""Largest Inference-Header-Content-Length that is believed (Triton reads a 32-bit number)."""
+GZIP_MEMBERS_MAX: Final = 1024
+"""Members of one gzip body: each costs a new decompressor."""
+ANSWER_PARAMETERS_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of the response parameters of one answer, as JSON."""
+ANSWER_LAYOUTS_MAX: Final = 256
+"""Remembered answer signatures per model version."""
 
 # ---- engine
 DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536
@@ -77,3 +103,51 @@ WORKER_OUTPUT_LINE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one line a model prints; longer lines are cut and marked."""
 CONTROL_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one control message (a load carries the model's config)."""
+RESTART_DELAY_READY_MS_MAX: Final = 1_000
+"""The same end for a worker that had become ready: its model loads, so clients wait for it rather than for a repair."""
+NURSERY_MESSAGE_BYTES_MAX: Final = 64 * 1024
+"""Bytes of one packet between server and nursery: a fork request with its variables is the longest."""
+NURSERY_SENDS_MAX: Final = 4096
+"""Fork requests that wait for room in a nursery's socket."""
+NURSERY_STDERR_BYTES_MAX: Final = 8 * 1024
+"""Last bytes of a nursery's stderr that are kept to say why it could not start."""
+EXIT_STATUS_SECONDS_MAX: Final = 1
+"""Seconds between a worker's death (pidfd) and its exit status (nursery); then it is told without cause."""
+HELLO_SECONDS_MAX: Final = 30
+"""Seconds from a worker's fork to its hello: milliseconds of work, unless the machine is swamped."""
+KILL_SECONDS_MAX: Final = 5
+"""Seconds a killed process may take to be gone before the server stops waiting for it."""
+WORKER_STOP_SECONDS_MAX: Final = 10
+"""Seconds for `finalize` of an instance whose model failed to load beside it; --exit-timeout-secs rules at exit."""
+WORKER_OUTPUT_TURN_LINES_MAX: Final = 32
+"""Lines of one worker's output that one turn of the loop logs (some 20 us each)."""
+WORKER_OUTPUT_TURN_BYTES_MAX: Final = 64 * 1024
+"""Bytes of one worker's output read in one turn: what a pipe holds."""
+WORKER_OUTPUT_PAUSE_SECONDS: Final = 0.005
+"""Pause after a turn that met one of these two bounds: the pipe fills, and who prints megabytes waits for itself."""
+CONTROL_TURN_MESSAGES_MAX: Final = 64
+"""Control messages handled in one turn of the loop; then the loop serves everybody else first."""
+CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
+"""Control messages queued by ZeroMQ for each worker and direction; a worker that logs faster waits."""
+CONTROL_PATH_BYTES_MAX: Final = 107
+"""Length of a Unix socket's path (sockaddr_un less its final zero)."""
+CONTROL_ORPHAN_SECONDS: Final = 60
+"""Age at which a control directory without a lock file is taken for one whose server died while making it."""
+WATCHDOG_SECONDS_MAX: Final = 1.0
+"""Seconds between two looks at the workers' running executions: how late a hang may be seen."""
+WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
+"""Bytes read of a dead worker's output: more than a pipe holds comes from processes that it left behind."""
+
+# ---- model configuration
+CONFIG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of one config.pbtxt; real ones are a few KB, and a larger file is surely not a configuration."""
+CONFIG_ERRORS_MAX: Final = 100
+"""Errors reported for one file: enough to see the pattern, and a binary file must not print a million lines."""
+INPUTS_MAX: Final = 4096
+"""Inputs of one model: the index is 16 bits on the worker wire, and no model comes near."""
+CONFIG_MICROSECONDS_MAX: Final = 2**62 // 1000
+"""Largest delay or timeout in a configuration, in microseconds: the engine's clock counts int64 nanoseconds."""
+REPOSITORY_ENTRIES_MAX: Final = 65536
+"""Entries read of one repository or model folder."""
+INTERPRETER_CHECK_SECONDS_MAX: Final = 10
+"""Seconds `tisfast check` gives a model's own interpreter to parse model.py."""

@@ -1,5 +1,6 @@
 from typing import final
 
+def abi_version() -> int: ...
 @final
 class Bell:
     fd: int

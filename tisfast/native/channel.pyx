@@ -41,6 +41,7 @@ cdef extern from "tf_ring.h":
     struct tf_ring:
         pass
     enum: EFD_CLOEXEC, EFD_NONBLOCK
+    enum: TF_ABI_VERSION
     int eventfd(unsigned int value, int flags)
     tf_ring *TF_RING_SUBMIT(tf_channel *c) noexcept
     tf_ring *TF_RING_COMPLETE(tf_channel *c) noexcept
@@ -72,6 +73,11 @@ cdef void *_new_file(str label, uint64_t nbytes, int *fd) except NULL:
         reason = os.strerror(-(err if fd[0] >= 0 else fd[0]))
         raise Internal(f"cannot create memory file {label!r} of {nbytes} bytes: {reason}")
     return base
+
+
+def abi_version() -> int:
+    """TF_ABI_VERSION: what a worker must say in its hello."""
+    return TF_ABI_VERSION
 
 
 cdef class Bell:

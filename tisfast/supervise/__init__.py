@@ -1,1 +1,1 @@
-"""Owns processes: nurseries, instances, the control plane.  Layer 4."""
+"""Worker processes: their nurseries, control messages, restarts and the models made of them.  Layer 4 (supervise)."""

@@ -18,27 +18,56 @@ cdef class InferInput:
     cdef readonly uint64_t requested  # bit i: output i asked for
     cdef readonly bytes shape_key   # requests whose keys differ never share a batch; b"" when all shapes are fixed
     cdef Block body                 # received bytes that tensors lie in, or None
-    cdef Block extra                # decoded tensors (JSON), or None
+    cdef Block extra                # decoded or copied tensors and usually the record, or None
     cdef Block record_block         # None when the record lies in `body` or `extra`
     cdef uint64_t record_offset     # in the arena
     cdef uint32_t record_bytes
-    cdef readonly object outputs    # front's own: how to write each output (wire/infer), opaque to the engine
+    cdef readonly object outputs    # front's own: how to write each output (wire/plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
+    # Address of a byte of arena 0 that `owns` said yes to.
+    cdef unsigned char *address(self, uint64_t offset) noexcept
+
+cdef struct InputRef:
+    uint16_t index
+    uint8_t dtype
+    uint8_t rank
+    const int64_t *shape
+
+cdef class RecordTemplate:
+    """All of a request record that depends neither on where the tensors lie nor on the request's id."""
+    cdef bytes head                 # fixed part, signature, padding
+    cdef bytes tail                 # parameters, correlation text
+    cdef readonly int count         # inputs
+    cdef uint32_t nbytes(self, Py_ssize_t id_bytes) noexcept
+    # `places`: offset in arena 0 and bytes of each input.  `at` has nbytes() of room.
+    cdef void write(self, unsigned char *at, const uint64_t *places, const char *id, uint32_t id_bytes) noexcept
+
+cdef RecordTemplate record_template(
+    const InputRef *inputs, int count, uint64_t requested, uint32_t batch, uint64_t timeout_us, uint16_t flags,
+    object correlation, bytes parameters)
 
 cdef struct OutputRef:
     uint16_t index
     uint8_t dtype
     uint8_t rank
-    const int64_t* shape            # rank entries, in the answer's record
+    const int64_t* shape            # rank entries, in the layout
     const unsigned char* data
     uint64_t nbytes
+
+cdef class AnswerLayout:
+    """One checked answer signature, and the JSON that follows from it alone."""
+    cdef readonly bytes signature
+    cdef readonly int count
+    cdef OutputRef *outputs         # data is NULL; nbytes is what the shape asks for, of BYTES the least possible
+    cdef list heads_json            # per output: {"name":…,"datatype":…,"shape":[…]
 
 cdef class Answer:
     """A worker's good answer, every offset and length checked.  Keeps the output block and, when an output is an input
     passed through, the request's blocks alive."""
     cdef readonly InferInput input
     cdef Block block
+    cdef AnswerLayout layout
     cdef readonly int count         # outputs
     cdef OutputRef* outputs         # `count` entries, owned
     cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes

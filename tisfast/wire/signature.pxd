@@ -1,4 +1,35 @@
 # What the codecs must know of a model version: names, types and shapes of its tensors.  Layer 2 (wire).
+from libc.stdint cimport uint32_t, uint64_t
+
+# Codes of types.DataType that the codecs treat specially.
+cdef enum:
+    BOOL = 1
+    UINT8 = 2
+    UINT16 = 3
+    UINT32 = 4
+    UINT64 = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FP16 = 10
+    FP32 = 11
+    FP64 = 12
+    BYTES = 13
+    BF16 = 14
+
+# Bytes of one element; 0 for BYTES (variable) and for codes that do not exist.
+cdef inline uint32_t item_bytes(int dtype) noexcept nogil:
+    if dtype == BOOL or dtype == UINT8 or dtype == INT8:
+        return 1
+    if dtype == UINT16 or dtype == INT16 or dtype == FP16 or dtype == BF16:
+        return 2
+    if dtype == UINT32 or dtype == INT32 or dtype == FP32:
+        return 4
+    if dtype == UINT64 or dtype == INT64 or dtype == FP64:
+        return 8
+    return 0
+
 cdef class TensorSpec:
     cdef readonly str name
     cdef readonly int index         # position in the worker's list
@@ -19,4 +50,10 @@ cdef class ModelSignature:
     cdef readonly dict input_by_name
     cdef readonly dict output_by_name
     cdef readonly bint shapes_vary  # some non-ragged input has a -1: batches must compare shapes
-    cdef dict heads                 # remembered parses of inference heads (wire/infer); bounded
+    cdef readonly int required_inputs
+    cdef readonly uint64_t all_outputs   # bit i for each output
+    cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs
+    cdef bytes head_json            # "model_name":"…","model_version":"…" of every answer
+    cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded
+    cdef dict layouts               # remembered answer signatures (wire/record); bounded
+    cdef int _derive(self) except -1

@@ -1,0 +1,51 @@
+"""Arenas and blocks: leases end with their last holder, full arenas say so, idle ones shrink."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tisfast.errors import Unavailable
+from tisfast.native.memory import Arena
+
+
+def test_a_block_lives_as_long_as_somebody_holds_its_buffer():
+    arena = Arena("test", 1 << 20, 1 << 20)
+    view = memoryview(arena.take_block(700))
+    view[699] = 7
+    assert arena.used_blocks == 1
+    del view
+    assert (arena.used_blocks, arena.used_bytes) == (0, 0)
+
+
+def test_a_full_arena_is_unavailable_and_says_how_full():
+    arena = Arena("model-x", 1 << 20, 64 << 10)
+    block = arena.take_block(60 << 10)
+    with pytest.raises(Unavailable, match="no room for 8192 bytes in model-x: 61440 of 65536 bytes are in use"):
+        arena.take_block(8192)
+    del block
+    assert len(arena.take_block(8192)) == 8192
+
+
+def test_trim_gives_pages_back():
+    arena = Arena("test", 16 << 20, 16 << 20)
+    memoryview(arena.take_block(8 << 20))[:] = bytes(8 << 20)
+    assert os.fstat(arena.fd).st_blocks * 512 >= 8 << 20
+    assert arena.trim() >= 8 << 20
+    assert os.fstat(arena.fd).st_blocks == 0
+    assert arena.touched_bytes == 0
+
+
+def test_nothing_is_left_behind():
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        Arena("test", 1 << 20, 1 << 20).take_block(100)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_arenas_have_no_name_in_dev_shm():
+    before = set(os.listdir("/dev/shm"))
+    arena = Arena("test", 1 << 20, 1 << 20)
+    assert set(os.listdir("/dev/shm")) == before
+    del arena

@@ -1,0 +1,110 @@
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tisfast import limits
+from tisfast.supervise.output import LineReader
+
+
+@pytest.fixture
+def pipe(loop):
+    read, write = os.pipe()
+    lines: list[str] = []
+    reader = LineReader(read, lines.append, loop)
+    yield reader, write, lines
+    reader.close()
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_lines_come_one_by_one_and_the_last_needs_no_end(pipe, run):
+    reader, write, lines = pipe
+    os.write(write, b"one\ntwo\r\n\nthree")
+    os.close(write)
+    run(until(lambda: reader.closed))
+    assert lines == ["one", "two", "", "three"]
+
+
+def test_a_line_in_pieces_is_one_line(pipe, run):
+    reader, write, lines = pipe
+    os.write(write, b"he")
+    run(asyncio.sleep(0))
+    os.write(write, b"llo\n")
+    run(until(lambda: lines))
+    os.close(write)
+    assert lines == ["hello"]
+
+
+def test_bytes_that_are_no_utf8_are_shown_not_raised(pipe, run):
+    reader, write, lines = pipe
+    os.write(write, b"\xff\xfe\n")
+    os.close(write)
+    run(until(lambda: reader.closed))
+    assert lines == ["\ufffd\ufffd"]
+
+
+@pytest.mark.parametrize("ending", [b"\nnext\n", b""])
+def test_an_overlong_line_is_cut_and_marked(loop, run, ending):
+    read, write = os.pipe()
+    lines: list[str] = []
+    reader = LineReader(read, lines.append, loop)
+    script = f"open({write}, 'wb').write(b'x' * {limits.WORKER_OUTPUT_LINE_BYTES_MAX * 3} + {ending!r})"
+    with subprocess.Popen([sys.executable, "-c", script], pass_fds=[write]) as writer:
+        os.close(write)
+        run(until(lambda: reader.closed))
+    assert writer.returncode == 0
+    assert lines[0] == "x" * limits.WORKER_OUTPUT_LINE_BYTES_MAX + " ... [line cut at 65536 bytes]"
+    assert lines[1:] == (["next"] if ending else [])
+
+
+def test_a_flood_is_taken_in_turns_so_that_the_loop_serves_others(loop, run):
+    read, write = os.pipe()
+    lines: list[str] = []
+    reader = LineReader(read, lines.append, loop)
+    most: list[int] = []
+
+    async def watch() -> None:
+        seen = 0
+        while not reader.closed:
+            await asyncio.sleep(0)
+            most.append(len(lines) - seen)
+            seen = len(lines)
+
+    script = f"import os\nfor _ in range(50): os.write({write}, b'line\\n' * 20)"
+    with subprocess.Popen([sys.executable, "-c", script], pass_fds=[write]):
+        os.close(write)
+        run(watch())
+    assert len(lines) == 1000
+    assert max(most) <= 2 * limits.WORKER_OUTPUT_TURN_LINES_MAX
+
+
+def test_finish_reads_what_is_left_though_another_process_holds_the_pipe(pipe, run):
+    reader, write, lines = pipe
+    os.write(write, b"last words\n")
+    reader.finish()
+    run(until(lambda: reader.closed))
+    os.close(write)
+    assert lines == ["last words"]
+
+
+def test_finish_does_not_read_forever_from_a_process_that_was_left_behind(pipe, run):
+    reader, write, lines = pipe
+    os.set_blocking(write, False)
+
+    async def flood() -> None:
+        reader.finish()
+        while not reader.closed:
+            try:
+                os.write(write, b"y" * 60000 + b"\n")
+            except BlockingIOError:
+                await asyncio.sleep(0)
+
+    run(flood())
+    os.close(write)
+    assert sum(map(len, lines)) <= limits.WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX + 2 * 65536

@@ -1,0 +1,185 @@
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tisfast import cli, flags
+from tisfast.errors import ConfigError
+
+REPO = ["--model-repository", "/models"]
+
+
+def settings(*arguments: str, environ: dict[str, str] | None = None):
+    return cli.serve_options([*REPO, *arguments], environ or {}).settings
+
+
+def test_defaults_are_triton_s():
+    found = settings()
+    assert found.repository.paths == ("/models",)
+    assert found.repository.auto_complete and found.repository.load_concurrency == 4
+    assert (found.http.enabled, found.http.address, found.http.port) == (True, "0.0.0.0", 8000)
+    assert (found.metrics.enabled, found.metrics.address, found.metrics.port) == (True, "0.0.0.0", 8002)
+    assert found.max_input_bytes == 67108864
+    assert (found.life.server_id, found.life.exit_timeout_seconds) == ("triton", 30)
+    assert found.life.exit_on_error and found.life.strict_readiness
+    assert found.log.format == "default" and found.log.verbose == 0 and found.log.info
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--http-port", "1234"],
+        ["--http-port=1234"],
+        ["--http-port=1", "--http-port=1234"],
+    ],
+)
+def test_values_follow_a_space_or_an_equals_sign(arguments):
+    assert settings(*arguments).http.port == 1234
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("on", True), ("1", True), ("TRUE", True), ("false", False), ("off", False), ("0", False)],
+)
+def test_booleans(text, value):
+    assert settings(f"--exit-on-error={text}").life.exit_on_error is value
+    assert settings("--exit-on-error", text).life.exit_on_error is value
+
+
+def test_a_bare_boolean_is_true():
+    assert settings("--disable-auto-complete-config", "--log-verbose", "1").repository.auto_complete is False
+
+
+def test_strict_model_config_is_the_old_name():
+    assert settings("--strict-model-config=true").repository.auto_complete is False
+    assert settings("--strict-model-config=false").repository.auto_complete is True
+
+
+def test_repositories_accumulate_under_both_names():
+    options = cli.serve_options(["--model-repository=/a", "--model-store", "/b", "--model-repository", "/c"], {})
+    assert set(options.settings.repository.paths) == {"/a", "/b", "/c"}
+
+
+def test_the_environment_may_name_the_repository():
+    assert cli.serve_options([], {"AIP_STORAGE_URI": "/aip"}).settings.repository.paths == ("/aip",)
+
+
+def test_metrics_listen_where_http_does():
+    assert settings("--http-address=127.0.0.1").metrics.address == "127.0.0.1"
+    assert settings("--http-address=127.0.0.1", "--metrics-address=::1").metrics.address == "::1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--http-prt=1"], "unrecognized option '--http-prt'; did you mean --http-port"),
+        (["--http-por=1"], "did you mean --http-port"),
+        (["/models"], "unexpected argument '/models'"),
+        (["--http-port=abc"], "--http-port: invalid int value: 'abc'"),
+        (["--http-port=70000"], "must be 0 to 65535, not 70000"),
+        (["--exit-on-error=maybe"], "invalid boolean value: 'maybe'"),
+        (["--log-format=xml"], "invalid choice: 'xml'"),
+        (["--exit-timeout-secs=-1"], "--exit-timeout-secs must be 0 or more, not -1"),
+        (["--model-load-thread-count=0"], "--model-load-thread-count must be 1 or more, not 0"),
+        (["--http-max-input-size=0"], "must be more than 0 bytes, not 0"),
+        (["--execution-timeout-secs=0"], "must be more than 0, not 0"),
+        (["--metrics-port=8000"], "HTTP requests and Metrics requests at the same address and port 0.0.0.0:8000"),
+        (["--backend-config=python,foo=1"], "python 'foo' is not served"),
+        (["--backend-config=onnxruntime,x=1"], "onnxruntime 'x' is not served"),
+        (["--backend-config=nonsense"], "not of the form NAME,SETTING=VALUE"),
+        (["--backend-config=python,stub-timeout-seconds=soon"], "'soon' is not a whole number"),
+    ],
+)
+def test_mistakes_are_named(arguments, message):
+    with pytest.raises(ConfigError) as error:
+        settings(*arguments)
+    assert message in str(error.value)
+
+
+def test_a_repository_is_required():
+    with pytest.raises(ConfigError, match="--model-repository must be given"):
+        cli.serve_options([], {})
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--allow-grpc=true", "--allow-grpc", "--model-control-mode=explicit", "--load-model=x", "--cache-config=local,size=1",
+     "--trace-level=TIMESTAMPS", "--rate-limit=execution_count", "--http-thread-count=2", "--host-policy=a,numa-node=0",
+     "--grpc-port=9001", "--allow-sagemaker=true", "--metrics-config=summary_latencies=true"],
+)  # fmt: skip
+def test_flags_that_are_not_served_are_refused_by_name(argument):
+    with pytest.raises(ConfigError) as error:
+        settings(argument)
+    assert str(error.value).startswith(argument.split("=")[0])
+    assert "does not serve yet; remove the flag" in str(error.value)
+
+
+@pytest.mark.parametrize("flag", [flag for flag in flags.UNSERVED if flag.harmless], ids=lambda flag: flag.name)
+def test_flags_that_are_not_served_are_taken_where_they_ask_for_nothing(flag):
+    for value in flag.harmless:
+        settings(f"--{flag.name}={str(value).lower() if isinstance(value, bool) else value}")
+
+
+def test_with_grpc_off_its_settings_ask_for_nothing():
+    settings("--allow-grpc=false", "--grpc-port=9001", "--grpc-infer-thread-count=16")
+
+
+def test_backend_settings_that_are_served():
+    found = settings("--backend-config=python,stub-timeout-seconds=90", "--backend-config=default-max-batch-size=8")
+    assert found.workers.load_seconds_max == 90
+    assert found.repository.default_max_batch_size == 8
+
+
+def test_settings_of_a_pool_we_do_not_have_are_said_to_have_no_effect():
+    options = cli.serve_options([*REPO, "--backend-config=python,shm-default-byte-size=1048576"], {})
+    assert "shm-default-byte-size=1048576 has no effect" in options.notices[0]
+
+
+def test_no_flag_is_stated_twice():
+    names = [flag.name for flag in flags.SERVED] + [flag.name for flag in flags.UNSERVED]
+    assert len(set(names)) == len(names)
+
+
+def tisfast(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tisfast", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--help"], 0, "usage: tisfast COMMAND"),
+        (["version"], 0, "tisfast 0."),
+        (["serve", "--help"], 0, "--model-repository"),
+        (["serve", "--http-prt=1"], 1, "did you mean --http-port?"),
+        (["srve"], 1, "did you mean 'tisfast serve'?"),
+        (["--model-repository=/x"], 1, "tisfast serve --model-repository=/x"),
+        ([], 1, "usage: tisfast COMMAND"),
+    ],
+)
+def test_commands(arguments, code, text):
+    done = tisfast(*arguments)
+    assert done.returncode == code
+    assert text in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["--help", "version"])
+def test_help_and_version_import_nothing_heavy(command):
+    script = (
+        f"import sys; from tisfast.cli import main; main([{command!r}]); "
+        "heavy = {'numpy', 'asyncio', 'uvloop', 'zmq', 'google.protobuf', 'rich', 'prometheus_client', 'msgpack'}; "
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_answers_at_once():
+    def seconds() -> float:
+        began = time.perf_counter()
+        tisfast("--help")
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < 0.15

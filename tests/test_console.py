@@ -1,0 +1,75 @@
+import json
+import shlex
+
+import pytest
+
+from tisfast import console
+from tisfast.engine.registry import ModelEntry
+from tisfast.types import BY_WIRE
+from tisfast.wire.signature import ModelSignature
+
+
+def signature(*inputs, max_batch_size: int = 0) -> ModelSignature:
+    rows = [(name, BY_WIRE[datatype].code, dims, optional, False) for name, datatype, dims, optional in inputs]
+    return ModelSignature("m", "1", max_batch_size, False, rows, [("OUT", 11, [1])])
+
+
+def body(line: str) -> dict:
+    words = shlex.split(line)
+    return json.loads(words[words.index("-d") + 1])
+
+
+def test_the_table_is_triton_s():
+    entries = [ModelEntry("add_sub", "1", "READY", ""), ModelEntry("bad", "", "UNAVAILABLE", "Internal: one\ntwo")]
+    assert console.model_table(entries) == (
+        "+---------+---------+----------------------------+\n"
+        "| Model   | Version | Status                     |\n"
+        "+---------+---------+----------------------------+\n"
+        "| add_sub | 1       | READY                      |\n"
+        "| bad     | -       | UNAVAILABLE: Internal: one |\n"
+        "|         |         | two                        |\n"
+        "+---------+---------+----------------------------+"
+    )
+
+
+def test_an_empty_table_has_its_heads():
+    assert "| Model | Version | Status |" in console.model_table([])
+
+
+def test_reasons_cannot_write_to_the_terminal():
+    assert "\x1b" not in console.model_table([ModelEntry("m", "1", "UNAVAILABLE", "\x1b[2J")])
+
+
+def test_a_curl_line_spells_small_zeros_out():
+    line = console.curl_line(signature(("A", "FP32", [4], False), ("B", "BYTES", [-1], False)), "localhost:8000")
+    assert "http://localhost:8000/v2/models/m/infer" in line
+    assert body(line)["inputs"] == [
+        {"name": "A", "shape": [4], "datatype": "FP32", "data": [0, 0, 0, 0]},
+        {"name": "B", "shape": [1], "datatype": "BYTES", "data": ["0"]},
+    ]
+
+
+def test_a_batching_model_gets_a_batch_of_one():
+    line = console.curl_line(signature(("A", "INT32", [2], False), max_batch_size=8), "h:1")
+    assert body(line)["inputs"][0]["shape"] == [1, 2]
+
+
+def test_optional_inputs_are_left_out():
+    line = console.curl_line(signature(("A", "INT32", [2], False), ("B", "INT32", [2], True)), "h:1")
+    assert [tensor["name"] for tensor in body(line)["inputs"]] == ["A"]
+
+
+@pytest.mark.parametrize(("datatype", "dims", "nbytes"), [("FP32", [224, 224, 3], 602112), ("FP16", [2], 4)])
+def test_large_zeros_and_halves_come_as_bytes(datatype, dims, nbytes):
+    line = console.curl_line(signature(("A", datatype, dims, False)), "h:1")
+    words = shlex.split(line)
+    head = words[words.index("%s") + 1].rstrip(");")
+    assert f"head -c {nbytes} /dev/zero" in line
+    assert json.loads(head)["inputs"][0]["parameters"] == {"binary_data_size": nbytes}
+    assert f"Inference-Header-Content-Length: {len(head)}" in line
+
+
+def test_progress_costs_nothing_off_a_terminal():
+    progress = console.Progress(3, terminal=False)
+    progress.step("m")
+    progress.close()

@@ -1,0 +1,86 @@
+import asyncio
+
+import pytest
+
+from tisfast.shutdown import Countdown, drain, first
+
+
+class Front:
+    def __init__(self, connections: int = 0, *, idle: int = 0):
+        self.connections = connections + idle
+        self._idle = idle
+        self.draining = False
+
+    def begin_drain(self) -> None:
+        self.draining = True
+
+    def close_idle(self) -> None:
+        self.connections -= self._idle
+
+
+class Models:
+    def __init__(self, requests: int = 0):
+        self.requests = requests
+        self.live = 1
+        self.stopped_within: float | None = None
+
+    def inflight(self):
+        return [("m version 1", self.requests)] if self.requests else []
+
+    async def stop(self, seconds: float) -> None:
+        self.stopped_within = seconds
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def countdown(seconds: float) -> Countdown:
+    import time
+
+    return Countdown(seconds, time.monotonic)
+
+
+def test_an_idle_server_ends_at_once():
+    front, models, left = Front(idle=5), Models(), countdown(30)
+    assert run(drain([front], models, left))
+    assert front.draining and models.stopped_within is not None and left.left > 29
+
+
+def test_open_requests_are_waited_for():
+    front, models = Front(1), Models(1)
+
+    async def scenario() -> bool:
+        task = asyncio.ensure_future(drain([front], models, countdown(30)))
+        await asyncio.sleep(0)
+        assert not task.done()
+        front.connections = 0
+        models.requests = 0
+        return await task
+
+    assert run(scenario())
+
+
+@pytest.mark.parametrize(("front", "models"), [(Front(1), Models()), (Front(), Models(1))])
+def test_the_countdown_is_shared_and_final(front, models):
+    left = countdown(0.1)
+    assert not run(drain([front], models, left))
+    assert models.stopped_within == 0 and left.left == 0
+
+
+def test_what_is_waited_for_is_said_once_a_second(caplog):
+    caplog.set_level("INFO", "tisfast")
+    run(drain([Front(2)], Models(), countdown(0.2)))
+    assert [line for line in caplog.messages if "HTTP service connections" in line] == [
+        "Timeout 0: Found 2 HTTP service connections"
+    ]
+
+
+def test_first_gives_up_when_it_is_told_to_stop():
+    async def scenario() -> tuple[bool, bool]:
+        stop = asyncio.Event()
+        done = await first(asyncio.sleep(0), stop)
+        asyncio.get_running_loop().call_soon(stop.set)
+        return done, await first(asyncio.Event().wait(), stop)
+
+    assert run(scenario()) == (True, False)

@@ -1,0 +1,7 @@
+"""`python -m tisfast`."""
+
+import sys
+
+from tisfast.cli import main
+
+sys.exit(main())

@@ -1,0 +1,172 @@
+"""The server: puts its parts together, loads the models, serves, drains, ends.  Layer 5 (app): the composition root."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import uvloop
+
+from tisfast import __version__, console, logs
+from tisfast.config.settings import LogSettings, Settings
+from tisfast.engine.registry import Registry
+from tisfast.errors import TisError
+from tisfast.front.http import HttpFront
+from tisfast.listeners import Listener
+from tisfast.shutdown import Countdown, FrontFace, drain, first
+from tisfast.supervise.clock import MachineClock
+from tisfast.supervise.spawn import NurseryProcess
+from tisfast.supervise.supervisor import Supervisor
+
+log = logging.getLogger("tisfast.server")
+
+
+def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> int:
+    """Serve until a signal comes; returns the exit code.  spawned: the nursery of our own interpreter, under way."""
+    try:
+        _start_log(settings.log)
+    except OSError as error:
+        print(f"tisfast: cannot open --log-file={settings.log.file}: {error.strerror}", file=sys.stderr)
+        spawned.process.kill()
+        return 1
+    for notice in notices:
+        log.info("%s", notice)
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(Server(settings, spawned, loop).run())
+    finally:
+        loop.close()
+        logging.shutdown()
+
+
+def _start_log(settings: LogSettings) -> None:
+    switches = logs.Switches(
+        verbose=settings.verbose, info=settings.info, warning=settings.warning, error=settings.error
+    )
+    logs.configure(switches, settings.format, settings.file)
+
+
+class Server:
+    """One run of the server."""
+
+    def __init__(self, settings: Settings, spawned: NurseryProcess, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._clock = MachineClock()
+        self._registry = Registry(strict_readiness=settings.life.strict_readiness)
+        self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
+        self._supervisor.adopt(spawned)
+        self._stop = asyncio.Event()
+        self._fronts: list[FrontFace] = []
+        self._listeners: list[Listener] = []
+
+    async def run(self) -> int:
+        """From start to end; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            self._bind()
+            self._supervisor.open()
+            return await self._serve()
+        except TisError as error:
+            log.error("%s", error)
+            return 1
+        finally:
+            for listener in self._listeners:
+                listener.close()
+            await self._supervisor.close()
+
+    def _bind(self) -> None:
+        for settings in (self._settings.http, self._settings.metrics):
+            if settings.enabled:
+                self._listeners.append(Listener(settings))
+
+    async def _serve(self) -> int:
+        loaded = await first(self._load(), self._stop)
+        if loaded and self._failed() and self._settings.life.exit_on_error:
+            await self._supervisor.stop(self._settings.life.exit_timeout_seconds)
+            log.error("creating server: Internal - failed to load all models")
+            return 1
+        if loaded:
+            self._registry.set_live(True)
+            await self._open_fronts()
+            await self._stop.wait()
+        return await self._end()
+
+    async def _load(self) -> None:
+        names = self._supervisor.find()
+        progress = console.Progress(len(names))
+        try:
+            await self._supervisor.load_all(progress.step)
+        finally:
+            progress.close()
+        log.info("%s", console.model_table(self._registry.models()), extra={"table": True})
+
+    def _failed(self) -> bool:
+        return any(entry.state != "READY" for entry in self._registry.models())
+
+    async def _open_fronts(self) -> None:
+        for listener in self._listeners:
+            front = self._http_front() if listener.service == "HTTP" else self._metrics_front()
+            await listener.open(front.protocol_factory)
+            self._fronts.append(front)
+            log.info("Started %s Service at %s", listener.service, listener.where)
+        self._say_ready()
+
+    def _http_front(self) -> HttpFront:
+        return HttpFront(
+            self._registry,
+            server_id=self._settings.life.server_id,
+            server_version=__version__,
+            max_input_bytes=self._settings.max_input_bytes,
+            clock=self._clock,
+            worker_facts=self._supervisor.facts,
+        )
+
+    def _say_ready(self) -> None:
+        seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()
+        facts: dict[str, object] = {"event": "ready", "seconds": round(seconds, 3)}
+        facts.update({f"{listener.service.lower()}_port": listener.port for listener in self._listeners})
+        log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
+        http = next((listener for listener in self._listeners if listener.service == "HTTP"), None)
+        if http is not None:
+            self._say_how_to_ask(http.reachable)
+
+    def _say_how_to_ask(self, address: str) -> None:
+        newest = {runtime.signature.name: runtime.signature for runtime in self._registry.runtimes()}
+        if 0 < len(newest) <= console.CURL_MODELS_MAX:
+            lines = [console.curl_line(signature, address) for signature in newest.values()]
+            log.info("Ask each model for an inference of zeros:\n%s", "\n".join(lines), extra={"table": True})
+
+    async def _end(self) -> int:
+        """The graceful end (row 26.04)."""
+        countdown = Countdown(self._settings.life.exit_timeout_seconds, time.monotonic)
+        self._registry.set_stopping()
+        for listener in self._listeners:
+            listener.close()
+        if await drain(self._fronts, self._supervisor, countdown):
+            return 0
+        log.error("Exit timeout expired. Exiting immediately.")
+        return 1
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            log.error("Signal (%d) received again. Exiting immediately.", number)
+            self._supervisor.kill_all()
+            logging.shutdown()
+            os._exit(1)
+        log.info("Signal (%d) received.", number)
+        self._stop.set()
+
+
+def _process_start_seconds() -> float:
+    """When this process began, in seconds of CLOCK_BOOTTIME: what a person waits counts from there, imports and all."""
+    with open("/proc/self/stat", encoding="ascii") as stat:
+        ticks = int(stat.read().rpartition(")")[2].split()[19])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,243 @@
+"""The command line: `tisfast serve | check | version`.  Top layer; the only place that reads the environment.
+
+Imports nothing heavy before it knows that it must: help and version answer at once, and `serve` starts the nursery
+before it imports the server, so that the two start side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from tisfast.config.settings import (
+    LifeSettings,
+    ListenSettings,
+    LogSettings,
+    RepositorySettings,
+    Settings,
+    WorkerSettings,
+)
+from tisfast.errors import ConfigError, TisError
+from tisfast.flags import GRPC, SERVED, UNSERVED
+
+USAGE = """usage: tisfast COMMAND [options]
+
+commands:
+  serve      serve model repositories; takes tritonserver's flags (tisfast serve --help)
+  check      report every error in model repositories without serving them (tisfast check REPO...)
+  version    print the version
+"""
+NO_EFFECT = ("shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name")
+
+
+class ServeOptions(NamedTuple):
+    """What the command line asks for.  notices: what the log should say about flags that have no effect."""
+
+    settings: Settings
+    notices: tuple[str, ...]
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with Triton's exit code."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = arguments[0] if arguments else ""
+    commands = {"serve": _serve, "check": _check, "version": _version, "--version": _version}
+    if command in ("", "-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if command else 1
+    if command not in commands:
+        return _fail(_unknown_command(command))
+    try:
+        return commands[command](arguments[1:])
+    except ConfigError as error:
+        return _fail(f"{error}\nTry 'tisfast {command} --help'.")
+    except TisError as error:
+        return _fail(str(error))
+
+
+def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> ServeOptions:
+    """The settings that `arguments` ask for.  Raises ConfigError, naming the flag."""
+    parser = _serve_parser()
+    values, rest = parser.parse_known_args(list(arguments))
+    if rest:
+        raise ConfigError(_unknown_flag(rest[0]))
+    given = vars(values)
+    _refuse_unserved(given)
+    notices: list[str] = []
+    backend = _backend_config(given["backend_config"] or [], notices)
+    repositories = (given["model_repository"] or []) + (given["model_store"] or [])
+    if not repositories and environ.get("AIP_STORAGE_URI"):
+        repositories = [environ["AIP_STORAGE_URI"]]
+    strict = given["strict_model_config"]
+    settings = Settings(
+        repository=RepositorySettings(
+            paths=tuple(repositories),
+            auto_complete=not (given["disable_auto_complete_config"] if strict is None else strict),
+            load_concurrency=given["model_load_thread_count"],
+            load_retries=given["model_load_retry_count"],
+            **_picked(backend, "default_max_batch_size"),
+        ),
+        workers=WorkerSettings(
+            interpreter=sys.executable,
+            execution_seconds_max=given["execution_timeout_secs"],
+            cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
+            cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
+            **_picked(backend, "load_seconds_max"),
+        ),
+        http=ListenSettings(
+            "HTTP", "http", given["allow_http"], given["http_address"], given["http_port"], given["reuse_http_port"]
+        ),
+        metrics=ListenSettings(
+            "Metrics",
+            "metrics",
+            given["allow_metrics"],
+            given["metrics_address"] or given["http_address"],
+            given["metrics_port"],
+        ),
+        max_input_bytes=given["http_max_input_size"],
+        cpu_metrics=given["allow_cpu_metrics"],
+        life=LifeSettings(
+            server_id=given["id"],
+            exit_timeout_seconds=given["exit_timeout_secs"],
+            exit_on_error=given["exit_on_error"],
+            strict_readiness=given["strict_readiness"],
+        ),
+        log=LogSettings(**{name: given[f"log_{name}"] for name in LogSettings.__dataclass_fields__}),
+    )
+    return ServeOptions(settings, tuple(notices))
+
+
+def _serve(arguments: list[str]) -> int:
+    options = serve_options(arguments, os.environ)
+    from tisfast.supervise.spawn import spawn_nursery  # noqa: PLC0415 - see the module's docstring
+
+    spawned = spawn_nursery(options.settings.workers.interpreter)
+    from tisfast.app import run  # noqa: PLC0415
+
+    return run(options.settings, options.notices, spawned)
+
+
+def _check(arguments: list[str]) -> int:
+    parser = _Parser(prog="tisfast check", allow_abbrev=False, description="Report every error in model repositories.")
+    parser.add_argument("repository", nargs="+", help="folder that holds models")
+    parser.add_argument("--strict", action="store_true", help="as with --disable-auto-complete-config")
+    values = parser.parse_args(arguments)
+    from tisfast.repo.check import check  # noqa: PLC0415
+
+    return check(values.repository, auto_complete=not values.strict)
+
+
+def _version(_: list[str]) -> int:
+    from tisfast import __version__  # noqa: PLC0415
+
+    print(f"tisfast {__version__}")
+    return 0
+
+
+def _serve_parser() -> _Parser:
+    parser = _Parser(
+        prog="tisfast serve",
+        allow_abbrev=False,
+        usage="tisfast serve --model-repository FOLDER [options]",
+        description="Serve Triton model repositories.  Flags, defaults and syntax are tritonserver's.",
+        epilog="Known to Triton, not served yet, and refused unless they ask for nothing: "
+        + ", ".join(f"--{flag.name}" for flag in UNSERVED)
+        + ".",
+    )
+    groups: dict[str, Any] = {}
+    for flag in SERVED:
+        group = groups.setdefault(flag.group, None) or parser.add_argument_group(flag.group)
+        groups[flag.group] = group
+        options: dict[str, Any] = {"type": flag.kind, "default": flag.default, "help": flag.help}
+        if flag.kind.__name__ == "boolean":
+            options.update(nargs="?", const=True, metavar="BOOL")
+        else:
+            options.update(metavar=flag.kind.__name__.upper(), choices=flag.choices)
+        if flag.default not in (None, ""):
+            options["help"] += f" (default: {str(flag.default).lower()})"
+        if flag.repeat:
+            options.update(action="append", metavar="TEXT")
+        group.add_argument(f"--{flag.name}", **options)
+    for known in UNSERVED:
+        bare: dict[str, Any] = {"nargs": "?", "const": True} if known.kind.__name__ == "boolean" else {}
+        parser.add_argument(f"--{known.name}", type=known.kind, action="append", help=argparse.SUPPRESS, **bare)
+    return parser
+
+
+def _refuse_unserved(given: Mapping[str, Any]) -> None:
+    no_grpc = given["allow_grpc"] and given["allow_grpc"][-1] is False
+    for flag in UNSERVED:
+        if no_grpc and flag in GRPC:
+            continue  # settings of a service that is switched off
+        for value in given[flag.name.replace("-", "_")] or []:
+            if value not in flag.harmless:
+                raise ConfigError(
+                    f"--{flag.name}={str(value).lower() if isinstance(value, bool) else value} asks for "
+                    f"{flag.subject}, which Triton knows and tisfast does not serve yet",
+                    key=flag.name,
+                    hint="remove the flag",
+                )
+
+
+def _backend_config(entries: Sequence[str], notices: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for entry in entries:
+        backend, _, setting = entry.rpartition(",")
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--backend-config={entry} is not of the form NAME,SETTING=VALUE", key="backend-config")
+        if backend in ("", "python") and name == "default-max-batch-size":
+            found["default_max_batch_size"] = _whole(entry, value)
+        elif backend == "python" and name == "stub-timeout-seconds":
+            found["load_seconds_max"] = _whole(entry, value)
+        elif backend == "python" and name in NO_EFFECT:
+            notices.append(f"--backend-config={entry} has no effect: shared memory here has no fixed pool, no name")
+        else:
+            raise ConfigError(
+                f"--backend-config={entry}: {backend or 'the global setting'} {name!r} is not served by tisfast",
+                key="backend-config",
+                hint="served: python,stub-timeout-seconds=SECONDS and default-max-batch-size=N",
+            )
+    return found
+
+
+def _whole(entry: str, value: str) -> int:
+    if not value.isdecimal():
+        raise ConfigError(f"--backend-config={entry}: {value!r} is not a whole number", key="backend-config")
+    return int(value)
+
+
+def _picked(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {name: values[name]} if name in values else {}
+
+
+def _unknown_flag(text: str) -> str:
+    name = text.split("=", 1)[0]
+    known = [f"--{flag.name}" for flag in SERVED] + [f"--{flag.name}" for flag in UNSERVED]
+    if not name.startswith("--"):
+        return f"unexpected argument {text!r}: every setting is a flag, --model-repository FOLDER for instance"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"unrecognized option '{name}'" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _unknown_command(command: str) -> str:
+    if command.startswith("--"):
+        return f"unrecognized option '{command}'; server flags come after the command: tisfast serve {command} ..."
+    close = difflib.get_close_matches(command, ["serve", "check", "version"], n=1)
+    return f"unknown command {command!r}" + (f"; did you mean 'tisfast {close[0]}'?" if close else "") + f"\n{USAGE}"
+
+
+def _fail(message: str) -> int:
+    print(f"tisfast: {message.rstrip()}", file=sys.stderr)
+    return 1

@@ -1,0 +1,144 @@
+"""A model's configuration: from text to a checked, frozen result.  Layer 2 (config).
+
+    draft = parse(text, "repo/m/config.pbtxt")        every error of the file noted, nothing raised
+    config = finish(draft, "m", gpus=())              defaults filled in, all rules checked; raises ConfigErrors
+
+Between the two, repo/complete.py fills in what the model's files tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from tisfast.config import instances, normal, schema, served, tensors, versions
+from tisfast.config import scheduler as scheduling
+from tisfast.config.instances import Instance, InstanceGroup
+from tisfast.config.json_form import parse_json
+from tisfast.config.report import KeyPath, Place, Report
+from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.tensors import TensorConfig
+from tisfast.config.text import parse_text
+from tisfast.config.versions import VersionPolicy
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A ModelConfig as somebody wrote it, and what is wrong with it so far.  Owned by whoever is loading the model."""
+
+    message: schema.Message
+    report: Report
+
+    @classmethod
+    def empty(cls, file: str) -> Draft:
+        """What a model without a config.pbtxt starts from."""
+        return cls(schema.model_config(), Report(file))
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A configuration that keeps every rule.
+
+    message: the normalised ModelConfig; read only, shared.  file: where it came from, for later errors.
+    gpus: the device ids it was checked against.  partial: types and dims may be missing until auto_complete_config has
+    been asked (complete.merge_completed).  places: line and column of each key in `file`.
+    """
+
+    name: str
+    file: str
+    message: schema.Message
+    backend: str
+    max_batch_size: int
+    inputs: tuple[TensorConfig, ...]
+    outputs: tuple[TensorConfig, ...]
+    scheduler: SchedulerSettings
+    instance_groups: tuple[InstanceGroup, ...]
+    version_policy: VersionPolicy
+    parameters: Mapping[str, str]
+    default_model_filename: str
+    decoupled: bool
+    gpus: tuple[int, ...]
+    partial: bool
+    places: Mapping[KeyPath, Place] = field(repr=False, compare=False)
+
+    @cached_property
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON-able form that GET .../config answers and workers get.  Shared: do not write to it."""
+        return normal.to_dict(self.message)
+
+    @cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        """Every worker to start."""
+        return instances.instances(self.instance_groups)
+
+
+def parse(text: str, file: str) -> Draft:
+    """Read config.pbtxt text.  Never raises for the text's sake: errors are in the draft's report."""
+    report = Report(file)
+    return Draft(parse_text(text, report), report)
+
+
+def parse_json_form(text: str, file: str) -> Draft:
+    """Read the JSON form, as a load override has it."""
+    report = Report(file)
+    return Draft(parse_json(text, report), report)
+
+
+def finish(draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool = False) -> LoadedConfig:
+    """Fill in the defaults and check every rule.  Raises ConfigErrors with all errors, those of the text first.
+
+    name: the model's folder; gpus: device ids that instances may use; partial: types and dims of tensors may be
+    missing, because auto_complete_config will be asked for them.
+    """
+    message, report = draft.message, draft.report
+    if report.malformed:  # the brackets do not match, so further complaints would be about things nobody wrote
+        report.raise_all()
+    if message.name and message.name != name:
+        report.add(
+            f"unexpected directory name '{name}' for model '{message.name}', directory name must equal model name",
+            ("name",), hint=f'write name: "{name}", or leave it out',
+        )  # fmt: skip
+    normal.normalise(message, name, gpus)
+    config = _slices(message, report, gpus, partial)
+    report.raise_if_any()
+    return config
+
+
+def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], partial: bool) -> LoadedConfig:
+    served.check(message, report)
+    inputs, outputs = tensors.read(message, report, partial=partial)
+    return LoadedConfig(
+        name=message.name,
+        file=report.file,
+        message=message,
+        backend=message.backend,
+        max_batch_size=message.max_batch_size,
+        inputs=inputs,
+        outputs=outputs,
+        scheduler=scheduling.read(message, report),
+        instance_groups=instances.read(message, report, gpus),
+        version_policy=versions.read(message),
+        parameters=MappingProxyType({key: message.parameters[key].string_value for key in sorted(message.parameters)}),
+        default_model_filename=message.default_model_filename,
+        decoupled=message.model_transaction_policy.decoupled,
+        gpus=gpus,
+        partial=partial,
+        places=MappingProxyType(report.places),
+    )
+
+
+def signature_fields(
+    config: LoadedConfig,
+) -> tuple[list[tuple[str, int, tuple[int, ...], bool, bool]], list[tuple[str, int, tuple[int, ...], bool, bool]]]:
+    """Inputs and outputs as wire's ModelSignature takes them: (name, dtype code, dims, optional, ragged) each.
+
+    dims are the client's; where `reshape` is used the worker sees TensorConfig.worker_dims instead.
+    """
+
+    def fields_of(tensor: TensorConfig) -> tuple[str, int, tuple[int, ...], bool, bool]:
+        return tensor.name, tensor.dtype, tensor.dims, tensor.optional, tensor.ragged
+
+    return [fields_of(tensor) for tensor in config.inputs], [fields_of(tensor) for tensor in config.outputs]

@@ -1,0 +1,106 @@
+"""Settings of the default scheduler and the dynamic batcher (rows 15.18 to 15.23).  Layer 2 (config)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from tisfast import limits
+from tisfast.config.report import Report
+from tisfast.config.schema import Message
+
+TimeoutAction: TypeAlias = Literal["REJECT", "DELAY"]
+REJECT, DELAY = range(2)  # ModelQueuePolicy.TimeoutAction
+ACTIONS: Final[dict[int, TimeoutAction]] = {REJECT: "REJECT", DELAY: "DELAY"}
+BATCHING: Final = "dynamic_batching"
+POLICY: Final = "default_queue_policy"
+
+
+@dataclass(frozen=True)
+class SchedulerSettings:
+    """How requests of one model wait and meet.
+
+    max_batch_size: 0 when the model has no batch dimension; preferred_batch_sizes: ascending, each once;
+    max_queue_size: requests, 0 for the server's own bound; default_timeout_us: 0 for none.
+    """
+
+    max_batch_size: int = 0
+    dynamic: bool = False
+    preferred_batch_sizes: tuple[int, ...] = ()
+    max_queue_delay_ns: int = 0
+    preserve_ordering: bool = False
+    max_queue_size: int = 0
+    default_timeout_us: int = 0
+    allow_timeout_override: bool = False
+    timeout_action: TimeoutAction = "REJECT"
+
+
+def read(message: Message, report: Report) -> SchedulerSettings:
+    """The settings of a normalised message; what is wrong goes to the report."""
+    if message.max_batch_size < 0:
+        report.wrong(f"'max_batch_size' must be non-negative value for {message.name}", ("max_batch_size",),
+                   hint="0 means that the model has no batch dimension")  # fmt: skip
+    if not message.HasField(BATCHING):
+        return SchedulerSettings(max_batch_size=message.max_batch_size)
+    batching = message.dynamic_batching
+    _check_sizes(message, report)
+    _check_priorities(message, report)
+    _check_times(message, report)
+    if batching.preserve_ordering and batching.default_queue_policy.timeout_action == DELAY:
+        report.wrong(f"'preserve_ordering' cannot be combined with timeout_action DELAY for {message.name}",
+                   (BATCHING, POLICY, "timeout_action"), hint="use timeout_action: REJECT")  # fmt: skip
+    return _settings(message)
+
+
+def _settings(message: Message) -> SchedulerSettings:
+    batching, policy = message.dynamic_batching, message.dynamic_batching.default_queue_policy
+    return SchedulerSettings(
+        max_batch_size=message.max_batch_size,
+        dynamic=True,
+        preferred_batch_sizes=tuple(sorted(set(batching.preferred_batch_size))),
+        max_queue_delay_ns=batching.max_queue_delay_microseconds * 1000,
+        preserve_ordering=batching.preserve_ordering,
+        max_queue_size=policy.max_queue_size,
+        default_timeout_us=policy.default_timeout_microseconds,
+        allow_timeout_override=policy.allow_timeout_override,
+        timeout_action=ACTIONS[policy.timeout_action],
+    )
+
+
+def _check_sizes(message: Message, report: Report) -> None:
+    for index, size in enumerate(message.dynamic_batching.preferred_batch_size):
+        path = (BATCHING, "preferred_batch_size", index)
+        if size <= 0:
+            report.wrong(f"dynamic batching preferred size must be positive for {message.name}", path,
+                       hint=f"it is {size}")  # fmt: skip
+        elif size > message.max_batch_size and not report.is_broken(("max_batch_size",)):
+            report.wrong(f"dynamic batching preferred size must be <= max batch size for {message.name}", path,
+                       hint=f"{size} is above max_batch_size {message.max_batch_size}")  # fmt: skip
+
+
+def _check_priorities(message: Message, report: Report) -> None:
+    batching = message.dynamic_batching
+    levels = batching.priority_levels
+    if levels == 0:
+        return
+    if not 1 <= batching.default_priority_level <= levels and not report.is_broken((BATCHING,)):
+        report.wrong(f"default priority level must be in range [1, {levels}] for {message.name}",
+                   (BATCHING, "default_priority_level"), hint=f"it is {batching.default_priority_level}")  # fmt: skip
+    for level in sorted(batching.priority_queue_policy):
+        if not 1 <= level <= levels:
+            report.wrong(f"priority queue policy must have priority level in range [1, {levels}] for {message.name}",
+                       (BATCHING, "priority_queue_policy", level), hint=f"the key is {level}")  # fmt: skip
+    if batching.preserve_ordering and levels > 1:
+        report.wrong(f"Only one priority level is allowed when 'preserve_ordering' is true for {message.name}",
+                   (BATCHING, "preserve_ordering"), hint="remove 'preserve_ordering' or 'priority_levels'")  # fmt: skip
+
+
+def _check_times(message: Message, report: Report) -> None:
+    batching, policy = message.dynamic_batching, message.dynamic_batching.default_queue_policy
+    for value, path in (
+        (batching.max_queue_delay_microseconds, (BATCHING, "max_queue_delay_microseconds")),
+        (policy.default_timeout_microseconds, (BATCHING, POLICY, "default_timeout_microseconds")),
+    ):
+        if value > limits.CONFIG_MICROSECONDS_MAX:
+            report.wrong(f"'{path[-1]}' is {value}, above {limits.CONFIG_MICROSECONDS_MAX} for {message.name}", path,
+                       hint="leave it out for no limit")  # fmt: skip

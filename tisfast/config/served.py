@@ -1,0 +1,133 @@
+"""What Triton knows and we do not serve: refused by name, never ignored (rows 15.*).  Layer 2 (config).
+
+A key that asks for nothing (`response_cache { enable: false }`, an empty list) passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tisfast.config.report import KeyPath, Report, key_text
+from tisfast.config.schema import Message, is_ensemble
+from tisfast.config.suggest import near
+
+PYTHON: Final = "python"
+PLATFORM_BACKENDS: Final = {
+    "tensorrt_plan": "tensorrt", "onnxruntime_onnx": "onnxruntime", "pytorch_libtorch": "pytorch",
+    "torch_aoti": "pytorch", "tensorflow_savedmodel": "tensorflow", "tensorflow_graphdef": "tensorflow",
+    "openvino": "openvino",
+}  # fmt: skip
+KNOWN_BACKENDS: Final = frozenset(
+    {*PLATFORM_BACKENDS.values(), PYTHON, "dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square"}
+)
+STAGE: Final = "is known, but not served yet"
+ADVICE: Final = "remove it, or serve this model with a server that has it"
+NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching strategies are C libraries of Triton's"}
+
+# What is refused: the key path to name, and whether the message asks for it.
+_ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
+    (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
+    (("model_transaction_policy", "decoupled"), lambda m: m.model_transaction_policy.decoupled),
+    (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
+    (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
+    (("response_cache", "enable"), lambda m: m.response_cache.enable),
+    (("model_warmup",), lambda m: m.model_warmup),
+    (("batch_input",), lambda m: m.batch_input),
+    (("batch_output",), lambda m: m.batch_output),
+    (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
+    (("cc_model_filenames",), lambda m: m.cc_model_filenames),
+    (("metric_tags",), lambda m: m.metric_tags),
+    (("model_metrics",), lambda m: m.model_metrics.metric_control),
+    (("model_operations",), lambda m: m.model_operations.op_library_filename),
+    (("optimization", "graph", "level"), lambda m: m.optimization.graph.level),
+    (("optimization", "priority"), lambda m: m.optimization.priority),
+    (("optimization", "cuda", "graphs"), lambda m: m.optimization.cuda.graphs),
+    (("optimization", "cuda", "busy_wait_events"), lambda m: m.optimization.cuda.busy_wait_events),
+    (("optimization", "cuda", "graph_spec"), lambda m: m.optimization.cuda.graph_spec),
+    (("optimization", "cuda", "output_copy_stream"), lambda m: m.optimization.cuda.output_copy_stream),
+    (("optimization", "execution_accelerators"), lambda m: _has_content(m.optimization.execution_accelerators)),
+    (("optimization", "gather_kernel_buffer_threshold"), lambda m: m.optimization.gather_kernel_buffer_threshold),
+    (("optimization", "eager_batching"), lambda m: m.optimization.eager_batching),
+)
+_GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
+    ("rate_limiter", lambda g: _has_content(g.rate_limiter)),
+    ("secondary_devices", lambda g: g.secondary_devices),
+    ("passive", lambda g: g.passive),
+    ("host_policy", lambda g: g.host_policy),
+)
+
+
+def check(message: Message, report: Report) -> None:
+    """Report everything that the message asks for and nobody here would do."""
+    _check_backend(message, report)
+    _check_ensemble(message, report)
+    if message.response_cache.enable and message.model_transaction_policy.decoupled:
+        report.wrong(f"Response Cache does not currently support model {message.name} with 'decoupled' transaction "
+                   "policy. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
+    for path, asks in _ASKS:
+        if asks(message):
+            _refuse(message, path, report)
+    for index, group in enumerate(message.instance_group):
+        _check_group(message, index, group, report)
+    for index, tensor in enumerate(message.input):
+        if tensor.allow_ragged_batch:
+            _refuse(message, ("input", index, "allow_ragged_batch"), report)
+    for name, reason in NO_EFFECT_PARAMETERS.items():
+        if name in message.parameters:
+            report.wrong(f"parameter '{name}' {STAGE} for {message.name}: {reason}", ("parameters", name), hint=ADVICE)
+
+
+def _refuse(message: Message, path: KeyPath, report: Report) -> None:
+    report.wrong(f"'{key_text(path)}' {STAGE} for {message.name}", path, hint=ADVICE)
+
+
+def _has_content(message: Message) -> bool:
+    return bool(message.ByteSize())
+
+
+def _check_group(message: Message, index: int, group: Message, report: Report) -> None:
+    path = ("instance_group", index)
+    if group.profile:
+        platform = f" {message.platform}" if message.platform else ""
+        report.wrong(f"instance group {group.name} of model {message.name} and platform{platform} specifies profile "
+                     "field which is only supported for TensorRT models", (*path, "profile"),
+                     hint="remove 'profile'")  # fmt: skip
+    for key, asks in _GROUP_ASKS:
+        if asks(group):
+            _refuse(message, (*path, key), report)
+
+
+def _check_backend(message: Message, report: Report) -> None:
+    name, platform, backend = message.name, message.platform, message.backend
+    if is_ensemble(message):
+        return
+    named_twice = platform == backend
+    if platform and not named_twice and platform not in PLATFORM_BACKENDS:
+        guess = near(platform, PLATFORM_BACKENDS)
+        report.wrong(f"unexpected platform type '{platform}' for {name}", ("platform",),
+                   hint=f"did you mean '{guess}'?" if guess else 'write backend: "python"')  # fmt: skip
+    elif platform and backend and not named_twice and PLATFORM_BACKENDS[platform] != backend:
+        report.wrong(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend} for {name}", ("platform",),
+                   hint="remove 'platform': 'backend' says enough")  # fmt: skip
+    elif backend in KNOWN_BACKENDS and backend != PYTHON:
+        key = "platform" if platform else "backend"
+        report.wrong(f"'{key}': backend '{backend}' {STAGE} for {name}", (key,), hint=f'served here: "{PYTHON}"')
+    elif backend and backend != PYTHON:
+        guess = f"did you mean '{PYTHON}'?" if near(backend, (PYTHON,)) else f'served here: "{PYTHON}"'
+        report.wrong(f"unable to find backend library for backend '{backend}', try specifying runtime on the model "
+                   f"configuration. Model {name}", ("backend",), hint=guess)  # fmt: skip
+    elif message.runtime not in ("", "model.py"):
+        report.wrong(f"runtime '{message.runtime}' {STAGE} for {name}", ("runtime",), hint="remove 'runtime'")
+
+
+def _check_ensemble(message: Message, report: Report) -> None:
+    ensemble, steps = message.platform == "ensemble", message.HasField("ensemble_scheduling")
+    if ensemble and not steps:
+        report.wrong(f"ensemble scheduling must be set for ensemble {message.name} whose platform is ensemble",
+                   ("platform",))  # fmt: skip
+    elif steps and (message.backend or (message.platform and not ensemble)):
+        report.wrong(f"ensemble scheduling cannot be set for model '{message.name}' whose platform is not ensemble",
+                   ("ensemble_scheduling",), hint='set platform: "ensemble" and remove \'backend\'')  # fmt: skip
+    elif ensemble or steps:
+        _refuse(message, ("ensemble_scheduling",), report)

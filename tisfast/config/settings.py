@@ -1,0 +1,146 @@
+"""The server's settings: one frozen slice for each component, checked when built.  Layer 2 (config).
+
+Values only: `cli.py` reads the command line and the environment and builds these; nobody else does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tisfast import limits
+from tisfast.errors import ConfigError
+
+PORT_MAX = 65535
+
+
+def _require(good: bool, flag: str, message: str) -> None:
+    if not good:
+        raise ConfigError(f"--{flag} {message}", key=flag)
+
+
+@dataclass(frozen=True)
+class ListenSettings:
+    """One listening socket.  service: its name in messages; port 0 lets the system choose."""
+
+    service: str
+    flag: str
+    enabled: bool
+    address: str
+    port: int
+    reuse_port: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a port that cannot be."""
+        _require(0 <= self.port <= PORT_MAX, f"{self.flag}-port", f"must be 0 to {PORT_MAX}, not {self.port}")
+
+    @property
+    def where(self) -> str:
+        """ADDRESS:PORT, as Triton's messages write it."""
+        return f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What is logged, how and where.  file: "" for stdout and stderr."""
+
+    verbose: int = 0
+    info: bool = True
+    warning: bool = True
+    error: bool = True
+    format: str = "default"
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a negative verbose level."""
+        _require(self.verbose >= 0, "log-verbose", f"must be 0 or more, not {self.verbose}")
+
+
+@dataclass(frozen=True)
+class RepositorySettings:
+    """Where models are and how they are loaded.
+
+    load_concurrency: instances that may be loading at one time.  default_max_batch_size: what auto-complete puts into a
+    model that batches and states no size.
+    """
+
+    paths: tuple[str, ...]
+    auto_complete: bool = True
+    load_concurrency: int = 4
+    load_retries: int = 0
+    default_max_batch_size: int = 4
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError when no repository is named or a count is out of range."""
+        _require(bool(self.paths), "model-repository", "must be given: the folder that holds the models")
+        _require(
+            self.load_concurrency >= 1, "model-load-thread-count", f"must be 1 or more, not {self.load_concurrency}"
+        )
+        _require(self.load_retries >= 0, "model-load-retry-count", f"must be 0 or more, not {self.load_retries}")
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What all workers share.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU."""
+
+    interpreter: str
+    execution_seconds_max: float = limits.EXECUTION_SECONDS_MAX
+    load_seconds_max: float = limits.LOAD_SECONDS_MAX
+    cuda_visible: str | None = None
+    cpu_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for limits that are not positive."""
+        _require(
+            self.execution_seconds_max > 0,
+            "execution-timeout-secs",
+            f"must be more than 0, not {self.execution_seconds_max:g}",
+        )
+        _require(
+            self.load_seconds_max > 0,
+            "backend-config=python,stub-timeout-seconds",
+            f"must be more than 0, not {self.load_seconds_max:g}",
+        )
+
+
+@dataclass(frozen=True)
+class LifeSettings:
+    """Identity, and how the server starts and ends."""
+
+    server_id: str = "triton"
+    exit_timeout_seconds: int = limits.STOP_SECONDS_MAX
+    exit_on_error: bool = True
+    strict_readiness: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a negative timeout."""
+        _require(
+            self.exit_timeout_seconds >= 0, "exit-timeout-secs", f"must be 0 or more, not {self.exit_timeout_seconds}"
+        )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of them.  Components take the slice they need, never this."""
+
+    repository: RepositorySettings
+    workers: WorkerSettings
+    http: ListenSettings
+    metrics: ListenSettings
+    max_input_bytes: int = limits.HTTP_INPUT_BYTES_MAX
+    cpu_metrics: bool = True
+    life: LifeSettings = field(default_factory=LifeSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError when two services want one address and port (row 25.14)."""
+        _require(
+            self.max_input_bytes > 0, "http-max-input-size", f"must be more than 0 bytes, not {self.max_input_bytes}"
+        )
+        one, other = self.http, self.metrics
+        if one.enabled and other.enabled and one.port and (one.address, one.port) == (other.address, other.port):
+            raise ConfigError(
+                f"The server cannot listen to {one.service} requests and {other.service} requests at the same "
+                f"address and port {one.where}",
+                key=f"{other.flag}-port",
+                hint=f"give --{other.flag}-port another value",
+            )

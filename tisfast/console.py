@@ -1,0 +1,142 @@
+"""What a person reads at start-up: the model table, progress, and a curl line for each model.  Layer 5 (app)."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tisfast.types import BY_WIRE
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+    from tisfast.engine.registry import ModelEntry
+
+CURL_ELEMENTS_MAX = 64
+"""Elements of one input up to which a curl line spells its zeros out; beyond, they come from /dev/zero."""
+
+
+CURL_MODELS_MAX = 10
+"""Models up to which each one's curl line is printed: more would hide the rest of the log."""
+
+
+class TensorFace(Protocol):
+    """What a curl line must know of an input."""
+
+    name: str
+    datatype: str
+    dims: tuple[int, ...]
+    optional: bool
+
+
+class SignatureFace(Protocol):
+    """What a curl line must know of a model."""
+
+    name: str
+    max_batch_size: int
+    inputs: Sequence[Any]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Triton's form (row 25.15); cells may have several lines."""
+    cells = [[cell.splitlines() or [""] for cell in row] for row in rows]
+    widths = [max(len(head), *(len(line) for row in cells for line in row[i]), 0) for i, head in enumerate(heads)]
+    rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+
+    def printed(row: Sequence[Sequence[str]]) -> list[str]:
+        height = max(len(cell) for cell in row)
+        return [
+            "| "
+            + " | ".join(
+                (cell[i] if i < len(cell) else "").ljust(width) for cell, width in zip(row, widths, strict=True)
+            )
+            + " |"
+            for i in range(height)
+        ]
+
+    body = [line for row in cells for line in printed(row)]
+    return "\n".join([rule, *printed([[head] for head in heads]), rule, *body, rule])
+
+
+def model_table(entries: Iterable[ModelEntry]) -> str:
+    """Name, version and status of every model: READY, or the state with its reason."""
+    rows = [
+        (
+            entry.name,
+            entry.version or "-",
+            f"{entry.state}: {_printable(entry.reason)}" if entry.reason else entry.state,
+        )
+        for entry in entries
+    ]
+    return table(("Model", "Version", "Status"), rows)
+
+
+def _printable(text: str) -> str:
+    """Control characters escaped, line ends kept: reasons quote what models raise."""
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text.strip())
+
+
+def curl_line(signature: SignatureFace, address: str) -> str:
+    """A shell line that asks this model for an inference of zeros.  address: HOST:PORT."""
+    url = f"http://{address}/v2/models/{signature.name}/infer"
+    heads, binary_bytes = [], 0
+    for tensor in signature.inputs:
+        if tensor.optional:
+            continue
+        head, nbytes = _zeros(tensor, signature.max_batch_size)
+        heads.append(head)
+        binary_bytes += nbytes
+    body = json.dumps({"inputs": heads}, separators=(",", ":")).replace("'", "'\\''")
+    if not binary_bytes:
+        return f"curl -s {url} -d '{body}'"
+    length = len(body.replace("'\\''", "'").encode())
+    return (
+        f"(printf %s '{body}'; head -c {binary_bytes} /dev/zero) | curl -s {url} --data-binary @- "
+        f"-H 'Inference-Header-Content-Length: {length}' | head -c 500"
+    )
+
+
+def _zeros(tensor: TensorFace, max_batch_size: int) -> tuple[dict[str, Any], int]:
+    """One input of zeros as JSON, and the bytes of it that follow the JSON (0 when spelled out)."""
+    shape = [1] * (max_batch_size > 0) + [1 if dim < 0 else dim for dim in tensor.dims]
+    count = math.prod(shape)
+    head: dict[str, Any] = {"name": tensor.name, "shape": shape, "datatype": tensor.datatype}
+    size = BY_WIRE[tensor.datatype].size
+    if tensor.datatype not in ("FP16", "BF16") and count <= CURL_ELEMENTS_MAX:  # JSON has no numbers for these two
+        zero: object = {"BYTES": "0", "BOOL": False}.get(tensor.datatype, 0)
+        return {**head, "data": [zero] * count}, 0
+    # Four zero bytes are an empty BYTES element.
+    nbytes = count * (size or 4)
+    return {**head, "parameters": {"binary_data_size": nbytes}}, nbytes
+
+
+class Progress:
+    """How many models are loaded: a bar on a terminal, nothing elsewhere (the log says each model there)."""
+
+    def __init__(self, total: int, *, terminal: bool | None = None) -> None:
+        """terminal: None asks stdout."""
+        self._bar: RichProgress | None = None
+        self._task: TaskID | None = None
+        if total and (sys.stdout.isatty() if terminal is None else terminal):
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+            from rich.progress import Progress as Bar  # noqa: PLC0415 - rich costs 40 ms: only people at terminals pay
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Bar(*columns, transient=True, auto_refresh=False)
+            self._task = self._bar.add_task("loading models", total=total)
+            self._bar.start()
+
+    def step(self, name: str) -> None:
+        """One more model is loaded, or has failed."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, advance=1, description=f"loading models ({name})")
+            self._bar.refresh()
+
+    def close(self) -> None:
+        """Take the bar off the terminal."""
+        if self._bar is not None:
+            self._bar.stop()

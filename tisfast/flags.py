@@ -1,0 +1,153 @@
+"""tritonserver's flags as data: which are served, which are known and refused (rows 25.01 to 25.16).  Layer 6 (cli)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from tisfast import limits
+
+TRUE: Final = ("true", "on", "1")
+FALSE: Final = ("false", "off", "0")
+
+
+def boolean(text: str) -> bool:
+    """true/false, on/off, 1/0.  Raises ValueError."""
+    word = text.lower()
+    if word not in TRUE + FALSE:
+        raise ValueError(f"{text!r} is none of true, false, on, off, 1, 0")
+    return word in TRUE
+
+
+class Flag(NamedTuple):
+    """A flag that is served.  repeat: every use adds a value; bare booleans mean true."""
+
+    name: str
+    kind: Callable[[str], Any]
+    default: Any
+    group: str
+    help: str
+    choices: tuple[str, ...] | None = None
+    repeat: bool = False
+
+
+SERVED: Final = (
+    Flag("model-repository", str, None, "Models", "folder that holds the models; repeat for several", repeat=True),
+    Flag("model-store", str, None, "Models", "the same as --model-repository", repeat=True),
+    Flag("exit-on-error", boolean, True, "Models", "exit with code 1 when a model fails to load at start"),
+    Flag("disable-auto-complete-config", boolean, False, "Models", "models must come with a complete config.pbtxt"),
+    Flag("strict-model-config", boolean, None, "Models", "deprecated: the same as --disable-auto-complete-config"),
+    Flag("strict-readiness", boolean, True, "Models", "ready only when every model and instance is ready"),
+    Flag("model-load-thread-count", int, 4, "Models", "instances that may be loading at one time"),
+    Flag("model-load-retry-count", int, 0, "Models", "further attempts for a model that fails to load"),
+    Flag(
+        "execution-timeout-secs",
+        float,
+        float(limits.EXECUTION_SECONDS_MAX),
+        "Models",
+        "tisfast's own: an execution that takes longer has hung, and its worker is killed and restarted",
+    ),
+    Flag(
+        "backend-config",
+        str,
+        None,
+        "Models",
+        "NAME,SETTING=VALUE; served: python,stub-timeout-seconds and default-max-batch-size",
+        repeat=True,
+    ),
+    Flag("allow-http", boolean, True, "HTTP", "serve HTTP"),
+    Flag("http-address", str, "0.0.0.0", "HTTP", "address to listen on"),
+    Flag("http-port", int, 8000, "HTTP", "port to listen on; 0 lets the system choose"),
+    Flag("reuse-http-port", boolean, False, "HTTP", "let several servers share the port"),
+    Flag("http-max-input-size", int, limits.HTTP_INPUT_BYTES_MAX, "HTTP", "largest request body in bytes"),
+    Flag("allow-metrics", boolean, True, "Metrics", "serve Prometheus metrics"),
+    Flag("allow-cpu-metrics", boolean, True, "Metrics", "report CPU and memory use of the machine"),
+    Flag("allow-gpu-metrics", boolean, True, "Metrics", "accepted; GPU metrics are not reported yet"),
+    Flag("metrics-address", str, None, "Metrics", "address to listen on; default: that of --http-address"),
+    Flag("metrics-port", int, 8002, "Metrics", "port to listen on; 0 lets the system choose"),
+    Flag("id", str, "triton", "Server", "identifier of this server"),
+    Flag("exit-timeout-secs", int, limits.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
+    Flag("log-verbose", int, 0, "Logging", "0 for none, 1 and more for verbose lines"),
+    Flag("log-info", boolean, True, "Logging", "log information"),
+    Flag("log-warning", boolean, True, "Logging", "log warnings"),
+    Flag("log-error", boolean, True, "Logging", "log errors"),
+    Flag("log-format", str, "default", "Logging", "json is tisfast's own", choices=("default", "ISO8601", "json")),
+    Flag("log-file", str, "", "Logging", "append to this file instead of writing to stdout and stderr"),
+)
+
+
+class Unserved(NamedTuple):
+    """A flag that Triton knows and tisfast does not serve yet.
+
+    harmless: the values that ask for nothing (the default, or "off"), which are accepted.
+    """
+
+    name: str
+    kind: Callable[[str], Any]
+    harmless: tuple[Any, ...]
+    subject: str
+
+
+def _same(kind: Callable[[str], Any], subject: str, **harmless: Any) -> tuple[Unserved, ...]:
+    return tuple(
+        Unserved(
+            name.replace("_", "-"),
+            kind,
+            value if isinstance(value, tuple) else (() if value is None else (value,)),
+            subject,
+        )
+        for name, value in harmless.items()
+    )
+
+
+GRPC: Final = (
+    *_same(boolean, "gRPC", allow_grpc=False, reuse_grpc_port=False, grpc_use_ssl=False, grpc_use_ssl_mutual=False),
+    *_same(str, "gRPC", grpc_address="0.0.0.0", grpc_header_forward_pattern="", grpc_restricted_protocol=None),
+    *_same(str, "gRPC", grpc_server_cert="", grpc_server_key="", grpc_root_cert=""),
+    *_same(str, "gRPC", grpc_infer_response_compression_level="none"),
+    *_same(int, "gRPC", grpc_port=8001, grpc_infer_thread_count=2, grpc_infer_allocation_pool_size=8),
+    *_same(int, "gRPC", grpc_max_response_pool_size=2147483647, grpc_keepalive_time=7200000),
+    *_same(int, "gRPC", grpc_keepalive_timeout=20000, grpc_http2_max_pings_without_data=2),
+    *_same(boolean, "gRPC", grpc_keepalive_permit_without_calls=False),
+    *_same(int, "gRPC", grpc_http2_min_recv_ping_interval_without_data=300000, grpc_http2_max_ping_strikes=2),
+    *_same(int, "gRPC", grpc_max_connection_age=0, grpc_max_connection_age_grace=0),
+)
+UNSERVED: Final = (
+    *GRPC,
+    *_same(str, "model control at run time", model_control_mode="none", load_model=None),
+    *_same(int, "model control at run time", repository_poll_secs=15),
+    *_same(str, "choice among several configurations of a model", model_config_name=""),
+    *_same(boolean, "model namespaces", model_namespacing=False),
+    *_same(boolean, "transfers between GPUs", enable_peer_access=(True, False)),
+    *_same(int, "a pool of HTTP threads (HTTP runs on one event loop)", http_thread_count=8),
+    *_same(str, "forwarding of HTTP headers", http_header_forward_pattern=""),
+    *_same(str, "restriction of HTTP endpoints", http_restricted_api=None),
+    *_same(float, "periodic collection of metrics (they are read when asked for)", metrics_interval_ms=2000.0),
+    *_same(
+        str,
+        "configuration of metrics",
+        metrics_config=("counter_latencies=true", "summary_latencies=false", "histogram_latencies=false"),
+    ),
+    *_same(str, "tracing", trace_config=None, trace_file="", trace_level="OFF"),
+    *_same(int, "tracing", trace_rate=1000, trace_count=-1, trace_log_frequency=0),
+    *_same(str, "the response cache", cache_config=None, cache_directory="/opt/tritonserver/caches"),
+    *_same(int, "the response cache", response_cache_byte_size=0),
+    *_same(str, "rate limits", rate_limit="off", rate_limit_resource=None),
+    *_same(int, "pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
+    *_same(str, "CUDA memory pools", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),
+    *_same(float, "a choice of GPUs by capability", min_supported_compute_capability=6.0),
+    *_same(int, "copying threads (tensors are not copied)", buffer_manager_thread_count=0),
+    *_same(str, "limits of GPU memory", model_load_gpu_limit=None),
+    *_same(
+        str, "Triton's backend libraries (backends are part of tisfast)", backend_directory="/opt/tritonserver/backends"
+    ),
+    *_same(str, "repository agents", repoagent_directory="/opt/tritonserver/repoagents"),
+    *_same(str, "placement on cores and NUMA nodes", host_policy=None),
+    *_same(boolean, "the SageMaker front", allow_sagemaker=False),
+    *_same(int, "the SageMaker front", sagemaker_port=8080, sagemaker_thread_count=8),
+    *_same(str, "the SageMaker front", sagemaker_safe_port_range=None),
+    *_same(boolean, "the Vertex AI front", allow_vertex_ai=False),
+    *_same(int, "the Vertex AI front", vertex_ai_port=8080, vertex_ai_thread_count=8),
+    *_same(str, "the Vertex AI front", vertex_ai_default_model=""),
+    *_same(boolean, "shared memory of clients", allow_client_shm=False),
+)

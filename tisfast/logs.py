@@ -1,0 +1,135 @@
+"""Log lines in Triton's two forms and as JSON.  Layer 0: knows records of the standard library, and nothing of ours.
+
+A record may carry `facts` (model, version, instance, request ids: fields of the JSON form), `source` ((file, line) of
+the user code that spoke, in place of ours), `traceback` (text, shown indented) and `table` (shown as it stands).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Final
+
+FORMATS: Final = ("default", "ISO8601", "json")
+LETTERS: Final = {
+    logging.DEBUG: "V",
+    logging.INFO: "I",
+    logging.WARNING: "W",
+    logging.ERROR: "E",
+    logging.CRITICAL: "E",
+}
+NAMES: Final = {
+    logging.DEBUG: "verbose",
+    logging.INFO: "info",
+    logging.WARNING: "warning",
+    logging.ERROR: "error",
+    logging.CRITICAL: "critical",
+}
+
+
+def _place(record: logging.LogRecord) -> tuple[str, int]:
+    source: tuple[str, int] | None = getattr(record, "source", None)
+    return source or (record.filename, record.lineno)
+
+
+def _traceback(record: logging.LogRecord) -> str:
+    text: str = getattr(record, "traceback", "")
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else text
+
+
+class LineFormatter(logging.Formatter):
+    """Triton's line (row 5.06): letter, time, pid, file:line] "message", control characters escaped (row 5.07)."""
+
+    def __init__(self, *, iso8601: bool) -> None:
+        super().__init__()
+        self._iso8601 = iso8601
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, except for tables."""
+        file, line = _place(record)
+        letter = LETTERS.get(record.levelno, "I")
+        at = time.gmtime(record.created)
+        if self._iso8601:
+            head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', at)} {letter} {record.process}"
+        else:
+            micros = int(record.created * 1e6) % 1_000_000
+            head = f"{letter}{time.strftime('%m%d %H:%M:%S', at)}.{micros:06d} {record.process}"
+        if getattr(record, "table", False):
+            return f"{head} {file}:{line}] \n{record.getMessage()}\n"
+        text = f"{head} {file}:{line}] {json.dumps(record.getMessage(), ensure_ascii=False)}"
+        # Indented and escaped line by line: nobody takes a line of it for a record.
+        quoted = (json.dumps(part, ensure_ascii=False)[1:-1] for part in _traceback(record).rstrip().split("\n"))
+        return "\n    ".join([text, *quoted]) if _traceback(record) else text
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, file, line, message, and the record's facts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the message holds."""
+        file, line = _place(record)
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields: dict[str, object] = {
+            "time": f"{at}.{int(record.created * 1e6) % 1_000_000:06d}Z",
+            "level": NAMES.get(record.levelno, "info"),
+            "logger": record.name,
+            "pid": record.process,
+            "file": file,
+            "line": line,
+            "message": record.getMessage(),
+        }
+        if _traceback(record):
+            fields["traceback"] = _traceback(record)
+        fields.update(getattr(record, "facts", None) or {})
+        return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+class Switches(logging.Filter):
+    """Triton's four switches: --log-info, --log-warning, --log-error, and --log-verbose above 0."""
+
+    def __init__(self, *, verbose: int, info: bool, warning: bool, error: bool) -> None:
+        super().__init__()
+        self.level = logging.DEBUG if verbose > 0 else logging.INFO
+        self._on = {
+            logging.DEBUG: verbose > 0,
+            logging.INFO: info,
+            logging.WARNING: warning,
+            logging.ERROR: error,
+            logging.CRITICAL: error,
+        }
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this record is wanted."""
+        return self._on.get(record.levelno, True)
+
+
+def formatter(name: str) -> logging.Formatter:
+    """The formatter called `name`, one of FORMATS."""
+    return JsonFormatter() if name == "json" else LineFormatter(iso8601=name == "ISO8601")
+
+
+def configure(switches: Switches, format_name: str, file: str = "") -> None:
+    """Send everything logged under "tisfast" to `file`, or errors and warnings to stderr and the rest to stdout.
+
+    Raises OSError when the file cannot be opened for appending.
+    """
+    handlers: list[logging.Handler]
+    if file:
+        handlers = [logging.FileHandler(file, encoding="utf-8")]
+    else:
+        low, high = logging.StreamHandler(sys.stdout), logging.StreamHandler(sys.stderr)
+        low.addFilter(lambda record: record.levelno < logging.WARNING)
+        high.setLevel(logging.WARNING)
+        handlers = [low, high]
+    root = logging.getLogger("tisfast")
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
+    for handler in handlers:
+        handler.setFormatter(formatter(format_name))
+        handler.addFilter(switches)
+        root.addHandler(handler)
+    root.setLevel(switches.level)
+    root.propagate = False

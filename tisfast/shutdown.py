@@ -1,0 +1,120 @@
+"""The graceful end (rows 26.04 to 26.08): connections, requests, models, under one countdown.  Layer 5 (app)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+log = logging.getLogger("tisfast.server")
+
+
+class FrontFace(Protocol):
+    """What draining needs of a front."""
+
+    @property
+    def connections(self) -> int:
+        """Open client connections."""
+
+    def begin_drain(self) -> None:
+        """Close each connection when its last answer is out."""
+
+    def close_idle(self) -> None:
+        """Close the connections that wait for nothing."""
+
+
+class ModelsFace(Protocol):
+    """What draining needs of the models."""
+
+    def inflight(self) -> list[tuple[str, int]]:
+        """Model versions with requests queued or running, and how many."""
+
+    @property
+    def live(self) -> int:
+        """Model versions that have workers."""
+
+    async def stop(self, seconds: float) -> None:
+        """Let all workers finalize and end, killing those that take longer."""
+
+
+class Countdown:
+    """--exit-timeout-secs, shared by all phases."""
+
+    def __init__(self, seconds: float, now: Callable[[], float]) -> None:
+        """now: a monotonic clock in seconds."""
+        self._now = now
+        self._end = now() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self._end - self._now())
+
+    @property
+    def shown(self) -> int:
+        """Whole seconds left, as Triton's lines count them."""
+        return round(self.left)
+
+
+POLL_SECONDS = 0.02
+"""How often a phase looks whether it is over: nothing in a front or the engine waits for exits, so nothing tells."""
+
+
+async def drain(fronts: Sequence[FrontFace], models: ModelsFace, countdown: Countdown) -> bool:
+    """End gracefully.  The listeners are closed already.  False when the countdown ran out first."""
+    for front in fronts:
+        front.begin_drain()
+        front.close_idle()
+    await _until(lambda: not _connections(fronts), countdown, lambda: _say_connections(fronts, countdown))
+    log.info("Waiting for in-flight requests to complete.")
+    await _until(lambda: not models.inflight(), countdown, lambda: _say_inflight(models, countdown), at_once=True)
+    log.info("All models are stopped, unloading models")
+    log.info("Timeout %d: Found %d live models and 0 in-flight non-inference requests", countdown.shown, models.live)
+    in_time = countdown.left > 0
+    await models.stop(countdown.left)
+    return in_time and countdown.left > 0
+
+
+async def _until(
+    over: Callable[[], bool], countdown: Countdown, say: Callable[[], None], *, at_once: bool = False
+) -> None:
+    """Wait until `over` or the countdown's end, saying once a second what is waited for."""
+    said = countdown.left + 1
+    if over() and at_once:
+        say()
+    while not over() and countdown.left > 0:
+        if said - countdown.left >= 1:
+            said = countdown.left
+            say()
+        await asyncio.sleep(min(POLL_SECONDS, countdown.left))
+
+
+def _connections(fronts: Sequence[FrontFace]) -> int:
+    return sum(front.connections for front in fronts)
+
+
+def _say_connections(fronts: Sequence[FrontFace], countdown: Countdown) -> None:
+    log.info("Timeout %d: Found %d HTTP service connections", countdown.shown, _connections(fronts))
+
+
+def _say_inflight(models: ModelsFace, countdown: Countdown) -> None:
+    found = models.inflight()
+    text = f"Timeout {countdown.shown}: Found {len(found)} model versions that have in-flight inferences"
+    log.info("%s", text)
+    for name, count in found:
+        log.info("Model '%s' has %d in-flight inferences", name, count)
+
+
+async def first(wanted: Awaitable[object], stop: asyncio.Event) -> bool:
+    """Await `wanted` unless `stop` is set first; then cancel it.  True when it was done."""
+    task = asyncio.ensure_future(wanted)
+    stopper = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
+    stopper.cancel()
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    await asyncio.wait({task})
+    return False

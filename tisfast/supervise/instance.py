@@ -1,0 +1,253 @@
+"""One model instance: its worker process, kept alive.  Layer 4 (supervise).
+
+STARTING -> LOADING -> READY -> DRAINING -> STOPPED
+              ^          |
+              +-- DEAD <-+   (requests answered or requeued, then a new worker after a delay)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from tisfast import limits
+from tisfast.supervise.backoff import Backoff
+from tisfast.supervise.worker import Birth, End, Worker, WorkerFailed, Workplace
+from tisfast.types import Status
+
+log = logging.getLogger("tisfast.supervise")
+
+
+class InstanceState(Enum):
+    """Where an instance is in its life; the values are what the log and the model table print."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DEAD = "restarting"
+    BROKEN = "failing to restart"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class LinkFace(Protocol):
+    """What an instance needs of its link (supervise/link.pyx): one link to one worker's life."""
+
+    @property
+    def fds(self) -> Sequence[int]:
+        """Channel, bell page, bell eventfd, input arena, output arena."""
+
+    @property
+    def executing_since_ns(self) -> int:
+        """When the running execution was taken, CLOCK_MONOTONIC; 0 when the worker is idle."""
+
+    def open(self) -> None:
+        """The worker is ready: it may be given work."""
+
+    def close(self) -> tuple[list[Any], list[Any]]:
+        """The worker is gone: its unanswered requests, (taken, untaken)."""
+
+    def request_stop(self) -> None:
+        """The worker leaves its loop when its ring is empty."""
+
+
+class StatsFace(Protocol):
+    """What an instance needs of its model's counters."""
+
+    execution_count: int
+
+
+class RuntimeFace(Protocol):
+    """What an instance needs of its model (engine/runtime.pyx)."""
+
+    @property
+    def stats(self) -> StatsFace:
+        """The model's counters."""
+
+    def add_link(self, link: Any) -> None:
+        """Give this link work from now on."""
+
+    def remove_link(self, link: Any) -> None:
+        """Never again."""
+
+    def requeue(self, requests: list[Any]) -> None:
+        """Back to the head of the queue."""
+
+    def fail(self, requests: list[Any], status: int, message: str) -> None:
+        """Answer each with an error."""
+
+
+class Instance:
+    """Starts a worker, and another one whenever it dies, until `stop`."""
+
+    def __init__(
+        self,
+        birth: Birth,
+        place: Workplace,
+        runtime: RuntimeFace,
+        make_link: Callable[[], LinkFace],
+        changed: Callable[[], None],
+    ) -> None:
+        """make_link: a fresh link for each worker.  changed: called after each change of `state`."""
+        self.name = birth.name
+        self.state = InstanceState.STARTING
+        self.reason = "starting"
+        self.restarts = 0
+        self._birth = birth
+        self._place = place
+        self._runtime = runtime
+        self._make_link = make_link
+        self._changed = changed
+        self._backoff = Backoff()
+        self._worker: Worker | None = None
+        self._link: LinkFace | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._ready_at = 0.0
+        self._executions_before = 0
+        self._delay = 0.0
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id, 0 while there is none."""
+        return self._worker.pid if self._worker is not None else 0
+
+    async def load(self) -> None:
+        """Start the first worker.  Raises WorkerFailed; then there is none."""
+        await self._start()
+        self._keeper = self._place.loop.create_task(self._keep(), name=f"keep {self.name}")
+        self._keeper.add_done_callback(self._kept)
+
+    async def stop(self, seconds: float) -> None:
+        """Let the worker finalize for at most `seconds`, then kill it."""
+        self._set(InstanceState.DRAINING, "stopping")
+        if self._keeper is not None:
+            self._keeper.cancel()
+        worker, link = self._worker, self._link
+        if worker is not None and not worker.ended.done():
+            worker.stop()
+            if link is not None:
+                link.request_stop()
+            if not await _ends(worker, seconds):
+                log.warning(
+                    "instance %s did not finalize within %g s and is killed", self.name, seconds, extra=self._extra()
+                )
+                worker.kill("was killed: it did not stop in time")
+                await _ends(worker, limits.KILL_SECONDS_MAX)
+        self._lose("stopped", "instance stopped")
+        self._set(InstanceState.STOPPED, "stopped")
+
+    def look_for_hang(self, now: int, limit_seconds: float) -> None:
+        """Kill the worker if its running execution is older than the limit.  now: CLOCK_MONOTONIC, ns."""
+        if self._worker is None or self._link is None:
+            return
+        since = self._link.executing_since_ns
+        if since and now - since > limit_seconds * 1e9:
+            self._worker.kill(
+                f"was killed: this execution took longer than the limit of {limit_seconds:g} s "
+                "(--execution-timeout-secs, or the model's parameter EXECUTION_TIMEOUT_SECONDS)"
+            )
+
+    async def _start(self) -> None:
+        link = self._make_link()
+        worker = self._worker = Worker(self._birth, self._place)
+        try:
+            await worker.start(link.fds)
+        except BaseException:
+            self._worker = None
+            link.close()
+            raise
+        if worker.ended.done():
+            self._worker = None
+            link.close()
+            raise WorkerFailed(
+                f"the worker process of {self.name} {worker.ended.result().text} when it had just loaded"
+            )
+        self._link = link
+        self._ready_at = self._place.loop.time()
+        self._executions_before = self._runtime.stats.execution_count
+        self._runtime.add_link(link)
+        link.open()
+        self._set(InstanceState.READY, "")
+
+    async def _keep(self) -> None:
+        while self._worker is not None:
+            end = await asyncio.shield(self._worker.ended)
+            self._died(end)
+            await self._revive()
+
+    def _kept(self, keeper: asyncio.Task[None]) -> None:
+        if not keeper.cancelled() and keeper.exception() is not None:
+            log.critical("keeper of instance %s failed", self.name, exc_info=keeper.exception(), extra=self._extra())
+            self._set(InstanceState.STOPPED, "its supervision failed; see the log")
+
+    def _died(self, end: End) -> None:
+        lived = self._place.loop.time() - self._ready_at
+        if self._runtime.stats.execution_count > self._executions_before:
+            self._backoff.forgive()  # the model works: what killed this worker is no reason to make clients wait
+        delay = self._backoff.next_seconds(was_ready=True, lived_seconds=lived)
+        log.error(
+            "instance %s %s after %.1f s; next start in %g ms",
+            self.name,
+            end.text,
+            lived,
+            delay * 1000,
+            extra=self._extra(),
+        )
+        self._set(InstanceState.DEAD, f"instance {self.name} {end.text} and is being restarted")
+        self._lose(end.text, "retrying is safe: a new worker is being started")
+        self._delay = delay
+
+    def _lose(self, text: str, advice: str) -> None:
+        """Answer what the worker had taken; put back what it had not."""
+        self._worker = None
+        link, self._link = self._link, None
+        if link is None:
+            return
+        self._runtime.remove_link(link)
+        taken, untaken = link.close()
+        if taken:
+            facts = self._birth.facts
+            message = (
+                f"model '{facts['model']}' version {facts['version']}: instance {self.name} {text} "
+                f"while it executed this request; {advice}"
+            )
+            self._runtime.fail(taken, Status.UNAVAILABLE, message)
+        if untaken:
+            self._runtime.requeue(untaken)
+
+    async def _revive(self) -> None:
+        while True:
+            await asyncio.sleep(self._delay)
+            self.restarts += 1
+            began = self._place.loop.time()
+            try:
+                await self._start()
+            except WorkerFailed as failure:
+                self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
+                self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {failure.message}")
+                log.error(
+                    "instance %s could not be restarted: %s; next start in %g ms",
+                    self.name,
+                    failure.message,
+                    self._delay * 1000,
+                    extra={**self._extra(), "traceback": failure.traceback},
+                )
+                continue
+            took_ms = (self._place.loop.time() - began) * 1000
+            log.info("instance %s is back (pid %d) after %.0f ms", self.name, self.pid, took_ms, extra=self._extra())
+            return
+
+    def _set(self, state: InstanceState, reason: str) -> None:
+        self.state = state
+        self.reason = reason
+        self._changed()
+
+    def _extra(self) -> dict[str, Any]:
+        return {"facts": self._birth.facts}
+
+
+async def _ends(worker: Worker, seconds: float) -> bool:
+    done, _ = await asyncio.wait({worker.ended}, timeout=seconds)
+    return bool(done)

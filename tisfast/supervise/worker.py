@@ -1,0 +1,247 @@
+"""One worker process, from its fork to its end.  What follows an end is instance.py's affair.  Layer 4 (supervise)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tisfast import limits
+from tisfast.errors import Internal
+from tisfast.native.channel import abi_version
+from tisfast.supervise.control import Control, Message
+from tisfast.supervise.nursery import ForkOrder, Nursery
+from tisfast.supervise.output import LineReader
+
+printed = logging.getLogger("tisfast.model.output")
+spoken = logging.getLogger("tisfast.model")
+LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR, "VERBOSE": logging.DEBUG}
+
+
+class WorkerFailed(Internal):
+    """A worker did not become ready.  `traceback` is the model's, "" when there is none."""
+
+    def __init__(self, message: str, *, traceback: str = "", kind: str = "died") -> None:
+        super().__init__(message, traceback=traceback, kind=kind)
+        self.traceback = traceback
+        self.kind = kind
+
+
+class End(NamedTuple):
+    """How a worker ended.  text completes the sentence "the instance ..."."""
+
+    status: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What every worker of a server needs."""
+
+    loop: asyncio.AbstractEventLoop
+    control: Control
+
+
+@dataclass(frozen=True)
+class Birth:
+    """One worker to be: who it is for the log, what it loads, what it gets."""
+
+    name: str  # of the instance
+    load: Message
+    nursery: Nursery
+    env: dict[str, str] = field(default_factory=dict)
+    threads: int = 1
+    load_seconds_max: float = limits.LOAD_SECONDS_MAX
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What every log line about this worker carries."""
+        model = self.load["model"]
+        return {"model": model["name"], "version": str(model["version"]), "instance": self.name}
+
+
+def describe_status(status: int | None) -> str:
+    """A wait status in words: "was killed by signal 9 (SIGKILL)", "exited with code 3"."""
+    if status is None:
+        return "ended with its nursery process"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = "real-time signal"
+        return f"was killed by signal {number} ({name})"
+    return f"exited with code {os.waitstatus_to_exitcode(status)}"
+
+
+class Worker:
+    """A worker process.  `ended` is done when it is gone, and then everything it held is closed."""
+
+    def __init__(self, birth: Birth, place: Workplace) -> None:
+        self.birth = birth
+        self.ended: asyncio.Future[End] = place.loop.create_future()
+        self.pid = 0
+        self._place = place
+        self._token = secrets.token_bytes(16)
+        self._id = f"{birth.name}#{self._token[:4].hex()}"
+        self._pidfd = -1
+        self._readers: list[LineReader] = []
+        self._hello: asyncio.Future[Message] = place.loop.create_future()
+        self._result: asyncio.Future[Message] = place.loop.create_future()
+        self._verdict = ""  # why we killed it, if we did
+        self._no_status: asyncio.TimerHandle | None = None
+
+    async def start(self, fds: Sequence[int]) -> Message:
+        """Fork with the five data descriptors (which stay the caller's), load, and return `ready` or `completed`.
+
+        Raises WorkerFailed, after which the process is gone or about to be.
+        """
+        try:
+            await self._fork(fds)
+            await self._first(self._hello, limits.HELLO_SECONDS_MAX, "say hello")
+            self._place.control.send(self._id, self.birth.load)
+            result = await self._first(self._result, self.birth.load_seconds_max, "load the model")
+        except BaseException:
+            self.kill("did not start")
+            raise
+        if result["t"] == "failed":
+            self.kill("failed to load")
+            raise WorkerFailed(
+                str(result.get("error", "unknown error")),
+                traceback=str(result.get("traceback", "")),
+                kind=str(result.get("kind", "init")),
+            )
+        return result
+
+    def stop(self) -> None:
+        """Ask it to finish what it holds, finalize and exit; `ended` tells when it did."""
+        self._place.control.send(self._id, {"t": "stop"})
+
+    def kill(self, verdict: str) -> None:
+        """End it now.  verdict completes "the instance ..." in what its requests are told."""
+        if self.ended.done():
+            return
+        self._verdict = self._verdict or verdict
+        if self._pidfd < 0:
+            self._over(None)
+            return
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # reaped already: its end is on the way to us
+
+    async def _fork(self, fds: Sequence[int]) -> None:
+        place, birth = self._place, self.birth
+        place.control.expect(self._id, self._token, self._told)
+        order = ForkOrder(self._id, place.control.endpoint, self._token, birth.env, birth.threads)
+        pipes = [os.pipe() for _ in range(2)]
+        for read, _ in pipes:
+            self._readers.append(LineReader(read, self._printed, place.loop))
+        try:
+            child = await birth.nursery.fork(order, [*fds, *(write for _, write in pipes)], self._exited)
+        except Internal as error:
+            raise WorkerFailed(error.message, kind="fork") from None
+        finally:
+            for _, write in pipes:
+                os.close(write)
+        self.pid = child.pid
+        if self.ended.done():
+            os.close(child.pidfd)
+            return
+        self._pidfd = child.pidfd
+        place.loop.add_reader(self._pidfd, self._died)
+
+    async def _first(self, answer: asyncio.Future[Message], seconds: float, what: str) -> Message:
+        """The answer, unless the worker ends or the time is up first."""
+        either: set[asyncio.Future[Any]] = {answer, self.ended}
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        if self.ended.done():
+            raise WorkerFailed(
+                f"the worker process of {self.birth.name} {self.ended.result().text} before it could {what}"
+            )
+        raise WorkerFailed(
+            f"the worker process of {self.birth.name} did not {what} within {seconds:g} s", kind="timeout"
+        )
+
+    def _told(self, message: Message) -> None:
+        """A control message of this worker's."""
+        kind = message["t"]
+        if kind == "hello":
+            self._greeted(message)
+        elif kind in ("ready", "completed", "failed"):
+            if not self._result.done():
+                self._result.set_result(message)
+        elif kind == "log":
+            self._logged(message)
+        elif kind == "trace":
+            self._traced(message)
+
+    def _greeted(self, message: Message) -> None:
+        if message.get("abi") != abi_version():
+            failure = (
+                f"the worker runtime speaks version {message.get('abi')} of the protocol, the server {abi_version()}"
+            )
+            self._result.set_result({"t": "failed", "error": failure + "; reinstall tisfast", "kind": "abi"})
+        if not self._hello.done():
+            self._hello.set_result(message)
+
+    def _logged(self, message: Message) -> None:
+        extra: dict[str, Any] = {"facts": self.birth.facts}
+        if isinstance(message.get("line"), int):
+            extra["source"] = (str(message.get("file", "")), message["line"])
+        spoken.log(LEVELS.get(str(message.get("level")), logging.INFO), "%s", message.get("msg", ""), extra=extra)
+
+    def _traced(self, message: Message) -> None:
+        requests = message.get("requests")
+        ids = [str(i) for i in requests if i] if isinstance(requests, (list, tuple)) else []
+        facts = {**self.birth.facts, "request_ids": ids}
+        spoken.error(
+            "model '%s' version %s, instance %s raised%s: %s",
+            facts["model"],
+            facts["version"],
+            self.birth.name,
+            f" for request {', '.join(ids)}" if ids else "",
+            message.get("error", ""),
+            extra={"facts": facts, "traceback": str(message.get("traceback", ""))},
+        )
+
+    def _printed(self, line: str) -> None:
+        printed.info("%s: %s", self.birth.name, line, extra={"facts": self.birth.facts})
+
+    def _died(self) -> None:
+        """The pidfd says that the process is gone; the nursery knows why, and says it at about the same time."""
+        self._place.loop.remove_reader(self._pidfd)
+        self._no_status = self._place.loop.call_later(limits.EXIT_STATUS_SECONDS_MAX, self._exited, None)
+
+    def _exited(self, status: int | None) -> None:
+        if status is None and self._pidfd >= 0:
+            self._kill_orphan()
+        self._over(status)
+
+    def _kill_orphan(self) -> None:
+        """A nursery that was killed leaves children that the kernel signals; make sure of it."""
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _over(self, status: int | None) -> None:
+        if self.ended.done():
+            return
+        self._place.control.forget(self._id)
+        if self._no_status is not None:
+            self._no_status.cancel()
+        if self._pidfd >= 0:
+            self._place.loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        for reader in self._readers:
+            reader.finish()
+        self.ended.set_result(End(status, self._verdict or describe_status(status)))

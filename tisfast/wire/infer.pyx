@@ -1,0 +1,246 @@
+"""An inference body becomes an InferInput: find or make the plan, place the tensors, write the record.  Layer 2 (wire).
+
+A head whose tensors are all binary is remembered with its plan (bounded by limits.HEAD_CACHE_*).  Clients number their
+requests, and put the id first: so a head that starts with {"id":"…" is remembered without that id, and a stream of
+numbered requests is one entry.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.json_data cimport fill_numbers, fill_strings, load_json, measure_strings
+from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, InferPlan, TensorPlan
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.request cimport parse_plan, raw_plan
+from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
+
+from tisfast import limits
+from tisfast.errors import BadRequest
+
+cdef uint64_t CACHED_HEAD_BYTES_MAX = limits.HEAD_CACHE_BYTES_MAX
+cdef Py_ssize_t CACHED_HEADS_MAX = limits.HEAD_CACHE_ENTRIES_MAX
+cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
+cdef const char *ID_START = b'{"id":"'
+
+
+cdef InferInput parse_infer(
+    ModelSignature model, Arena arena, Block body, const unsigned char *data, uint64_t nbytes, int64_t json_bytes,
+    uint64_t max_input_bytes):
+    cdef InferPlan plan
+    cdef uint64_t head_bytes = nbytes if json_bytes < 0 else <uint64_t>json_bytes
+    if json_bytes > <int64_t>nbytes:
+        raise BadRequest(f"inference header size should be in range (0, {nbytes}), got: {json_bytes}")
+    if head_bytes == 0:
+        plan = raw_plan(model, nbytes, max_input_bytes)
+    else:
+        if head_bytes > max_input_bytes:
+            raise BadRequest(
+                f"request JSON size of {head_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
+                "bytes. Use --http-max-input-size to increase the limit.")
+        if json_bytes > 0 and head_bytes <= CACHED_HEAD_BYTES_MAX:
+            plan = remembered_plan(model, data, head_bytes, nbytes - head_bytes, max_input_bytes)
+        else:
+            plan = parse_plan(model, load_json(data, head_bytes), nbytes - head_bytes, max_input_bytes)
+    return assemble(plan, arena, body, data + head_bytes, max_input_bytes)
+
+
+# Bytes of a leading {"id":"…" whose text needs no decoding, else 0.
+cdef uint64_t leading_id(const unsigned char *data, uint64_t n) noexcept:
+    cdef uint64_t i
+    cdef unsigned char c
+    if n < 8 or memcmp(data, ID_START, 7) != 0:
+        return 0
+    for i in range(7, n):
+        c = data[i]
+        if c == c'"':
+            return i + 1
+        if c < 0x20 or c > 0x7E or c == c'\\':
+            return 0
+    return 0
+
+
+cdef InferPlan remembered_plan(
+    ModelSignature model, const unsigned char *data, uint64_t head_bytes, uint64_t binary_bytes,
+    uint64_t max_input_bytes):
+    cdef uint64_t skip = leading_id(data, head_bytes)
+    cdef bytes key = PyBytes_FromStringAndSize(<char *>data + skip, head_bytes - skip)
+    cdef InferPlan plan = model.heads.get(key)
+    if plan is not None and plan.binary_bytes == binary_bytes and <Py_ssize_t>skip - 8 <= ID_BYTES_MAX:
+        if skip:
+            plan.id = PyUnicode_DecodeASCII(<char *>data + 7, skip - 8, NULL)
+        return plan
+    plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes)
+    # A second "id" further on would win over the leading one, so such a head is not remembered.
+    if plan.all_binary and not (skip and b'"id"' in key):
+        if len(model.heads) >= CACHED_HEADS_MAX:
+            model.heads.clear()
+        model.heads[key] = plan
+        plan.data = None
+    return plan
+
+
+cdef inline uint64_t align64(uint64_t n) noexcept:
+    return (n + 63) & ~<uint64_t>63
+
+
+# binary: what stands behind the head.
+cdef InferInput assemble(
+    InferPlan plan, Arena arena, Block body, const unsigned char *binary, uint64_t max_input_bytes):
+    cdef InferInput request = new_request(plan)
+    cdef Py_ssize_t id_bytes
+    cdef const char *id_text = PyUnicode_AsUTF8AndSize(plan.id, &id_bytes)
+    cdef uint64_t tensors = measure(plan, body is not None, max_input_bytes)
+    cdef uint64_t record_at = 0, behind
+    cdef unsigned char *at
+    request.record_bytes = plan.template.nbytes(id_bytes)
+    if body is not None and plan.binary_bytes and not plan.raw:
+        request.body = body
+        behind = (<uint64_t>(binary - body.data) + plan.binary_bytes + 7) & ~<uint64_t>7
+        if tensors == 0 and behind + request.record_bytes <= body.nbytes:
+            record_at = behind
+    if record_at == 0:
+        request.extra = arena.take(align64(request.record_bytes) + tensors)
+    place(plan, request, binary)
+    if record_at:
+        request.record_offset = body.offset + record_at
+        at = body.data + record_at
+    else:
+        request.record_offset = request.extra.offset
+        at = request.extra.data
+    plan.template.write(at, plan.places, id_text, <uint32_t>id_bytes)
+    return request
+
+
+cdef inline InferInput new_request(InferPlan plan):
+    cdef InferInput request = InferInput.__new__(InferInput)
+    request.model = plan.model
+    request.id = plan.id
+    request.batch = plan.batch
+    request.priority = plan.priority
+    request.timeout_us = plan.timeout_us
+    request.correlation = plan.correlation
+    request.sequence_flags = plan.flags
+    request.requested = plan.requested
+    request.shape_key = plan.shape_key
+    request.outputs = plan.outputs
+    return request
+
+
+# True when the tensor's bytes are used where they were received.
+cdef inline bint stays(InferPlan plan, TensorPlan *tensor, bint in_block) noexcept:
+    return in_block and tensor.source == FROM_BINARY and not plan.raw
+
+
+# Bytes needed for tensors that must be written elsewhere, each rounded up to 64.
+cdef uint64_t measure(InferPlan plan, bint in_block, uint64_t max_input_bytes) except? 0xFFFFFFFFFFFFFFFF:
+    cdef TensorPlan *tensor
+    cdef uint64_t elements, total = 0
+    cdef int i
+    for i in range(plan.count):
+        tensor = &plan.tensors[i]
+        if tensor.source == FROM_JSON and tensor.dtype == BYTES:
+            name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+            measure_strings(<list>plan.data[tensor.position], &elements, &tensor.nbytes, name)
+            if tensor.nbytes > max_input_bytes:
+                raise BadRequest(
+                    f"JSON input '{name}' has a byte_size ({tensor.nbytes} bytes) that exceeds the maximum allowed value "
+                    f"of {max_input_bytes} bytes. Use --http-max-input-size to increase the limit.")
+            check_strings(plan, name, elements, tensor.elements)
+        if not stays(plan, tensor, in_block):
+            total += align64(tensor.nbytes)
+    return total
+
+
+cdef int check_strings(InferPlan plan, str name, uint64_t got, uint64_t expected) except -1:
+    if got > expected:
+        raise BadRequest(
+            f"{plan.who()}unexpected number of string elements {expected + 1} for inference input '{name}' for model "
+            f"'{plan.model.name}', expecting {expected}")
+    if got < expected:
+        raise BadRequest(
+            f"{plan.who()}expected {expected} string elements for inference input '{name}' for model "
+            f"'{plan.model.name}', got {got}")
+    return 0
+
+
+# Copies or decodes what does not stay, and notes where each tensor lies.
+cdef int place(InferPlan plan, InferInput request, const unsigned char *binary) except -1:
+    cdef TensorPlan *tensor
+    cdef uint64_t free = align64(request.record_bytes)
+    cdef unsigned char *at
+    cdef int i
+    for i in range(plan.count):
+        tensor = &plan.tensors[i]
+        plan.places[2 * i + 1] = tensor.nbytes
+        if tensor.source == FROM_BINARY and tensor.dtype == BYTES and not plan.raw:
+            walk_strings(plan, tensor, binary + tensor.offset)
+        if stays(plan, tensor, request.body is not None):
+            plan.places[2 * i] = request.body.offset + <uint64_t>(binary + tensor.offset - request.body.data)
+            continue
+        if tensor.nbytes == 0:
+            plan.places[2 * i] = request.extra.offset if request.extra is not None else request.body.offset
+            continue
+        at = request.extra.data + free
+        plan.places[2 * i] = request.extra.offset + free
+        free += align64(tensor.nbytes)
+        if tensor.source == FROM_JSON:
+            fill(plan, tensor, at)
+        elif plan.raw and tensor.dtype == BYTES:
+            (<uint32_t *>at)[0] = <uint32_t>(tensor.nbytes - 4)
+            memcpy(at + 4, binary, tensor.nbytes - 4)
+        else:
+            memcpy(at, binary + tensor.offset, tensor.nbytes)
+    return 0
+
+
+cdef int fill(InferPlan plan, TensorPlan *tensor, unsigned char *at) except -1:
+    cdef list data = <list>plan.data[tensor.position]
+    if tensor.dtype == BYTES:
+        return fill_strings(data, &at)
+    name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+    return fill_numbers(data, tensor.dtype, at, tensor.elements, name)
+
+
+# Counts and lengths inside a BYTES tensor (row 15.55).
+cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *at) except -1:
+    cdef uint64_t left = tensor.nbytes, got = 0
+    cdef uint32_t length
+    name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+    while left:
+        if left < 4:
+            raise BadRequest(
+                f"{plan.who()}incomplete string length indicator for inference input '{name}' for model "
+                f"'{plan.model.name}', expecting 4 bytes but only {left} bytes available. Please make sure the string "
+                "length indicator is in one buffer.")
+        memcpy(&length, at, 4)
+        at += 4
+        left -= 4
+        got += 1
+        if got > tensor.elements:
+            break
+        if length > left:
+            # Triton counts first: too few elements is the better news of the two.
+            check_strings(plan, name, got, tensor.elements)
+            raise BadRequest(
+                f"{plan.who()}incomplete string data for inference input '{name}', expecting string of length {length} "
+                f"but only {left} bytes available")
+        at += length
+        left -= length
+    return check_strings(plan, name, got, tensor.elements)
+
+
+def parse(
+    ModelSignature model, Arena arena, bytes body, int64_t json_bytes=-1, *, uint64_t max_input_bytes=1 << 26,
+    bint in_block=False) -> InferInput:
+    """Parse a body; in_block: as though it had been received into a block of the arena."""
+    cdef Block block = None
+    cdef uint64_t start = body_start(json_bytes)
+    cdef const unsigned char *data = <const unsigned char *>PyBytes_AS_STRING(body)
+    cdef uint64_t nbytes = PyBytes_GET_SIZE(body)
+    if in_block:
+        block = arena.take(start + nbytes + model.record_room)
+        memcpy(block.data + start, data, nbytes)
+        data = block.data + start
+    return parse_infer(model, arena, block, data, nbytes, json_bytes, max_input_bytes)

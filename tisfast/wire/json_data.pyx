@@ -1,0 +1,242 @@
+"""JSON text to values, and JSON tensor data straight to tensor bytes.  Layer 2 (wire).
+
+orjson parses.  It refuses NaN and Infinity, which Triton takes (row 1.18): only a text that holds such a token is parsed
+again by the standard library.
+"""
+
+from cpython.bool cimport PyBool_Check
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.long cimport PyLong_AsDouble, PyLong_AsUnsignedLongLong, PyLong_CheckExact
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+from tisfast.wire.signature cimport BOOL, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
+
+import json
+
+import orjson
+
+from tisfast import limits
+from tisfast.errors import BadRequest, Internal
+from tisfast.types import BY_CODE
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object o, int *overflow) except? -1
+
+cdef int DEPTH_MAX = limits.JSON_DEPTH_MAX
+cdef object orjson_loads = orjson.loads
+
+
+cdef object load_json(const unsigned char *text, Py_ssize_t n):
+    try:
+        return orjson_loads(PyMemoryView_FromMemory(<char *>text, n, PyBUF_READ))
+    except ValueError as error:
+        return load_lenient(PyBytes_FromStringAndSize(<char *>text, n), error)
+
+
+cdef object load_lenient(bytes text, error):
+    if "depth" in error.msg:
+        raise too_deep()
+    if b"NaN" not in text and b"Infinity" not in text:
+        raise unreadable(error.msg, error.pos)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise too_deep() from None
+    except UnicodeDecodeError as again:
+        raise unreadable(again.reason, again.start) from None
+    except json.JSONDecodeError as again:
+        raise unreadable(again.msg, again.pos) from None
+    except ValueError as again:  # an integer of thousands of digits
+        raise unreadable(str(again), 0) from None
+
+
+cdef unreadable(what, place):
+    return Internal(f"failed to parse the request JSON buffer: {what} at {place}")
+
+
+cdef too_deep():
+    return BadRequest(f"Unable to parse 'data': JSON nesting depth exceeds maximum allowed limit ({DEPTH_MAX})")
+
+
+cdef not_a(str kind, str target, str name, value):
+    return Internal(
+        f"Unable to parse 'data': attempt to access JSON non-{kind} as {target} (input '{name}', value {value!r:.60})")
+
+
+cdef struct Sink:
+    unsigned char *out
+    uint64_t at
+    uint64_t elements
+    int dtype
+
+
+cdef int fill_numbers(list data, int dtype, unsigned char *out, uint64_t elements, str name) except -1:
+    cdef Sink sink = Sink(out, 0, elements, dtype)
+    fill(data, &sink, 1, name)
+    if sink.at != elements:
+        raise Internal(
+            f"Unable to parse 'data': Shape does not match true shape of 'data' field (input '{name}': "
+            f"{elements} elements by its shape, {sink.at} in 'data')")
+    return 0
+
+
+# depth: of the list's items.
+cdef int fill(list data, Sink *sink, int depth, str name) except -1:
+    cdef Py_ssize_t i
+    cdef PyObject *borrowed
+    cdef object item
+    if depth >= DEPTH_MAX and PyList_GET_SIZE(data):
+        raise too_deep()
+    for i in range(PyList_GET_SIZE(data)):
+        borrowed = PyList_GET_ITEM(data, i)
+        item = <object>borrowed
+        if PyList_CheckExact(item):
+            fill(<list>item, sink, depth + 1, name)
+            continue
+        if sink.at >= sink.elements:
+            raise Internal(
+                f"Unable to parse 'data': Shape does not match true shape of 'data' field (input '{name}': "
+                f"{sink.elements} elements by its shape, more in 'data')")
+        if sink.dtype == FP32 or sink.dtype == FP64:
+            put_float(item, sink, name)
+        elif sink.dtype == BOOL:
+            put_bool(item, sink, name)
+        elif sink.dtype <= UINT64:
+            put_unsigned(item, sink, name)
+        else:
+            put_signed(item, sink, name)
+        sink.at += 1
+    return 0
+
+
+cdef inline int put_float(object item, Sink *sink, str name) except -1:
+    cdef double value
+    if PyFloat_CheckExact(item):
+        value = PyFloat_AS_DOUBLE(item)
+    elif PyLong_CheckExact(item):
+        value = PyLong_AsDouble(item)
+    else:
+        raise not_a("number", "double", name, item)
+    if sink.dtype == FP32:
+        (<float *>sink.out)[sink.at] = <float>value
+    else:
+        (<double *>sink.out)[sink.at] = value
+    return 0
+
+
+cdef inline int put_bool(object item, Sink *sink, str name) except -1:
+    if not PyBool_Check(item):
+        raise not_a("boolean", "boolean", name, item)
+    sink.out[sink.at] = item is True
+    return 0
+
+
+cdef out_of_range(object item, Sink *sink, str name):
+    bits = int("".join(filter(str.isdigit, BY_CODE[sink.dtype].wire)))
+    low, high = (0, 2**bits - 1) if sink.dtype <= UINT64 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return BadRequest(
+        f"Unable to parse 'data': {item} of input '{name}' is outside {BY_CODE[sink.dtype].wire}'s range {low} to {high}")
+
+
+cdef inline int put_unsigned(object item, Sink *sink, str name) except -1:
+    cdef uint64_t value
+    cdef int overflow = 0
+    cdef int64_t small
+    if not PyLong_CheckExact(item):
+        raise not_a("unsigned-integer", "unsigned-integer", name, item)
+    small = PyLong_AsLongLongAndOverflow(item, &overflow)
+    if overflow < 0 or (overflow == 0 and small < 0):
+        raise not_a("unsigned-integer", "unsigned-integer", name, item)
+    value = PyLong_AsUnsignedLongLong(item) if overflow else <uint64_t>small  # a JSON integer beyond 2^64 is a float
+    if sink.dtype == UINT64:
+        (<uint64_t *>sink.out)[sink.at] = value
+    elif sink.dtype == UINT32 and value <= 0xFFFFFFFF:
+        (<uint32_t *>sink.out)[sink.at] = <uint32_t>value
+    elif sink.dtype == UINT16 and value <= 0xFFFF:
+        (<uint16_t *>sink.out)[sink.at] = <uint16_t>value
+    elif sink.dtype == UINT8 and value <= 0xFF:
+        sink.out[sink.at] = <uint8_t>value
+    else:
+        raise out_of_range(item, sink, name)
+    return 0
+
+
+cdef inline int put_signed(object item, Sink *sink, str name) except -1:
+    cdef int64_t value
+    cdef int overflow = 0
+    if not PyLong_CheckExact(item):
+        raise not_a("signed-integer", "signed-integer", name, item)
+    value = PyLong_AsLongLongAndOverflow(item, &overflow)
+    if overflow:
+        raise not_a("signed-integer", "signed-integer", name, item)
+    if sink.dtype == INT64:
+        (<int64_t *>sink.out)[sink.at] = value
+    elif sink.dtype == INT32 and value == <int32_t>value:
+        (<int32_t *>sink.out)[sink.at] = <int32_t>value
+    elif sink.dtype == INT16 and value == <int16_t>value:
+        (<int16_t *>sink.out)[sink.at] = <int16_t>value
+    elif sink.dtype == INT8 and value == <int8_t>value:
+        (<int8_t *>sink.out)[sink.at] = <int8_t>value
+    else:
+        raise out_of_range(item, sink, name)
+    return 0
+
+
+cdef int measure_strings(list data, uint64_t *elements, uint64_t *nbytes, str name) except -1:
+    elements[0] = 0
+    nbytes[0] = 0
+    return measure(data, elements, nbytes, 1, name)
+
+
+cdef int measure(list data, uint64_t *elements, uint64_t *nbytes, int depth, str name) except -1:
+    cdef Py_ssize_t length
+    if depth >= DEPTH_MAX and data:
+        raise too_deep()
+    for item in data:
+        if PyList_CheckExact(item):
+            measure(<list>item, elements, nbytes, depth + 1, name)
+            continue
+        if not PyUnicode_CheckExact(item):
+            raise Internal(
+                "Unable to parse JSON bytes array: attempt to access JSON non-string as string "
+                f"(input '{name}', value {item!r:.60})")
+        PyUnicode_AsUTF8AndSize(item, &length)
+        if length > 0xFFFFFFFF:
+            raise BadRequest(f"input '{name}' has a string of {length} bytes; 4294967295 is the limit")
+        elements[0] += 1
+        nbytes[0] += 4 + <uint64_t>length
+    return 0
+
+
+cdef int fill_strings(list data, unsigned char **out) except -1:
+    cdef Py_ssize_t length
+    cdef const char *text
+    cdef uint32_t prefix
+    for item in data:
+        if PyList_CheckExact(item):
+            fill_strings(<list>item, out)
+            continue
+        text = PyUnicode_AsUTF8AndSize(item, &length)
+        prefix = <uint32_t>length
+        memcpy(out[0], &prefix, 4)
+        memcpy(out[0] + 4, text, length)
+        out[0] += 4 + length
+    return 0
+
+
+def load(bytes text) -> object:
+    """Parse a JSON text; NaN, Infinity and -Infinity are taken."""
+    return load_json(<const unsigned char *>text, len(text))
+
+
+def numbers(list data, int dtype, int elements, int item_size) -> bytes:
+    """Tensor bytes of JSON numbers or truth values, for tests."""
+    cdef bytearray out = bytearray(elements * item_size)
+    fill_numbers(data, dtype, <unsigned char *>out, <uint64_t>elements, "test")
+    return bytes(out)

@@ -1,0 +1,53 @@
+# What an inference head asks for, checked against the model: everything of a request but the bytes of its tensors.
+# Layer 2 (wire).
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from tisfast.wire.record cimport RecordTemplate
+from tisfast.wire.signature cimport ModelSignature
+
+cdef enum Source:
+    FROM_BINARY     # bytes behind the head
+    FROM_JSON       # `data` in the head
+    FROM_NOWHERE    # no elements
+
+cdef struct TensorPlan:
+    uint64_t nbytes         # FROM_JSON BYTES: known when the strings are measured
+    uint64_t elements
+    uint64_t offset         # FROM_BINARY: behind the head
+    const int64_t *shape    # rank entries, in the plan
+    uint32_t position       # in the request's list of inputs
+    uint16_t index
+    uint8_t dtype
+    uint8_t rank
+    uint8_t source
+
+cdef class OutputChoice:
+    """How each output is to be written."""
+    cdef readonly bint binary_default   # applies when no outputs were listed
+    cdef readonly bint listed
+    cdef readonly uint64_t binary       # bit i: output i in binary form, of those listed
+    cdef bint is_binary(self, int index) noexcept
+
+cdef class InferPlan:
+    """One parsed head.  A plan whose tensors are all binary holds for every request with the same head."""
+    cdef ModelSignature model
+    cdef readonly str id
+    cdef int count
+    cdef TensorPlan *tensors        # by input index
+    cdef int64_t *shapes
+    cdef uint64_t *places           # scratch of the assembly: offset and bytes of each input
+    cdef list data                  # per position: JSON data of FROM_JSON inputs, else None
+    cdef readonly bint all_binary
+    cdef bint raw                   # a body that is nothing but one tensor
+    cdef readonly uint64_t binary_bytes   # behind the head
+    cdef readonly uint32_t batch
+    cdef readonly uint64_t requested
+    cdef readonly uint64_t priority
+    cdef readonly uint64_t timeout_us
+    cdef readonly uint16_t flags
+    cdef readonly object correlation
+    cdef readonly bytes shape_key
+    cdef readonly OutputChoice outputs
+    cdef RecordTemplate template
+    cdef int reserve(self, Py_ssize_t inputs, Py_ssize_t dims) except -1
+    # Start of Triton's texts about a request.
+    cdef str who(self)

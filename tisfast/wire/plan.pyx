@@ -1,0 +1,35 @@
+"""What an inference head asks for; see plan.pxd.  Layer 2 (wire)."""
+
+cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memset
+
+
+cdef class OutputChoice:
+    """See plan.pxd."""
+
+    cdef bint is_binary(self, int index) noexcept:
+        return (self.binary >> index & 1) if self.listed else self.binary_default
+
+
+@cython.freelist(64)
+cdef class InferPlan:
+    """See plan.pxd."""
+
+    def __dealloc__(self):
+        PyMem_Free(self.tensors)
+        PyMem_Free(self.shapes)
+        PyMem_Free(self.places)
+
+    cdef int reserve(self, Py_ssize_t inputs, Py_ssize_t dims) except -1:
+        self.tensors = <TensorPlan *>PyMem_Malloc((inputs or 1) * sizeof(TensorPlan))
+        self.shapes = <int64_t *>PyMem_Malloc((dims or 1) * sizeof(int64_t))
+        self.places = <uint64_t *>PyMem_Malloc((inputs or 1) * 2 * sizeof(uint64_t))
+        if self.tensors == NULL or self.shapes == NULL or self.places == NULL:
+            raise MemoryError()
+        memset(self.tensors, 0, inputs * sizeof(TensorPlan))
+        return 0
+
+    cdef str who(self):
+        return f"[request id: {self.id or '<id_unknown>'}] "

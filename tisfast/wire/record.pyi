@@ -1,0 +1,30 @@
+from typing import final
+
+from tisfast.native.memory import Block
+from tisfast.wire.signature import ModelSignature
+
+@final
+class InferInput:
+    model: ModelSignature
+    id: str
+    batch: int
+    priority: int
+    timeout_us: int
+    correlation: int | str
+    sequence_flags: int
+    requested: int
+    shape_key: bytes
+    outputs: object
+    @property
+    def record(self) -> bytes: ...
+    def read(self, offset: int, nbytes: int) -> bytes: ...
+
+@final
+class Answer:
+    input: InferInput
+    count: int
+    signature: bytes
+    parameters: bytes
+    def output(self, i: int) -> tuple[str, str, list[int], bytes]: ...
+
+def read(request: InferInput, block: Block, record_bytes: int) -> Answer: ...

@@ -1,0 +1,328 @@
+"""Request records out, answer records in (workers/WIRE.md).  Layer 2 (wire).
+
+Nothing that a worker wrote is believed: the record is copied out of shared memory first, so that what was checked is
+what is used, and every offset and length is held against the blocks it must lie in.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
+
+import orjson
+
+from tisfast import limits
+from tisfast.errors import Internal
+from tisfast.types import BY_CODE
+
+cdef struct RequestHead:
+    uint32_t signature_bytes
+    uint16_t count, flags
+    uint64_t requested, timeout_us, correlation
+    uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
+
+cdef struct AnswerHead:
+    uint32_t signature_bytes
+    uint16_t count, zero
+    uint32_t parameters_bytes, zeros
+
+cdef struct SignatureEntry:
+    uint16_t index
+    uint8_t dtype, rank
+    uint32_t zero
+
+cdef uint16_t CORRELATION_IS_TEXT = 4
+cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
+cdef uint32_t RANK_MAX = limits.TENSOR_RANK_MAX
+cdef uint32_t OUTPUTS_MAX = limits.OUTPUTS_MAX
+cdef Py_ssize_t LAYOUTS_MAX = limits.ANSWER_LAYOUTS_MAX
+
+
+@cython.freelist(256)
+cdef class InferInput:
+    """One inference request; see record.pxd."""
+
+    cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept:
+        return holds(self.extra, offset, nbytes) or holds(self.body, offset, nbytes) or holds(
+            self.record_block, offset, nbytes)
+
+    cdef unsigned char *address(self, uint64_t offset) noexcept:
+        cdef Block block = self.extra if self.extra is not None else self.body if self.body is not None else self.record_block
+        return block.arena.base + offset
+
+    @property
+    def record(self) -> bytes:
+        """A copy of the record, for tests and traces."""
+        return PyBytes_FromStringAndSize(<char *>self.address(self.record_offset), self.record_bytes)
+
+    def read(self, uint64_t offset, uint64_t nbytes) -> bytes:
+        """A copy of bytes of arena 0 that belong to this request.  Raises Internal for others."""
+        if not self.owns(offset, nbytes):
+            raise Internal(f"bytes {offset} to {offset + nbytes} lie outside the blocks of this request")
+        return PyBytes_FromStringAndSize(<char *>self.address(offset), <Py_ssize_t>nbytes)
+
+
+cdef inline bint holds(Block block, uint64_t offset, uint64_t nbytes) noexcept:
+    return block is not None and (
+        block.offset <= offset and nbytes <= block.nbytes and offset - block.offset <= block.nbytes - nbytes)
+
+
+cdef inline uint32_t align8(uint32_t n) noexcept:
+    return (n + 7) & ~<uint32_t>7
+
+
+@cython.freelist(64)
+cdef class RecordTemplate:
+    """See record.pxd."""
+
+    cdef uint32_t nbytes(self, Py_ssize_t id_bytes) noexcept:
+        return <uint32_t>(PyBytes_GET_SIZE(self.head) + 16 * self.count + id_bytes + PyBytes_GET_SIZE(self.tail))
+
+    cdef void write(self, unsigned char *at, const uint64_t *places, const char *id, uint32_t id_bytes) noexcept:
+        memcpy(at, PyBytes_AS_STRING(self.head), PyBytes_GET_SIZE(self.head))
+        (<RequestHead *>at).id_bytes = id_bytes
+        at += PyBytes_GET_SIZE(self.head)
+        memcpy(at, places, 16 * self.count)
+        at += 16 * self.count
+        memcpy(at, id, id_bytes)
+        memcpy(at + id_bytes, PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
+
+
+cdef RecordTemplate record_template(
+    const InputRef *inputs, int count, uint64_t requested, uint32_t batch, uint64_t timeout_us, uint16_t flags,
+    object correlation, bytes parameters):
+    cdef RecordTemplate template = RecordTemplate.__new__(RecordTemplate)
+    cdef uint32_t signature_bytes = 0
+    cdef RequestHead *head
+    cdef unsigned char *at
+    cdef bytes text = b""
+    cdef int i
+    for i in range(count):
+        signature_bytes += <uint32_t>sizeof(SignatureEntry) + 8 * inputs[i].rank
+    template.count = count
+    template.head = PyBytes_FromStringAndSize(NULL, sizeof(RequestHead) + align8(signature_bytes))
+    at = <unsigned char *>PyBytes_AS_STRING(template.head)
+    memset(at, 0, PyBytes_GET_SIZE(template.head))
+    head = <RequestHead *>at
+    if isinstance(correlation, str):
+        text = correlation.encode()
+        flags |= CORRELATION_IS_TEXT
+    else:
+        head.correlation = correlation
+    head.signature_bytes = signature_bytes
+    head.count = <uint16_t>count
+    head.flags = flags
+    head.requested = requested
+    head.timeout_us = timeout_us
+    head.parameters_bytes = <uint32_t>len(parameters)
+    head.correlation_bytes = <uint32_t>len(text)
+    head.batch = batch
+    write_signature(at + sizeof(RequestHead), inputs, count)
+    template.tail = parameters + text
+    return template
+
+
+cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) noexcept:
+    cdef SignatureEntry *entry
+    cdef int i
+    for i in range(count):
+        entry = <SignatureEntry *>at
+        entry.index = inputs[i].index
+        entry.dtype = inputs[i].dtype
+        entry.rank = inputs[i].rank
+        memcpy(at + sizeof(SignatureEntry), inputs[i].shape, 8 * inputs[i].rank)
+        at += sizeof(SignatureEntry) + 8 * inputs[i].rank
+
+
+@cython.freelist(64)
+cdef class AnswerLayout:
+    """See record.pxd."""
+
+    def __dealloc__(self):
+        PyMem_Free(self.outputs)
+
+
+cdef lied(ModelSignature model, str what):
+    return Internal(f"the worker of model '{model.name}' version {model.version} gave a broken answer: {what}")
+
+
+# The remembered layout of these signature bytes, checked when they are new.
+cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count):
+    cdef AnswerLayout layout = model.layouts.get(signature)
+    if layout is not None and layout.count == <int>count:
+        return layout
+    layout = new_layout(model, signature, count)
+    if len(model.layouts) >= LAYOUTS_MAX:
+        model.layouts.clear()
+    model.layouts[signature] = layout
+    return layout
+
+
+cdef AnswerLayout new_layout(ModelSignature model, bytes signature, uint32_t count):
+    cdef AnswerLayout layout = AnswerLayout.__new__(AnswerLayout)
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(signature)
+    cdef const unsigned char *end = at + PyBytes_GET_SIZE(signature)
+    cdef const SignatureEntry *entry
+    cdef OutputRef *out
+    cdef uint64_t seen = 0
+    cdef uint32_t i
+    layout.signature = signature
+    layout.count = <int>count
+    layout.heads_json = []
+    layout.outputs = <OutputRef *>PyMem_Malloc((count or 1) * sizeof(OutputRef))
+    if layout.outputs == NULL:
+        raise MemoryError()
+    for i in range(count):
+        if end - at < <Py_ssize_t>sizeof(SignatureEntry):
+            raise lied(model, f"its signature of {len(signature)} bytes ends before output {i} of {count}")
+        entry = <const SignatureEntry *>at
+        at += sizeof(SignatureEntry)
+        if entry.rank > RANK_MAX or end - at < 8 * entry.rank:
+            raise lied(model, f"output {i} claims {entry.rank} dimensions; {(end - at) // 8} follow, {RANK_MAX} is the limit")
+        if entry.index >= len(model.outputs):
+            raise lied(model, f"output index {entry.index} is beyond the model's {len(model.outputs)} outputs")
+        if seen >> entry.index & 1:
+            raise lied(model, f"output '{(<TensorSpec>model.outputs[entry.index]).name}' is there twice")
+        seen |= <uint64_t>1 << entry.index
+        out = &layout.outputs[i]
+        out.index = entry.index
+        out.dtype = entry.dtype
+        out.rank = entry.rank
+        out.shape = <const int64_t *>at
+        out.data = NULL
+        at += 8 * entry.rank
+        check_output(model, <TensorSpec>model.outputs[entry.index], out)
+        layout.heads_json.append(output_json(<TensorSpec>model.outputs[entry.index], out))
+    if at != end:
+        raise lied(model, f"{end - at} bytes are left over in its signature of {len(signature)} bytes")
+    return layout
+
+
+# Type and shape against the configuration; sets out.nbytes.
+cdef int check_output(ModelSignature model, TensorSpec spec, OutputRef *out) except -1:
+    cdef uint64_t elements = 1, dim
+    cdef uint64_t size = item_bytes(out.dtype) or 4
+    cdef int batched = model.max_batch_size > 0
+    cdef int i
+    if out.dtype != spec.dtype:
+        given = BY_CODE[out.dtype].wire if out.dtype in BY_CODE else f"type code {out.dtype}"
+        raise Internal(
+            f"model '{model.name}' returned output '{spec.name}' as {given}, but its configuration says {spec.datatype}")
+    for i in range(out.rank):
+        if out.shape[i] < 0:
+            raise lied(model, f"output '{spec.name}' has the negative dimension {out.shape[i]}")
+        dim = <uint64_t>out.shape[i]
+        if dim and elements > (<uint64_t>1 << 62) // dim // size:
+            raise lied(model, f"the shape of output '{spec.name}' overflows")
+        elements *= dim
+    if not shape_fits(spec.dims, out, batched):
+        want = [-1] * batched + list(spec.dims)
+        raise Internal(
+            f"model '{model.name}' returned output '{spec.name}' with shape {[out.shape[i] for i in range(out.rank)]}, "
+            f"but its configuration says {want}")
+    out.nbytes = elements * size
+    return 0
+
+
+cdef bint shape_fits(tuple dims, OutputRef *out, int batched):
+    cdef int i
+    if out.rank != len(dims) + batched:
+        return False
+    for i in range(len(dims)):
+        if dims[i] != -1 and dims[i] != out.shape[i + batched]:
+            return False
+    return True
+
+
+cdef bytes output_json(TensorSpec spec, OutputRef *out):
+    shape = ",".join([str(out.shape[i]) for i in range(out.rank)])
+    return b'{"name":%b,"datatype":"%b","shape":[%b]' % (orjson.dumps(spec.name), spec.datatype.encode(), shape.encode())
+
+
+@cython.freelist(64)
+cdef class Answer:
+    """See record.pxd."""
+
+    def __dealloc__(self):
+        PyMem_Free(self.outputs)
+
+    def output(self, int i) -> tuple:
+        """Name, KServe data type, shape and a copy of the bytes of output i, for tests."""
+        cdef OutputRef *out
+        if not 0 <= i < self.count:
+            raise IndexError(i)
+        out = &self.outputs[i]
+        spec = <TensorSpec>self.input.model.outputs[out.index]
+        shape = [out.shape[k] for k in range(out.rank)]
+        return spec.name, spec.datatype, shape, PyBytes_FromStringAndSize(<char *>out.data, <Py_ssize_t>out.nbytes)
+
+
+cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes):
+    cdef ModelSignature model = request.model
+    cdef Answer answer = Answer.__new__(Answer)
+    cdef AnswerHead head
+    cdef uint64_t need
+    if record_bytes < sizeof(AnswerHead) or record_bytes > block.nbytes:
+        raise lied(model, f"its record of {record_bytes} bytes does not fit its block of {block.nbytes} bytes")
+    memcpy(&head, block.data, sizeof(AnswerHead))
+    if head.count > OUTPUTS_MAX:
+        raise lied(model, f"it has {head.count} outputs; {OUTPUTS_MAX} is the limit")
+    if head.parameters_bytes > PARAMETERS_BYTES_MAX:
+        raise Internal(
+            f"model '{model.name}' returned {head.parameters_bytes} bytes of response parameters; "
+            f"{PARAMETERS_BYTES_MAX} is the limit")
+    need = sizeof(AnswerHead) + ((<uint64_t>head.signature_bytes + 7) & ~<uint64_t>7) + 24 * head.count
+    need += head.parameters_bytes
+    if need > record_bytes:
+        raise lied(model, f"its record has {record_bytes} bytes, its parts need {need}")
+    answer.input = request
+    answer.block = block
+    answer.signature = PyBytes_FromStringAndSize(<char *>block.data + sizeof(AnswerHead), head.signature_bytes)
+    answer.layout = layout_of(model, answer.signature, head.count)
+    answer.parameters = PyBytes_FromStringAndSize(
+        <char *>block.data + need - head.parameters_bytes, head.parameters_bytes)
+    fill_outputs(answer, block.data + need - head.parameters_bytes - 24 * head.count)
+    return answer
+
+
+# Where each output lies: `places` (arena, offset, bytes of each) is in shared memory and read once.
+cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
+    cdef AnswerLayout layout = answer.layout
+    cdef InferInput request = answer.input
+    cdef ModelSignature model = request.model
+    cdef uint64_t place[3]
+    cdef OutputRef *out
+    cdef int i
+    answer.outputs = <OutputRef *>PyMem_Malloc((layout.count or 1) * sizeof(OutputRef))
+    if answer.outputs == NULL:
+        raise MemoryError()
+    memcpy(answer.outputs, layout.outputs, layout.count * sizeof(OutputRef))
+    answer.count = layout.count
+    for i in range(layout.count):
+        out = &answer.outputs[i]
+        memcpy(place, places + 24 * i, 24)
+        name = (<TensorSpec>model.outputs[out.index]).name
+        if place[0] == 0 and request.owns(place[1], place[2]):
+            out.data = request.address(place[1])
+        elif place[0] == 1 and holds(answer.block, place[1], place[2]):
+            out.data = answer.block.data + (place[1] - answer.block.offset)
+        else:
+            raise lied(
+                model, f"output '{name}' at arena {place[0]}, offset {place[1]}, {place[2]} bytes lies outside the "
+                f"{'request' if place[0] == 0 else 'answer'}'s blocks")
+        if place[2] != out.nbytes and (out.dtype != BYTES or place[2] < out.nbytes or out.nbytes == 0):
+            raise lied(model, f"output '{name}' has {place[2]} bytes, its shape asks for {out.nbytes}")
+        if model.max_batch_size > 0 and out.shape[0] != request.batch:
+            raise Internal(
+                f"model '{model.name}' returned output '{name}' for a batch of {out.shape[0]}; "
+                f"the request's batch is {request.batch}")
+        out.nbytes = place[2]
+    return 0
+
+
+def read(InferInput request, Block block, uint32_t record_bytes) -> Answer:
+    """The worker's answer in `block`, checked; for tests and tools (links call read_answer)."""
+    return read_answer(request, block, record_bytes)

@@ -1,0 +1,22 @@
+# An Answer becomes a response body.  Layer 2 (wire).
+from libc.stdint cimport uint64_t
+from tisfast.wire.record cimport Answer
+from tisfast.wire.text cimport TextBuffer
+
+cdef struct Segment:
+    const unsigned char *data    # in the answer's blocks
+    uint64_t nbytes              # > 0
+
+cdef class Body:
+    """One rendered response: JSON in `text`, then `count` segments.  Kept by a front and rendered into again.
+
+    The caller puts what goes before the JSON (an HTTP head) into `text` itself, before or after.
+    """
+    cdef TextBuffer text
+    cdef Segment *segments
+    cdef int count
+    cdef int room
+    cdef uint64_t tensor_bytes       # of all segments
+    # Appends to `text`.  Raises TisError when an output cannot be given in the form asked for.
+    cdef int render(self, Answer answer) except -1
+    cdef int add_segment(self, const unsigned char *data, uint64_t nbytes) except -1

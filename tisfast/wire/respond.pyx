@@ -1,0 +1,241 @@
+"""An Answer becomes a response body: JSON, then binary tensors where they lie (rows 1.17 to 1.25, 2.04).  Layer 2 (wire).
+
+Nothing here copies a binary tensor.  What follows from the answer's signature alone is rendered once per signature
+(record.AnswerLayout).  Floats go through orjson; NaN and the infinities, which it would make null, are passed to it as
+ready JSON.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.float cimport PyFloat_FromDouble
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.math cimport isfinite, isnan
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+from tisfast.wire.plan cimport OutputChoice
+from tisfast.wire.record cimport Answer, InferInput, OutputRef
+from tisfast.wire.signature cimport (
+    BF16, BOOL, BYTES, FP16, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, TensorSpec)
+from tisfast.wire.text cimport TextBuffer
+
+import orjson
+
+from tisfast.errors import BadRequest, Internal
+
+cdef object orjson_dumps = orjson.dumps
+cdef object NAN_TEXT = orjson.Fragment(b"NaN")
+cdef object INFINITY_TEXT = orjson.Fragment(b"Infinity")
+cdef object MINUS_INFINITY_TEXT = orjson.Fragment(b"-Infinity")
+cdef uint64_t FLOATS_AT_ONCE = 4096  # Python floats alive at one time
+
+
+cdef class Body:
+    """See respond.pxd."""
+
+    def __cinit__(self, Py_ssize_t cap=4096):
+        self.text = TextBuffer(cap)
+
+    def __dealloc__(self):
+        PyMem_Free(self.segments)
+
+    cdef int add_segment(self, const unsigned char *data, uint64_t nbytes) except -1:
+        cdef Segment *grown
+        if self.count == self.room:
+            grown = <Segment *>PyMem_Realloc(self.segments, (self.room + 16) * sizeof(Segment))
+            if grown == NULL:
+                raise MemoryError()
+            self.segments = grown
+            self.room += 16
+        self.segments[self.count].data = data
+        self.segments[self.count].nbytes = nbytes
+        self.count += 1
+        self.tensor_bytes += nbytes
+        return 0
+
+    cdef int render(self, Answer answer) except -1:
+        cdef TextBuffer text = self.text
+        cdef InferInput request = answer.input
+        cdef Py_ssize_t id_bytes
+        cdef const char *id_text
+        self.count = 0
+        self.tensor_bytes = 0
+        text.put(b"{", 1)
+        if request.id:
+            text.put(b'"id":', 5)
+            id_text = PyUnicode_AsUTF8AndSize(request.id, &id_bytes)
+            text.put_string(<const unsigned char *>id_text, id_bytes)
+            text.put(b",", 1)
+        text.put_bytes(request.model.head_json)
+        if answer.parameters and answer.parameters != b"{}":
+            text.put(b',"parameters":', 14)
+            text.put_bytes(answer.parameters)
+        text.put(b',"outputs":[', 12)
+        render_outputs(self, answer, <OutputChoice>request.outputs)
+        text.put(b"]}", 2)
+        return 0
+
+
+cdef int render_outputs(Body body, Answer answer, OutputChoice choice) except -1:
+    cdef TextBuffer text = body.text
+    cdef OutputRef *out
+    cdef bint first = True
+    cdef int i
+    for i in range(answer.count):
+        out = &answer.outputs[i]
+        if not answer.input.requested >> out.index & 1:
+            continue
+        if not first:
+            text.put(b",", 1)
+        first = False
+        text.put_bytes(<bytes>answer.layout.heads_json[i])
+        if choice.is_binary(out.index):
+            text.put(b',"parameters":{"binary_data_size":', 34)
+            text.put_uint(out.nbytes)
+            text.put(b"}}", 2)
+            if out.nbytes:
+                body.add_segment(out.data, out.nbytes)
+        else:
+            text.put(b',"data":[', 9)
+            put_data(text, answer, out)
+            text.put(b"]}", 2)
+    return 0
+
+
+cdef int put_data(TextBuffer text, Answer answer, OutputRef *out) except -1:
+    if out.dtype == FP32:
+        return put_floats(text, out.data, out.nbytes // 4, False)
+    if out.dtype == FP64:
+        return put_floats(text, out.data, out.nbytes // 8, True)
+    if out.dtype == BYTES:
+        return put_strings(text, answer, out)
+    if out.dtype == FP16 or out.dtype == BF16:
+        raise BadRequest(
+            f"sending {'FP16' if out.dtype == FP16 else 'BF16'} data via JSON is not supported. Please use the binary "
+            f"data format for output '{name_of(answer, out)}'")
+    return put_numbers(text, out)
+
+
+cdef str name_of(Answer answer, OutputRef *out):
+    return (<TensorSpec>answer.input.model.outputs[out.index]).name
+
+
+cdef inline object json_float(double value):
+    if isfinite(value):
+        return PyFloat_FromDouble(value)
+    if isnan(value):
+        return NAN_TEXT
+    return INFINITY_TEXT if value > 0 else MINUS_INFINITY_TEXT
+
+
+# data may lie at any address: it is read with memcpy.
+cdef int put_floats(TextBuffer text, const unsigned char *data, uint64_t n, bint wide) except -1:
+    cdef uint64_t start = 0, i, take
+    cdef float narrow
+    cdef double value
+    cdef list part
+    cdef object item
+    cdef bytes dumped
+    while start < n:
+        take = min(n - start, FLOATS_AT_ONCE)
+        part = PyList_New(<Py_ssize_t>take)
+        for i in range(take):
+            if wide:
+                memcpy(&value, data + 8 * (start + i), 8)
+            else:
+                memcpy(&narrow, data + 4 * (start + i), 4)
+                value = narrow
+            item = json_float(value)
+            Py_INCREF(item)
+            PyList_SET_ITEM(part, <Py_ssize_t>i, item)
+        dumped = orjson_dumps(part)
+        if start:
+            text.put(b",", 1)
+        text.put(PyBytes_AS_STRING(dumped) + 1, PyBytes_GET_SIZE(dumped) - 2)
+        start += take
+    return 0
+
+
+cdef int put_numbers(TextBuffer text, OutputRef *out) except -1:
+    cdef uint64_t at = 0
+    while at < out.nbytes:
+        if at:
+            text.put(b",", 1)
+        at += put_number(text, out.dtype, out.data + at)
+    return 0
+
+
+# Returns the bytes of the element.
+cdef int put_number(TextBuffer text, int dtype, const unsigned char *data) except -1:
+    cdef int16_t i16
+    cdef int32_t i32
+    cdef int64_t i64
+    cdef uint16_t u16
+    cdef uint32_t u32
+    cdef uint64_t u64
+    if dtype == INT64:
+        memcpy(&i64, data, 8)
+        text.put_int(i64)
+        return 8
+    if dtype == INT32:
+        memcpy(&i32, data, 4)
+        text.put_int(i32)
+        return 4
+    if dtype == UINT8:
+        text.put_uint(data[0])
+        return 1
+    if dtype == BOOL:
+        text.put(b"true" if data[0] else b"false", 4 if data[0] else 5)
+        return 1
+    if dtype == INT8:
+        text.put_int(<int8_t>data[0])
+        return 1
+    if dtype == INT16:
+        memcpy(&i16, data, 2)
+        text.put_int(i16)
+        return 2
+    if dtype == UINT16:
+        memcpy(&u16, data, 2)
+        text.put_uint(u16)
+        return 2
+    if dtype == UINT32:
+        memcpy(&u32, data, 4)
+        text.put_uint(u32)
+        return 4
+    memcpy(&u64, data, 8)
+    text.put_uint(u64)
+    return 8
+
+
+cdef int put_strings(TextBuffer text, Answer answer, OutputRef *out) except -1:
+    cdef uint64_t elements = 1, got = 0, left = out.nbytes
+    cdef const unsigned char *at = out.data
+    cdef uint32_t length
+    cdef int i
+    for i in range(out.rank):
+        elements *= <uint64_t>out.shape[i]
+    while left >= 4 and got < elements:
+        memcpy(&length, at, 4)
+        if length > left - 4:
+            break
+        if got:
+            text.put(b",", 1)
+        text.put_string(at + 4, length)
+        at += 4 + length
+        left -= 4 + length
+        got += 1
+    if got != elements or left:
+        raise Internal(
+            f"output tensor shape does not match size of output for '{name_of(answer, out)}' ({elements} elements by its "
+            f"shape, {got} whole ones in its {out.nbytes} bytes)")
+    return 0
+
+
+def render(Answer answer) -> tuple:
+    """(JSON, binary tail) of an answer, for tests."""
+    cdef Body body = Body()
+    cdef int i
+    body.render(answer)
+    tail = [(<char *>body.segments[i].data)[:body.segments[i].nbytes] for i in range(body.count)]
+    return body.text.value(), b"".join(tail)

@@ -1,0 +1,36 @@
+from collections.abc import Iterable, Sequence
+
+class TensorSpec:
+    name: str
+    index: int
+    dtype: int
+    datatype: str
+    dims: tuple[int, ...]
+    optional: bool
+    ragged: bool
+    def __init__(
+        self, name: str, index: int, dtype: int, dims: Iterable[int], *, optional: bool = False, ragged: bool = False
+    ) -> None: ...
+
+class ModelSignature:
+    name: str
+    version: str
+    max_batch_size: int
+    decoupled: bool
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    input_by_name: dict[str, TensorSpec]
+    output_by_name: dict[str, TensorSpec]
+    shapes_vary: bool
+    required_inputs: int
+    all_outputs: int
+    record_room: int
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        max_batch_size: int,
+        decoupled: bool,
+        inputs: Iterable[tuple[str, int, Sequence[int], bool, bool]],
+        outputs: Iterable[tuple[str, int, Sequence[int]]],
+    ) -> None: ...

@@ -1,0 +1,66 @@
+"""Names, types and shapes of a model version's tensors, as the codecs need them.  Layer 2 (wire)."""
+
+import orjson
+
+from tisfast import limits
+from tisfast.errors import BadRequest
+from tisfast.types import BY_CODE
+
+# Bytes of a request record beside what inputs need: fixed head, alignment, id and parameters of a usual request.
+cdef uint32_t RECORD_SLACK = 48 + 8 + 512
+
+
+cdef class TensorSpec:
+    """One input or output.  dims: as configured, -1 for variable, without the batch dimension."""
+
+    def __init__(self, str name, int index, int dtype, dims, *, bint optional=False, bint ragged=False):
+        if dtype not in BY_CODE:
+            raise BadRequest(f"tensor '{name}' has data type code {dtype}; known codes are 1 to {max(BY_CODE)}")
+        self.name = name
+        self.index = index
+        self.dtype = dtype
+        self.datatype = BY_CODE[dtype].wire
+        self.dims = tuple(dims)
+        self.optional = optional
+        self.ragged = ragged
+
+    def __repr__(self):
+        return f"TensorSpec({self.name!r}, {self.datatype}, {list(self.dims)})"
+
+
+cdef class ModelSignature:
+    """inputs: (name, dtype code, dims, optional, ragged) each; outputs: (name, dtype code, dims) each."""
+
+    def __init__(self, str name, str version, int max_batch_size, bint decoupled, inputs, outputs):
+        self.name = name
+        self.version = version
+        self.max_batch_size = max_batch_size
+        self.decoupled = decoupled
+        self.inputs = [
+            TensorSpec(spec[0], i, spec[1], spec[2], optional=spec[3], ragged=spec[4]) for i, spec in enumerate(inputs)
+        ]
+        self.outputs = [TensorSpec(spec[0], i, spec[1], spec[2]) for i, spec in enumerate(outputs)]
+        if len(self.outputs) > limits.OUTPUTS_MAX:
+            raise BadRequest(f"model '{name}' has {len(self.outputs)} outputs; at most {limits.OUTPUTS_MAX} are served")
+        self.input_by_name = {spec.name: spec for spec in self.inputs}
+        self.output_by_name = {spec.name: spec for spec in self.outputs}
+        self._derive()
+
+    cdef int _derive(self) except -1:
+        cdef TensorSpec spec
+        self.shapes_vary = False
+        self.required_inputs = 0
+        self.record_room = RECORD_SLACK
+        for spec in self.inputs:
+            self.required_inputs += not spec.optional
+            self.record_room += 24 + 8 * (len(spec.dims) + 1)
+            if not spec.ragged and -1 in spec.dims:
+                self.shapes_vary = True
+        self.all_outputs = (1 << len(self.outputs)) - 1
+        self.head_json = b'"model_name":%b,"model_version":%b' % (orjson.dumps(self.name), orjson.dumps(self.version))
+        self.heads = {}
+        self.layouts = {}
+        return 0
+
+    def __repr__(self):
+        return f"ModelSignature({self.name!r}, {self.version!r}, inputs={self.inputs}, outputs={self.outputs})"

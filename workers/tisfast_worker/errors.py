@@ -1,0 +1,57 @@
+"""pb_utils.TritonError and TritonModelException (rows 16.13, 16.14)."""
+
+from enum import IntEnum
+
+
+class TritonModelException(Exception):  # noqa: N818 - the name is Triton's
+    """Raised by triton_python_backend_utils; in execute it becomes an INTERNAL error of the batch."""
+
+
+class ErrorCode(IntEnum):
+    """TRITONSERVER_Error_Code; on the wire to the server one more, where 0 is success."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+
+class TritonError:
+    """The error of one response: a message, and a code that becomes the request's status."""
+
+    __slots__ = ("_code", "_message")
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
+    def __init__(self, message, code=ErrorCode.INTERNAL):
+        """Raises TypeError when message is not a str or code not one of this class's codes."""
+        if not isinstance(message, str) or not isinstance(code, ErrorCode):
+            raise TypeError(
+                "TritonError(message: str, code=TritonError.INTERNAL): got a %s and a %s"
+                % (type(message).__name__, type(code).__name__)
+            )
+        self._message, self._code = message, code
+
+    def message(self):
+        """The text."""
+        return self._message
+
+    def code(self):
+        """One of TritonError's codes."""
+        return self._code
+
+
+def not_served(what):
+    """The exception for a part of Triton's API that tisfast does not serve."""
+    return TritonModelException("%s: not served yet by tisfast" % what)

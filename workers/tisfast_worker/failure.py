@@ -1,0 +1,61 @@
+"""How a failure of user code is told: Triton's one text for clients, and a traceback without our own frames for the log."""
+
+import os
+import traceback
+
+from tisfast_worker import limits
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class WireError(Exception):
+    """What came from the server is not what WIRE.md says: a bug of ours."""
+
+
+def last_line(error):
+    """`TypeError: bad`, as Triton writes it."""
+    try:
+        text = str(error) or "<EMPTY MESSAGE>"
+    except Exception:
+        text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+    return _cut("%s: %s" % (type(error).__name__, text))
+
+
+def triton_text(error):
+    r"""The exception, a blank line, `At:` and its frames innermost first: what pybind11 makes of it, which clients know."""
+    frames = [
+        "  %s(%d): %s\n" % (frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(_user_traceback(error))
+    ]
+    if not frames:
+        return last_line(error)
+    return _cut(last_line(error) + "\n\nAt:\n" + "".join(reversed(frames)))
+
+
+def traceback_text(error):
+    """The whole traceback for the log, from the first frame of user code."""
+    try:
+        lines = traceback.format_exception(type(error), error, _user_traceback(error))
+    except Exception:  # a model's __str__ or source lines may raise anything
+        lines = traceback.format_tb(_user_traceback(error))
+    return _cut("".join(lines))
+
+
+def _user_traceback(error):
+    """The traceback from the first frame that is neither this runtime's nor the import machinery's."""
+    at = error.__traceback__
+    while at is not None and _is_ours(at.tb_frame.f_code.co_filename):
+        at = at.tb_next
+    return at
+
+
+def _is_ours(filename):
+    if filename.startswith("<frozen importlib"):
+        return True
+    return filename.startswith(_OURS) or os.path.dirname(filename).endswith(os.sep + "asyncio")
+
+
+def _cut(text):
+    if len(text) <= limits.CONTROL_TEXT_CHARS_MAX:
+        return text
+    return text[: limits.CONTROL_TEXT_CHARS_MAX] + " ... (cut)"

@@ -1,0 +1,40 @@
+"""Every bound of the worker side in one place, with its unit and reason.  The server's are in tisfast/limits.py."""
+
+CONTROL_MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of one control message; the server's bound of the same name."""
+CONTROL_QUEUE_MESSAGES_MAX = 4096
+"""Log and trace records waiting for the control socket; beyond, they are counted and dropped, never awaited."""
+CONTROL_TEXT_CHARS_MAX = 65536
+"""Characters of one log message or traceback; longer ones are cut and marked."""
+CONTROL_RECEIVE_BYTES = 65536
+"""Bytes asked of the control socket at one time."""
+CONNECT_SECONDS_MAX = 30
+"""Seconds for the control handshake; past it the server has gone or does not speak ZMTP."""
+STOPPED_FLUSH_SECONDS_MAX = 5
+"""Seconds that the last control messages may take to leave before the process ends."""
+MSGPACK_DEPTH_MAX = 16
+"""Nesting of a control message; ours have two levels."""
+NURSERY_MESSAGE_BYTES_MAX = 131072
+"""Bytes of one packet between server and nursery: a fork order carries an environment; a Unix socket takes 200 KB."""
+NURSERY_DESCRIPTORS_MAX = 16
+"""Descriptors that may ride on one packet; a fork order has seven."""
+PLANS_MAX = 512
+"""Remembered request signatures, and answer layouts, of one model; beyond, all are forgotten and learnt again."""
+PASS_VIEW_BYTES_MIN = 65536
+"""Smallest view of an input that is passed by reference: finding its address costs more than copying less."""
+JOIN_BYTES_MAX = 16384
+"""Largest answer tensor copied through a bytes object: below, one join beats a numpy copy (0.1 against 0.6 us)."""
+OUTPUT_WAIT_SECONDS_MAX = 30
+"""Seconds to wait for room in the output arena or the complete ring; the server's bound of the same name."""
+OUTPUT_WAIT_STEP_SECONDS_MAX = 0.002
+"""Longest pause between two looks at the give ring while waiting for room; the first is a 50th of it."""
+OUTPUT_BLOCKS_MAX = 4095
+"""Output blocks out at one time: TF_OUTPUT_BLOCKS_MAX of csrc/tf_ring.h, what the give ring can bring back."""
+OUTPUTS_MAX = 64
+"""Outputs of one model: the requested set is one machine word; the server's bound of the same name."""
+MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
+"""Arrays up to this size come from the heap and stay warm; glibc refuses more (HEAP_MAX_SIZE / 2)."""
+TRIM_THRESHOLD_BYTES = 256 * 1024 * 1024
+"""Free heap kept by an instance before memory goes back to the system: a fresh page costs far more than a warm one."""
+ERROR_TEXT_BYTES_MAX = 65536
+"""Bytes of one error text to a client; longer ones are cut."""

@@ -1,0 +1,135 @@
+"""The free functions of triton_python_backend_utils (row 16.19)."""
+
+import struct
+
+from tisfast_worker import dtypes
+from tisfast_worker.errors import TritonModelException, not_served
+from tisfast_worker.served import PROCESS
+
+
+def get_input_tensor_by_name(inference_request, name):
+    """The request's input Tensor called `name`, or None."""
+    return inference_request.find(name)
+
+
+def get_output_tensor_by_name(inference_response, name):
+    """The response's output Tensor called `name`, or None."""
+    for tensor in inference_response.output_tensors():
+        if tensor.name() == name:
+            return tensor
+    return None
+
+
+def get_input_config_by_name(model_config, name):
+    """The properties (a dict) of the model's input called `name`, or None."""
+    return _named(model_config.get("input", ()), name)
+
+
+def get_output_config_by_name(model_config, name):
+    """The properties (a dict) of the model's output called `name`, or None."""
+    return _named(model_config.get("output", ()), name)
+
+
+def _named(tensors, name):
+    for properties in tensors:
+        if properties["name"] == name:
+            return properties
+    return None
+
+
+def using_decoupled_model_transaction_policy(model_config):
+    """Whether the model's configuration (a dict) says decoupled."""
+    return model_config.get("model_transaction_policy", {}).get("decoupled", False)
+
+
+def triton_to_numpy_type(data_type):
+    """The numpy type of a DataType number, None for BF16 and unknown numbers."""
+    return _numpy_types().get(data_type)
+
+
+def numpy_to_triton_type(data_type):
+    """The DataType number of a numpy type, None when there is none."""
+    import numpy  # noqa: PLC0415
+
+    dtype = numpy.dtype(data_type)
+    return dtypes.CODE_BY_CHAR.get(dtype.char) if dtype.isnative else None
+
+
+def triton_string_to_numpy(triton_type_string):
+    """The numpy type of a ModelConfig name such as TYPE_FP32.  Raises KeyError for others."""
+    return triton_strings()[triton_type_string]
+
+
+def triton_strings():
+    """{ModelConfig name: numpy type}: pb_utils.TRITON_STRING_TO_NUMPY."""
+    types = _numpy_types()
+    return {entry[1]: bool if code == 1 else types[code] for code, entry in dtypes.TYPES.items() if code in types}
+
+
+def _numpy_types():
+    import numpy  # noqa: PLC0415
+
+    return {code: numpy.dtype(entry[3]).type for code, entry in dtypes.TYPES.items() if entry[3]}
+
+
+def serialize_byte_tensor(input_tensor):
+    """An object or bytes array in KServe's form: u32 length and payload of each element; None for other arrays."""
+    if input_tensor.dtype.char not in "OS":
+        return None
+    pack = struct.Struct("<I").pack
+    parts = []
+    for item in input_tensor.ravel().tolist():
+        # Only bytes stay as they are; all else is text, as in Triton.
+        raw = item if item.__class__ is bytes else str(item).encode()
+        parts.append(pack(len(raw)))
+        parts.append(raw)
+    return b"".join(parts)
+
+
+def deserialize_bytes_tensor(encoded_tensor):
+    """The elements of KServe's form, a flat object array of bytes.  Raises TritonModelException when cut short."""
+    import numpy  # noqa: PLC0415
+
+    items = []
+    at = 0
+    while at < len(encoded_tensor):
+        end = at + 4
+        if end <= len(encoded_tensor):
+            end += struct.unpack_from("<I", encoded_tensor, at)[0]
+        if end > len(encoded_tensor):
+            raise TritonModelException("BYTES tensor ends at byte %d, inside an element" % len(encoded_tensor))
+        items.append(bytes(encoded_tensor[at + 4 : end]))
+        at = end
+    flat = numpy.empty(len(items), dtype=object)
+    flat[:] = items
+    return flat
+
+
+def get_model_dir():
+    """The folder of the model version being served, "" outside the server."""
+    return PROCESS.model_dir
+
+
+def load_model(model_name, config="", files=None):
+    """Refused: controlling models from a model."""
+    raise not_served("load_model('%s'), model control from Python" % model_name)
+
+
+def unload_model(model_name, unload_dependents=False):
+    """Refused: controlling models from a model."""
+    raise not_served("unload_model('%s'), model control from Python" % model_name)
+
+
+def is_model_ready(model_name, model_version=""):
+    """Refused: controlling models from a model."""
+    raise not_served("is_model_ready('%s'), model control from Python" % model_name)
+
+
+class MetricFamily:
+    """Refused: custom metrics."""
+
+    COUNTER, GAUGE, HISTOGRAM = range(3)
+
+    def __init__(self, name, description, kind):
+        """Raises TritonModelException."""
+        raise not_served("MetricFamily('%s'), custom metrics" % name)

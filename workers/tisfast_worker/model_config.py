@@ -1,0 +1,105 @@
+"""pb_utils.ModelConfig, what `auto_complete_config` builds upon (rows 16.20, 15.53); texts are Triton's."""
+
+import json
+
+
+class ModelConfig:
+    """A model configuration that may be completed, and nothing in it changed."""
+
+    def __init__(self, model_config):
+        """From JSON text."""
+        self._config = json.loads(model_config)
+
+    def as_dict(self):
+        """The configuration as a dict, for reading."""
+        return self._config
+
+    def set_max_batch_size(self, max_batch_size):
+        """Raise max_batch_size to this; ValueError when the file says more."""
+        configured = self._config.get("max_batch_size", 0)
+        if configured > max_batch_size:
+            raise ValueError(
+                "configuration specified max_batch_size %s, but in auto-complete-config function for model '%s' "
+                "specified max_batch_size %s" % (configured, self._name, max_batch_size)
+            )
+        self._config["max_batch_size"] = max_batch_size
+
+    def set_dynamic_batching(self):
+        """Batch dynamically; ValueError when the file names another scheduler."""
+        for scheduler in ("sequence_batching", "ensemble_scheduling"):
+            if scheduler in self._config:
+                raise ValueError(
+                    "Configuration specified scheduling_choice as '%s', but auto-complete-config function for model '%s' "
+                    "tries to set scheduling_choice as 'dynamic_batching'" % (scheduler, self._name)
+                )
+        self._config.setdefault("dynamic_batching", {})
+
+    def add_input(self, input):  # noqa: A002 - Triton's argument name
+        """Add an input: name, data_type, dims and perhaps optional.  ValueError when the file says otherwise."""
+        self._check(input, "input", ("name", "data_type", "dims", "optional"))
+        self._add(input, "input")
+
+    def add_output(self, output):
+        """Add an output: name, data_type and dims.  ValueError when the file says otherwise."""
+        self._check(output, "output", ("name", "data_type", "dims"))
+        self._add(output, "output")
+
+    def set_model_transaction_policy(self, transaction_policy_dict):
+        """Set {"decoupled": bool}; ValueError for another property or when the file says otherwise."""
+        for key in transaction_policy_dict:
+            if key != "decoupled":
+                raise ValueError(
+                    "model transaction property in auto-complete-config function for model '%s' contains property other "
+                    "than 'decoupled'." % self._name
+                )
+        policy = self._config.setdefault("model_transaction_policy", {})
+        if "decoupled" not in transaction_policy_dict:
+            return
+        wanted = transaction_policy_dict["decoupled"]
+        if policy.get("decoupled", wanted) != wanted:
+            raise ValueError(
+                "trying to change decoupled property in auto-complete-config for model '%s', which is already set to '%s'."
+                % (self._name, policy["decoupled"])
+            )
+        policy["decoupled"] = wanted
+
+    @property
+    def _name(self):
+        return self._config.get("name", "")
+
+    def _check(self, tensor, kind, allowed):
+        place = "in auto-complete-config function for model '%s'" % self._name
+        subject = "%s '%s' %s" % (kind, tensor.get("name", ""), place)
+        if any(key not in allowed for key in tensor):
+            quoted = ["'%s'" % key for key in allowed]
+            known = ", ".join(quoted[:-1]) + " and " + quoted[-1]
+            raise ValueError("%s contains property other than %s." % (subject, known))
+        if "name" not in tensor:
+            raise ValueError("%s %s is missing 'name' property." % (kind, place))
+        for key in ("data_type", "dims"):
+            if key not in tensor:
+                raise ValueError("%s is missing '%s' property." % (subject, key))
+
+    def _add(self, tensor, kind):
+        for known in self._config.setdefault(kind, []):
+            if known["name"] == tensor["name"]:
+                self._merge(known, tensor, kind)
+                return
+        self._config[kind].append(tensor)
+
+    def _merge(self, known, tensor, kind):
+        data_type = known.get("data_type", "TYPE_INVALID")
+        if data_type not in ("TYPE_INVALID", tensor["data_type"]):
+            raise ValueError(
+                "unable to load model '%s', configuration expects datatype %s for %s '%s', model provides %s"
+                % (self._name, data_type, kind, tensor["name"], tensor["data_type"])
+            )
+        for key in ("dims", "optional"):
+            # The file's empty dims are unset; its `optional` counts whenever it is there.
+            configured = known.get(key) if key == "optional" else known.get(key) or None
+            if configured is not None and key in tensor and configured != tensor[key]:
+                raise ValueError(
+                    "model '%s', tensor '%s': the model expects %s %s but the model configuration specifies %s %s"
+                    % (self._name, tensor["name"], key, tensor[key], key, configured)
+                )
+        known.update(tensor)

@@ -1,0 +1,113 @@
+"""csrc/ through ctypes: rings, arenas and process facts, without anything compiled for this Python.
+
+Short calls go through PyDLL, which keeps the GIL: releasing and taking it costs more than they do, and two threads
+can then not interleave inside one.  Only tf_worker_wait, which sleeps, releases it.
+"""
+
+import ctypes
+import mmap
+import os
+import struct
+
+TF_ABI_VERSION = 1
+TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE = 1, 2, 3, 4
+TF_FINAL, TF_RETAINED = 1, 2
+BLOCK_OFFSET_MASK = (1 << 40) - 1
+BLOCK_MIN = 512
+SLOT_BYTES = 64
+
+SUBMIT_SLOT = struct.Struct("<BBHIQQq")  # kind, flags, batch_left, meta_bytes, request, meta_offset, submit_ns
+COMPLETE_SLOT = struct.Struct("<BBHIQQqqqqII")  # ... WIRE.md and tf_ring.h: struct tf_complete_slot
+_CHANNEL_STOP = 68
+_RINGS = {"submit": 128, "complete": 320, "give": 512}  # offsets of struct tf_ring in struct tf_channel
+_RING_SLOTS = 128  # offset of `slots` and `offset` in struct tf_ring
+
+_u32, _u64, _i64, _int, _ptr = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int, ctypes.c_size_t
+_SIGNATURES = {
+    "tf_channel_check": (_int, [_ptr, _u64]),
+    "tf_ring_reserve": (_ptr, [_ptr, _ptr, _u32]),
+    "tf_ring_publish": (None, [_ptr, _u32]),
+    "tf_ring_take": (None, [_ptr, _u32]),
+    "tf_ring_pending": (_u64, [_ptr]),
+    "tf_worker_wake": (_int, [_ptr]),
+    "tf_bell_ring": (_int, [_ptr, _int]),
+    "tf_arena_new": (_ptr, [_u64, _u64]),
+    "tf_arena_take": (_u64, [_ptr, _u64]),
+    "tf_arena_give": (_int, [_ptr, _u64]),
+    "tf_die_with_parent": (_int, [_int, _int]),
+    "tf_pidfd_open": (_int, [_int]),
+}
+
+
+class NativeError(OSError):
+    """A call of csrc failed, or a memory file is not what it should be."""
+
+
+class Library:
+    """libtisfast_shm.so: its functions as attributes, pointers as plain integers."""
+
+    def __init__(self, path):
+        """Load from `path`, the file beside the worker runtime."""
+        if not os.path.exists(path):
+            raise NativeError("%s is missing: run `python setup.py build_ext --inplace`, or reinstall tisfast" % path)
+        held = ctypes.PyDLL(path)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(held, name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        self.tf_worker_wait = ctypes.CDLL(path).tf_worker_wait
+        self.tf_worker_wait.restype, self.tf_worker_wait.argtypes = _i64, [_ptr, _i64, _i64]
+
+    def die_with_parent(self, signal, parent):
+        """Have the kernel send `signal` when `parent` ends.  Raises ProcessLookupError when it already has."""
+        if self.tf_die_with_parent(signal, parent) < 0:
+            raise ProcessLookupError("parent process %d has already ended" % parent)
+
+    def pidfd_open(self, pid):
+        """A descriptor that becomes readable when `pid` ends.  Raises NativeError."""
+        fd = self.tf_pidfd_open(pid)
+        if fd < 0:
+            raise NativeError(-fd, "cannot open a pidfd of process %d: %s" % (pid, os.strerror(-fd)))
+        return fd
+
+
+class Mapping:
+    """One memory file mapped whole, for the life of the process: `base` its address, `memory` its bytes."""
+
+    def __init__(self, fd, what):
+        """Map the file behind `fd`, which may be closed afterwards."""
+        self.nbytes = os.fstat(fd).st_size
+        if self.nbytes == 0:
+            raise NativeError("the %s is an empty file" % what)
+        self.memory = mmap.mmap(fd, self.nbytes)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+
+class Channel(Mapping):
+    """The three rings towards one server.  Raises NativeError when the layout is not that of tf_ring.h."""
+
+    def __init__(self, library, fd):
+        """Map and check."""
+        super().__init__(fd, "channel")
+        if library.tf_channel_check(self.base, self.nbytes) != 0:
+            raise NativeError("the channel has another layout than this runtime's (ABI %d)" % TF_ABI_VERSION)
+        self._library = library
+        self.submit, self.complete, self.give = (self.base + at for at in _RINGS.values())
+        self.submit_slots, self.complete_slots, self.give_slots = (self._slots(at) for at in _RINGS.values())
+
+    def _slots(self, ring):
+        """(index mask, offset of slot 0) of the ring at this offset."""
+        slots, offset = struct.unpack_from("<II", self.memory, ring + _RING_SLOTS)
+        if slots == 0 or slots & (slots - 1) or offset + slots * SLOT_BYTES > self.nbytes:
+            raise NativeError("a ring of %d slots at %d does not fit its channel" % (slots, offset))
+        return slots - 1, offset
+
+    def request_stop(self):
+        """Have the loop end when submit is empty.  A 4-byte store is atomic; waking fences it."""
+        struct.pack_into("<I", self.memory, _CHANNEL_STOP, 1)
+        self._library.tf_worker_wake(self.base)
+
+    @property
+    def stopping(self):
+        """Whether the loop shall end."""
+        return struct.unpack_from("<I", self.memory, _CHANNEL_STOP)[0] != 0

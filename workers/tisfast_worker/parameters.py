@@ -1,0 +1,19 @@
+"""Request and response parameters: bool, int and str values under str names (rows 16.10, 16.11)."""
+
+import json
+
+from tisfast_worker.errors import TritonModelException
+
+
+def text(parameters):
+    """JSON object text, "" when there are none.  Raises TritonModelException naming what has no place in it."""
+    if not isinstance(parameters, dict):
+        raise TritonModelException("Expect parameters to be a dict, got %s" % type(parameters))
+    for key, value in parameters.items():
+        if not isinstance(key, str):
+            raise TritonModelException("Expect parameters keys to have type str, found type %s" % type(key))
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(
+                "Expect parameters values to have type bool/int/str, found type %s (parameter '%s')" % (type(value), key)
+            )
+    return json.dumps(parameters) if parameters else ""

@@ -1,0 +1,220 @@
+"""pb_utils.InferenceRequest (rows 16.09, 16.10): made by hand in tests, or lying in the input arena when served."""
+
+import struct
+
+from tisfast_worker import parameters as params
+from tisfast_worker.errors import TritonModelException, not_served
+from tisfast_worker.tensor import ArenaTensor, Tensor
+
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+TRITONSERVER_MEMORY_CPU = 0
+TRITONSERVER_MEMORY_GPU = 1
+
+
+class PreferredMemory:
+    """Where a called model's outputs should lie (row 16.33); kept, as nothing here asks for it."""
+
+    def __init__(self, preferred_memory_type, preferred_device_id=0):
+        """TRITONSERVER_MEMORY_CPU or _GPU, and a device number."""
+        self.preferred_memory_type, self.preferred_device_id = preferred_memory_type, preferred_device_id
+
+
+class InferenceTrace:
+    """What a request knows of its trace."""
+
+    def get_context(self):
+        """The OpenTelemetry context as JSON text, or None when the request is not traced."""
+        return None
+
+
+class InferenceRequest:
+    """One request.  All arguments by name, as Triton's order differs between its documents and its code."""
+
+    __slots__ = ("__weakref__", "_correlation", "_flags", "_id", "_parameters", "_requested", "_tensors", "_timeout")
+
+    def __init__(  # noqa: PLR0913 - Triton's signature
+        self,
+        *,
+        inputs,
+        requested_output_names,
+        model_name,
+        model_version=-1,
+        request_id="",
+        correlation_id=0,
+        flags=0,
+        timeout=0,
+        preferred_memory=None,
+        trace=None,
+        parameters=None,
+    ):
+        """Raises TypeError or TritonModelException for arguments of wrong type."""
+        _expect("inputs", inputs, (list, tuple))
+        _expect("requested_output_names", requested_output_names, (list, tuple, set))
+        for name in requested_output_names:
+            _expect("requested_output_names' items", name, str)
+        for argument, value in (("model_name", model_name), ("request_id", request_id)):
+            _expect(argument, value, str)
+        for argument, value in (("model_version", model_version), ("flags", flags), ("timeout", timeout)):
+            _expect(argument, value, int)
+        _expect("preferred_memory", preferred_memory, (PreferredMemory, type(None)))
+        _expect("trace", trace, (InferenceTrace, type(None)))
+        _check_inputs(inputs, request_id, model_name)
+        _check_correlation(correlation_id)
+        if timeout < 0:
+            raise TypeError("InferenceRequest: timeout is %d microseconds; 0 or more is meant" % timeout)
+        self._tensors = list(inputs)
+        self._requested = frozenset(requested_output_names)
+        self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout
+        self._parameters = "" if parameters is None else params.text(parameters)
+
+    def inputs(self):
+        """The input tensors that the client sent, in the model's order."""
+        return list(self._tensors)
+
+    def find(self, name):
+        """The input called `name`, or None."""
+        for tensor in self._tensors:
+            if tensor.name() == name:
+                return tensor
+        return None
+
+    def request_id(self):
+        """The client's id, "" when it sent none."""
+        return self._id
+
+    def correlation_id(self):
+        """The sequence's id, int or str; 0 for none."""
+        return self._correlation
+
+    def flags(self):
+        """TRITONSERVER_REQUEST_FLAG_* bits."""
+        return self._flags
+
+    def set_flags(self, flags):
+        """Replace the flags, for a request that is sent on."""
+        _expect("flags", flags, int)
+        self._flags = flags
+
+    def timeout(self):
+        """The client's timeout in microseconds, 0 for none."""
+        return self._timeout
+
+    def parameters(self):
+        """Request parameters as JSON object text."""
+        return self._parameters or "{}"
+
+    def requested_output_names(self):
+        """The outputs that the client asked for: all of them when it named none.  A set."""
+        return set(self._requested)
+
+    def is_cancelled(self):
+        """Whether the client has left; a request that executes is answered all the same, so this stays False."""
+        return False
+
+    def trace(self):
+        """The request's trace."""
+        return InferenceTrace()
+
+    def set_release_flags(self, flags):
+        """Only TRITONSERVER_REQUEST_RELEASE_ALL, the default; rescheduling is refused."""
+        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
+            raise not_served("set_release_flags(%r), request rescheduling" % (flags,))
+
+    def get_response_sender(self):
+        """Refused: response senders belong to decoupled models."""
+        raise not_served("get_response_sender(), decoupled models; return a list of InferenceResponse from execute")
+
+    def exec(self, decoupled=False):
+        """Refused: calling other models from a model."""
+        raise not_served("InferenceRequest.exec(), calling other models")
+
+    def async_exec(self, decoupled=False):
+        """Refused: calling other models from a model."""
+        raise not_served("InferenceRequest.async_exec(), calling other models")
+
+
+class ArenaRequest(InferenceRequest):
+    """A request as it lies in the input arena; what a model does not ask for is never decoded."""
+
+    __slots__ = ("_head", "_lease", "_plan", "_refs", "_strings_at", "batch")
+
+    def __init__(self, plan, lease, head, refs, strings_at):
+        """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: id and text, in the arena."""
+        self._plan, self._lease, self._head, self._refs, self._strings_at = plan, lease, head, refs, strings_at
+        self._tensors = plan.none
+        self._flags = head[2] & 3
+        self.batch = head[9]
+
+    def find(self, name):
+        """The input called `name`, or None."""
+        at = self._plan.position.get(name)
+        if at is None:
+            return None
+        tensors = self._tensors
+        if tensors is self._plan.none:
+            tensors = self._tensors = list(tensors)
+        tensor = tensors[at]
+        if tensor is None:
+            refs = self._refs
+            tensor = tensors[at] = ArenaTensor(self._plan.layouts[at], self._lease, refs[2 * at], refs[2 * at + 1])
+        return tensor
+
+    def inputs(self):
+        """The input tensors that the client sent, in the model's order."""
+        return [self.find(layout.name) for layout in self._plan.layouts]
+
+    def request_id(self):
+        """The client's id, "" when it sent none."""
+        return self._text(0, self._head[6])
+
+    def parameters(self):
+        """Request parameters as JSON object text."""
+        return self._text(self._head[6], self._head[7]) or "{}"
+
+    def correlation_id(self):
+        """The sequence's id, int or str; 0 for none."""
+        if self._head[2] & 4:
+            return self._text(self._head[6] + self._head[7], self._head[8])
+        return self._head[5]
+
+    def timeout(self):
+        """The client's timeout in microseconds, 0 for none."""
+        return self._head[4]
+
+    def requested_output_names(self):
+        """The outputs that the client asked for: all of them when it named none.  A set."""
+        requested = self._head[3]
+        return {name for i, name in enumerate(self._plan.output_names) if requested >> i & 1}
+
+    def _text(self, skip, nbytes):
+        if not nbytes:
+            return ""
+        return struct.unpack_from("%ds" % nbytes, self._lease, self._strings_at + skip)[0].decode("utf-8", "replace")
+
+
+def _expect(argument, value, kinds):
+    if not isinstance(value, kinds):
+        raise TypeError("InferenceRequest: %s cannot be a %s" % (argument, type(value).__name__))
+
+
+def _check_inputs(inputs, request_id, model_name):
+    for tensor in inputs:
+        if tensor is None:
+            raise TritonModelException(
+                "Input tensor for request with id '%s' and model name '%s' should not be empty." % (request_id, model_name)
+            )
+        if not isinstance(tensor, Tensor):
+            raise TypeError("InferenceRequest: inputs must be Tensor objects, the list holds a %s" % type(tensor).__name__)
+
+
+def _check_correlation(value):
+    if value is None:
+        raise TypeError("InferenceRequest: correlation_id cannot be a NoneType")
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise TritonModelException("Correlation ID must be integer or string")
+    if isinstance(value, int) and not 0 <= value < 1 << 64:
+        raise TritonModelException("Correlation ID must be integer or string; %d does not fit 64 bits unsigned" % value)

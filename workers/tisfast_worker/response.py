@@ -1,0 +1,58 @@
+"""pb_utils.InferenceResponse (row 16.11)."""
+
+from tisfast_worker import parameters as params
+from tisfast_worker.errors import TritonError, TritonModelException
+from tisfast_worker.tensor import Tensor
+
+
+class InferenceResponse:
+    """The answer to one request: output tensors, or an error."""
+
+    __slots__ = ("__weakref__", "_error", "_parameters", "_tensors")
+
+    def __init__(self, output_tensors=(), error=None, parameters=None):
+        """Raises TypeError or TritonModelException for arguments that are no tensors, error or parameters."""
+        if output_tensors.__class__ is not list:
+            output_tensors = _listed(output_tensors)
+        for tensor in output_tensors:
+            if not isinstance(tensor, Tensor):
+                _refuse(tensor)
+        if error is not None and not isinstance(error, TritonError):
+            raise TypeError(
+                "InferenceResponse(output_tensors, error=None): the error is a %s; use pb_utils.TritonError(message)"
+                % type(error).__name__
+            )
+        self._tensors = output_tensors
+        self._error = error
+        self._parameters = params.text(parameters) if parameters is not None else ""
+
+    def output_tensors(self):
+        """The tensors, a list."""
+        return list(self._tensors)
+
+    def has_error(self):
+        """Whether this response is an error."""
+        return self._error is not None
+
+    def error(self):
+        """The TritonError, or None."""
+        return self._error
+
+    def parameters(self):
+        """Response parameters as JSON object text."""
+        return self._parameters or "{}"
+
+
+def _listed(tensors):
+    if isinstance(tensors, (str, bytes, dict)) or not hasattr(tensors, "__iter__"):
+        raise TypeError(
+            "InferenceResponse(output_tensors: list of Tensor): got a %s; an empty list is accepted, None is not"
+            % type(tensors).__name__
+        )
+    return list(tensors)
+
+
+def _refuse(tensor):
+    if tensor is None:
+        raise TritonModelException("Output tensor for inference response should not be empty.")
+    raise TypeError("InferenceResponse(output_tensors: list of Tensor): the list holds a %s" % type(tensor).__name__)

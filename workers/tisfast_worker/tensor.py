@@ -1,0 +1,190 @@
+"""pb_utils.Tensor: what models read and return (rows 16.08, 16.31), with or without a server around them."""
+
+import struct
+import sys
+
+from tisfast_worker import dlpack, dtypes
+from tisfast_worker.errors import TritonModelException
+
+_NO_BF16 = "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
+
+
+class Tensor:
+    """A named tensor over a numpy array, which is kept, not copied."""
+
+    __slots__ = ("__weakref__", "_array", "_code", "_name", "_raw")
+
+    def __init__(self, name, array):
+        """Wrap `array`.  Raises TypeError for what is not a numpy array, TritonModelException for its type or name."""
+        try:
+            self._code = dtypes.CODE_BY_CHAR[array.dtype.char]
+            fits = array.dtype.isnative and isinstance(array, sys.modules["numpy"].ndarray)
+        except (AttributeError, KeyError):
+            fits = False
+        if not fits or name.__class__ is not str or not name:
+            _refuse(name, array)
+        self._name = name
+        self._array = array
+        self._raw = None  # (memory exporter, address, shape) when there is no array: BF16
+
+    def name(self):
+        """The tensor's name."""
+        return self._name
+
+    def as_numpy(self):
+        """The array itself: writable, without a copy; BYTES as an object array of bytes."""
+        if self._array is None:
+            raise TritonModelException(_NO_BF16)
+        return self._array
+
+    def shape(self):
+        """Dimensions, a list of int."""
+        return list(self._array.shape if self._array is not None else self._raw[2])
+
+    def triton_dtype(self):
+        """The number of the element type in ModelConfig's DataType (FP32 is 11)."""
+        return self._code
+
+    def is_cpu(self):
+        """Whether the bytes lie in host memory: always, in this version."""
+        return True
+
+    def to_dlpack(self):
+        """A DLPack capsule over the same memory.  Raises TritonModelException for BYTES."""
+        return dlpack.capsule(self)
+
+    def __dlpack__(self, *, stream=None, **_wanted):
+        """The DLPack protocol; `stream` has no meaning on the host."""
+        return dlpack.capsule(self)
+
+    def __dlpack_device__(self):
+        """(device type, device id): (1, 0), the host."""
+        return (dlpack.CPU, 0)
+
+    @staticmethod
+    def from_dlpack(name, tensor):
+        """A Tensor over the memory of a DLPack capsule or of an object with `__dlpack__` and `__dlpack_device__`."""
+        if name.__class__ is not str or not name:
+            _refuse_name(name)
+        code, array, raw = dlpack.adopt(tensor)
+        made = Tensor.__new__(Tensor)
+        made._name, made._code, made._array, made._raw = name, code, array, raw
+        return made
+
+
+class InputLayout:
+    """What one input of a request signature looks like; shared by all its tensors."""
+
+    __slots__ = ("array", "code", "dtype", "name", "nbytes", "shape")
+
+    def __init__(self, name, code, shape):
+        """`shape` as the model sees it.  nbytes is None for BYTES."""
+        self.name, self.code, self.shape = name, code, shape
+        self.nbytes = None if code == dtypes.BYTES else count(shape) * dtypes.TYPES[code][2]
+        self.array = self.dtype = None
+
+    def bind(self):
+        """Import numpy, which nothing before the first as_numpy() needs."""
+        import numpy  # noqa: PLC0415
+
+        self.dtype = numpy.dtype(dtypes.TYPES[self.code][3])
+        self.array = numpy.ndarray
+
+
+class ArenaTensor(Tensor):
+    """An input that lies in the input arena.
+
+    Owner of the memory: the lease of its request, which every array made here refers to, so that its reference count
+    tells whether user code still holds anything.
+    """
+
+    __slots__ = ("_layout", "_lease", "_nbytes", "_offset")
+
+    def __init__(self, layout, lease, offset, nbytes):
+        """`offset` and `nbytes` in the arena; checked by the decoder."""
+        self._layout, self._lease, self._offset, self._nbytes = layout, lease, offset, nbytes
+        self._name, self._code = layout.name, layout.code
+        self._array = None
+        self._raw = None
+
+    def as_numpy(self):
+        """A writable view of the received bytes; BYTES as an object array of bytes.  The same array at every call."""
+        array = self._array
+        if array is not None:
+            return array
+        layout = self._layout
+        if layout.code >= dtypes.BYTES:
+            array = self._odd_array()
+        else:
+            if layout.dtype is None:
+                layout.bind()
+            array = layout.array(layout.shape, layout.dtype, self._lease, self._offset)
+        self._array = array
+        return array
+
+    def _odd_array(self):
+        if self._code == dtypes.BF16:
+            raise TritonModelException(_NO_BF16)
+        import numpy  # noqa: PLC0415
+
+        flat = numpy.empty(count(self._layout.shape), dtype=object)
+        flat[:] = bytes_elements(self.raw_bytes(), len(flat), self._name)
+        return flat.reshape(self._layout.shape)
+
+    def raw_bytes(self):
+        """A copy of the tensor's bytes as they came."""
+        return struct.unpack_from("%ds" % self._nbytes, self._lease, self._offset)[0]
+
+    def shape(self):
+        """Dimensions, a list of int."""
+        return list(self._layout.shape)
+
+
+def count(shape):
+    """Elements of a shape."""
+    product = 1
+    for dim in shape:
+        product *= dim
+    return product
+
+
+def bytes_elements(raw, wanted, name):
+    """The elements of a BYTES tensor in KServe's form.  Raises TritonModelException when they do not fill it exactly."""
+    items = []
+    at = 0
+    size_at = struct.Struct("<I").unpack_from
+    total = len(raw)
+    while at + 4 <= total:
+        end = at + 4 + size_at(raw, at)[0]
+        if end > total:
+            break
+        items.append(raw[at + 4 : end])
+        at = end
+    if at != total or len(items) != wanted:
+        raise TritonModelException(
+            "BYTES tensor '%s' of %d bytes holds %d whole elements in %d bytes; its shape says %d"
+            % (name, total, len(items), at, wanted)
+        )
+    return items
+
+
+def _refuse(name, array):
+    """Say what is wrong with a Tensor's arguments."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(array, numpy.ndarray):
+        raise TypeError(
+            "Tensor(name: str, array: numpy.ndarray): the array of %r is a %s; wrap scalars and lists in numpy.array"
+            % (name, type(array).__name__)
+        )
+    _refuse_name(name)
+    raise TritonModelException(
+        "NumPy dtype is not supported. Tensor '%s' has dtype %s; Triton's types are bool, (u)int8 to 64, float16 to 64 "
+        "in the machine's byte order, and object or bytes for BYTES" % (name, array.dtype.str)
+    )
+
+
+def _refuse_name(name):
+    if not isinstance(name, str):
+        raise TypeError("Tensor(name: str, array: numpy.ndarray): the name is a %s" % type(name).__name__)
+    if not name:
+        raise TritonModelException("Tensor name cannot be an empty string.")
