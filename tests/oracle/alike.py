@@ -106,7 +106,11 @@ def _between(theirs: Any, ours: Any, path: str = "") -> Difference:
             found.update(_between(theirs.get(name), ours.get(name), f"{path}.{name}" if path else name))
         return found
     if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-        return {k: v for i, pair in enumerate(zip(theirs, ours, strict=True)) for k, v in _between(*pair, f"{path}[{i}]").items()}
+        return {
+            k: v
+            for i, pair in enumerate(zip(theirs, ours, strict=True))
+            for k, v in _between(*pair, f"{path}[{i}]").items()
+        }
     return {} if _same(theirs, ours, path) else {path: (theirs, ours)}
 
 

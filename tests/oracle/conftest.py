@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from perf.oracle.server import Kind, Server
 
+from perf.oracle.server import Kind, Server
 from tests.oracle.cases.table import Case
 from tests.oracle.exchange import Answer, converse
 

@@ -1,6 +1,6 @@
 """Every deliberate difference between tisfast and Triton 2.51, with its reason: the one table.
 
-A case that is not here must be answered alike (alike.py says what alike means).  A case that is here must differ exactly
+A case that is not here must be answered alike (alike.py says what that means).  A case that is here must differ exactly
 as written: path to (Triton's, tisfast's).
 """
 

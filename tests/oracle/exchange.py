@@ -6,7 +6,7 @@ import http.client
 import socket
 from typing import Any, Final, NamedTuple, cast
 
-ANSWER_SECONDS_MAX: Final = 3
+ANSWER_SECONDS_MAX: Final = 2
 
 
 class Request(NamedTuple):

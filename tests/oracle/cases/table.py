@@ -22,9 +22,7 @@ class Case(NamedTuple):
     pipelined: bool = False
 
 
-def get(
-    name: str, rows: str, target: str, headers: Headers = (), place: Place = "models"
-) -> Case:
+def get(name: str, rows: str, target: str, headers: Headers = (), place: Place = "models") -> Case:
     """A GET."""
     return Case(name, rows, (Request("GET", target, tuple(headers)),), place)
 
