@@ -38,3 +38,5 @@ TRIM_THRESHOLD_BYTES = 256 * 1024 * 1024
 """Free heap kept by an instance before memory goes back to the system: a fresh page costs far more than a warm one."""
 ERROR_TEXT_BYTES_MAX = 65536
 """Bytes of one error text to a client; longer ones are cut."""
+COLLECT_BLOCKS_MIN = 16
+"""Small output blocks out before those given back are collected: a dozen stays in the cache, and the calls are shared."""

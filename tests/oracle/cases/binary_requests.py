@@ -1,5 +1,6 @@
 """Inference requests with binary tensors: rows 1.23, 2.01 to 2.08."""
 
+# ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations
 
 import json
