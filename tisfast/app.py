@@ -43,6 +43,7 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
     try:
         return loop.run_until_complete(Server(settings, spawned, loop).run())
     finally:
+        asyncio.set_event_loop(None)
         loop.close()
         logging.shutdown()
 
@@ -83,6 +84,8 @@ class Server:
             for listener in self._listeners:
                 listener.close()
             await self._supervisor.close()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
         for settings in (self._settings.http, self._settings.metrics):

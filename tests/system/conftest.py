@@ -146,6 +146,10 @@ class Server:
         """Signal it and wait for its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its exit code."""
         code = self.process.wait(SECONDS_MAX)
         self._reader.join(SECONDS_MAX)
         return code
