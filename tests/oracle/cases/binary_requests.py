@@ -21,7 +21,7 @@ HEAD = {"inputs": [_size("INPUT0", 16), _size("INPUT1", 16)]}
 
 
 def _head(name: str, rows: str, length: object, headers: Headers = ()) -> Case:
-    return binary(name, rows, "add_sub", HEAD, FOUR * 2, headers, length)
+    return binary(name, rows, "add_sub", HEAD, FOUR * 2, headers=headers, length=length)
 
 
 def _sized(name: str, rows: str, size: object, tail: bytes = FOUR) -> Case:

@@ -69,7 +69,7 @@ def post_binary(model: str, head: object, tail: bytes, headers: Headers = (), le
 
 
 def binary(
-    name: str, rows: str, model: str, head: object, tail: bytes, headers: Headers = (), length: object = None
+    name: str, rows: str, model: str, head: object, tail: bytes, *, headers: Headers = (), length: object = None
 ) -> Case:
     """One inference request in binary form."""
     return Case(name, rows, (post_binary(model, head, tail, headers, length),))
