@@ -78,4 +78,4 @@ def __getattr__(name):
     """TRITON_STRING_TO_NUMPY, made when asked for, as it needs numpy."""
     if name == "TRITON_STRING_TO_NUMPY":
         return triton_strings()
-    raise AttributeError("module 'triton_python_backend_utils' has no attribute '%s'" % name)
+    raise AttributeError(f"module 'triton_python_backend_utils' has no attribute '{name}'")

@@ -139,7 +139,7 @@ def _check(managed, shape):
     code = _CODE.get((managed.kind, managed.bits)) if managed.lanes == 1 else None
     if code is None:
         raise TritonModelException(
-            "DLPack dtype is not supported: type code %d, %d bits, %d lanes" % (managed.kind, managed.bits, managed.lanes)
+            f"DLPack dtype is not supported: type code {managed.kind}, {managed.bits} bits, {managed.lanes} lanes"
         )
     if managed.strides and 0 not in shape:
         wanted = _row_major(shape)
@@ -154,7 +154,7 @@ def _check(managed, shape):
 def _check_device(device_type):
     if device_type not in _HOST_DEVICES:
         raise TritonModelException(
-            "DLPack tensor lies on device type %d; only host memory can be returned: call .cpu() first" % device_type
+            f"DLPack tensor lies on device type {device_type}; only host memory can be returned: call .cpu() first"
         )
 
 

@@ -38,8 +38,7 @@ class TritonError:
         """Raises TypeError when message is not a str or code not one of this class's codes."""
         if not isinstance(message, str) or not isinstance(code, ErrorCode):
             raise TypeError(
-                "TritonError(message: str, code=TritonError.INTERNAL): got a %s and a %s"
-                % (type(message).__name__, type(code).__name__)
+                f"TritonError(message: str, code=TritonError.INTERNAL): got a {type(message).__name__} and a {type(code).__name__}"
             )
         self._message, self._code = message, code
 
@@ -54,4 +53,4 @@ class TritonError:
 
 def not_served(what):
     """The exception for a part of Triton's API that tisfast does not serve."""
-    return TritonModelException("%s: not served yet by tisfast" % what)
+    return TritonModelException(f"{what}: not served yet by tisfast")

@@ -12,19 +12,23 @@ class WireError(Exception):
     """What came from the server is not what WIRE.md says: a bug of ours."""
 
 
+class ReturnError(Exception):
+    """execute returned something else than its contract says; the text follows Triton's."""
+
+
 def last_line(error):
     """`TypeError: bad`, as Triton writes it."""
     try:
         text = str(error) or "<EMPTY MESSAGE>"
     except Exception:
         text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
-    return _cut("%s: %s" % (type(error).__name__, text))
+    return _cut(f"{type(error).__name__}: {text}")
 
 
 def triton_text(error):
     r"""The exception, a blank line, `At:` and its frames innermost first: what pybind11 makes of it, which clients know."""
     frames = [
-        "  %s(%d): %s\n" % (frame.f_code.co_filename, line, frame.f_code.co_name)
+        f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
         for frame, line in traceback.walk_tb(_user_traceback(error))
     ]
     if not frames:

@@ -61,8 +61,7 @@ class Logger:
 def _write(message, level):
     if not isinstance(message, str) or not isinstance(level, LogLevel):
         raise TypeError(
-            "Logger.log(message: str, level: Logger.LogLevel): got a %s and a %s"
-            % (type(message).__name__, type(level).__name__)
+            f"Logger.log(message: str, level: Logger.LogLevel): got a {type(message).__name__} and a {type(level).__name__}"
         )
     if level is LogLevel.VERBOSE and not PROCESS.verbose:
         return

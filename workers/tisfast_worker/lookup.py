@@ -97,7 +97,7 @@ def deserialize_bytes_tensor(encoded_tensor):
         if end <= len(encoded_tensor):
             end += struct.unpack_from("<I", encoded_tensor, at)[0]
         if end > len(encoded_tensor):
-            raise TritonModelException("BYTES tensor ends at byte %d, inside an element" % len(encoded_tensor))
+            raise TritonModelException(f"BYTES tensor ends at byte {len(encoded_tensor)}, inside an element")
         items.append(bytes(encoded_tensor[at + 4 : end]))
         at = end
     flat = numpy.empty(len(items), dtype=object)
@@ -112,17 +112,17 @@ def get_model_dir():
 
 def load_model(model_name, config="", files=None):
     """Refused: controlling models from a model."""
-    raise not_served("load_model('%s'), model control from Python" % model_name)
+    raise not_served(f"load_model('{model_name}'), model control from Python")
 
 
 def unload_model(model_name, unload_dependents=False):
     """Refused: controlling models from a model."""
-    raise not_served("unload_model('%s'), model control from Python" % model_name)
+    raise not_served(f"unload_model('{model_name}'), model control from Python")
 
 
 def is_model_ready(model_name, model_version=""):
     """Refused: controlling models from a model."""
-    raise not_served("is_model_ready('%s'), model control from Python" % model_name)
+    raise not_served(f"is_model_ready('{model_name}'), model control from Python")
 
 
 class MetricFamily:
@@ -132,4 +132,4 @@ class MetricFamily:
 
     def __init__(self, name, description, kind):
         """Raises TritonModelException."""
-        raise not_served("MetricFamily('%s'), custom metrics" % name)
+        raise not_served(f"MetricFamily('{name}'), custom metrics")

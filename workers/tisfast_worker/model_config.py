@@ -14,13 +14,17 @@ class ModelConfig:
         """The configuration as a dict, for reading."""
         return self._config
 
+    def as_json(self):
+        """The configuration as JSON text."""
+        return json.dumps(self._config)
+
     def set_max_batch_size(self, max_batch_size):
         """Raise max_batch_size to this; ValueError when the file says more."""
         configured = self._config.get("max_batch_size", 0)
         if configured > max_batch_size:
             raise ValueError(
-                "configuration specified max_batch_size %s, but in auto-complete-config function for model '%s' "
-                "specified max_batch_size %s" % (configured, self._name, max_batch_size)
+                f"configuration specified max_batch_size {configured}, but in auto-complete-config function for model '{self._name}' "
+                f"specified max_batch_size {max_batch_size}"
             )
         self._config["max_batch_size"] = max_batch_size
 
@@ -29,8 +33,8 @@ class ModelConfig:
         for scheduler in ("sequence_batching", "ensemble_scheduling"):
             if scheduler in self._config:
                 raise ValueError(
-                    "Configuration specified scheduling_choice as '%s', but auto-complete-config function for model '%s' "
-                    "tries to set scheduling_choice as 'dynamic_batching'" % (scheduler, self._name)
+                    f"Configuration specified scheduling_choice as '{scheduler}', but auto-complete-config function for model '{self._name}' "
+                    "tries to set scheduling_choice as 'dynamic_batching'"
                 )
         self._config.setdefault("dynamic_batching", {})
 
@@ -49,8 +53,8 @@ class ModelConfig:
         for key in transaction_policy_dict:
             if key != "decoupled":
                 raise ValueError(
-                    "model transaction property in auto-complete-config function for model '%s' contains property other "
-                    "than 'decoupled'." % self._name
+                    f"model transaction property in auto-complete-config function for model '{self._name}' contains property other "
+                    "than 'decoupled'."
                 )
         policy = self._config.setdefault("model_transaction_policy", {})
         if "decoupled" not in transaction_policy_dict:
@@ -58,8 +62,7 @@ class ModelConfig:
         wanted = transaction_policy_dict["decoupled"]
         if policy.get("decoupled", wanted) != wanted:
             raise ValueError(
-                "trying to change decoupled property in auto-complete-config for model '%s', which is already set to '%s'."
-                % (self._name, policy["decoupled"])
+                "trying to change decoupled property in auto-complete-config for model '{}', which is already set to '{}'.".format(self._name, policy["decoupled"])
             )
         policy["decoupled"] = wanted
 
@@ -68,17 +71,17 @@ class ModelConfig:
         return self._config.get("name", "")
 
     def _check(self, tensor, kind, allowed):
-        place = "in auto-complete-config function for model '%s'" % self._name
-        subject = "%s '%s' %s" % (kind, tensor.get("name", ""), place)
+        place = f"in auto-complete-config function for model '{self._name}'"
+        subject = "{} '{}' {}".format(kind, tensor.get("name", ""), place)
         if any(key not in allowed for key in tensor):
-            quoted = ["'%s'" % key for key in allowed]
+            quoted = [f"'{key}'" for key in allowed]
             known = ", ".join(quoted[:-1]) + " and " + quoted[-1]
-            raise ValueError("%s contains property other than %s." % (subject, known))
+            raise ValueError(f"{subject} contains property other than {known}.")
         if "name" not in tensor:
-            raise ValueError("%s %s is missing 'name' property." % (kind, place))
+            raise ValueError(f"{kind} {place} is missing 'name' property.")
         for key in ("data_type", "dims"):
             if key not in tensor:
-                raise ValueError("%s is missing '%s' property." % (subject, key))
+                raise ValueError(f"{subject} is missing '{key}' property.")
 
     def _add(self, tensor, kind):
         for known in self._config.setdefault(kind, []):
@@ -91,15 +94,13 @@ class ModelConfig:
         data_type = known.get("data_type", "TYPE_INVALID")
         if data_type not in ("TYPE_INVALID", tensor["data_type"]):
             raise ValueError(
-                "unable to load model '%s', configuration expects datatype %s for %s '%s', model provides %s"
-                % (self._name, data_type, kind, tensor["name"], tensor["data_type"])
+                "unable to load model '{}', configuration expects datatype {} for {} '{}', model provides {}".format(self._name, data_type, kind, tensor["name"], tensor["data_type"])
             )
         for key in ("dims", "optional"):
             # The file's empty dims are unset; its `optional` counts whenever it is there.
             configured = known.get(key) if key == "optional" else known.get(key) or None
             if configured is not None and key in tensor and configured != tensor[key]:
                 raise ValueError(
-                    "model '%s', tensor '%s': the model expects %s %s but the model configuration specifies %s %s"
-                    % (self._name, tensor["name"], key, tensor[key], key, configured)
+                    "model '{}', tensor '{}': the model expects {} {} but the model configuration specifies {} {}".format(self._name, tensor["name"], key, tensor[key], key, configured)
                 )
         known.update(tensor)

@@ -21,15 +21,15 @@ def decode(data):
     try:
         value, end = _decode(data, 0, 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise MsgpackError("message ends early or holds bad text: %s" % error) from None
+        raise MsgpackError(f"message ends early or holds bad text: {error}") from None
     if end != len(data):
-        raise MsgpackError("%d bytes after the message" % (len(data) - end))
+        raise MsgpackError("%s bytes after the message" % (len(data) - end))
     return value
 
 
 def _encode(value, out, depth):
     if depth > limits.MSGPACK_DEPTH_MAX:
-        raise MsgpackError("nested deeper than %d" % limits.MSGPACK_DEPTH_MAX)
+        raise MsgpackError(f"nested deeper than {limits.MSGPACK_DEPTH_MAX}")
     if value is None:
         out.append(b"\xc0")
     elif isinstance(value, bool):
@@ -39,7 +39,7 @@ def _encode(value, out, depth):
     elif isinstance(value, float):
         out.append(struct.pack(">Bd", 0xCB, value))
     elif isinstance(value, str):
-        raw = value.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
+        raw = value.encode("utf-8", "replace")
         out.append(_head(len(raw), 0xA0, 31, (0xD9, 0xDA, 0xDB)))
         out.append(raw)
     elif isinstance(value, (bytes, bytearray, memoryview)):
@@ -55,7 +55,7 @@ def _encode(value, out, depth):
             _encode(key, out, depth + 1)
             _encode(item, out, depth + 1)
     else:
-        raise MsgpackError("no place for a %s in a control message" % type(value).__name__)
+        raise MsgpackError(f"no place for a {type(value).__name__} in a control message")
 
 
 def _int(value):
@@ -66,7 +66,7 @@ def _int(value):
     for tag, code, bits in signs if value < 0 else naturals:
         if -(1 << bits) <= value < 1 << bits:
             return struct.pack(">B" + code, tag, value)
-    raise MsgpackError("integer %d does not fit 64 bits" % value)
+    raise MsgpackError(f"integer {value} does not fit 64 bits")
 
 
 def _head(size, fix, fix_max, tags):
@@ -75,7 +75,7 @@ def _head(size, fix, fix_max, tags):
     for tag, code, bits in zip(tags, "BHI", (8, 16, 32)):
         if tag is not None and size < 1 << bits:
             return struct.pack(">B" + code, tag, size)
-    raise MsgpackError("%d elements are too many" % size)
+    raise MsgpackError(f"{size} elements are too many")
 
 
 _SCALARS = {
@@ -90,7 +90,7 @@ _SIZED = {
 
 def _decode(data, at, depth):
     if depth > limits.MSGPACK_DEPTH_MAX:
-        raise MsgpackError("nested deeper than %d" % limits.MSGPACK_DEPTH_MAX)
+        raise MsgpackError(f"nested deeper than {limits.MSGPACK_DEPTH_MAX}")
     tag = data[at]
     at += 1
     if tag < 0x80:
@@ -108,13 +108,13 @@ def _decode(data, at, depth):
     if tag in _SIZED:
         kind, code = _SIZED[tag]
         return _body(data, at + struct.calcsize(code), kind, struct.unpack_from(code, data, at)[0], depth)
-    raise MsgpackError("type byte 0x%02x is outside the subset" % tag)
+    raise MsgpackError(f"type byte 0x{tag:02x} is outside the subset")
 
 
 def _body(data, at, kind, size, depth):
     # Every element takes a byte at least, so a lying size is caught before anything is allocated for it.
     if size * (2 if kind == "map" else 1) > len(data) - at:
-        raise MsgpackError("%s of %d is longer than the message" % (kind, size))
+        raise MsgpackError(f"{kind} of {size} is longer than the message")
     if kind in ("str", "bin"):
         raw = bytes(data[at : at + size])
         return (raw.decode() if kind == "str" else raw), at + size
@@ -128,6 +128,6 @@ def _body(data, at, kind, size, depth):
     for _ in range(size):
         key, at = _decode(data, at, depth + 1)
         if not isinstance(key, (str, int)):
-            raise MsgpackError("a map's key must be a string or an integer, got %s" % type(key).__name__)
+            raise MsgpackError(f"a map's key must be a string or an integer, got {type(key).__name__}")
         table[key], at = _decode(data, at, depth + 1)
     return table, at

@@ -49,7 +49,7 @@ class Library:
     def __init__(self, path):
         """Load from `path`, the file beside the worker runtime."""
         if not os.path.exists(path):
-            raise NativeError("%s is missing: run `python setup.py build_ext --inplace`, or reinstall tisfast" % path)
+            raise NativeError(f"{path} is missing: run `python setup.py build_ext --inplace`, or reinstall tisfast")
         held = ctypes.PyDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(held, name)
@@ -61,13 +61,13 @@ class Library:
     def die_with_parent(self, signal, parent):
         """Have the kernel send `signal` when `parent` ends.  Raises ProcessLookupError when it already has."""
         if self.tf_die_with_parent(signal, parent) < 0:
-            raise ProcessLookupError("parent process %d has already ended" % parent)
+            raise ProcessLookupError(f"parent process {parent} has already ended")
 
     def pidfd_open(self, pid):
         """A descriptor that becomes readable when `pid` ends.  Raises NativeError."""
         fd = self.tf_pidfd_open(pid)
         if fd < 0:
-            raise NativeError(-fd, "cannot open a pidfd of process %d: %s" % (pid, os.strerror(-fd)))
+            raise NativeError(-fd, f"cannot open a pidfd of process {pid}: {os.strerror(-fd)}")
         return fd
 
 
@@ -78,7 +78,7 @@ class Mapping:
         """Map the file behind `fd`, which may be closed afterwards."""
         self.nbytes = os.fstat(fd).st_size
         if self.nbytes == 0:
-            raise NativeError("the %s is an empty file" % what)
+            raise NativeError(f"the {what} is an empty file")
         self.memory = mmap.mmap(fd, self.nbytes)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
@@ -90,7 +90,7 @@ class Channel(Mapping):
         """Map and check."""
         super().__init__(fd, "channel")
         if library.tf_channel_check(self.base, self.nbytes) != 0:
-            raise NativeError("the channel has another layout than this runtime's (ABI %d)" % TF_ABI_VERSION)
+            raise NativeError(f"the channel has another layout than this runtime's (ABI {TF_ABI_VERSION})")
         self._library = library
         self.submit, self.complete, self.give = (self.base + at for at in _RINGS.values())
         self.submit_slots, self.complete_slots, self.give_slots = (self._slots(at) for at in _RINGS.values())
@@ -99,7 +99,7 @@ class Channel(Mapping):
         """(index mask, offset of slot 0) of the ring at this offset."""
         slots, offset = struct.unpack_from("<II", self.memory, ring + _RING_SLOTS)
         if slots == 0 or slots & (slots - 1) or offset + slots * SLOT_BYTES > self.nbytes:
-            raise NativeError("a ring of %d slots at %d does not fit its channel" % (slots, offset))
+            raise NativeError(f"a ring of {slots} slots at {offset} does not fit its channel")
         return slots - 1, offset
 
     def request_stop(self):

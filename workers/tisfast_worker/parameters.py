@@ -8,12 +8,12 @@ from tisfast_worker.errors import TritonModelException
 def text(parameters):
     """JSON object text, "" when there are none.  Raises TritonModelException naming what has no place in it."""
     if not isinstance(parameters, dict):
-        raise TritonModelException("Expect parameters to be a dict, got %s" % type(parameters))
+        raise TritonModelException(f"Expect parameters to be a dict, got {type(parameters)}")
     for key, value in parameters.items():
         if not isinstance(key, str):
-            raise TritonModelException("Expect parameters keys to have type str, found type %s" % type(key))
+            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
         if not isinstance(value, (bool, int, str)):
             raise TritonModelException(
-                "Expect parameters values to have type bool/int/str, found type %s (parameter '%s')" % (type(value), key)
+                f"Expect parameters values to have type bool/int/str, found type {type(value)} (parameter '{key}')"
             )
     return json.dumps(parameters) if parameters else ""

@@ -65,7 +65,7 @@ class InferenceRequest:
         _check_inputs(inputs, request_id, model_name)
         _check_correlation(correlation_id)
         if timeout < 0:
-            raise TypeError("InferenceRequest: timeout is %d microseconds; 0 or more is meant" % timeout)
+            raise TypeError(f"InferenceRequest: timeout is {timeout} microseconds; 0 or more is meant")
         self._tensors = list(inputs)
         self._requested = frozenset(requested_output_names)
         self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout
@@ -122,7 +122,7 @@ class InferenceRequest:
     def set_release_flags(self, flags):
         """Only TRITONSERVER_REQUEST_RELEASE_ALL, the default; rescheduling is refused."""
         if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
-            raise not_served("set_release_flags(%r), request rescheduling" % (flags,))
+            raise not_served(f"set_release_flags({flags!r}), request rescheduling")
 
     def get_response_sender(self):
         """Refused: response senders belong to decoupled models."""
@@ -193,22 +193,22 @@ class ArenaRequest(InferenceRequest):
     def _text(self, skip, nbytes):
         if not nbytes:
             return ""
-        return struct.unpack_from("%ds" % nbytes, self._lease, self._strings_at + skip)[0].decode("utf-8", "replace")
+        return struct.unpack_from(f"{nbytes}s", self._lease, self._strings_at + skip)[0].decode("utf-8", "replace")
 
 
 def _expect(argument, value, kinds):
     if not isinstance(value, kinds):
-        raise TypeError("InferenceRequest: %s cannot be a %s" % (argument, type(value).__name__))
+        raise TypeError(f"InferenceRequest: {argument} cannot be a {type(value).__name__}")
 
 
 def _check_inputs(inputs, request_id, model_name):
     for tensor in inputs:
         if tensor is None:
             raise TritonModelException(
-                "Input tensor for request with id '%s' and model name '%s' should not be empty." % (request_id, model_name)
+                f"Input tensor for request with id '{request_id}' and model name '{model_name}' should not be empty."
             )
         if not isinstance(tensor, Tensor):
-            raise TypeError("InferenceRequest: inputs must be Tensor objects, the list holds a %s" % type(tensor).__name__)
+            raise TypeError(f"InferenceRequest: inputs must be Tensor objects, the list holds a {type(tensor).__name__}")
 
 
 def _check_correlation(value):
@@ -217,4 +217,4 @@ def _check_correlation(value):
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise TritonModelException("Correlation ID must be integer or string")
     if isinstance(value, int) and not 0 <= value < 1 << 64:
-        raise TritonModelException("Correlation ID must be integer or string; %d does not fit 64 bits unsigned" % value)
+        raise TritonModelException(f"Correlation ID must be integer or string; {value} does not fit 64 bits unsigned")

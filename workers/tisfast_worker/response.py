@@ -19,8 +19,7 @@ class InferenceResponse:
                 _refuse(tensor)
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(
-                "InferenceResponse(output_tensors, error=None): the error is a %s; use pb_utils.TritonError(message)"
-                % type(error).__name__
+                f"InferenceResponse(output_tensors, error=None): the error is a {type(error).__name__}; use pb_utils.TritonError(message)"
             )
         self._tensors = output_tensors
         self._error = error
@@ -46,8 +45,7 @@ class InferenceResponse:
 def _listed(tensors):
     if isinstance(tensors, (str, bytes, dict)) or not hasattr(tensors, "__iter__"):
         raise TypeError(
-            "InferenceResponse(output_tensors: list of Tensor): got a %s; an empty list is accepted, None is not"
-            % type(tensors).__name__
+            f"InferenceResponse(output_tensors: list of Tensor): got a {type(tensors).__name__}; an empty list is accepted, None is not"
         )
     return list(tensors)
 
@@ -55,4 +53,4 @@ def _listed(tensors):
 def _refuse(tensor):
     if tensor is None:
         raise TritonModelException("Output tensor for inference response should not be empty.")
-    raise TypeError("InferenceResponse(output_tensors: list of Tensor): the list holds a %s" % type(tensor).__name__)
+    raise TypeError(f"InferenceResponse(output_tensors: list of Tensor): the list holds a {type(tensor).__name__}")

@@ -20,7 +20,7 @@ class Process:
 
 def print_record(level, message, file, line):
     """Write one record to standard error."""
-    print("%s %s:%d] %s" % (level, file, line, message), file=sys.stderr, flush=True)
+    print(f"{level} {file}:{line}] {message}", file=sys.stderr, flush=True)
 
 
 PROCESS = Process()

@@ -133,7 +133,7 @@ class ArenaTensor(Tensor):
 
     def raw_bytes(self):
         """A copy of the tensor's bytes as they came."""
-        return struct.unpack_from("%ds" % self._nbytes, self._lease, self._offset)[0]
+        return struct.unpack_from(f"{self._nbytes}s", self._lease, self._offset)[0]
 
     def shape(self):
         """Dimensions, a list of int."""
@@ -162,8 +162,7 @@ def bytes_elements(raw, wanted, name):
         at = end
     if at != total or len(items) != wanted:
         raise TritonModelException(
-            "BYTES tensor '%s' of %d bytes holds %d whole elements in %d bytes; its shape says %d"
-            % (name, total, len(items), at, wanted)
+            f"BYTES tensor '{name}' of {total} bytes holds {len(items)} whole elements in {at} bytes; its shape says {wanted}"
         )
     return items
 
@@ -173,18 +172,17 @@ def _refuse(name, array):
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(array, numpy.ndarray):
         raise TypeError(
-            "Tensor(name: str, array: numpy.ndarray): the array of %r is a %s; wrap scalars and lists in numpy.array"
-            % (name, type(array).__name__)
+            f"Tensor(name: str, array: numpy.ndarray): the array of {name!r} is a {type(array).__name__}; wrap scalars and lists in numpy.array"
         )
     _refuse_name(name)
     raise TritonModelException(
-        "NumPy dtype is not supported. Tensor '%s' has dtype %s; Triton's types are bool, (u)int8 to 64, float16 to 64 "
-        "in the machine's byte order, and object or bytes for BYTES" % (name, array.dtype.str)
+        f"NumPy dtype is not supported. Tensor '{name}' has dtype {array.dtype.str}; Triton's types are bool, (u)int8 to 64, float16 to 64 "
+        "in the machine's byte order, and object or bytes for BYTES"
     )
 
 
 def _refuse_name(name):
     if not isinstance(name, str):
-        raise TypeError("Tensor(name: str, array: numpy.ndarray): the name is a %s" % type(name).__name__)
+        raise TypeError(f"Tensor(name: str, array: numpy.ndarray): the name is a {type(name).__name__}")
     if not name:
         raise TritonModelException("Tensor name cannot be an empty string.")

@@ -79,7 +79,7 @@ class Dealer:
         if len(data) < _GREETING_BYTES:
             return False
         if data[10] < 3 or bytes(data[12:32]).rstrip(b"\0") != b"NULL":
-            raise ZmtpError("the control socket's peer speaks ZMTP %d with %r" % (data[10], bytes(data[12:32])))
+            raise ZmtpError(f"the control socket's peer speaks ZMTP {data[10]} with {bytes(data[12:32])!r}")
         del data[:_GREETING_BYTES]
         self._greeted = True
         self._frame(_COMMAND, b"\x05READY" + _property("Socket-Type", b"DEALER") + _property("Identity", b""))
@@ -93,7 +93,7 @@ class Dealer:
         flags = data[at]
         size = struct.unpack_from(">Q", data, at + 1)[0] if head == 9 else data[at + 1]
         if size > limits.CONTROL_MESSAGE_BYTES_MAX:
-            raise ZmtpError("a control frame of %d bytes; at most %d" % (size, limits.CONTROL_MESSAGE_BYTES_MAX))
+            raise ZmtpError(f"a control frame of {size} bytes; at most {limits.CONTROL_MESSAGE_BYTES_MAX}")
         if len(data) < at + head + size:
             return None
         return flags, bytes(data[at + head : at + head + size]), at + head + size
@@ -103,7 +103,7 @@ class Dealer:
         if name == b"READY":
             self.ready = True
         elif name == b"ERROR":
-            raise ZmtpError("the server refused the control connection: %s" % body[7:].decode("utf-8", "replace"))
+            raise ZmtpError("the server refused the control connection: {}".format(body[7:].decode("utf-8", "replace")))
         elif name == b"PING":
             self._frame(_COMMAND, b"\x04PONG" + body[7:])  # after name and u16 time to live comes the context
 
@@ -112,7 +112,7 @@ class Dealer:
             raise ZmtpError("a message before the handshake's end")
         self._parts_bytes += len(body)
         if self._parts_bytes > limits.CONTROL_MESSAGE_BYTES_MAX:
-            raise ZmtpError("a control message longer than %d bytes" % limits.CONTROL_MESSAGE_BYTES_MAX)
+            raise ZmtpError(f"a control message longer than {limits.CONTROL_MESSAGE_BYTES_MAX} bytes")
         self._parts.append(body)
         if not flags & _MORE:
             messages.append(self._parts)

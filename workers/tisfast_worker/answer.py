@@ -1,0 +1,246 @@
+"""Encode answer records and their tensors (WIRE.md) into the output arena: one block and one copy for each response.
+
+Equal (batch size, names, types, shapes) give equal layouts, so checks and layout are worked out once.
+"""
+
+import ctypes
+import struct
+import sys
+
+from tisfast_worker import dtypes, limits
+from tisfast_worker.errors import ErrorCode, TritonModelException
+from tisfast_worker.lookup import serialize_byte_tensor
+from tisfast_worker.model import fits, wire_shape
+from tisfast_worker.native import TF_ANSWER, TF_ERROR
+from tisfast_worker.output import OutputArenaFull
+from tisfast_worker.record import TENSOR
+from tisfast_worker.tensor import ArenaTensor, count
+
+HEAD = struct.Struct("<IHHII")  # signature_bytes, outputs, zero, parameters_bytes, zero
+_ALIGN = 64
+_PASSED = 256  # added to a type code in a layout's key: the tensor stays where it is
+
+
+class AnswerError(Exception):
+    """The model's response does not fit its configuration; the text goes to the client."""
+
+
+class Layout:
+    """Where everything of an answer lies in its block.  `joined`: small and of fixed size, written in one go."""
+
+    __slots__ = ("gaps", "head", "joined", "places", "record_bytes", "refs", "total")
+
+
+class AnswerWriter:
+    """Writes the answers of one instance.  `write` and `error` return (kind, status, meta_bytes, block) for the ring."""
+
+    def __init__(self, model, arena):
+        """`arena` is the OutputArena."""
+        self._model, self._arena = model, arena
+        self._memory, self._take, self._offset = arena.memory, arena.take, arena.offset
+        self._specs = {spec.name: spec for spec in model.outputs}
+        self._all = (1 << len(model.outputs)) - 1
+        self._layouts = {}
+
+    def write(self, request, response):
+        """One response to an ArenaRequest."""
+        if response._error is not None:
+            return self.error(response._error.code(), response._error.message())
+        try:
+            return self._write(request, response)
+        except (AnswerError, TritonModelException) as error:
+            return self.error(ErrorCode.INTERNAL, str(error))
+        except OutputArenaFull as error:
+            return self.full(error)
+
+    def error(self, code, text):
+        """An error for one request; `code` is an ErrorCode, one less than the status on the wire."""
+        raw = text.encode("utf-8", "replace")[: limits.ERROR_TEXT_BYTES_MAX]
+        try:
+            block = self._take(len(raw) or 1)
+        except OutputArenaFull as error:
+            return self.full(error)
+        at = self._offset(block)
+        self._memory[at : at + len(raw)] = raw
+        return TF_ERROR, code + 1, len(raw), block
+
+    def full(self, error):
+        """No room: the server knows the text for block 0; an answer larger than the arena is told in full."""
+        text = str(error)
+        return self.error(ErrorCode.UNAVAILABLE, text) if text else (TF_ERROR, ErrorCode.UNAVAILABLE + 1, 0, 0)
+
+    def _write(self, request, response):
+        tensors = response._tensors
+        if request._head[3] & self._all != self._all:
+            tensors = self._asked(tensors, request._head[3])
+        key = [request.batch]
+        sources = []  # per tensor: its array, or (offset, bytes) in the input arena
+        for tensor in tensors:
+            array = tensor._array
+            if array is None:
+                self._odd_source(tensor, request, key, sources)
+                continue
+            passed = None if array.base is None else _passed(array, request._lease)
+            if passed is None:
+                key += (tensor._name, tensor._code, array.shape)
+                sources.append(array)
+            else:
+                key += (tensor._name, tensor._code | _PASSED, array.shape)
+                sources.append(passed)
+        key = tuple(key)
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._learn(key)
+        if not layout.joined or response._parameters:
+            return self._write_parts(layout, sources, response._parameters.encode())
+        block = self._take(layout.total)
+        at = self._offset(block)
+        refs = []
+        for place, nbytes in layout.places:
+            refs += (1, at + place, nbytes)
+        parts = [layout.head, layout.refs.pack(*refs)]
+        for gap, array in zip(layout.gaps, sources):
+            parts.append(gap)
+            parts.append(array.tobytes())
+        self._memory[at : at + layout.total] = b"".join(parts)
+        return TF_ANSWER, 0, layout.record_bytes, block
+
+    def _write_parts(self, layout, sources, parameters):
+        """The general case: large, by reference, of variable size, or with parameters."""
+        sources = [_as_bytes(source, layout.places[i]) for i, source in enumerate(sources)]
+        record_bytes = layout.record_bytes + len(parameters)
+        end, places = record_bytes, []
+        for source in sources:
+            if source.__class__ is tuple:
+                places.append(None)
+                continue
+            end += -end % _ALIGN
+            places.append(end)
+            end += len(source) if source.__class__ is bytes else source.nbytes
+        block = self._take(end)
+        at = self._offset(block)
+        refs = []
+        for place, source in zip(places, sources):
+            if place is None:
+                refs += (0, source[0], source[1])
+            else:
+                refs += (1, at + place, len(source) if source.__class__ is bytes else source.nbytes)
+                self._copy(at + place, source)
+        record = self._head(layout, len(parameters)) + layout.refs.pack(*refs) + parameters
+        self._memory[at : at + record_bytes] = record
+        return TF_ANSWER, 0, record_bytes, block
+
+    def _copy(self, at, source):
+        if source.__class__ is bytes:
+            self._memory[at : at + len(source)] = source
+        else:  # numpy copies any strides once, straight into the arena
+            sys.modules["numpy"].ndarray(source.shape, source.dtype, self._memory, at)[...] = source
+
+    @staticmethod
+    def _head(layout, parameters_bytes):
+        if not parameters_bytes:
+            return layout.head
+        first = HEAD.unpack_from(layout.head)
+        return HEAD.pack(*first[:3], parameters_bytes, 0) + layout.head[HEAD.size :]
+
+    def _asked(self, tensors, requested):
+        """Row 16.32: outputs that the client did not ask for are dropped before anything is copied."""
+        asked = []
+        for tensor in tensors:
+            spec = self._specs.get(tensor._name)
+            if spec is None:
+                self._unknown(tensor._name)
+            if requested >> spec.index & 1:
+                asked.append(tensor)
+        return asked
+
+    def _odd_source(self, tensor, request, key, sources):
+        """A tensor without an array: an input returned unread, or BF16."""
+        shape = tuple(tensor.shape())
+        if isinstance(tensor, ArenaTensor):
+            own = tensor._lease is request._lease
+            sources.append((tensor._offset, tensor._nbytes) if own else tensor.raw_bytes())
+        else:
+            own = False
+            sources.append(ctypes.string_at(tensor._raw[1], 2 * count(shape)))
+        key += (tensor._name, tensor._code | (_PASSED if own else 0), shape)
+
+    def _learn(self, key):
+        layout = Layout()
+        signature, sizes = [], []
+        seen = set()
+        for name, code, shape in zip(key[1::3], key[2::3], key[3::3]):
+            spec = self._check(name, code & ~_PASSED, shape, key[0])
+            if name in seen:
+                raise AnswerError(f"model '{self._model.name}' returned output '{name}' twice in one response")
+            seen.add(name)
+            wired = wire_shape(spec, shape, self._model.batched)
+            signature.append(TENSOR.pack(spec.index, spec.code, len(wired), 0) + struct.pack(f"<{len(wired)}q", *wired))
+            fixed = code < dtypes.BYTES
+            sizes.append(count(shape) * dtypes.TYPES[code][2] if fixed else None)
+        raw = b"".join(signature)
+        layout.head = HEAD.pack(len(raw), len(sizes), 0, 0, 0) + raw + bytes(-len(raw) % 8)
+        layout.refs = struct.Struct("<%sQ" % (3 * len(sizes)))
+        layout.record_bytes = len(layout.head) + layout.refs.size
+        _place(layout, sizes)
+        if len(self._layouts) >= limits.PLANS_MAX:
+            self._layouts.clear()
+        self._layouts[key] = layout
+        return layout
+
+    def _check(self, name, code, shape, batch):
+        model = self._model
+        spec = self._specs.get(name)
+        if spec is None:
+            self._unknown(name)
+        if code != spec.code:
+            raise AnswerError(
+                f"model '{model.name}' returned output '{name}' with data type {dtypes.wire_name(code)}, its config says {dtypes.wire_name(spec.code)}"
+            )
+        if not fits(spec, shape, batch, model.batched):
+            wanted = spec.dims if spec.reshape is None else spec.reshape
+            raise AnswerError(
+                "unexpected shape for output '{}' for model '{}'. Expected {}, got {}{}".format(
+                    *(name, model.name, dtypes.dims_text((batch, *wanted) if model.batched else wanted)),
+                    *(dtypes.dims_text(shape), ": the first dimension is the request's batch" if model.batched else ""),
+                )
+            )
+        return spec
+
+    def _unknown(self, name):
+        raise AnswerError(
+            "model '{}' returned output '{}', which its config does not have; it has {}".format(self._model.name, name, ", ".join(f"'{known}'" for known in self._specs))
+        )
+
+
+def _place(layout, sizes):
+    """Fix the places of all tensors when every size is known."""
+    layout.places, layout.gaps = [], []
+    end = layout.record_bytes
+    for nbytes in sizes:
+        gap = -end % _ALIGN
+        layout.gaps.append(bytes(gap))
+        layout.places.append((end + gap, nbytes))
+        end += gap + (nbytes or 0)
+    layout.total = end
+    layout.joined = None not in sizes and end <= limits.JOIN_BYTES_MAX
+
+
+def _as_bytes(source, place):
+    """BYTES arrays (of unknown size in the layout) in KServe's form; all else as it is."""
+    if place[1] is None and source.__class__ not in (tuple, bytes):
+        return serialize_byte_tensor(source)
+    return source
+
+
+def _passed(array, lease):
+    """(offset, bytes) in the input arena of an array that is an input of this request, or a large view of one.
+
+    `array.base is lease` holds only for what as_numpy() made; views of it have it as their base.
+    """
+    base = array.base
+    if base is not lease and (getattr(base, "base", None) is not lease or array.nbytes < limits.PASS_VIEW_BYTES_MIN):
+        return None
+    if not array.flags.c_contiguous:
+        return None
+    return array.__array_interface__["data"][0] - ctypes.addressof(lease), array.nbytes

@@ -1,0 +1,66 @@
+"""What an instance sets right after the fork, because a fork cannot carry it (DESIGN.md, 4).
+
+- Thread counts: OpenBLAS reads its variable when numpy is imported, which happened in the nursery, with one thread, so
+  that the fork found no other thread.  It is told again through its own call.  libgomp, MKL and numexpr read theirs
+  when first loaded, which is after the fork: variables are enough.
+- Random state: numpy seeds its global generator at import; unseeded, all instances would draw the same numbers.
+  `random` reseeds itself after a fork.
+- glibc's malloc settings are inherited, but the nursery has no use for them.
+"""
+
+import ctypes
+import os
+import sys
+
+from tisfast_worker import limits
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
+_OPENBLAS_CALLS = (
+    "scipy_openblas_set_num_threads64_",
+    "openblas_set_num_threads64_",
+    "scipy_openblas_set_num_threads",
+    "openblas_set_num_threads",
+)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def set_variables(variables, threads):
+    """Set the model's variables and, where neither it nor the user's environment says, the thread counts."""
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, str(threads))
+    os.environ.update(variables)
+
+
+def settle_numpy(threads):
+    """Give an already imported numpy this process's own threads and random state."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return
+    numpy.random.seed()
+    said = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "")
+    wanted = int(said) if said.isdigit() and said != "0" else threads  # OpenBLAS, too, ignores what is no number
+    for path in _loaded_openblas():
+        library = ctypes.CDLL(path)
+        for name in _OPENBLAS_CALLS:
+            if hasattr(library, name):
+                getattr(library, name)(wanted)
+                break
+
+
+def keep_memory_warm():
+    """Have malloc keep what large arrays give back: a page touched for the first time costs more than its copy."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc; musl has no such setting
+        libc.mallopt(_M_MMAP_THRESHOLD, limits.MMAP_THRESHOLD_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, limits.TRIM_THRESHOLD_BYTES)
+
+
+def name_process(instance):
+    """Show the instance's name in ps and top (15 bytes of it)."""
+    with open("/proc/self/comm", "w") as comm:
+        comm.write(instance)
+
+
+def _loaded_openblas():
+    with open("/proc/self/maps") as maps:
+        return sorted({line.split(None, 5)[5].strip() for line in maps if "openblas" in line and line.count("/")})

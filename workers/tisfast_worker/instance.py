@@ -1,0 +1,170 @@
+"""One model instance, from the fork to its exit (WIRE.md, "Life of an instance", 3 to 6)."""
+
+import gc
+import importlib.util
+import os
+import signal
+import sys
+import time
+
+from tisfast_worker import environment, failure, limits
+from tisfast_worker.control import ControlClosed, ControlSocket, ControlThread
+from tisfast_worker.failure import WireError
+from tisfast_worker.loop import Loop
+from tisfast_worker.model import Model
+from tisfast_worker.native import TF_ABI_VERSION
+from tisfast_worker.plane import DataPlane
+from tisfast_worker.served import PROCESS
+
+WORKERS_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class ForkOrder:
+    """What the server asked the nursery to start."""
+
+    def __init__(self, message, fds):
+        """From a fork message and its seven descriptors."""
+        self.id, self.endpoint, self.token = message["id"], message["endpoint"], message["token"]
+        self.env, self.threads = message["env"], message["threads"]
+        if not self.endpoint.startswith("ipc:///"):
+            raise WireError(f"endpoint {self.endpoint!r} is not ipc:// with an absolute path")
+        self.plane_fds, self.output_fds = fds[:5], fds[5:]
+
+
+def backend_module(name):
+    """The module backends/NAME.py, loaded under a name of ours: a model's own `backends` package stays importable."""
+    known = "tisfast_worker.backend_" + name
+    if known in sys.modules:
+        return sys.modules[known]
+    path = os.path.join(WORKERS_DIR, "backends", name + ".py")
+    if not name.isidentifier() or not os.path.exists(path):
+        raise WireError(f"this worker has no backend {name!r}")
+    spec = importlib.util.spec_from_file_location(known, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[known] = module
+    return module
+
+
+class LoadStep:
+    """Names the step of loading that fails: the `kind` of a failed message."""
+
+    def __init__(self):
+        """Before anything."""
+        self.kind = "import"
+
+
+def run(order, library, nursery_pid):
+    """Live as the instance of `order`; returns the exit code.  Called in the forked child, with its own descriptors."""
+    try:
+        library.die_with_parent(signal.SIGKILL, nursery_pid)
+    except ProcessLookupError:
+        return 1
+    _become_instance(order)
+    control = ControlSocket(order.endpoint)
+    control.handshake()
+    control.send({"t": "hello", "id": order.id, "token": order.token, "pid": os.getpid(), "abi": TF_ABI_VERSION})
+    try:
+        load = control.wait_message()
+        if load.get("t") == "stop":
+            control.send({"t": "stopped"})
+            control.drain(limits.STOPPED_FLUSH_SECONDS_MAX)
+            return 0
+        if load.get("t") != "load" or load.get("role") not in ("serve", "complete"):
+            raise WireError("expected a load message, got {!r} of role {!r}".format(load.get("t"), load.get("role")))
+        return _live(order, library, control, load)
+    except ControlClosed:
+        return 1  # the server has gone
+
+
+def _become_instance(order):
+    """Signals, descriptors, variables: what a fresh process would have been started with."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # models may start processes of their own
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides who ends
+    for target, fd in zip((1, 2), order.output_fds):
+        os.dup2(fd, target)
+        os.close(fd)
+    # Whole lines for the server's log, whatever a model prints and whatever the locale says.  New objects: the old ones
+    # remember whether the nursery's descriptors could seek.
+    sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    environment.set_variables(order.env, order.threads)
+    environment.settle_numpy(order.threads)
+    environment.keep_memory_warm()
+
+
+def _live(order, library, control, load):
+    """Load the model, then complete its configuration or serve it."""
+    model = Model(load["model"])
+    environment.name_process(model.instance)
+    plane = DataPlane(library, order.plane_fds, load["model"].get("output_bytes_max", 0))
+    thread = ControlThread(control, plane.channel.request_stop)
+    PROCESS.model_dir, PROCESS.log, PROCESS.verbose = model.version_dir, thread.log, model.log_verbose > 0
+    _set_import_path(model)
+    thread.start()
+    step, begin_ns = LoadStep(), time.monotonic_ns()
+    try:
+        backend = backend_module(model.backend).Backend(model)
+        backend.load()
+        if load["role"] == "complete":
+            step.kind = "complete"
+            thread.finish({"t": "completed", "config": backend.auto_complete()})
+            return 0
+        step.kind = "init"
+        backend.initialize()
+    except BaseException as error:  # SystemExit too: leaving in initialize is a failure to load
+        thread.finish(_failed(step.kind, error))
+        return 1
+    _settle_garbage()
+    thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
+    Loop(model, backend.execute, plane, _tracer(thread)).run()
+    _finalize(backend, thread)
+    thread.finish({"t": "stopped"})
+    return 0
+
+
+def _failed(kind, error):
+    """`message` is Triton's text (row 16.30), `error` its first line."""
+    return {
+        "t": "failed",
+        "kind": kind,
+        "error": failure.last_line(error),
+        "message": failure.triton_text(error),
+        "traceback": failure.traceback_text(error),
+    }
+
+
+def _set_import_path(model):
+    """Row 16.01: the version's folder, the model's and ours, after the interpreter's own."""
+    ours = (model.version_dir, model.repository, WORKERS_DIR)
+    sys.path[:] = [entry for entry in sys.path if entry not in ours] + list(ours)
+    sys.argv = [os.path.join(model.version_dir, model.file)]
+
+
+def _settle_garbage():
+    """What is alive after loading stays: collections during service need not walk through it again and again.
+
+    Without it, a full collection over an imported torch takes some 100 ms, in the middle of a request.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _tracer(thread):
+    """How the loop tells of an execution that failed: once, with the ids of its requests."""
+
+    def trace(requests, text, error):
+        ids = [request.request_id() for request in requests]
+        thread.post({"t": "trace", "requests": ids, "traceback": text, "error": error})
+
+    return trace
+
+
+def _finalize(backend, thread):
+    """Row 16.05: what finalize raises is logged, and the instance ends all the same."""
+    try:
+        backend.finalize()
+    except BaseException as error:
+        thread.log("ERROR", "finalize failed: " + (failure.traceback_text(error) or str(error)), "model.py", 0)

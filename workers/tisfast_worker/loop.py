@@ -1,0 +1,169 @@
+"""The hot loop: take a batch from the submit ring, execute it, answer it.  One thread, no lock, log or copy of its own.
+
+Order within a batch, each step for a reason: head advances before anything executes (after a crash the server knows what
+was taken); all answers are encoded before one is shown (one publish and one bell to a batch); the requests are let go
+before references are counted (TF_RETAINED tells the server to keep the input's memory).
+"""
+
+import sys
+import time
+
+from tisfast_worker import failure
+from tisfast_worker.answer import AnswerWriter
+from tisfast_worker.completions import lease_type
+from tisfast_worker.errors import ErrorCode
+from tisfast_worker.failure import ReturnError, WireError
+from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC
+from tisfast_worker.record import RequestReader
+
+
+class Loop:
+    """Serves one model instance until the channel says stop."""
+
+    def __init__(self, model, execute, plane, trace):
+        """`execute`: list of requests to list of responses; `trace(requests, traceback, error)` tells of a failure."""
+        self._model, self._execute, self._trace = model, execute, trace
+        self._channel, self._library = plane.channel, plane.library
+        self._advance = plane.library.tf_ring_take
+        self._completions, self._outputs = plane.completions, plane.outputs
+        self._outputs.before_wait = self._show_early
+        self._read = RequestReader(model, plane.inputs.memory).read
+        self._writer = AnswerWriter(model, plane.outputs)
+        self._lease_type, self._lease_at = lease_type(plane.inputs.nbytes), plane.inputs.base
+        self._free = []  # leases nobody refers to; each covers the whole arena
+        self._head = 0  # submit slots taken
+        # The batch at hand:
+        self._leases = []  # of requests not yet in the complete ring
+        self._answers = []  # (kind, status, meta_bytes, block, ticket), encoded and not in the ring, in the same order
+        self._times = (0, 0, 0)  # taken, inference started, inference ended; CLOCK_MONOTONIC
+        self._uncounted = 0  # requests of the execution, until its first answer carries the number
+        # What a count of references reads when nobody else refers to the object differs between interpreters.
+        self._unheld = _references([self._lease_type.from_address(self._lease_at)])[0]
+
+    def run(self):
+        """Until stop is set and submit is empty."""
+        wait, channel, spin_ns = self._library.tf_worker_wait, self._channel.base, self._model.spin_ns
+        batch = self._batch
+        while True:
+            pending = wait(channel, spin_ns, -1)
+            if pending == 0:
+                return
+            while pending:
+                pending -= batch(pending)
+
+    def _batch(self, pending):
+        """Serve the next batch; returns its slots."""
+        slots = self._take(pending)
+        taken_ns = time.monotonic_ns()
+        self._outputs.collect_some()
+        requests, tickets, refused = self._requests(slots)
+        if requests:
+            start_ns = time.monotonic_ns()
+            responses = self._run_model(requests)
+            self._times = (taken_ns, start_ns, time.monotonic_ns())
+            self._uncounted = len(requests)
+            self._encode(requests, responses, tickets)
+            # From here on only user code can hold what the batch was made of.
+            del requests, responses
+            self._show()
+        if refused:
+            self._refuse(refused, taken_ns)
+        return len(slots)
+
+    def _take(self, pending):
+        """The slots of one batch."""
+        memory, (mask, first), head = self._channel.memory, self._channel.submit_slots, self._head
+        slot = SUBMIT_SLOT.unpack_from(memory, first + (head & mask) * SLOT_BYTES)
+        slots = [slot]
+        count = slot[2] + 1
+        for at in range(head + 1, head + min(count, pending)):
+            slots.append(SUBMIT_SLOT.unpack_from(memory, first + (at & mask) * SLOT_BYTES))
+        self._head = head + len(slots)
+        self._advance(self._channel.submit, len(slots))
+        if count > pending or slot[0] != TF_EXEC:
+            raise WireError(f"a batch of {count} slots of kind {slot[0]}, but {pending} are published")
+        return slots
+
+    def _requests(self, slots):
+        """(requests, their tickets, [(ticket, reason)] of records that are not sound)."""
+        requests, tickets, refused = [], [], []
+        for _, _, _, nbytes, ticket, offset, _ in slots:
+            lease = self._free.pop() if self._free else self._lease_type.from_address(self._lease_at)
+            try:
+                requests.append(self._read(offset, nbytes, lease))
+            except WireError as error:
+                refused.append((ticket, str(error)))
+                continue
+            self._leases.append(lease)
+            tickets.append(ticket)
+        return requests, tickets, refused
+
+    def _run_model(self, requests):
+        """The model's responses, or one error text for all.  Whatever a model raises is the model's: keep serving."""
+        try:
+            return self._execute(requests)
+        except ReturnError as error:
+            self._trace(requests, "", str(error))
+            return self._model.failed_text(error)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a worker ends when its server says so
+            self._trace(requests, failure.traceback_text(error), failure.last_line(error))
+            return self._model.failed_text(failure.triton_text(error))
+
+    def _encode(self, requests, responses, tickets):
+        """One answer to each request.  The writer turns what is wrong with one response into that request's error."""
+        write, answers = self._writer.write, self._answers
+        if responses.__class__ is str:
+            for ticket in tickets:
+                answers.append((*self._writer.error(ErrorCode.INTERNAL, responses), ticket))
+            return
+        for request, response, ticket in zip(requests, responses, tickets):
+            answers.append((*write(request, response), ticket))
+
+    def _show(self):
+        """Put the batch's answers into the ring and let its leases go."""
+        leases, unheld = self._leases, self._unheld
+        retained = [count != unheld for count in _references(leases)]
+        self._send(retained)
+        if True in retained:
+            for lease, held, answer in zip(leases, retained, self._answers):
+                if held:
+                    self._completions.release_when_gone(lease, answer[4])
+                else:
+                    self._free.append(lease)
+            del lease
+        else:
+            self._free += leases
+        leases.clear()
+        self._answers.clear()
+
+    def _show_early(self):
+        """The output arena is full in the middle of a batch: show what is encoded, or nothing comes back.
+
+        Our own references to these requests cannot be told from the model's yet, so they count as retained, and the
+        releases follow as soon as the batch is let go.
+        """
+        count = len(self._answers)
+        if not count:
+            return
+        self._send([True] * count)
+        for lease, answer in zip(self._leases, self._answers):
+            self._completions.release_when_gone(lease, answer[4])
+        del self._leases[:count]
+        self._answers.clear()
+
+    def _send(self, retained):
+        self._completions.send(self._answers, retained, (*self._times, time.monotonic_ns()), self._uncounted)
+        self._uncounted = 0
+
+    def _refuse(self, refused, taken_ns):
+        """Answer requests that never reached the model."""
+        self._times = (taken_ns, taken_ns, taken_ns)
+        for ticket, reason in refused:
+            self._answers.append((*self._writer.error(ErrorCode.INTERNAL, reason), ticket))
+        self._send([False] * len(self._answers))
+        self._answers.clear()
+
+
+def _references(objects):
+    """How often each is referred to."""
+    return [sys.getrefcount(item) for item in objects]

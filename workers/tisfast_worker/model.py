@@ -1,0 +1,84 @@
+"""What a load message says of the model, checked, and the rules that its shapes obey."""
+
+from tisfast_worker import dtypes, limits
+from tisfast_worker.failure import WireError
+
+
+class TensorSpec:
+    """One configured input or output.  dims and reshape leave out the batch dimension; -1 is any size."""
+
+    __slots__ = ("code", "dims", "index", "name", "reshape")
+
+    def __init__(self, index, name, code, dims, reshape=None):
+        """`reshape` is the shape the model sees, None when it is `dims`."""
+        if code not in dtypes.TYPES:
+            raise WireError(f"tensor '{name}' has the unknown data type number {code!r}")
+        self.index, self.name, self.code = index, name, code
+        self.dims = tuple(dims)
+        self.reshape = None if reshape is None else tuple(reshape)
+        if reshape is not None and self.reshape.count(-1) != self.dims.count(-1):
+            raise WireError(f"tensor '{name}': dims {dims} and reshape {reshape} differ in free dimensions")
+
+
+class Model:
+    """One model version as this instance serves it."""
+
+    def __init__(self, message):
+        """From the `model` map of a load message (WIRE.md, 4).  Raises WireError when something is missing or wrong."""
+        try:
+            self.name, self.version, self.instance = message["name"], str(message["version"]), message["instance"]
+            self.repository, self.version_dir = message["repository"], message["version_dir"]
+            self.file, self.backend = message["file"], message.get("backend", "python")
+            self.kind, self.device_id = message["kind"], message["device_id"]
+            self.config = message["config"]
+            self.decoupled = message["decoupled"]
+            self.max_batch_size = message["max_batch_size"]
+            self.inputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["inputs"])]
+            self.outputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["outputs"])]
+            self.spin_ns = message.get("spin_us", 0) * 1000
+            self.log_verbose = message.get("log_verbose", 0)
+        except (KeyError, TypeError) as error:
+            raise WireError(f"the load message lacks or garbles {error}") from None
+        if len(self.outputs) > limits.OUTPUTS_MAX:
+            raise WireError(
+                f"model '{self.name}' has {len(self.outputs)} outputs; at most {limits.OUTPUTS_MAX} are served"
+            )
+
+    @property
+    def batched(self):
+        """Whether tensors carry a batch dimension in front."""
+        return self.max_batch_size > 0
+
+    def failed_text(self, message):
+        """What clients read when an execution fails as a whole (row 16.15)."""
+        return f"Failed to process the request(s) for model '{self.instance}', message: {message}"
+
+
+def model_shape(spec, shape, batched):
+    """The shape the model sees for a wire shape: the config's reshape, its -1s filled from dims' -1s in order."""
+    if spec.reshape is None:
+        return shape
+    return _refill(shape, spec.dims, spec.reshape, batched)
+
+
+def wire_shape(spec, shape, batched):
+    """The reverse, for an output."""
+    if spec.reshape is None:
+        return shape
+    return _refill(shape, spec.reshape, spec.dims, batched)
+
+
+def _refill(shape, pattern, target, batched):
+    lead = shape[:1] if batched else ()
+    if len(shape) != len(lead) + len(pattern):
+        raise WireError(f"shape {list(shape)} does not have the dimensions of {list(pattern)}")
+    free = iter([size for wanted, size in zip(pattern, shape[len(lead) :]) if wanted < 0])
+    return (*lead, *(next(free) if wanted < 0 else wanted for wanted in target))
+
+
+def fits(spec, shape, batch, batched):
+    """Whether an output of this shape is what the config says, for a request of this batch size."""
+    wanted = spec.dims if spec.reshape is None else spec.reshape
+    if batched:
+        wanted = (batch, *wanted)
+    return len(shape) == len(wanted) and all(w < 0 or w == s for w, s in zip(wanted, shape))

@@ -1,0 +1,85 @@
+"""The instance's output arena: blocks taken here, given back by the server through the give ring."""
+
+import struct
+import time
+
+from tisfast_worker import limits
+from tisfast_worker.native import BLOCK_MIN, BLOCK_OFFSET_MASK, SLOT_BYTES, Mapping
+
+
+class OutputArenaFull(Exception):  # noqa: N818 - a state, met in normal service
+    """No block came free in time, or none can ever be large enough."""
+
+
+class OutputArena(Mapping):
+    """Owner of the arena's book-keeping.  The loop's thread only."""
+
+    def __init__(self, library, fd, channel, use_bytes_max):
+        """`use_bytes_max`: most bytes in use at one time; 0: half of the address space, the other half being slack."""
+        super().__init__(fd, "output arena")
+        self._use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
+        self._arena = library.tf_arena_new(self.nbytes, self._use_bytes_max)
+        self._take, self._give = library.tf_arena_take, library.tf_arena_give
+        self._pending, self._advance = library.tf_ring_pending, library.tf_ring_take
+        self._channel, self._ring = channel, channel.give
+        self._mask, self._slots_at = channel.give_slots
+        self._head = 0  # give slots taken
+        self._out = 0  # blocks that the server holds, or will
+        self._large_out = False  # a large one may be among them
+        self.before_wait = None  # called before the first pause: what is encoded must be published, or nothing comes back
+
+    def take(self, nbytes):
+        """Handle of a block; `offset` finds it.  May wait for the server, bounded.  Raises OutputArenaFull."""
+        if self._out < limits.OUTPUT_BLOCKS_MAX:
+            block = self._take(self._arena, nbytes)
+            if block:
+                self._out += 1
+                if nbytes > limits.JOIN_BYTES_MAX:
+                    self._large_out = True
+                return block
+        return self._wait(nbytes)
+
+    @staticmethod
+    def offset(block):
+        """Where a block begins in the arena."""
+        return (block & BLOCK_OFFSET_MASK) * BLOCK_MIN
+
+    def collect_some(self):
+        """Take back what the server has given back, when it is worth the calls: at once what is large, to be written
+        again while it is warm in the cache; small blocks by the dozen.
+        """
+        if self._large_out or self._out >= limits.COLLECT_BLOCKS_MIN:
+            self.collect()
+
+    def collect(self):
+        """Take back all that the server has given back."""
+        pending = self._pending(self._ring)
+        if not pending:
+            return
+        for at in range(self._head, self._head + pending):
+            slot = self._slots_at + (at & self._mask) * SLOT_BYTES
+            # A stale or foreign handle is refused by the arena: the server's bug, and it loses nothing of ours.
+            if self._give(self._arena, struct.unpack_from("<Q", self._channel.memory, slot)[0]) == 0:
+                self._out -= 1
+        self._head += pending
+        self._advance(self._ring, pending)
+        self._large_out = self._large_out and self._out > 0
+
+    def _wait(self, nbytes):
+        """The server rings no bell for given blocks, so the wait looks, with growing pauses; it is the rare case."""
+        if nbytes > self._use_bytes_max:
+            raise OutputArenaFull(
+                f"an answer of {nbytes} bytes does not fit the output arena of {self._use_bytes_max} bytes"
+            )
+        self.before_wait()
+        pause = limits.OUTPUT_WAIT_STEP_SECONDS_MAX / 50
+        deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
+        while time.monotonic() < deadline:
+            self.collect()
+            block = self._take(self._arena, nbytes) if self._out < limits.OUTPUT_BLOCKS_MAX else 0
+            if block:
+                self._out += 1
+                return block
+            time.sleep(pause)
+            pause = min(2 * pause, limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
+        raise OutputArenaFull("")

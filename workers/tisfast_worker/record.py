@@ -1,0 +1,81 @@
+"""Decode request records (WIRE.md) from the input arena.  What equal signatures have in common is worked out once."""
+
+import struct
+
+from tisfast_worker import limits
+from tisfast_worker.failure import WireError
+from tisfast_worker.model import model_shape
+from tisfast_worker.request import ArenaRequest
+from tisfast_worker.tensor import InputLayout
+
+# signature_bytes, inputs, flags, requested, timeout, correlation, id_bytes, parameters_bytes, correlation_bytes, batch
+HEAD = struct.Struct("<IHHQQQIIII")
+TENSOR = struct.Struct("<HBBI")  # index, dtype, rank, zero
+
+
+class InputPlan:
+    """What one signature means."""
+
+    __slots__ = ("layouts", "none", "output_names", "position", "refs", "refs_at", "sizes", "strings_at")
+
+
+class RequestReader:
+    """Makes requests of records.  `memory` is the input arena, borrowed for the life of the process."""
+
+    def __init__(self, model, memory):
+        """For one model."""
+        self._model, self._memory = model, memory
+        self._output_names = tuple(spec.name for spec in model.outputs)
+        self._plans = {}
+
+    def read(self, offset, nbytes, lease):
+        """The request whose record is at `offset`.  Raises WireError when the record is not sound."""
+        memory = self._memory
+        try:
+            head = HEAD.unpack_from(memory, offset)
+            signature = memory[offset + 48 : offset + 48 + head[0]]
+            plan = self._plans.get(signature)
+            if plan is None:
+                plan = self._learn(signature, head[1], nbytes)
+            refs = plan.refs.unpack_from(memory, offset + plan.refs_at)
+        except struct.error as error:
+            raise WireError(f"a request record of {nbytes} bytes at {offset} is cut: {error}") from None
+        if refs[1::2] != plan.sizes:
+            _check_sizes(plan, refs)
+        return ArenaRequest(plan, lease, head, refs, offset + plan.strings_at)
+
+    def _learn(self, signature, inputs, nbytes):
+        plan = InputPlan()
+        plan.layouts = self._layouts(signature)
+        if len(plan.layouts) != inputs or HEAD.size + len(signature) + 16 * inputs > nbytes:
+            raise WireError(f"a request record of {nbytes} bytes says {inputs} inputs but lists others")
+        plan.position = {layout.name: at for at, layout in enumerate(plan.layouts)}
+        plan.none = (None,) * inputs
+        plan.sizes = tuple(layout.nbytes for layout in plan.layouts)
+        plan.refs = struct.Struct("<%sQ" % (2 * inputs))
+        plan.refs_at = HEAD.size + len(signature) + -len(signature) % 8
+        plan.strings_at = plan.refs_at + plan.refs.size
+        plan.output_names = self._output_names
+        if len(self._plans) >= limits.PLANS_MAX:
+            self._plans.clear()
+        self._plans[signature] = plan
+        return plan
+
+    def _layouts(self, signature):
+        layouts, at = [], 0
+        while at < len(signature):
+            index, code, rank, _ = TENSOR.unpack_from(signature, at)
+            shape = struct.unpack_from(f"<{rank}q", signature, at + TENSOR.size)
+            at += TENSOR.size + 8 * rank
+            if index >= len(self._model.inputs) or code != self._model.inputs[index].code or min(shape, default=0) < 0:
+                raise WireError(f"signature has input {index} of type {code} and shape {list(shape)}")
+            spec = self._model.inputs[index]
+            layouts.append(InputLayout(spec.name, code, model_shape(spec, shape, self._model.batched)))
+        return layouts
+
+
+def _check_sizes(plan, refs):
+    """Sizes of BYTES tensors are free (as_numpy checks their elements); all others follow from the shape."""
+    for layout, nbytes in zip(plan.layouts, refs[1::2]):
+        if layout.nbytes is not None and nbytes != layout.nbytes:
+            raise WireError(f"input '{layout.name}' has {nbytes} bytes, its shape says {layout.nbytes}")
