@@ -194,8 +194,8 @@ def _tensor(spec: TensorSpec, batched: bool) -> dict[str, object]:
 
 
 def _index_line(entry: ModelEntry) -> dict[str, str]:
-    """Row 6.01: a model that never had a version has a name only."""
+    """Row 6.01: what a model does not have is left out, so one that was never loaded has a name only."""
     fields = {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
-    return {"name": entry.name} if not entry.version else {key: value for key, value in fields.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 

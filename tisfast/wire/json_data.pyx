@@ -1,6 +1,6 @@
 """JSON text to values, and JSON tensor data straight to tensor bytes.  Layer 2 (wire).
 
-orjson parses.  It refuses NaN and Infinity, which Triton takes (row 1.18): only a text that holds such a token is parsed
+orjson parses.  It refuses NaN and Infinity, which Triton takes (row 1.18): only a text that holds such a word is parsed
 again by the standard library.
 """
 
@@ -18,6 +18,7 @@ from libc.string cimport memcpy
 from tisfast.wire.signature cimport BOOL, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
 
 import json
+import re
 
 import orjson
 
@@ -30,6 +31,7 @@ cdef extern from "Python.h":
 
 cdef int DEPTH_MAX = limits.JSON_DEPTH_MAX
 cdef object orjson_loads = orjson.loads
+cdef object STRING_OR_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Inf(?:inity)?)')
 
 
 cdef object load_json(const unsigned char *text, Py_ssize_t n):
@@ -42,10 +44,10 @@ cdef object load_json(const unsigned char *text, Py_ssize_t n):
 cdef object load_lenient(bytes text, error):
     if "depth" in error.msg:
         raise too_deep()
-    if b"NaN" not in text and b"Infinity" not in text:
+    if b"NaN" not in text and b"Inf" not in text:
         raise unreadable(error.msg, error.pos)
     try:
-        return json.loads(text)
+        return json.loads(STRING_OR_TOKEN.sub(spell_out, text))
     except RecursionError:
         raise too_deep() from None
     except UnicodeDecodeError as again:
@@ -54,6 +56,15 @@ cdef object load_lenient(bytes text, error):
         raise unreadable(again.msg, again.pos) from None
     except ValueError as again:  # an integer of thousands of digits
         raise unreadable(str(again), 0) from None
+
+
+# Triton's parser also takes Inf and -NaN; the standard library's does not.
+def spell_out(match) -> bytes:
+    """The standard library's spelling of one string or token."""
+    token = match.group(0)
+    if token.endswith(b"NaN"):
+        return b"NaN"
+    return token + b"inity" if token.endswith(b"Inf") else token
 
 
 cdef unreadable(what, place):
