@@ -32,6 +32,7 @@ cdef extern from "Python.h":
 cdef int DEPTH_MAX = limits.JSON_DEPTH_MAX
 cdef object orjson_loads = orjson.loads
 cdef object STRING_OR_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Inf(?:inity)?)')
+cdef object SURROGATE = re.compile(rb"\\u[dD]")
 
 
 cdef object load_json(const unsigned char *text, Py_ssize_t n):
@@ -47,10 +48,13 @@ cdef object load_lenient(bytes text, error):
     if b"NaN" not in text and b"Inf" not in text:
         raise unreadable(error.msg, error.pos)
     try:
-        return json.loads(STRING_OR_TOKEN.sub(spell_out, text))
+        value = json.loads(STRING_OR_TOKEN.sub(spell_out, text))
+        if SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text: orjson refuses it, so do we
+        return value
     except RecursionError:
         raise too_deep() from None
-    except UnicodeDecodeError as again:
+    except UnicodeError as again:
         raise unreadable(again.reason, again.start) from None
     except json.JSONDecodeError as again:
         raise unreadable(again.msg, again.pos) from None
@@ -126,12 +130,19 @@ cdef int fill(list data, Sink *sink, int depth, str name) except -1:
     return 0
 
 
+cdef double double_of(object item, str name) except? -1:
+    try:
+        return PyLong_AsDouble(item)
+    except OverflowError:
+        raise Internal(f"Unable to parse 'data': Number too big to be stored in double. (input '{name}')") from None
+
+
 cdef inline int put_float(object item, Sink *sink, str name) except -1:
     cdef double value
     if PyFloat_CheckExact(item):
         value = PyFloat_AS_DOUBLE(item)
     elif PyLong_CheckExact(item):
-        value = PyLong_AsDouble(item)
+        value = double_of(item, name)
     else:
         raise not_a("number", "double", name, item)
     if sink.dtype == FP32:
@@ -155,6 +166,14 @@ cdef out_of_range(object item, Sink *sink, str name):
         f"Unable to parse 'data': {item} of input '{name}' is outside {BY_CODE[sink.dtype].wire}'s range {low} to {high}")
 
 
+# A number from 2^63 up; the standard library also gives numbers that fit no 64 bits.
+cdef uint64_t beyond_signed(object item, str name) except? 0:
+    try:
+        return PyLong_AsUnsignedLongLong(item)
+    except OverflowError:
+        raise not_a("unsigned-integer", "unsigned-integer", name, item) from None
+
+
 cdef inline int put_unsigned(object item, Sink *sink, str name) except -1:
     cdef uint64_t value
     cdef int overflow = 0
@@ -164,7 +183,7 @@ cdef inline int put_unsigned(object item, Sink *sink, str name) except -1:
     small = PyLong_AsLongLongAndOverflow(item, &overflow)
     if overflow < 0 or (overflow == 0 and small < 0):
         raise not_a("unsigned-integer", "unsigned-integer", name, item)
-    value = PyLong_AsUnsignedLongLong(item) if overflow else <uint64_t>small  # a JSON integer beyond 2^64 is a float
+    value = <uint64_t>small if overflow == 0 else beyond_signed(item, name)
     if sink.dtype == UINT64:
         (<uint64_t *>sink.out)[sink.at] = value
     elif sink.dtype == UINT32 and value <= 0xFFFFFFFF:
