@@ -24,9 +24,12 @@ def answer(array, name="X", **options):
 def model(body: str, more: str = "") -> str:
     """A model whose execute is `body` (r: the first request; rs: all)."""
     lines = "".join(f"        {line}\n" for line in body.strip().splitlines())
-    return f"{HEAD}\nclass TritonPythonModel:\n    kept = []\n{more}\n    def execute(self, rs):\n        r = rs[0]\n{lines}"
+    execute = f"    def execute(self, rs):\n        r = rs[0]\n{lines}"
+    return f"{HEAD}\nclass TritonPythonModel:\n    kept = []\n{more}\n{execute}"
 
 
+# The runtime's numpy side under the oldest interpreter as well; what does not touch arrays is in test_nursery.py.
+both = pytest.mark.parametrize("nursery", ["this", "oldest"], indirect=True)
 FINAL, RETAINED, ANSWER, ERROR, RELEASE = 1, 2, 2, 3, 4
 
 
@@ -34,8 +37,14 @@ FINAL, RETAINED, ANSWER, ERROR, RELEASE = 1, 2, 2, 3, 4
 
 
 def test_what_a_request_tells(serve):
-    told = "[r.request_id(), r.correlation_id(), r.flags(), r.timeout(), r.parameters(), sorted(r.requested_output_names()), r.is_cancelled(), [t.name() for t in r.inputs()], [t.shape() for t in r.inputs()], r.inputs()[0].triton_dtype()]"
-    instance = serve(model(f"import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(json.dumps({told})))]"))
+    told = (
+        "[r.request_id(), r.correlation_id(), r.flags(), r.timeout(), r.parameters(), "
+        "sorted(r.requested_output_names()), r.is_cancelled(), [t.name() for t in r.inputs()], "
+        "[t.shape() for t in r.inputs()], r.inputs()[0].triton_dtype()]"
+    )
+    instance = serve(
+        model(f"import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(json.dumps({told})))]")
+    )
     bare = json.loads(instance.ask([1], [2]).text)
     assert bare == ["", 0, 0, 0, "{}", ["X", "Y"], False, ["A", "B"], [[1], [1]], 11]
     full = instance.ask(
@@ -45,11 +54,13 @@ def test_what_a_request_tells(serve):
     assert json.loads(instance.ask([1], [2], correlation=2**63).text)[1] == 2**63
 
 
+@both
 def test_arrays_are_writable_views_and_the_same_at_every_call(serve):
     instance = serve(model("a = arr(r); a += 1; return [answer(np.array([a is arr(r), a[0] == arr(r)[0]], 'f4'))]"))
     assert floats(instance.ask([1, 2], [0, 0]).outputs[0][4]) == [1, 1]
 
 
+@both
 def test_bytes_tensors_come_and_go(serve):
     spec = {"inputs": [["A", BYTES, [-1], None]], "outputs": [["X", BYTES, [-1], None]]}
     instance = serve(model("return [answer(np.array([x[::-1] for x in arr(r)] + ['é'], dtype=object))]"), **spec)
@@ -59,9 +70,10 @@ def test_bytes_tensors_come_and_go(serve):
     assert (index, dtype, shape, arena) == (0, BYTES, (4,), 1)
     assert data == b"\2\0\0\0ba\0\0\0\0\1\0\0\0\xff\2\0\0\0\xc3\xa9"
     instance.plane.push([record([(0, BYTES, (4,), instance.plane.place(raw))])])
-    assert "holds 3 whole elements in 11 bytes; its shape says 4" in instance.plane.next().text
+    assert "holds 3 whole elements in 15 bytes; its shape says 4" in instance.plane.next().text
 
 
+@both
 def test_bf16_goes_through_dlpack_only(serve):
     spec = {"inputs": [["A", 14, [-1], None]], "outputs": [["X", 14, [-1], None]]}
     body = "return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack('X', r.inputs()[0].to_dlpack())])]"
@@ -71,8 +83,15 @@ def test_bf16_goes_through_dlpack_only(serve):
 
 
 def test_reshapes_are_undone_on_the_way_out(serve):
-    spec = {"inputs": [["A", FP32, [4, -1], [2, -1, 2]]], "outputs": [["X", FP32, [4, -1], [2, 2, -1]]], "max_batch_size": 8}
-    instance = serve(model("assert arr(r).shape == (3, 2, 1, 2), arr(r).shape; return [answer(arr(r).transpose(0, 1, 3, 2))]"), **spec)
+    spec = {
+        "inputs": [["A", FP32, [4, -1], [2, -1, 2]]],
+        "outputs": [["X", FP32, [4, -1], [2, 2, -1]]],
+        "max_batch_size": 8,
+    }
+    instance = serve(
+        model("assert arr(r).shape == (3, 2, 1, 2), arr(r).shape; return [answer(arr(r).transpose(0, 1, 3, 2))]"),
+        **spec,
+    )
     answer = instance.ask([0] * 12, shape=(3, 4, 1), batch=3)
     assert answer.outputs[0][2] == (3, 4, 1), answer.text
 
@@ -120,12 +139,15 @@ def test_thousands_of_requests_reuse_the_same_blocks(serve):
 
 
 def test_outputs_not_asked_for_are_dropped(serve):
-    instance = serve(model("return [pb_utils.InferenceResponse([pb_utils.Tensor('X', arr(r)), pb_utils.Tensor('Y', arr(r) + 1)])]"))
+    instance = serve(
+        model("return [pb_utils.InferenceResponse([pb_utils.Tensor('X', arr(r)), pb_utils.Tensor('Y', arr(r) + 1)])]")
+    )
     assert [o[0] for o in instance.ask([1], [1], requested=2).outputs] == [1]
     assert instance.ask([1], [1], requested=0).outputs == []
     assert [o[0] for o in instance.ask([1], [1]).outputs] == [0, 1]
 
 
+@both
 def test_inputs_returned_unchanged_are_passed_by_reference(serve):
     big = 20000
     bodies = {
@@ -187,7 +209,10 @@ def test_response_parameters(serve):
         ("answer(arr(r), 'NOPE')", "model 'm' returned output 'NOPE', which its config does not have; it has 'X', 'Y'"),
         ("answer(arr(r).astype('f8'))", "model 'm' returned output 'X' with data type FP64, its config says FP32"),
         ("answer(np.zeros((2, 2), 'f4'))", "unexpected shape for output 'X' for model 'm'. Expected [-1], got [2,2]"),
-        ("pb_utils.InferenceResponse([pb_utils.Tensor('X', arr(r))] * 2)", "model 'm' returned output 'X' twice in one response"),
+        (
+            "pb_utils.InferenceResponse([pb_utils.Tensor('X', arr(r))] * 2)",
+            "model 'm' returned output 'X' twice in one response",
+        ),
     ],
 )
 def test_outputs_that_the_config_does_not_have(serve, response, text):
@@ -199,14 +224,22 @@ def test_outputs_that_the_config_does_not_have(serve, response, text):
 
 
 def test_the_batch_dimension_is_checked(serve):
-    instance = serve(model("return [answer(np.zeros((3, 4), 'f4'))]"), outputs=[["X", FP32, [4], None]], max_batch_size=8)
+    instance = serve(
+        model("return [answer(np.zeros((3, 4), 'f4'))]"), outputs=[["X", FP32, [4], None]], max_batch_size=8
+    )
     text = instance.ask([0] * 8, shape=(2, 4), batch=2).text
-    assert text == "unexpected shape for output 'X' for model 'm'. Expected [2,4], got [3,4]: the first dimension is the request's batch"
+    assert (
+        text == "unexpected shape for output 'X' for model 'm'. Expected [2,4], got [3,4]: the first dimension is the "
+        "request's batch"
+    )
 
 
 def test_an_error_for_one_request(serve):
     instance = serve(
-        model("return [pb_utils.InferenceResponse([], error=pb_utils.TritonError('no such é', pb_utils.TritonError.NOT_FOUND)), answer(arr(rs[1]))]")
+        model(
+            "return [pb_utils.InferenceResponse([], error=pb_utils.TritonError('no such é', "
+            "pb_utils.TritonError.NOT_FOUND)), answer(arr(rs[1]))]"
+        )
     )
     instance.plane.push([instance.record([1], [0]), instance.record([2], [0])])
     bad, good = instance.plane.next(), instance.plane.next()
@@ -218,15 +251,25 @@ def test_an_error_for_one_request(serve):
     [
         ("return 3", "Expected a list in the execute return, found type '<class 'int'>'."),
         ("return None", "Expected a list in the execute return, found type '<class 'NoneType'>'."),
-        ("return []", "Number of InferenceResponse objects do not match the number of InferenceRequest objects. InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n"),
-        ("return [3]", "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'."),
-        ("raise TypeError('bad')", "TypeError: bad\n\nAt:\n  MODEL(13): execute\n"),
-        ("raise ValueError()", "ValueError: <EMPTY MESSAGE>\n\nAt:\n  MODEL(13): execute\n"),
-        ("raise KeyError('x')", "KeyError: 'x'\n\nAt:\n  MODEL(13): execute\n"),
-        ("raise pb_utils.TritonModelException('mine')", "TritonModelException: mine\n\nAt:\n  MODEL(13): execute\n"),
-        ("raise SystemExit(3)", "SystemExit: 3\n\nAt:\n  MODEL(13): execute\n"),
-        ("raise KeyboardInterrupt()", "KeyboardInterrupt: <EMPTY MESSAGE>\n\nAt:\n  MODEL(13): execute\n"),
-        ("def f():\n    raise ValueError('deep\\nline')\nf()", "ValueError: deep\nline\n\nAt:\n  MODEL(14): f\n  MODEL(15): execute\n"),
+        (
+            "return []",
+            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+            "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n",
+        ),
+        (
+            "return [3]",
+            "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'.",
+        ),
+        ("raise TypeError('bad')", "TypeError: bad\n\nAt:\n  MODEL(14): execute\n"),
+        ("raise ValueError()", "ValueError: <EMPTY MESSAGE>\n\nAt:\n  MODEL(14): execute\n"),
+        ("raise KeyError('x')", "KeyError: 'x'\n\nAt:\n  MODEL(14): execute\n"),
+        ("raise pb_utils.TritonModelException('mine')", "TritonModelException: mine\n\nAt:\n  MODEL(14): execute\n"),
+        ("raise SystemExit(3)", "SystemExit: 3\n\nAt:\n  MODEL(14): execute\n"),
+        ("raise KeyboardInterrupt()", "KeyboardInterrupt: <EMPTY MESSAGE>\n\nAt:\n  MODEL(14): execute\n"),
+        (
+            "def f():\n    raise ValueError('deep\\nline')\nf()",
+            "ValueError: deep\nline\n\nAt:\n  MODEL(15): f\n  MODEL(16): execute\n",
+        ),
         ("pb_utils.Tensor('', arr(r))", "TritonModelException: Tensor name cannot be an empty string."),
         ("r.get_response_sender()", "TritonModelException: get_response_sender(), decoupled models; return a list"),
     ],
@@ -239,7 +282,8 @@ def test_failed_executions_are_told_in_tritons_words(serve, router, body, messag
     wanted = message.replace("MODEL", os.path.join(instance.load["version_dir"], "model.py"))
     assert text.startswith(start + wanted) and (text == start + wanted or not message.endswith(("\n", "'.")))
     trace = router.receive()
-    assert (trace["t"], trace["requests"]) == ("trace", ["r7"]) and trace["error"] == message.split("\n\nAt")[0].split("; ")[0][: len(trace["error"])]
+    assert (trace["t"], trace["requests"]) == ("trace", ["r7"])
+    assert trace["error"].startswith(message.split("\n\nAt")[0])
     instance.plane.push([instance.record([1], [2])])
     assert instance.plane.next().status == 2, "it serves on"
 
@@ -252,7 +296,9 @@ def test_a_model_without_execute(serve):
 def test_the_traceback_begins_with_the_models_own_frame(serve, router):
     serve(model("raise ValueError('why')")).ask([1], [2])
     lines = router.receive()["traceback"].splitlines()
-    assert lines[0] == "Traceback (most recent call last):" and "model.py" in lines[1] and lines[-1] == "ValueError: why"
+    assert (
+        lines[0] == "Traceback (most recent call last):" and "model.py" in lines[1] and lines[-1] == "ValueError: why"
+    )
 
 
 def test_exit_in_a_model_is_a_death_with_its_status(serve):
@@ -264,8 +310,11 @@ def test_exit_in_a_model_is_a_death_with_its_status(serve):
 # ---- asynchronous models
 
 
+@both
 def test_an_asynchronous_execute_is_run_to_completion(serve):
-    source = model("pass").replace("    def execute(self, rs):\n        r = rs[0]\n        pass\n", "") + """
+    source = (
+        model("pass").replace("    def execute(self, rs):\n        r = rs[0]\n        pass\n", "")
+        + """
     async def execute(self, rs):
         async def one(r):
             await asyncio.sleep(0)
@@ -274,6 +323,7 @@ def test_an_asynchronous_execute_is_run_to_completion(serve):
         return await asyncio.gather(*(one(r) for r in rs))
 loops = set()
 """
+    )
     instance = serve(source)
     for i in range(3):
         answer = instance.ask([i], [0])
@@ -281,22 +331,36 @@ loops = set()
 
 
 def test_an_asynchronous_execute_that_raises(serve):
-    source = model("pass").replace("    def execute(self, rs):\n        r = rs[0]\n        pass\n", "") + """
+    source = (
+        model("pass").replace("    def execute(self, rs):\n        r = rs[0]\n        pass\n", "")
+        + """
     async def execute(self, rs):
         await asyncio.sleep(0)
         raise ValueError("later")
 """
+    )
     instance = serve(source)
     text = instance.ask([1], [0]).text
-    assert text.endswith("message: ValueError: later\n\nAt:\n  %s/model.py(13): execute\n" % instance.load["version_dir"])
+    assert text.endswith(f"message: ValueError: later\n\nAt:\n  {instance.load['version_dir']}/model.py(15): execute\n")
 
 
 # ---- retained inputs
 
 
+@both
 @pytest.mark.parametrize(
     "keep",
-    ["r", "rs", "r.inputs()[0]", "arr(r)", "arr(r)[1:]", "arr(r).reshape(1, -1)", "memoryview(arr(r))", "r.inputs()[0].to_dlpack()", "iter([rs])"],
+    [
+        "r",
+        "rs",
+        "r.inputs()[0]",
+        "arr(r)",
+        "arr(r)[1:]",
+        "arr(r).reshape(1, -1)",
+        "memoryview(arr(r))",
+        "r.inputs()[0].to_dlpack()",
+        "iter([rs])",
+    ],
 )
 def test_an_input_that_the_model_keeps_is_retained_until_it_lets_go(serve, keep):
     instance = serve(model(f"self.kept[:] = [{keep}] if r.request_id() == 'keep' else []; return [answer(arr(r) + 1)]"))
@@ -326,7 +390,17 @@ return [answer(arr(r) + 1)]
     assert kept.flags == FINAL | RETAINED and (release.kind, release.request) == (RELEASE, kept.request)
 
 
-@pytest.mark.parametrize("body", ["raise ValueError(rs)", "return [3]", "return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(str(arr(r))))]", "return [answer(arr(r))]", "[q for q in rs]; return [answer(arr(q)) for q in rs]"])
+@both
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise ValueError(rs)",
+        "return [3]",
+        "return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(str(arr(r))))]",
+        "return [answer(arr(r))]",
+        "[q for q in rs]; return [answer(arr(q)) for q in rs]",
+    ],
+)
 def test_nothing_is_retained_by_us(serve, body):
     instance = serve(model(body))
     for _ in range(3):
@@ -336,6 +410,7 @@ def test_nothing_is_retained_by_us(serve, body):
 # ---- memory
 
 
+@both
 def test_a_full_output_arena_waits_for_blocks_to_come_back(serve):
     instance = serve(model("return [answer(np.zeros(30000, 'f4')) for r in rs]"), output_bytes=1 << 20)
     count = 8  # 8 answers of 120 KB; 4 fit
@@ -369,7 +444,12 @@ def test_initialize_gets_its_arguments_and_finalize_runs(serve, router):
         print("finalized")
         raise ValueError("late")
 """
-    instance = serve(model("import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(json.dumps(self.args)))]", more))
+    instance = serve(
+        model(
+            "import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(json.dumps(self.args)))]",
+            more,
+        )
+    )
     args = json.loads(instance.ask([1], [2]).text)
     assert args == {
         "model_config": instance.load["config"],
@@ -395,15 +475,31 @@ def test_stop_finishes_what_submit_holds(serve, router):
     assert router.until("stopped")
 
 
+@both
 @pytest.mark.parametrize(
     ("source", "kind", "error", "message"),
     [
-        ("import nosuchmodule\n", "import", "ModuleNotFoundError: No module named 'nosuchmodule'", "\n\nAt:\n  MODEL(1): <module>\n"),
+        (
+            "import nosuchmodule\n",
+            "import",
+            "ModuleNotFoundError: No module named 'nosuchmodule'",
+            "\n\nAt:\n  MODEL(1): <module>\n",
+        ),
         ("class TritonPythonModel\n", "import", "SyntaxError: ", ""),
         ("x = 1\n", "import", "AttributeError: module '1.model' has no attribute 'TritonPythonModel'", ""),
         ("import sys; sys.exit(3)\n", "import", "SystemExit: 3", "\n\nAt:\n  MODEL(1): <module>\n"),
-        (model("pass", "    def initialize(self, args): raise ValueError('no weights')\n"), "init", "ValueError: no weights", "\n\nAt:\n  MODEL(11): initialize\n"),
-        (model("pass", "    def __init__(self): raise ValueError('ctor')\n"), "init", "ValueError: ctor", "\n\nAt:\n  MODEL(11): __init__\n"),
+        (
+            model("pass", "    def initialize(self, args): raise ValueError('no weights')\n"),
+            "init",
+            "ValueError: no weights",
+            "\n\nAt:\n  MODEL(11): initialize\n",
+        ),
+        (
+            model("pass", "    def __init__(self): raise ValueError('ctor')\n"),
+            "init",
+            "ValueError: ctor",
+            "\n\nAt:\n  MODEL(11): __init__\n",
+        ),
     ],
 )
 def test_failures_to_load(load, source, kind, error, message):
@@ -416,7 +512,10 @@ def test_failures_to_load(load, source, kind, error, message):
 
 def test_a_decoupled_model_is_refused(load):
     _, reply = load(model("pass"), decoupled=True)
-    assert reply["error"] == "TritonModelException: model 'm' uses the decoupled transaction policy: not served yet by tisfast"
+    assert (
+        reply["error"]
+        == "TritonModelException: model 'm' uses the decoupled transaction policy: not served yet by tisfast"
+    )
 
 
 def test_auto_complete(load):
@@ -434,7 +533,9 @@ def test_auto_complete(load):
     assert json.loads(load(model("pass"), "complete")[1]["config"])["name"] == "m"
     _, reply = load(model("pass", "    @staticmethod\n    def auto_complete_config(c): pass\n"), "complete")
     assert reply["kind"] == "complete"
-    assert reply["error"].endswith("auto_complete_config function in model 'm' must return a valid pb.ModelConfig object.")
+    assert reply["error"].endswith(
+        "auto_complete_config function in model 'm' must return a valid pb.ModelConfig object."
+    )
 
 
 def test_the_model_sees_its_folders_and_its_siblings(serve, tmp_path):
@@ -454,6 +555,7 @@ import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(j
     assert folder == instance.load["version_dir"]
 
 
+@both
 def test_variables_threads_and_random_numbers_are_the_instances_own(serve):
     body = """
 said = [os.environ.get(n) for n in ("OMP_NUM_THREADS", "MODEL_VARIABLE", "MKL_NUM_THREADS")] + [np.random.random()]
@@ -469,7 +571,7 @@ def test_control_goes_on_while_the_model_works(serve, router):
     instance = serve(model("pb_utils.Logger.log_info('busy'); import time; time.sleep(0.3); return [answer(arr(r))]"))
     instance.plane.push([instance.record([1], [0])])
     logged = router.receive()
-    assert (logged["level"], logged["msg"], logged["file"]) == ("INFO", "busy", "model.py") and logged["line"] == 13
+    assert (logged["level"], logged["msg"], logged["file"]) == ("INFO", "busy", "model.py") and logged["line"] == 14
     router.send(instance.id, {"t": "ping", "n": 5})
     assert router.receive() == {"t": "pong", "n": 5}
     assert instance.plane.next().kind == ANSWER
@@ -497,7 +599,9 @@ def test_a_flood_of_log_records_never_blocks(serve, router):
 
 
 def test_what_a_model_prints_comes_out_in_whole_lines(serve, router):
-    instance = serve(model("print('é', arr(r)); print('to err', file=sys.stderr); os.write(1, b'raw\\n'); return [answer(arr(r))]"))
+    instance = serve(
+        model("print('é', arr(r)); print('to err', file=sys.stderr); os.write(1, b'raw\\n'); return [answer(arr(r))]")
+    )
     instance.ask([1], [0])
     instance.stop()
     instance.exit_status()

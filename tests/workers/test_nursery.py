@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(f"{r.request_id()} of {len(r.inputs())}")) for r in requests]
+        told = [f"{r.request_id()} of {len(r.inputs())}" for r in requests]
+        return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(text)) for text in told]
 """
 ADD_SUB = """
 import triton_python_backend_utils as pb_utils
@@ -57,6 +59,22 @@ def test_every_interpreter_serves(python, tmp_path):
     nursery.close()
     router.close()
     assert nursery.process.returncode == 0 and instance.printed() == ""
+
+
+@pytest.mark.parametrize("keep", ["requests[0]", "requests", "requests[0].inputs()[0]"])
+def test_every_interpreter_knows_what_a_model_keeps(python, tmp_path, keep):
+    """Counts of references differ between interpreters; no numpy needed for this."""
+    body = f"self.kept = [{keep}] if requests[0].request_id() else None\n        return ["
+    nursery = NurseryProcess(python)
+    nursery.receive()
+    router = Router(nursery.endpoint)
+    instance = Instance(nursery, router, tmp_path, PLAIN.replace("return [", body))
+    assert instance.start()["t"] == "ready"
+    assert [instance.ask([1], [2], id=name).flags for name in ("", "", "keep")] == [1, 1, 3]
+    instance.plane.push([instance.record([3], [4])])
+    assert sorted(instance.plane.next().kind for _ in range(2)) == [3, 4]
+    nursery.close()
+    router.close()
 
 
 def test_a_killed_child_is_reported_with_its_status(nursery, serve):
@@ -148,6 +166,8 @@ def test_nothing_outlives_a_server_that_is_killed(tmp_path):
         pidfds = [os.pidfd_open(int(pid)) for pid in (nursery_pid, instance_pid)]
         server.kill()
         assert all(_ended(pidfd) for pidfd in pidfds)
+    for pidfd in pidfds:
+        os.close(pidfd)
     assert not Path(folder).exists()
 
 
@@ -158,8 +178,4 @@ def test_an_instance_does_not_outlive_its_nursery(nursery, serve):
 
 
 def _ended(pidfd: int) -> bool:
-    import select
-
-    done = bool(select.select([pidfd], [], [], WAIT_SECONDS)[0])
-    os.close(pidfd)
-    return done
+    return bool(select.select([pidfd], [], [], WAIT_SECONDS)[0])

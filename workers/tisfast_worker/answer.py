@@ -32,7 +32,7 @@ class Layout:
 
 
 class AnswerWriter:
-    """Writes the answers of one instance.  `write` and `error` return (kind, status, meta_bytes, block) for the ring."""
+    """Writes the answers of one instance: (kind, status, meta_bytes, block) of each, for the ring."""
 
     def __init__(self, model, arena):
         """`arena` is the OutputArena."""
@@ -195,7 +195,8 @@ class AnswerWriter:
             self._unknown(name)
         if code != spec.code:
             raise AnswerError(
-                f"model '{model.name}' returned output '{name}' with data type {dtypes.wire_name(code)}, its config says {dtypes.wire_name(spec.code)}"
+                f"model '{model.name}' returned output '{name}' with data type {dtypes.wire_name(code)}, its config "
+                f"says {dtypes.wire_name(spec.code)}"
             )
         if not fits(spec, shape, batch, model.batched):
             wanted = spec.dims if spec.reshape is None else spec.reshape
@@ -209,7 +210,9 @@ class AnswerWriter:
 
     def _unknown(self, name):
         raise AnswerError(
-            "model '{}' returned output '{}', which its config does not have; it has {}".format(self._model.name, name, ", ".join(f"'{known}'" for known in self._specs))
+            "model '{}' returned output '{}', which its config does not have; it has {}".format(
+                self._model.name, name, ", ".join(f"'{known}'" for known in self._specs)
+            )
         )
 
 

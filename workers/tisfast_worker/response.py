@@ -19,7 +19,8 @@ class InferenceResponse:
                 _refuse(tensor)
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(
-                f"InferenceResponse(output_tensors, error=None): the error is a {type(error).__name__}; use pb_utils.TritonError(message)"
+                f"InferenceResponse(output_tensors, error=None): the error is a {type(error).__name__}; use "
+                "pb_utils.TritonError(message)"
             )
         self._tensors = output_tensors
         self._error = error
@@ -45,7 +46,8 @@ class InferenceResponse:
 def _listed(tensors):
     if isinstance(tensors, (str, bytes, dict)) or not hasattr(tensors, "__iter__"):
         raise TypeError(
-            f"InferenceResponse(output_tensors: list of Tensor): got a {type(tensors).__name__}; an empty list is accepted, None is not"
+            f"InferenceResponse(output_tensors: list of Tensor): got a {type(tensors).__name__}; an empty list is "
+            "accepted, None is not"
         )
     return list(tensors)
 
