@@ -46,7 +46,7 @@ test-oracle: $(BUILT) $(BUILD)/test
 	$(PY) -m pytest -m oracle tests/oracle $(FLAGS)
 
 bench: $(BUILT) $(BUILD)/test
-	$(PY) -m perf.macro $(FLAGS)
+	$(PY) -m perf.bench $(FLAGS)
 
 # The same build with counters and assertions on; run the tests on it with `make test TISFAST_DEBUG=1`.
 debug:

@@ -17,6 +17,8 @@ from tisfast.config.settings import LogSettings, Settings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.http import HttpFront
+from tisfast.front.metrics import MetricsRoutes
+from tisfast.front.routes import Routes
 from tisfast.listeners import Listener
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
@@ -41,6 +43,7 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
     try:
         return loop.run_until_complete(Server(settings, spawned, loop).run())
     finally:
+        asyncio.set_event_loop(None)
         loop.close()
         logging.shutdown()
 
@@ -81,6 +84,8 @@ class Server:
             for listener in self._listeners:
                 listener.close()
             await self._supervisor.close()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
         for settings in (self._settings.http, self._settings.metrics):
@@ -113,21 +118,19 @@ class Server:
 
     async def _open_fronts(self) -> None:
         for listener in self._listeners:
-            front = self._http_front() if listener.service == "HTTP" else self._metrics_front()
+            front = self._front(listener.service)
             await listener.open(front.protocol_factory)
             self._fronts.append(front)
             log.info("Started %s Service at %s", listener.service, listener.where)
         self._say_ready()
 
-    def _http_front(self) -> HttpFront:
-        return HttpFront(
-            self._registry,
-            server_id=self._settings.life.server_id,
-            server_version=__version__,
-            max_input_bytes=self._settings.max_input_bytes,
-            clock=self._clock,
-            worker_facts=self._supervisor.facts,
-        )
+    def _front(self, service: str) -> HttpFront:
+        most = self._settings.max_input_bytes
+        if service == "HTTP":
+            routes = Routes(self._registry, server_id=self._settings.life.server_id, server_version=__version__)
+            return HttpFront(self._registry, routes, self._loop, max_input_bytes=most)
+        metrics = MetricsRoutes(self._registry, self._supervisor.restarts)
+        return HttpFront(None, metrics, self._loop, max_input_bytes=most)
 
     def _say_ready(self) -> None:
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()

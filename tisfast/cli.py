@@ -134,8 +134,15 @@ def _check(arguments: list[str]) -> int:
     parser.add_argument("--strict", action="store_true", help="as with --disable-auto-complete-config")
     values = parser.parse_args(arguments)
     from tisfast.repo.check import check  # noqa: PLC0415
+    from tisfast.repo.scan import Looking  # noqa: PLC0415
+    from tisfast.supervise.machine import gpus  # noqa: PLC0415
 
-    return check(values.repository, auto_complete=not values.strict)
+    looking = Looking(auto_complete=not values.strict, gpus=gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    findings = check(values.repository, looking)
+    for finding in findings:
+        print(finding)
+    print(f"{len(findings)} error(s)" if findings else "no errors")
+    return 1 if findings else 0
 
 
 def _version(_: list[str]) -> int:

@@ -27,18 +27,37 @@ CURL_MODELS_MAX = 10
 class TensorFace(Protocol):
     """What a curl line must know of an input."""
 
-    name: str
-    datatype: str
-    dims: tuple[int, ...]
-    optional: bool
+    @property
+    def name(self) -> str:
+        """Of the input."""
+
+    @property
+    def datatype(self) -> str:
+        """KServe's name of its type."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Without the batch dimension, -1 where it varies."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether a request may leave it out."""
 
 
 class SignatureFace(Protocol):
     """What a curl line must know of a model."""
 
-    name: str
-    max_batch_size: int
-    inputs: Sequence[Any]
+    @property
+    def name(self) -> str:
+        """Of the model."""
+
+    @property
+    def max_batch_size(self) -> int:
+        """0 when it does not batch."""
+
+    @property
+    def inputs(self) -> Sequence[TensorFace]:
+        """What it takes."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

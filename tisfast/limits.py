@@ -132,7 +132,7 @@ CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
 CONTROL_PATH_BYTES_MAX: Final = 107
 """Length of a Unix socket's path (sockaddr_un less its final zero)."""
 CONTROL_ORPHAN_SECONDS: Final = 60
-"""Age at which a control directory without a lock file is taken for one whose server died while making it."""
+"""Age at which a control directory that nobody locks may be swept: a younger one may just be in the making."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
 """Seconds between two looks at the workers' running executions: how late a hang may be seen."""
 WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
@@ -147,6 +147,8 @@ INPUTS_MAX: Final = 4096
 """Inputs of one model: the index is 16 bits on the worker wire, and no model comes near."""
 CONFIG_MICROSECONDS_MAX: Final = 2**62 // 1000
 """Largest delay or timeout in a configuration, in microseconds: the engine's clock counts int64 nanoseconds."""
+INSTANCES_MAX: Final = 1024
+"""Instances of one model over all groups and devices: each is a process."""
 REPOSITORY_ENTRIES_MAX: Final = 65536
 """Entries read of one repository or model folder."""
 INTERPRETER_CHECK_SECONDS_MAX: Final = 10

@@ -11,7 +11,8 @@ from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink
 from tisfast.front.http import HttpFront
-from tisfast.front.routes import Response, Routes
+from tisfast.front.response import Response
+from tisfast.front.routes import Routes
 from tisfast.native.memory import Arena
 from tisfast.types import Status
 from tisfast.wire.signature import ModelSignature

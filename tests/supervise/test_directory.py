@@ -8,7 +8,7 @@ import pytest
 
 from tisfast import limits
 from tisfast.errors import Internal
-from tisfast.supervise.directory import LOCK, ControlDirectory, sweep
+from tisfast.supervise.directory import ControlDirectory, sweep
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def dead_pid() -> int:
     return process.pid
 
 
-def abandoned(base, name: str, *, lock: bool = True):
+def abandoned(base, name: str, *, seconds_old: float = 2 * limits.CONTROL_ORPHAN_SECONDS):
     path = base / name
     path.mkdir(mode=0o700)
-    if lock:
-        (path / LOCK).touch()
     (path / "control").touch()
+    made = path.stat().st_mtime - seconds_old
+    os.utime(path, (made, made))
     return path
 
 
@@ -53,17 +53,16 @@ def test_a_living_server_s_directory_stays(base):
 
 def test_a_lock_protects_a_server_of_another_pid_namespace(base):
     path = abandoned(base, f"tisfast-{dead_pid()}-abc")
-    with open(path / LOCK) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert sweep(base) == []
-
-
-def test_a_directory_without_lock_is_swept_only_when_it_is_old(base):
-    path = abandoned(base, f"tisfast-{dead_pid()}-abc", lock=False)
+    lock = os.open(path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     assert sweep(base) == []
-    old = path.stat().st_mtime - 2 * limits.CONTROL_ORPHAN_SECONDS
-    os.utime(path, (old, old))
+    os.close(lock)
     assert sweep(base) == [path]
+
+
+def test_a_directory_in_the_making_is_left_alone(base):
+    abandoned(base, f"tisfast-{dead_pid()}-abc", seconds_old=0)
+    assert sweep(base) == []
 
 
 def test_what_is_not_ours_is_left_alone(base):

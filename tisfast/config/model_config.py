@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from tisfast.config import instances, normal, schema, served, tensors, versions
 from tisfast.config import scheduler as scheduling
@@ -130,15 +130,14 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
     )
 
 
-def signature_fields(
-    config: LoadedConfig,
-) -> tuple[list[tuple[str, int, tuple[int, ...], bool, bool]], list[tuple[str, int, tuple[int, ...], bool, bool]]]:
-    """Inputs and outputs as wire's ModelSignature takes them: (name, dtype code, dims, optional, ragged) each.
+InputFields: TypeAlias = tuple[str, int, tuple[int, ...], bool, bool]
+OutputFields: TypeAlias = tuple[str, int, tuple[int, ...]]
+
+
+def signature_fields(config: LoadedConfig) -> tuple[list[InputFields], list[OutputFields]]:
+    """What wire's ModelSignature takes: (name, dtype code, dims, optional, ragged) of each input, three of each output.
 
     dims are the client's; where `reshape` is used the worker sees TensorConfig.worker_dims instead.
     """
-
-    def fields_of(tensor: TensorConfig) -> tuple[str, int, tuple[int, ...], bool, bool]:
-        return tensor.name, tensor.dtype, tensor.dims, tensor.optional, tensor.ragged
-
-    return [fields_of(tensor) for tensor in config.inputs], [fields_of(tensor) for tensor in config.outputs]
+    inputs = [(tensor.name, tensor.dtype, tensor.dims, tensor.optional, tensor.ragged) for tensor in config.inputs]
+    return inputs, [(tensor.name, tensor.dtype, tensor.dims) for tensor in config.outputs]

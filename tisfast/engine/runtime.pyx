@@ -201,8 +201,11 @@ cdef class ModelRuntime:
         cdef Reply reply = request.reply
         request.reply = None
         if status == 0:
-            return reply.answered(request, answer)
-        return reply.failed(request, status, message)
+            reply.answered(request, answer)
+        else:
+            reply.failed(request, status, message)
+        request.input = None  # its blocks are free now, though a queue may still name the request (batcher.withdraw)
+        return 0
 
     # ---- what the supervisor says
 

@@ -7,6 +7,7 @@ from tisfast.native.memory cimport Block, View
 from tisfast.wire.chunked cimport ChunkDecoder
 from tisfast.wire.head cimport Head
 from tisfast.wire.record cimport Answer
+from tisfast.wire.respond cimport Body
 
 cdef class FrontShared:
     """What all connections of one listener share."""
@@ -20,7 +21,7 @@ cdef class FrontShared:
     cdef readonly int64_t tick           # seconds counted by the sweep: connections compare, no clock is read
     cdef bytearray receive               # heads arrive here; emptied before buffer_updated returns
     cdef unsigned char *receive_data
-    cdef Py_ssize_t receive_bytes
+    cdef Body body                       # answers are rendered here, one at a time
 
 cdef class Exchange(Reply):
     """One request of a connection and its answer, in the order of arrival."""
@@ -29,11 +30,9 @@ cdef class Exchange(Reply):
     cdef ModelRuntime runtime
     cdef InferRequest request            # while the engine has it
     cdef bint done, close_after
-    cdef bytes status_line               # up to and with the line end, and the headers that are not about the body
-    cdef bytes body
-    cdef list tensors                    # buffers that follow `body`
-    cdef uint64_t body_bytes
-    cdef int answer(self, bytes status_line, bytes body, list tensors, uint64_t body_bytes) except -1
+    cdef Answer answer                   # one of these two is set when done
+    cdef object response                 # routes.Response
+    cdef int respond(self, object response) except -1
 
 cdef class HttpConnection:
     cdef FrontShared shared
@@ -43,6 +42,7 @@ cdef class HttpConnection:
     cdef Head head                       # the last head and its parse
     cdef Head current                    # of the request whose body is being received, or None
     cdef int state
+    cdef Py_ssize_t searched             # bytes of an incomplete head that hold no end
     cdef bytes pending                   # received and not yet parsed: a partial head, or pipelined requests
     cdef View view                       # aimed at what is to be received next
     cdef ModelRuntime runtime
@@ -60,16 +60,17 @@ cdef class HttpConnection:
     cdef int _take_block(self, uint64_t nbytes) except -1
     cdef int _infer(self) except -1
     cdef int _request_complete(self) except -1
-    cdef int _answer_plain(self, Exchange exchange, object response) except -1
     cdef Exchange _open(self)
     cdef int _flush(self) except -1
-    cdef int _send(self, Exchange exchange) except -1
-    cdef int _refuse(self, object error, bint close) except -1
-    cdef int _refuse_with(self, int http_status, str message) except -1
+    cdef int _send_answer(self, Exchange exchange) except -1
+    cdef int _send_compressed(self, Exchange exchange, Body body) except -1
+    cdef int _send_response(self, Exchange exchange, object response) except -1
+    cdef bytes _head_end(self, Exchange exchange)
+    cdef int _refuse(self, object response, bint close) except -1
     cdef int _update_reading(self) except -1
     cdef int _parse_pending(self) except -1
     cdef bint _must_wait(self) noexcept
-    cdef int _aim(self) except -1
+    cdef bint _is_infer(self) noexcept
     cdef Py_ssize_t _on_chunks(self, const unsigned char *data, Py_ssize_t n) except -2
     cdef uint64_t _collect_max(self)
     cdef object _too_large(self, nbytes)

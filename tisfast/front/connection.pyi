@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import final
 
 from tisfast.engine.registry import Registry
-from tisfast.front.routes import Handler
+from tisfast.front.response import Handler
 
 @final
 class FrontShared:

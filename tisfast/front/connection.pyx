@@ -11,31 +11,36 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from tisfast.front.sender cimport Sender
-from tisfast.wire.head cimport Head, parse_head
-from tisfast.wire.infer cimport parse_infer
+from tisfast.front.sender cimport PIECES_MAX, Sender, iovec
+from tisfast.wire.head cimport Head, check_start, parse_head
+from tisfast.wire.infer cimport body_start, read_infer
 from tisfast.wire.record cimport InferInput
-from tisfast.wire.respond cimport render_answer
+from tisfast.wire.respond cimport Body
+from tisfast.wire.text cimport TextBuffer
 
 from tisfast import limits
 from tisfast.errors import BadRequest, TisError
-from tisfast.front.routes import error_response
+from tisfast.front.response import Response, error_response
 from tisfast.types import Status
-from tisfast.wire.compress import choose, compress, decompress
+from tisfast.wire.compress import compress, decompress
 
 cdef extern from "<string.h>":
-    void *memmem(const void *haystack, size_t n, const void *needle, size_t m) nogil
+    void *memmem(const void *haystack, size_t n, const void *needle, size_t m) noexcept
 
 cdef enum:
     HEAD, BLOCK, COLLECT, CHUNKED, DISCARD, CLOSED
 
 cdef Py_ssize_t HEAD_BYTES_MAX = limits.HTTP_HEAD_BYTES_MAX
-cdef int64_t BODY_BYTES_MAX = limits.HTTP_BODY_BYTES_MAX
 cdef Py_ssize_t PIPELINE_MAX = limits.HTTP_PIPELINE_MAX
 cdef int64_t HEAD_TICKS_MAX = limits.HTTP_HEAD_SECONDS_MAX
 cdef int64_t BODY_TICKS_MAX = limits.HTTP_BODY_IDLE_SECONDS_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
 
+cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between answers
+
+cdef bytes JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+cdef bytes BINARY_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: ")
 cdef dict REASONS = {
     200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
     408: "Request Timeout", 413: "Content Too Large", 431: "Request Header Fields Too Large",
@@ -54,7 +59,7 @@ cdef class FrontShared:
         self.connections = set()
         self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
-        self.receive_bytes = limits.RECEIVE_BUFFER_BYTES
+        self.body = Body()
 
     def connect(self) -> HttpConnection:
         """Protocol factory."""
@@ -81,43 +86,24 @@ cdef class FrontShared:
 
 
 cdef class Exchange(Reply):
-    """The engine's Reply for one HTTP request."""
+    """The engine's Reply for one HTTP request.  Rendered only when it is sent: answers may come before their turn."""
 
     cdef int answered(self, InferRequest request, Answer answer) except -1:
-        cdef bytes json
-        cdef int64_t header_length
-        cdef uint64_t total
         self.request = None
         if self.connection is None:
             return 0  # the client has gone; dropping the answer gives its block back
-        try:
-            json, header_length, tensors, total = render_answer(answer)
-        except TisError as error:
-            return self.connection._answer_plain(self, error_response(error.status, error.message))
-        encoding = choose(self.head.accept_encoding) if self.head.accept_encoding else ""
-        extra = b""
-        if encoding:
-            json, tensors = compress(encoding, b"".join([json, *tensors])), []
-            total = len(json)
-            extra = b"Content-Encoding: %b\r\n" % encoding.encode()
-        if header_length < 0:
-            return self.answer(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + extra, json, tensors, total)
-        return self.answer(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n%b"
-            b"Inference-Header-Content-Length: %d\r\n" % (extra, header_length), json, tensors, total)
+        self.answer = answer
+        self.done = True
+        return self.connection._flush()
 
     cdef int failed(self, InferRequest request, int status, str message) except -1:
         self.request = None
         if self.connection is None:
             return 0
-        return self.connection._answer_plain(self, error_response(Status(status), message))
+        return self.respond(error_response(Status(status), message))
 
-    cdef int answer(self, bytes status_line, bytes body, list tensors, uint64_t body_bytes) except -1:
-        self.status_line = status_line
-        self.body = body
-        self.tensors = tensors
-        self.body_bytes = body_bytes
+    cdef int respond(self, object response) except -1:
+        self.response = response
         self.done = True
         return self.connection._flush()
 
@@ -175,7 +161,10 @@ cdef class HttpConnection:
 
     def get_buffer(self, hint):
         """Where the next bytes go."""
-        return self.view if self.state == BLOCK else self.shared.receive
+        if self.state != BLOCK:
+            return self.shared.receive
+        self.view.aim(self.block, self.block.data + self.start + self.filled, self.total - self.filled, True)
+        return self.view
 
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
@@ -183,9 +172,7 @@ cdef class HttpConnection:
         self.touched_tick = self.shared.tick
         if self.state == BLOCK:
             self.filled += n
-            if self.filled < self.total:
-                self._aim()
-            else:
+            if self.filled == self.total:
                 self.state = HEAD
                 self._infer()
         elif self.pending is None:
@@ -230,34 +217,37 @@ cdef class HttpConnection:
 
     cdef Py_ssize_t _on_head(self, const unsigned char *data, Py_ssize_t n) except -2:
         """Returns bytes consumed; 0: the head is not complete."""
-        cdef Py_ssize_t size
+        cdef Py_ssize_t size, begin = max(self.searched - 3, 0)
         cdef const unsigned char *end
         if data[0] == 13 or data[0] == 10:  # empty lines before a request are to be ignored (RFC 9112, 2.2)
             return 1
-        end = <const unsigned char *>memmem(data, min(n, HEAD_BYTES_MAX), b"\r\n\r\n", 4)
-        if end == NULL:
-            if n >= HEAD_BYTES_MAX:
-                self._refuse_with(431, f"request head exceeds {HEAD_BYTES_MAX} bytes")
-                return n
-            return 0
-        size = end - data + 4
-        if self.head is None or PyBytes_GET_SIZE(self.head.raw) != size \
-                or memcmp(PyBytes_AS_STRING(self.head.raw), data, size) != 0:
-            try:
-                self.head = parse_head(data[:size])
-            except TisError as error:
+        end = <const unsigned char *>memmem(data + begin, n - begin, b"\r\n\r\n", 4)
+        try:
+            if end == NULL:
+                if n > HEAD_BYTES_MAX:
+                    raise BadRequest(f"HTTP request head exceeds {HEAD_BYTES_MAX} bytes")
+                check_start(data, n)
+                self.searched = n
+                return 0
+            size = end - data + 4
+            self.searched = 0
+            if self.head is None or PyBytes_GET_SIZE(self.head.raw) != size \
+                    or memcmp(PyBytes_AS_STRING(self.head.raw), data, size) != 0:
                 self.head = None
-                self._refuse(error, True)
-                return n
+                self.head = parse_head(data[:size])
+        except TisError as error:
+            self._refuse(error_response(error.status, error.message), True)
+            return n
         self.current = self.head
         self._start_body()
         return size
 
+    cdef bint _is_infer(self) noexcept:
+        return self.current.is_infer and self.shared.registry is not None
+
     cdef int _start_body(self) except -1:
         cdef Head head = self.current
         cdef uint64_t nbytes = max(head.content_length, 0)
-        if head.content_length > BODY_BYTES_MAX:
-            return self._refuse(BadRequest(f"Content-Length {head.content_length} exceeds {BODY_BYTES_MAX}"), True)
         if head.expect_continue and (nbytes or head.chunked) and not self.exchanges:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.filled, self.total = 0, nbytes
@@ -265,16 +255,15 @@ cdef class HttpConnection:
             self.chunks = ChunkDecoder()
             self.body = bytearray()
             self.state = CHUNKED
-        elif head.is_infer and self.shared.registry is not None and not head.content_encoding:
+        elif self._is_infer() and not head.content_encoding:
             try:
                 self._take_block(nbytes)
             except TisError as error:
                 self.state = DISCARD if nbytes else HEAD
-                return self._refuse(error, False)
+                return self._refuse(error_response(error.status, error.message), False)
             if nbytes == 0:
                 return self._infer()
             self.state = BLOCK
-            self._aim()
         elif nbytes > self.shared.max_input_bytes:
             self.state = DISCARD
             return self._refuse(self._too_large(nbytes), False)
@@ -286,22 +275,19 @@ cdef class HttpConnection:
         return 0
 
     cdef object _too_large(self, nbytes):
-        return BadRequest(
-            f"Request body size {nbytes} exceeds the limit of {self.shared.max_input_bytes} bytes; "
-            "use --http-max-input-size to increase it")
+        return error_response(
+            Status.INVALID_ARG,
+            f"request body of {nbytes} bytes exceeds the maximum allowed input size of {self.shared.max_input_bytes} bytes. "
+            "Use --http-max-input-size to increase the limit.")
 
     cdef int _take_block(self, uint64_t nbytes) except -1:
         """A block for the body of the current head's model.  Raises TisError."""
-        self.runtime = self.shared.registry.resolve(self.current.name, self.current.version)
-        # The first binary tensor, behind the JSON, is to lie on a cache line: vector code and foreign libraries want that.
-        self.start = -<uint64_t>max(self.current.inference_header_length, 0) % 64
-        self.block = self.runtime.arena.take(self.start + nbytes + 8 + self.runtime.signature.record_room)
+        cdef Head head = self.current
+        self.runtime = self.shared.registry.resolve(head.name, head.version)
+        self.start = body_start(self.runtime.signature.record_room, head.inference_header_length)
+        self.block = self.runtime.arena.take(self.start + nbytes)
         self.total = nbytes
         return 0
-
-    cdef int _aim(self) except -1:
-        return self.view.aim(
-            self.block, self.block.data + self.start + self.filled, self.total - self.filled, True)
 
     cdef Py_ssize_t _on_body(self, const unsigned char *data, Py_ssize_t n) except -2:
         cdef Py_ssize_t used
@@ -314,8 +300,6 @@ cdef class HttpConnection:
             self.body.extend(data[:used])
         self.filled += used
         if self.filled < self.total:
-            if self.state == BLOCK:
-                self._aim()
             return used
         state, self.state = self.state, HEAD
         if state == BLOCK:
@@ -329,7 +313,7 @@ cdef class HttpConnection:
         try:
             used = self.chunks.feed(data, n, self.body, self._collect_max())
         except TisError as error:
-            self._refuse(error, True)
+            self._refuse(error_response(error.status, error.message), True)
             return n
         if self.chunks.done:
             self.state = HEAD
@@ -339,7 +323,7 @@ cdef class HttpConnection:
 
     cdef uint64_t _collect_max(self):
         """Most bytes of a body of unknown length: an inference may carry binary tensors beyond the JSON limit."""
-        if self.current.is_infer and self.shared.registry is not None and not self.current.content_encoding:
+        if self._is_infer() and not self.current.content_encoding:
             return max(self.shared.max_input_bytes, <uint64_t>limits.HTTP_CHUNKED_BODY_BYTES_MAX)
         return self.shared.max_input_bytes
 
@@ -353,19 +337,19 @@ cdef class HttpConnection:
             data = bytes(body) if body is not None else b""
             if head.content_encoding:
                 data = decompress(head.content_encoding, data, self.shared.max_input_bytes)
-            if head.is_infer and self.shared.registry is not None:
+            if self._is_infer():
                 self._take_block(len(data))
                 memcpy(self.block.data + self.start, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
                 return self._infer()
         except TisError as error:
-            return self._refuse(error, False)
+            return self._refuse(error_response(error.status, error.message), False)
         exchange = self._open()
         try:
             response = self.shared.routes.handle(head, data)
         except Exception as error:  # our bug: answered, reported once, and the server goes on
             self.shared.loop.call_exception_handler({"message": f"{head.method} {head.path} failed", "exception": error})
             response = error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
-        return self._answer_plain(exchange, response)
+        return exchange.respond(response)
 
     cdef int _infer(self) except -1:
         """The body is in the block: parse it and queue the request."""
@@ -375,11 +359,11 @@ cdef class HttpConnection:
         cdef InferRequest request
         self.block = None
         try:
-            input = parse_infer(
-                self.runtime.signature, self.runtime.arena, block, block.data + self.start, self.total,
+            input = read_infer(
+                self.runtime.signature, self.runtime.arena, block, self.start, self.total,
                 self.current.inference_header_length, self.shared.max_input_bytes)
         except TisError as error:
-            return self._answer_plain(exchange, error_response(error.status, error.message))
+            return exchange.respond(error_response(error.status, error.message))
         exchange.runtime = self.runtime
         request = self.runtime.submit(input, exchange)
         if not exchange.done:
@@ -396,33 +380,14 @@ cdef class HttpConnection:
 
     # ---- answers
 
-    cdef int _answer_plain(self, Exchange exchange, object response) except -1:
-        """Answer with a whole Response of routes.py."""
-        cdef bytes body = response.body
-        line = f"HTTP/1.1 {response.status} {REASONS.get(response.status, 'Error')}\r\n"
-        if response.content_type:
-            line += f"Content-Type: {response.content_type}\r\n"
-        for name, value in response.headers:
-            line += f"{name}: {value}\r\n"
-        return exchange.answer(line.encode("latin-1", "replace"), body, None, len(body))
-
-    cdef int _refuse(self, object error, bint close) except -1:
+    cdef int _refuse(self, object response, bint close) except -1:
         """Answer a request that never became one; `close` when what follows cannot be told from its body."""
         cdef Exchange exchange = Exchange.__new__(Exchange)
         exchange.connection = self
         exchange.head = self.current
         exchange.close_after = close or self.current is None or not self.current.keep_alive
         self.exchanges.append(exchange)
-        return self._answer_plain(exchange, error_response(error.status, error.message))
-
-    cdef int _refuse_with(self, int http_status, str message) except -1:
-        """The same where HTTP has a status of its own and Triton none."""
-        cdef Exchange exchange = Exchange.__new__(Exchange)
-        exchange.connection = self
-        exchange.close_after = True
-        self.exchanges.append(exchange)
-        response = error_response(Status.INVALID_ARG, message)
-        return self._answer_plain(exchange, response._replace(status=http_status))
+        return exchange.respond(response)
 
     cdef int _flush(self) except -1:
         """Send what is answered, in order; then parse what waited for that."""
@@ -430,20 +395,77 @@ cdef class HttpConnection:
         while self.exchanges and (<Exchange>self.exchanges[0]).done and not self.closing:
             exchange = <Exchange>self.exchanges.popleft()
             exchange.connection = None
-            self._send(exchange)
-            if exchange.close_after or self.shared.draining:
+            exchange.close_after = exchange.close_after or self.shared.draining
+            if exchange.answer is not None:
+                self._send_answer(exchange)
+            else:
+                self._send_response(exchange, exchange.response)
+            if exchange.close_after:
                 self._close()
         self._parse_pending()
         return self._update_reading()
 
-    cdef int _send(self, Exchange exchange) except -1:
-        cdef bytes closing = b""
-        if exchange.close_after or self.shared.draining:
-            closing = b"Connection: close\r\n"
-        elif exchange.head is not None and exchange.head.http10:
-            closing = b"Connection: keep-alive\r\n"
-        head = b"%bContent-Length: %d\r\n%b\r\n" % (exchange.status_line, exchange.body_bytes, closing)
-        return self.sender.send(head, exchange.body, exchange.tensors)
+    cdef int _send_answer(self, Exchange exchange) except -1:
+        """HTTP head, JSON and tensors with one write; the tensors straight from the arena."""
+        cdef Body body = self.shared.body
+        cdef TextBuffer text = body.text
+        cdef Py_ssize_t json_bytes
+        cdef iovec pieces[PIECES_MAX]
+        cdef int i
+        text.reset(RENDER_KEEP_BYTES)
+        try:
+            body.render(exchange.answer)
+        except TisError as error:
+            return self._send_response(exchange, error_response(error.status, error.message))
+        if exchange.head.accept_encoding:
+            return self._send_compressed(exchange, body)
+        json_bytes = text.used
+        text.put_bytes(BINARY_HEAD if body.count else JSON_HEAD)  # behind the JSON, whose length it states; sent before it
+        if body.count:
+            text.put_int(json_bytes)
+            text.put_bytes(b"\r\nContent-Length: ")
+        text.put_uint(json_bytes + body.tensor_bytes)
+        text.put_bytes(self._head_end(exchange))
+        pieces[0] = [text.data + json_bytes, text.used - json_bytes]
+        pieces[1] = [text.data, json_bytes]
+        for i in range(body.count):
+            pieces[2 + i] = [<void *>body.segments[i].data, body.segments[i].nbytes]
+        return self.sender.send(pieces, 2 + body.count, 2, exchange.answer)
+
+    cdef int _send_compressed(self, Exchange exchange, Body body) except -1:
+        """The whole body in the client's coding; its halves are told apart by the JSON's length before compression."""
+        cdef bytes json = body.text.value()
+        cdef str coding = exchange.head.accept_encoding
+        cdef int i
+        parts = [json]
+        for i in range(body.count):
+            parts.append(body.segments[i].data[:body.segments[i].nbytes])
+        headers = (("Content-Encoding", coding),)
+        content_type = "application/json"
+        if body.count:
+            headers += (("Inference-Header-Content-Length", str(len(json))),)
+            content_type = "application/octet-stream"
+        return self._send_response(exchange, Response(200, content_type, compress(coding, b"".join(parts)), headers))
+
+    cdef int _send_response(self, Exchange exchange, object response) except -1:
+        cdef iovec pieces[2]
+        cdef bytes body = response.body
+        line = f"HTTP/1.1 {response.status} {REASONS.get(response.status, 'Error')}\r\n"
+        if response.content_type:
+            line += f"Content-Type: {response.content_type}\r\n"
+        for name, value in response.headers:
+            line += f"{name}: {value}\r\n"
+        cdef bytes head = f"{line}Content-Length: {len(body)}".encode("latin-1", "replace") + self._head_end(exchange)
+        pieces[0] = [PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)]
+        pieces[1] = [PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)]
+        return self.sender.send(pieces, 2, 2, None)
+
+    cdef bytes _head_end(self, Exchange exchange):
+        if exchange.close_after:
+            return b"\r\nConnection: close\r\n\r\n"
+        if exchange.head is not None and exchange.head.http10:
+            return b"\r\nConnection: keep-alive\r\n\r\n"
+        return b"\r\n\r\n"
 
     def _close(self) -> None:
         """After what is being written: nothing more is read."""
@@ -460,7 +482,8 @@ cdef class HttpConnection:
                 self.closing = True
                 self.transport.abort()
         elif self.pending is not None and self.shared.tick - self.head_tick > HEAD_TICKS_MAX:
-            self._refuse_with(408, f"request head not complete after {HEAD_TICKS_MAX} seconds")
+            late = error_response(Status.INVALID_ARG, f"request head not complete after {HEAD_TICKS_MAX} seconds")
+            self._refuse(late._replace(status=408), True)
 
     cdef int _update_reading(self) except -1:
         cdef bint pause = self.sender.backlog or len(self.exchanges) >= PIPELINE_MAX

@@ -10,7 +10,7 @@ from tisfast.front.connection import FrontShared, HttpConnection
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
-    from tisfast.front.routes import Handler
+    from tisfast.front.response import Handler
 
 SWEEP_SECONDS = 1.0
 

@@ -3,15 +3,10 @@
 GIL: held; the socket does not block, so a send costs what the kernel's copy costs.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy
 
-cdef extern from "<sys/uio.h>":
-    struct iovec:
-        void *iov_base
-        size_t iov_len
+from tisfast.native.memory cimport View
 
 cdef extern from "<sys/socket.h>":
     enum: MSG_NOSIGNAL, MSG_DONTWAIT
@@ -21,9 +16,11 @@ cdef extern from "<sys/socket.h>":
     ssize_t c_send "send"(int fd, const void *data, size_t n, int flags) noexcept
     ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags) noexcept
 
+cdef extern from "<string.h>":
+    void *memset(void *at, int c, size_t n) noexcept
+
 cdef enum:
-    SMALL_BYTES = 16384  # joined into one buffer below: copying this much costs less than a second iovec
-    PIECES_MAX = 66      # head, body and OUTPUTS_MAX tensors
+    SMALL_BYTES = 8192  # joined into one buffer below: copying this much costs less than a gathered write
 
 cdef int FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT
 
@@ -37,77 +34,56 @@ cdef class Sender:
         self.fd = transport.get_extra_info("socket").fileno() if direct else -1
         transport.set_write_buffer_limits(high=0)
 
-    cdef int send(self, bytes head, bytes body, list tensors) except -1:
-        cdef Py_ssize_t total = PyBytes_GET_SIZE(head) + PyBytes_GET_SIZE(body)
-        cdef object tensor
-        if tensors is not None:
-            for tensor in tensors:
-                total += len(tensor)
-            if len(tensors) + 2 > PIECES_MAX:
-                tensors = [b"".join(tensors)]
-        if self.backlog or self.fd < 0:
-            self.backlog = True
-            self.transport.writelines([head, body, *(tensors or ())])
-            return 0
-        if total <= SMALL_BYTES:
-            return self._small(head, body, tensors, total)
-        return self._gather(head, body, tensors)
-
-    cdef int _small(self, bytes head, bytes body, list tensors, Py_ssize_t total) except -1:
+    cdef int send(self, iovec *pieces, int n, int passing, object owner) except -1:
         cdef char joined[SMALL_BYTES]
         cdef char *end = joined
-        cdef Py_buffer view
+        cdef msghdr message
+        cdef size_t total = 0
         cdef ssize_t sent
-        memcpy(end, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head))
-        end += PyBytes_GET_SIZE(head)
-        memcpy(end, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
-        end += PyBytes_GET_SIZE(body)
-        if tensors is not None:
-            for tensor in tensors:
-                PyObject_GetBuffer(tensor, &view, PyBUF_SIMPLE)
-                memcpy(end, view.buf, view.len)
-                end += view.len
-                PyBuffer_Release(&view)
-        sent = c_send(self.fd, joined, total, FLAGS)
-        if sent == total:
+        cdef int i
+        for i in range(n):
+            total += pieces[i].iov_len
+        if self.backlog or self.fd < 0:
+            return self._queue(pieces, n, passing, owner, 0)
+        if total <= SMALL_BYTES:
+            for i in range(n):
+                memcpy(end, pieces[i].iov_base, pieces[i].iov_len)
+                end += pieces[i].iov_len
+            sent = c_send(self.fd, joined, total, FLAGS)
+        else:
+            memset(&message, 0, sizeof(message))
+            message.msg_iov = pieces
+            message.msg_iovlen = n
+            sent = c_sendmsg(self.fd, &message, FLAGS)
+        if sent == <ssize_t>total:
             return 0
         if sent < 0:
-            if errno not in (EAGAIN, EINTR):
-                self.transport.abort()
+            if errno != EAGAIN and errno != EINTR:
+                self.transport.abort()  # the client has reset the connection
                 return 0
             sent = 0
-        self.backlog = True
-        self.transport.write((<bytes>joined[:total])[sent:])
-        return 0
+        return self._queue(pieces, n, passing, owner, sent)
 
-    cdef int _gather(self, bytes head, bytes body, list tensors) except -1:
-        cdef iovec pieces[PIECES_MAX]
-        cdef Py_buffer views[PIECES_MAX]
-        cdef msghdr message
-        cdef list buffers = [head, body, *(tensors or ())]
-        cdef int n = len(buffers), i
-        cdef ssize_t sent
+    cdef int _queue(self, iovec *pieces, int n, int passing, object owner, size_t sent) except -1:
+        """Leave what was not sent to the transport."""
+        cdef View view
+        cdef unsigned char *at
+        cdef size_t left
+        cdef list rest = []
+        cdef int i
         for i in range(n):
-            PyObject_GetBuffer(buffers[i], &views[i], PyBUF_SIMPLE)
-            pieces[i].iov_base = views[i].buf
-            pieces[i].iov_len = views[i].len
-        message = [pieces, n]
-        sent = c_sendmsg(self.fd, &message, FLAGS)
-        failed = sent < 0 and errno not in (EAGAIN, EINTR)
-        for i in range(n):
-            PyBuffer_Release(&views[i])
-        if failed:
-            self.transport.abort()
-            return 0
-        sent = max(sent, 0)
-        rest = []
-        for buffer in buffers:
-            if sent >= len(buffer):
-                sent -= len(buffer)
+            if sent >= pieces[i].iov_len:
+                sent -= pieces[i].iov_len
+                continue
+            at = <unsigned char *>pieces[i].iov_base + sent
+            left = pieces[i].iov_len - sent
+            sent = 0
+            if i < passing:
+                rest.append(at[:left])
             else:
-                rest.append(memoryview(buffer)[sent:])
-                sent = 0
-        if rest:
-            self.backlog = True
-            self.transport.writelines(rest)
+                view = View.__new__(View)
+                view.aim(owner, at, left, False)
+                rest.append(view)
+        self.backlog = True
+        self.transport.writelines(rest)
         return 0

@@ -16,21 +16,21 @@ from tisfast import limits
 from tisfast.errors import Internal
 
 PREFIX = "tisfast-"
-LOCK = "lock"
 
 
 class ControlDirectory:
     """`<tmp>/tisfast-<pid>-<random>`, mode 0700, holding the control socket.  Removed by `remove`.
 
-    Its lock file is held with flock for the life of the server, so that a sweep never takes a living server's
-    directory, not even one of another pid namespace that shares the folder.
+    The directory itself is locked (flock) for the life of the server, so that a sweep never takes a living server's,
+    not even one of another pid namespace that shares the folder.  It holds nothing but sockets: when the server dies, its
+    nurseries remove them and the directory.
     """
 
     def __init__(self) -> None:
         base = tempfile.gettempdir()
         sweep(Path(base))
         self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
-        self._lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if len(os.fsencode(self.socket)) > limits.CONTROL_PATH_BYTES_MAX:
             self.remove()
@@ -74,12 +74,12 @@ def _abandoned(path: Path) -> bool:
     if not pid.isdecimal() or _alive(int(pid)):
         return False
     try:
-        lock = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return time.time() - path.stat().st_mtime > limits.CONTROL_ORPHAN_SECONDS
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
+        if time.time() - os.fstat(lock).st_mtime < limits.CONTROL_ORPHAN_SECONDS:
+            return False  # perhaps a server that is about to lock it
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False  # its server lives, in a pid namespace that is not ours

@@ -168,7 +168,11 @@ class Instance:
         self._ready_at = self._place.loop.time()
         self._executions_before = self._runtime.stats.execution_count
         self._runtime.add_link(link)
+        facts = self._birth.facts
         link.open()
+        log.info(
+            "instance %s is ready (pid %d)", self.name, worker.pid, extra={"facts": {**facts, "worker_pid": worker.pid}}
+        )
         self._set(InstanceState.READY, "")
 
     async def _keep(self) -> None:
@@ -221,7 +225,6 @@ class Instance:
         while True:
             await asyncio.sleep(self._delay)
             self.restarts += 1
-            began = self._place.loop.time()
             try:
                 await self._start()
             except WorkerFailed as failure:
@@ -235,8 +238,6 @@ class Instance:
                     extra={**self._extra(), "traceback": failure.traceback},
                 )
                 continue
-            took_ms = (self._place.loop.time() - began) * 1000
-            log.info("instance %s is back (pid %d) after %.0f ms", self.name, self.pid, took_ms, extra=self._extra())
             return
 
     def _set(self, state: InstanceState, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tisfast import limits
 from tisfast.supervise.instance import Instance, InstanceState
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ class ServedModel:
     def __init__(self, runtime: ModelRuntime, timer: RuntimeTimer, execution_seconds_max: float) -> None:
         self.runtime = runtime
         self.instances: list[Instance] = []
+        self.execution_seconds_max = execution_seconds_max
         self._timer = timer
-        self._execution_seconds_max = execution_seconds_max
+        self._executions = 0
+        self._active_ns = 0
+        self._rested = True
         self._refusing = False
         self._loaded = False
 
@@ -73,7 +77,16 @@ class ServedModel:
     def look_for_hangs(self, now_ns: int) -> None:
         """Kill workers whose execution takes too long."""
         for instance in self.instances:
-            instance.look_for_hang(now_ns, self._execution_seconds_max)
+            instance.look_for_hang(now_ns, self.execution_seconds_max)
+
+    def look_for_rest(self, now_ns: int) -> None:
+        """Give the input arena's free pages back once the model has been idle for ARENA_TRIM_SECONDS."""
+        executions = self.runtime.stats.execution_count
+        if self.unanswered or executions != self._executions:
+            self._executions, self._active_ns, self._rested = executions, now_ns, False
+        elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:
+            self._rested = True
+            self.runtime.arena.trim()
 
     async def stop(self, seconds: float, message: str) -> None:
         """Refuse what is queued or still comes with `message`, then end the workers within `seconds`."""

@@ -7,25 +7,23 @@ cdef class Head:
     cdef readonly str method
     cdef readonly str target             # as sent
     cdef readonly str path               # without scheme, authority and query; not percent-decoded
-    cdef readonly str query
-    cdef readonly int minor_version      # of HTTP/1.x
+    cdef readonly bint is_infer          # POST of an inference: then name and version (digits, "" for any) are set
+    cdef readonly str name               # of the model, percent-decoded
+    cdef readonly str version
+    cdef readonly bint http10
     cdef readonly bint keep_alive
     cdef readonly bint chunked
-    cdef readonly bint expects_continue
-    cdef readonly int64_t content_length # 0 when none was sent
-    cdef readonly int64_t json_bytes     # Inference-Header-Content-Length; -1 absent, -2 unusable: json_bytes_error
-    cdef readonly str json_bytes_error
-    cdef readonly str request_coding     # Content-Encoding, lower case; "" for none or identity
-    cdef readonly str response_coding    # "gzip", "deflate" or "": the client's choice by Accept-Encoding
-    cdef public object route             # what the front makes of method and path, kept with them
+    cdef readonly bint expect_continue
+    cdef readonly int64_t content_length # -1 when none was sent
+    cdef readonly int64_t inference_header_length  # -1 when none was sent
+    cdef readonly str content_encoding   # lower case; "" for none or identity
+    cdef readonly str accept_encoding    # the coding that Accept-Encoding asks for: "gzip", "deflate" or ""
     cpdef list headers(self)
 
-# data[0:n] is a whole head with its blank line.  Raises BadRequest; the connection cannot go on after that.
-cdef Head parse_head(const unsigned char *data, Py_ssize_t n)
+# raw is a whole head with its blank line.  Raises BadRequest; the connection cannot go on after that.
+cdef Head parse_head(bytes raw)
 
-# Bytes of the head at the start of data with its blank line; 0 when it is not complete yet.  from_byte: what was
-# searched before.
-cdef Py_ssize_t head_bytes(const unsigned char *data, Py_ssize_t n, Py_ssize_t from_byte) noexcept
+# Raises BadRequest when data cannot be the start of a head: another protocol, or a first line that ends with a bare LF.
+cdef int check_start(const unsigned char *data, Py_ssize_t n) except -1
 
-# Raises BadRequest when data cannot become a head: another protocol, bare line feeds, or too long.
-cdef int check_unfinished(const unsigned char *data, Py_ssize_t n, Py_ssize_t from_byte) except -1
+cpdef str version_number(str digits)

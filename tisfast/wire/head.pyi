@@ -1,4 +1,4 @@
-from typing import Any, final
+from typing import final
 
 @final
 class Head:
@@ -6,18 +6,19 @@ class Head:
     method: str
     target: str
     path: str
-    query: str
-    minor_version: int
+    is_infer: bool
+    name: str
+    version: str
+    http10: bool
     keep_alive: bool
     chunked: bool
-    expects_continue: bool
+    expect_continue: bool
     content_length: int
-    json_bytes: int
-    json_bytes_error: str
-    request_coding: str
-    response_coding: str
-    route: Any
+    inference_header_length: int
+    content_encoding: str
+    accept_encoding: str
     def headers(self) -> list[tuple[bytes, bytes]]: ...
 
 def parse(raw: bytes) -> Head: ...
-def find(data: bytes, from_byte: int = 0) -> int: ...
+def check(data: bytes) -> None: ...
+def version_number(digits: str) -> str: ...

@@ -4,9 +4,10 @@ llhttp refuses what smuggling needs: two Content-Lengths, Content-Length beside 
 characters.  Here the headers that a front acts upon become values; all others stay in `raw`.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
 from libc.string cimport memchr
+
+from urllib.parse import unquote
 
 import httptools
 
@@ -50,39 +51,27 @@ cdef class Collector:
         self.headers.setdefault(name.lower(), []).append(value)
 
 
-cdef Py_ssize_t head_bytes(const unsigned char *data, Py_ssize_t n, Py_ssize_t from_byte) noexcept:
-    cdef const unsigned char *at = data + (from_byte - 3 if from_byte > 3 else 0)
-    cdef const unsigned char *end = data + n
-    while True:
-        at = <const unsigned char *>memchr(at, 10, end - at)
-        if at == NULL:
-            return 0
-        at += 1
-        if end - at >= 2 and at[0] == 13 and at[1] == 10 and at - 2 >= data and (at - 2)[0] == 13:
-            return at + 2 - data
-
-
-cdef int check_unfinished(const unsigned char *data, Py_ssize_t n, Py_ssize_t from_byte) except -1:
-    cdef Py_ssize_t i
+cdef int check_start(const unsigned char *data, Py_ssize_t n) except -1:
+    cdef const unsigned char *end
     if n == 0:
         return 0
     if data[0] == 0x16:
         raise BadRequest("this port speaks plain HTTP, the client began a TLS handshake; use http:// instead of https://")
     if not (c"A" <= data[0] <= c"Z"):
         raise BadRequest(f"malformed HTTP request: it starts with byte {data[0]:#04x} instead of a method")
-    if n > HEAD_BYTES_MAX:
-        raise BadRequest(f"HTTP request head exceeds {HEAD_BYTES_MAX} bytes")
-    for i in range(max(from_byte, 1), n):
-        if data[i] == 10 and data[i - 1] == 10:
-            raise BadRequest("malformed HTTP request head: lines must end with CR LF")
+    end = <const unsigned char *>memchr(data, 10, n)
+    if end != NULL and (end - 1)[0] != 13:
+        raise BadRequest("malformed HTTP request head: lines must end with CR LF")
     return 0
 
 
-cdef Head parse_head(const unsigned char *data, Py_ssize_t n):
+cdef Head parse_head(bytes raw):
     cdef Collector seen = Collector()
     cdef Head head = Head.__new__(Head)
-    check_unfinished(data, n, 0)
-    head.raw = PyBytes_FromStringAndSize(<char *>data, n)
+    if len(raw) > HEAD_BYTES_MAX:
+        raise BadRequest(f"HTTP request head has {len(raw)} bytes, {HEAD_BYTES_MAX} is the limit")
+    check_start(<const unsigned char *>raw, len(raw))
+    head.raw = raw
     parser = httptools.HttpRequestParser(seen)
     try:
         parser.feed_data(head.raw)
@@ -93,7 +82,7 @@ cdef Head parse_head(const unsigned char *data, Py_ssize_t n):
     head.method = parser.get_method().decode("ascii")
     if seen.url is None or not parser.get_http_version().startswith("1."):
         raise BadRequest(f"HTTP/{parser.get_http_version()} is not served on this port, HTTP/1.0 and HTTP/1.1 are")
-    head.minor_version = int(parser.get_http_version()[2:])
+    head.http10 = parser.get_http_version() == "1.0"
     read_target(head, seen.url)
     read_framing(head, seen.headers)
     read_codings(head, seen.headers)
@@ -108,8 +97,22 @@ cdef int read_target(Head head, bytes url) except -1:
     path = head.target
     if not path.startswith("/") and "://" in path:
         path = "/" + path.partition("://")[2].partition("/")[2]
-    path = path.partition("#")[0]
-    head.path, _, head.query = path.partition("?")
+    head.path = path.partition("#")[0].partition("?")[0]
+    return read_model(head)
+
+
+# /v2/models/NAME[/versions/DIGITS]/infer
+cdef int read_model(Head head) except -1:
+    head.name = head.version = ""
+    if head.method != "POST" or not head.path.startswith("/v2/models/") or not head.path.endswith("/infer"):
+        return 0
+    parts = head.path[11:-6].split("/")
+    if len(parts) == 3 and parts[1] == "versions" and parts[2].isdigit():
+        head.version = version_number(parts[2])
+    elif len(parts) != 1:
+        return 0
+    head.name = unquote(parts[0])
+    head.is_infer = head.name != ""
     return 0
 
 
@@ -130,13 +133,14 @@ cdef set tokens(dict headers, bytes name):
 cdef int read_framing(Head head, dict headers) except -1:
     cdef bytes length = single(headers, b"content-length")
     cdef set connection = tokens(headers, b"connection")
-    head.keep_alive = b"close" not in connection and (head.minor_version >= 1 or b"keep-alive" in connection)
+    head.keep_alive = b"close" not in connection and (not head.http10 or b"keep-alive" in connection)
     head.chunked = b"transfer-encoding" in headers
     if head.chunked and tokens(headers, b"transfer-encoding") != {b"chunked"}:
         raise BadRequest(f"Transfer-Encoding {headers[b'transfer-encoding']!r:.200} is not supported, chunked is")
     if head.chunked and length is not None:
         raise BadRequest("HTTP request head has both Content-Length and Transfer-Encoding")
-    head.expects_continue = head.minor_version >= 1 and b"100-continue" in tokens(headers, b"expect")
+    head.expect_continue = not head.http10 and b"100-continue" in tokens(headers, b"expect")
+    head.content_length = -1
     if length is not None:
         if not length.isdigit() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
             raise BadRequest(f"Content-Length {length!r:.60} is not a number from 0 to {BODY_BYTES_MAX}")
@@ -146,44 +150,45 @@ cdef int read_framing(Head head, dict headers) except -1:
 
 cdef int read_codings(Head head, dict headers) except -1:
     cdef bytes length = single(headers, b"inference-header-content-length")
-    head.json_bytes = -1
-    head.json_bytes_error = ""
-    if length is not None:
-        read_json_bytes(head, length.decode("latin-1"))
+    head.inference_header_length = -1
+    if length is not None and head.is_infer:
+        head.inference_header_length = json_bytes_of(head, length.decode("latin-1"))
     coding = b",".join(headers.get(b"content-encoding", [])).strip(b" \t").lower()
-    head.request_coding = "" if coding == b"identity" else coding.decode("latin-1")
+    head.content_encoding = "" if coding == b"identity" else coding.decode("latin-1")
     accepted = headers.get(b"accept-encoding")
-    head.response_coding = choose(b",".join(accepted).decode("latin-1")) if accepted else ""
+    head.accept_encoding = choose(b",".join(accepted).decode("latin-1")) if accepted else ""
     return 0
 
 
-# Kept as a text when unusable: it concerns inference requests only, and the connection can go on.
-cdef int read_json_bytes(Head head, str text) except -1:
+cdef int64_t json_bytes_of(Head head, str text) except -1:
     digits = text[1:] if text[:1] == "-" else text
-    if digits.isascii() and digits.isdigit():
-        value = int(text[:20])
-        if 0 <= value < JSON_BYTES_MAX:
-            head.json_bytes = value
-            return 0
-        if value < 0:
-            head.json_bytes_error = f"inference header size should be in range (0, {head.content_length}), got: {text[:60]}"
-        else:
-            head.json_bytes_error = (
-                f"Unable to parse {JSON_BYTES_HEADER}, value is out of range [ 0, {JSON_BYTES_MAX - 1} ], got: {text[:60]}")
-    else:
-        head.json_bytes_error = f"Unable to parse {JSON_BYTES_HEADER}, got: {text[:60]}"
-    head.json_bytes = -2
-    return 0
+    if not (digits.isascii() and digits.isdigit()):
+        raise BadRequest(f"Unable to parse {JSON_BYTES_HEADER}, got: {text[:60]}")
+    value = int(text[:20])
+    if value < 0:
+        most = f"(0, {head.content_length})" if head.content_length >= 0 else "(0, size of the body)"
+        raise BadRequest(f"inference header size should be in range {most}, got: {text[:60]}")
+    if value >= JSON_BYTES_MAX:
+        raise BadRequest(
+            f"Unable to parse {JSON_BYTES_HEADER}, value is out of range [ 0, {JSON_BYTES_MAX - 1} ], got: {text[:60]}")
+    return value
+
+
+# A version as the registry knows it: no leading zeros.  Raises Triton's text for what fits no 64-bit number.
+cpdef str version_number(str digits):
+    """The canonical text of a version in a URL."""
+    if len(digits) > 19 or int(digits) > 0x7FFFFFFFFFFFFFFF:
+        raise BadRequest(
+            f"failed to get model version from specified version string '{digits[:60]}' (details: stol), version should "
+            "be an integral value > 0")
+    return str(int(digits))
 
 
 def parse(bytes raw) -> Head:
     """Parse a whole head.  Raises BadRequest."""
-    return parse_head(<const unsigned char *>raw, len(raw))
+    return parse_head(raw)
 
 
-def find(bytes data, int from_byte=0) -> int:
-    """Length of the head at the start of data, 0 when it is not complete; raises BadRequest when it cannot become one."""
-    cdef Py_ssize_t found = head_bytes(<const unsigned char *>data, len(data), from_byte)
-    if not found:
-        check_unfinished(<const unsigned char *>data, len(data), from_byte)
-    return found
+def check(bytes data) -> None:
+    """Raises BadRequest when data cannot be the start of a request."""
+    check_start(<const unsigned char *>data, len(data))

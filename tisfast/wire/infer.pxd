@@ -1,18 +1,20 @@
 # An inference body becomes an InferInput.  Layer 2 (wire).
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
-# data[0:nbytes] is the body.  With `body` (the block that data lies in) binary tensors stay where they are, and the
-# record goes behind the body if the block has room (model.record_room is usually enough).  Without it data is borrowed
-# for the call and everything is copied into one block: [record, tensors at multiples of 64].
-# json_bytes: Inference-Header-Content-Length, -1 when absent (all is JSON), 0 for a raw binary request.
-# Raises TisError with Triton's status and wording; no block is kept then.
-cdef InferInput parse_infer(
-    ModelSignature model, Arena arena, Block body, const unsigned char *data, uint64_t nbytes, int64_t json_bytes,
+# The body is body.data[start : start + nbytes].  Binary tensors stay where they are and the record goes into the
+# headroom [0, start); what does not fit or must be decoded goes into a block of its own, or, when nothing of the body is
+# needed any more, over the body.
+# head_bytes: Inference-Header-Content-Length, -1 when absent (all is JSON), 0 for a raw binary request.
+# Raises TisError with Triton's status and wording.
+cdef InferInput read_infer(
+    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
     uint64_t max_input_bytes)
 
-# Headroom before a body in its block that puts its first binary tensor at a multiple of 64.
-cdef inline uint64_t body_start(int64_t json_bytes) noexcept:
-    return (64 - <uint64_t>json_bytes % 64) % 64 if json_bytes > 0 else 0
+# Headroom for a body that is being received: room for the record, and such that the first binary tensor lies at a
+# multiple of 64 (blocks do).
+cdef inline uint64_t body_start(uint32_t record_room, int64_t head_bytes) noexcept:
+    cdef uint64_t json = <uint64_t>head_bytes if head_bytes > 0 else 0
+    return (record_room + json + 63) // 64 * 64 - json

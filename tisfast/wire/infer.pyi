@@ -3,11 +3,5 @@ from tisfast.wire.record import InferInput
 from tisfast.wire.signature import ModelSignature
 
 def parse(
-    model: ModelSignature,
-    arena: Arena,
-    body: bytes,
-    json_bytes: int = -1,
-    *,
-    max_input_bytes: int = ...,
-    in_block: bool = False,
+    model: ModelSignature, arena: Arena, body: bytes, head_bytes: int = -1, *, max_input_bytes: int = ...
 ) -> InferInput: ...

@@ -25,25 +25,26 @@ cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
 cdef const char *ID_START = b'{"id":"'
 
 
-cdef InferInput parse_infer(
-    ModelSignature model, Arena arena, Block body, const unsigned char *data, uint64_t nbytes, int64_t json_bytes,
+cdef InferInput read_infer(
+    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
     uint64_t max_input_bytes):
     cdef InferPlan plan
-    cdef uint64_t head_bytes = nbytes if json_bytes < 0 else <uint64_t>json_bytes
-    if json_bytes > <int64_t>nbytes:
-        raise BadRequest(f"inference header size should be in range (0, {nbytes}), got: {json_bytes}")
-    if head_bytes == 0:
+    cdef const unsigned char *data = body.data + start
+    cdef uint64_t json_bytes = nbytes if head_bytes < 0 else <uint64_t>head_bytes
+    if json_bytes > nbytes:
+        raise BadRequest(f"inference header size should be in range (0, {nbytes}), got: {head_bytes}")
+    if json_bytes == 0:
         plan = raw_plan(model, nbytes, max_input_bytes)
     else:
-        if head_bytes > max_input_bytes:
+        if json_bytes > max_input_bytes:
             raise BadRequest(
-                f"request JSON size of {head_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
+                f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
                 "bytes. Use --http-max-input-size to increase the limit.")
-        if json_bytes > 0 and head_bytes <= CACHED_HEAD_BYTES_MAX:
-            plan = remembered_plan(model, data, head_bytes, nbytes - head_bytes, max_input_bytes)
+        if head_bytes > 0 and json_bytes <= CACHED_HEAD_BYTES_MAX:
+            plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes)
         else:
-            plan = parse_plan(model, load_json(data, head_bytes), nbytes - head_bytes, max_input_bytes)
-    return assemble(plan, arena, body, data + head_bytes, max_input_bytes)
+            plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes)
+    return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes)
 
 
 # Bytes of a leading {"id":"…" whose text needs no decoding, else 0.
@@ -85,31 +86,32 @@ cdef inline uint64_t align64(uint64_t n) noexcept:
     return (n + 63) & ~<uint64_t>63
 
 
-# binary: what stands behind the head.
+# start, tail: of the body and of what stands behind its head, in the block.
 cdef InferInput assemble(
-    InferPlan plan, Arena arena, Block body, const unsigned char *binary, uint64_t max_input_bytes):
+    InferPlan plan, Arena arena, Block body, uint64_t start, uint64_t tail, uint64_t max_input_bytes):
     cdef InferInput request = new_request(plan)
     cdef Py_ssize_t id_bytes
     cdef const char *id_text = PyUnicode_AsUTF8AndSize(plan.id, &id_bytes)
-    cdef uint64_t tensors = measure(plan, body is not None, max_input_bytes)
-    cdef uint64_t record_at = 0, behind
-    cdef unsigned char *at
-    request.record_bytes = plan.template.nbytes(id_bytes)
-    if body is not None and plan.binary_bytes and not plan.raw:
+    cdef uint64_t tensors = measure(plan, max_input_bytes)
+    cdef uint64_t record_bytes = plan.template.nbytes(id_bytes)
+    cdef uint64_t need = align64(record_bytes) + tensors
+    cdef uint64_t free = align64(record_bytes)
+    cdef Block home = body       # of the record
+    request.record_bytes = <uint32_t>record_bytes
+    if plan.stays:
         request.body = body
-        behind = (<uint64_t>(binary - body.data) + plan.binary_bytes + 7) & ~<uint64_t>7
-        if tensors == 0 and behind + request.record_bytes <= body.nbytes:
-            record_at = behind
-    if record_at == 0:
-        request.extra = arena.take(align64(request.record_bytes) + tensors)
-    place(plan, request, binary)
-    if record_at:
-        request.record_offset = body.offset + record_at
-        at = body.data + record_at
+        if record_bytes > start:
+            home = request.extra = arena.take(need)
+        elif tensors:
+            request.extra = arena.take(tensors)
+            free = 0
+    elif plan.binary_bytes or need > body.nbytes:
+        home = request.extra = arena.take(need)
     else:
-        request.record_offset = request.extra.offset
-        at = request.extra.data
-    plan.template.write(at, plan.places, id_text, <uint32_t>id_bytes)
+        request.extra = body     # its JSON has become Python values
+    place(plan, request, body, tail, free)
+    request.record_offset = home.offset
+    plan.template.write(home.data, plan.places, id_text, <uint32_t>id_bytes)
     return request
 
 
@@ -129,12 +131,12 @@ cdef inline InferInput new_request(InferPlan plan):
 
 
 # True when the tensor's bytes are used where they were received.
-cdef inline bint stays(InferPlan plan, TensorPlan *tensor, bint in_block) noexcept:
-    return in_block and tensor.source == FROM_BINARY and not plan.raw
+cdef inline bint stays(InferPlan plan, TensorPlan *tensor) noexcept:
+    return plan.stays and tensor.source == FROM_BINARY
 
 
 # Bytes needed for tensors that must be written elsewhere, each rounded up to 64.
-cdef uint64_t measure(InferPlan plan, bint in_block, uint64_t max_input_bytes) except? 0xFFFFFFFFFFFFFFFF:
+cdef uint64_t measure(InferPlan plan, uint64_t max_input_bytes) except? 0xFFFFFFFFFFFFFFFF:
     cdef TensorPlan *tensor
     cdef uint64_t elements, total = 0
     cdef int i
@@ -148,7 +150,7 @@ cdef uint64_t measure(InferPlan plan, bint in_block, uint64_t max_input_bytes) e
                     f"JSON input '{name}' has a byte_size ({tensor.nbytes} bytes) that exceeds the maximum allowed value "
                     f"of {max_input_bytes} bytes. Use --http-max-input-size to increase the limit.")
             check_strings(plan, name, elements, tensor.elements)
-        if not stays(plan, tensor, in_block):
+        if not stays(plan, tensor):
             total += align64(tensor.nbytes)
     return total
 
@@ -165,33 +167,32 @@ cdef int check_strings(InferPlan plan, str name, uint64_t got, uint64_t expected
     return 0
 
 
-# Copies or decodes what does not stay, and notes where each tensor lies.
-cdef int place(InferPlan plan, InferInput request, const unsigned char *binary) except -1:
+# Copies or decodes what does not stay, from `free` on in the extra block, and notes where each tensor lies.
+cdef int place(InferPlan plan, InferInput request, Block body, uint64_t tail, uint64_t free) except -1:
     cdef TensorPlan *tensor
-    cdef uint64_t free = align64(request.record_bytes)
     cdef unsigned char *at
     cdef int i
     for i in range(plan.count):
         tensor = &plan.tensors[i]
         plan.places[2 * i + 1] = tensor.nbytes
-        if tensor.source == FROM_BINARY and tensor.dtype == BYTES and not plan.raw:
-            walk_strings(plan, tensor, binary + tensor.offset)
-        if stays(plan, tensor, request.body is not None):
-            plan.places[2 * i] = request.body.offset + <uint64_t>(binary + tensor.offset - request.body.data)
+        if stays(plan, tensor):
+            if tensor.dtype == BYTES:
+                walk_strings(plan, tensor, body.data + tail + tensor.offset)
+            plan.places[2 * i] = body.offset + tail + tensor.offset
             continue
         if tensor.nbytes == 0:
-            plan.places[2 * i] = request.extra.offset if request.extra is not None else request.body.offset
+            plan.places[2 * i] = body.offset if request.extra is None else request.extra.offset
+            if tensor.dtype == BYTES:
+                check_strings(plan, (<TensorSpec>plan.model.inputs[tensor.index]).name, 0, tensor.elements)
             continue
         at = request.extra.data + free
         plan.places[2 * i] = request.extra.offset + free
         free += align64(tensor.nbytes)
         if tensor.source == FROM_JSON:
             fill(plan, tensor, at)
-        elif plan.raw and tensor.dtype == BYTES:
+        else:  # a raw string: its length goes in front
             (<uint32_t *>at)[0] = <uint32_t>(tensor.nbytes - 4)
-            memcpy(at + 4, binary, tensor.nbytes - 4)
-        else:
-            memcpy(at, binary + tensor.offset, tensor.nbytes)
+            memcpy(at + 4, body.data + tail, tensor.nbytes - 4)
     return 0
 
 
@@ -232,15 +233,9 @@ cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *a
 
 
 def parse(
-    ModelSignature model, Arena arena, bytes body, int64_t json_bytes=-1, *, uint64_t max_input_bytes=1 << 26,
-    bint in_block=False) -> InferInput:
-    """Parse a body; in_block: as though it had been received into a block of the arena."""
-    cdef Block block = None
-    cdef uint64_t start = body_start(json_bytes)
-    cdef const unsigned char *data = <const unsigned char *>PyBytes_AS_STRING(body)
-    cdef uint64_t nbytes = PyBytes_GET_SIZE(body)
-    if in_block:
-        block = arena.take(start + nbytes + model.record_room)
-        memcpy(block.data + start, data, nbytes)
-        data = block.data + start
-    return parse_infer(model, arena, block, data, nbytes, json_bytes, max_input_bytes)
+    ModelSignature model, Arena arena, bytes body, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26) -> InferInput:
+    """Parse a body as though it had been received into a block of the arena."""
+    cdef uint64_t start = body_start(model.record_room, head_bytes)
+    cdef Block block = arena.take(start + <uint64_t>len(body))
+    memcpy(block.data + start, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
+    return read_infer(model, arena, block, start, PyBytes_GET_SIZE(body), head_bytes, max_input_bytes)

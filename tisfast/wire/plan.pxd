@@ -38,6 +38,7 @@ cdef class InferPlan:
     cdef list data                  # per position: JSON data of FROM_JSON inputs, else None
     cdef readonly bint all_binary
     cdef bint raw                   # a body that is nothing but one tensor
+    cdef bint stays                 # binary tensors are used where they were received
     cdef readonly uint64_t binary_bytes   # behind the head
     cdef readonly uint32_t batch
     cdef readonly uint64_t requested

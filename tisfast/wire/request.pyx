@@ -97,6 +97,7 @@ cdef InferPlan finish(InferPlan plan, bytes parameters):
     cdef InputRef *inputs = small
     cdef int i
     check_fit(plan)
+    plan.stays = plan.binary_bytes > 0 and not (plan.raw and plan.tensors[0].dtype == BYTES)
     if plan.count > 16:
         inputs = <InputRef *>PyMem_Malloc(plan.count * sizeof(InputRef))
         if inputs == NULL:

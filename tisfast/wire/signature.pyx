@@ -7,7 +7,7 @@ from tisfast.errors import BadRequest
 from tisfast.types import BY_CODE
 
 # Bytes of a request record beside what inputs need: fixed head, alignment, id and parameters of a usual request.
-cdef uint32_t RECORD_SLACK = 48 + 8 + 512
+cdef uint32_t RECORD_SLACK = 48 + 8 + 256
 
 
 cdef class TensorSpec:

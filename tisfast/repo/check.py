@@ -1,0 +1,66 @@
+"""`tisfast check`: every error of every model, without serving.  Layer 3 (repo)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tisfast.errors import ConfigError
+from tisfast.repo import layout
+from tisfast.repo.complete import fill_from_files, model_files
+from tisfast.repo.scan import Looking, interpreter_of, read_draft, scan
+from tisfast.repo.source import ModelFailure
+from tisfast.repo.syntax import check_file
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One error.  model: "" when it is about a repository itself."""
+
+    model: str
+    error: ConfigError
+
+    def __str__(self) -> str:
+        """The error's line, with the model's name in front where the error has no file to say it."""
+        return str(self.error) if self.error.file or not self.model else f"{self.model}: {self.error}"
+
+
+def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> list[Finding]:  # noqa: B008 - frozen
+    """Every error in the repositories, by repository and model; an empty list when all would load.
+
+    What only running a model can tell (imports, initialize, auto_complete_config) is not looked at.
+    """
+    findings, readable = [], []
+    for repository in map(Path, repositories):
+        if repository.is_dir():
+            readable.append(repository)
+        else:
+            error = ConfigError(f"repository path is not a valid directory: {repository}", hint="name a folder")
+            findings.append(Finding("", error))
+    found = scan(readable, looking)
+    for failure in found.failures:
+        findings += [Finding(failure.name, error) for error in (*failure.errors, *_files_beside(failure))]
+    for model in found.models:
+        files = [version.file for version in model.versions]
+        findings += [Finding(model.name, error) for error in _file_errors(files, model.interpreter)]
+    return findings
+
+
+def _file_errors(files: Iterable[Path], interpreter: Path | None) -> list[ConfigError]:
+    return [error for file in files for error in check_file(file, interpreter)]
+
+
+def _files_beside(failure: ModelFailure) -> list[ConfigError]:
+    """What is wrong with the model files of a model whose configuration is wrong too, as far as it can be read."""
+    try:
+        draft = read_draft(failure.folder, True)
+        versions = [folder for _, folder in sorted(layout.versions_of(failure.folder).folders.items())]
+    except ConfigError:  # among the failure's own errors
+        return []
+    already = len(draft.report.errors)
+    interpreter = interpreter_of(draft, failure.folder)
+    if len(draft.report.errors) > already:  # an environment that is not there: who knows its Python's syntax
+        return []
+    fill_from_files(draft, failure.folder, versions[-1] if versions else None)
+    return _file_errors((file for file in model_files(draft, versions) if file.is_file()), interpreter)

@@ -1,0 +1,95 @@
+"""Names and versions of models, from folders alone (rows 14.01, 14.02, 14.07, 14.09).  Layer 3 (repo)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from tisfast import limits
+from tisfast.errors import ConfigError, NotFound
+
+NO_VERSIONS: Final = frozenset({"warmup", "initial_state", "configs"})
+VERSION_MAX: Final = 2**63 - 1  # versions are int64 on the wire
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The version folders of one model, by number, and notes about folders that look like versions and are none."""
+
+    folders: dict[int, Path]
+    notes: tuple[str, ...]
+
+
+def model_folders(repositories: Iterable[Path]) -> tuple[dict[str, list[Path]], list[str]]:
+    """Model folders by name, one for each repository that has the name; and notes about what was left aside.
+
+    Raises ConfigError for a repository that is no folder.
+    """
+    found: dict[str, list[Path]] = {}
+    notes = []
+    for repository in repositories:
+        for entry in _entries(repository):
+            if not entry.is_dir():
+                continue
+            if entry.name.startswith("."):
+                notes.append(f"{entry.path}: a hidden folder is no model")
+            else:
+                found.setdefault(entry.name, []).append(repository / entry.name)
+    return found, notes
+
+
+def folders_of(repositories: Iterable[Path], name: str) -> list[Path]:
+    """The folders of one model, asked for by name.  Raises NotFound for a name that is none or names no model."""
+    if not is_plain_name(name):
+        raise NotFound(f"failed to load '{name}': a model is named by its folder's name, without '/' and '..'")
+    found = [repository / name for repository in repositories if (repository / name).is_dir()]
+    if not found:
+        raise NotFound(f"failed to load '{name}', failed to poll from model repository")
+    return found
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name stays in the folder it is looked up in."""
+    return bool(name) and name not in (".", "..") and not any(sign in name for sign in ("/", "\\", "\0"))
+
+
+def stays_inside(name: str) -> bool:
+    """Whether a relative path, taken from a configuration, stays below the folder it is looked up in."""
+    path = PurePosixPath(name)
+    return "\0" not in name and not path.is_absolute() and ".." not in path.parts
+
+
+def versions_of(folder: Path) -> Versions:
+    """The version folders of a model.  Triton's rule: decimal, no leading zeros; "0" counts."""
+    folders, notes = {}, []
+    for entry in _entries(folder):
+        if not entry.is_dir() or entry.name in NO_VERSIONS or entry.name.startswith("."):
+            continue
+        called = f"{folder.name}: ignore version directory '{entry.name}'"
+        if not (entry.name.isascii() and entry.name.isdecimal()) or len(entry.name) > len(str(VERSION_MAX)):
+            notes.append(f"{called} which fails to convert to integral number")
+        elif len(entry.name) > 1 and entry.name[0] == "0":
+            notes.append(f"{called} which contains leading zeros in its directory name")
+        elif int(entry.name) > VERSION_MAX:
+            notes.append(f"{called} which is above {VERSION_MAX}")
+        else:
+            folders[int(entry.name)] = folder / entry.name
+    return Versions(folders, tuple(notes))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """The entries of a folder by name.  Raises ConfigError when it cannot be read or holds absurdly many."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry for _, entry in zip(range(limits.REPOSITORY_ENTRIES_MAX + 1), entries, strict=False)),
+                           key=lambda entry: entry.name)  # fmt: skip
+    except OSError as error:
+        raise ConfigError(f"repository path is not a valid directory: {error.strerror}", file=str(folder),
+                          hint="name a folder that can be read") from error  # fmt: skip
+    if len(found) > limits.REPOSITORY_ENTRIES_MAX:
+        raise ConfigError(f"more than {limits.REPOSITORY_ENTRIES_MAX} entries", file=str(folder),
+                          hint="is this the model repository?")  # fmt: skip
+    return found

@@ -1,0 +1,63 @@
+"""What a look at the disk found: models that can be loaded, and models that cannot, with reasons.  Layer 3 (repo)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tisfast.config.model_config import LoadedConfig
+from tisfast.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class VersionSource:
+    """One version to serve.  file: the model file, which exists."""
+
+    number: int
+    folder: Path
+    file: Path
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that can be loaded.
+
+    versions: those that the version policy picks, ascending, at least one.  interpreter: of the environment that
+    EXECUTION_ENV_PATH names, None for the server's own.  may_complete: the model has, or may inherit, an
+    auto_complete_config, so a worker must be asked for it and its answer merged (config.complete.merge_completed).
+    notes: what was left aside, to be logged once.
+    """
+
+    name: str
+    repository: Path
+    folder: Path
+    config: LoadedConfig
+    versions: tuple[VersionSource, ...]
+    interpreter: Path | None
+    may_complete: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelFailure:
+    """A model that cannot be loaded.  errors: all of them, at least one."""
+
+    name: str
+    repository: Path
+    folder: Path
+    errors: tuple[ConfigError, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """One line for each error."""
+        return "\n".join(str(error) for error in self.errors)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Everything found, sorted by name.  notes: entries of the repositories that are no models."""
+
+    models: tuple[ModelSource, ...]
+    failures: tuple[ModelFailure, ...]
+    notes: tuple[str, ...] = ()
