@@ -223,6 +223,34 @@ def test_outputs_that_the_config_does_not_have(serve, response, text):
     assert floats(good.outputs[0][4]) == [3]
 
 
+def test_what_cannot_be_encoded_is_that_requests_error(serve):
+    more = """
+    class Bad:
+        def __str__(self): raise ValueError("no text")
+    class Raw(pb_utils.InferenceResponse):
+        def __init__(self): pass
+"""
+    body = "bad = {'text': lambda: answer(np.array([self.Bad()], dtype=object)), 'raw': self.Raw}"
+    instance = serve(model(body + "; return [bad[r.request_id()]()]", more), outputs=[["X", BYTES, [-1], None]])
+    for name, error in (("text", "ValueError: no text"), ("raw", "AttributeError: ")):
+        text = instance.ask([1], [2], id=name).text
+        assert text.startswith(f"a response of model 'm' cannot be encoded: {error}")
+
+
+def test_a_list_of_tensors_may_be_used_again(serve):
+    body = """
+outs, answers = [], []
+for q in rs:
+    outs.clear()
+    outs.append(pb_utils.Tensor("X", arr(q) + 1))
+    answers.append(pb_utils.InferenceResponse(outs))
+return answers
+"""
+    instance = serve(model(body))
+    instance.plane.push([instance.record([i], [0]) for i in range(3)])
+    assert [floats(instance.plane.next().outputs[0][4]) for _ in range(3)] == [[1], [2], [3]]
+
+
 def test_the_batch_dimension_is_checked(serve):
     instance = serve(
         model("return [answer(np.zeros((3, 4), 'f4'))]"), outputs=[["X", FP32, [4], None]], max_batch_size=8

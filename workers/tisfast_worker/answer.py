@@ -8,7 +8,8 @@ import struct
 import sys
 
 from tisfast_worker import dtypes, limits
-from tisfast_worker.errors import ErrorCode, TritonModelException
+from tisfast_worker.errors import ErrorCode
+from tisfast_worker.failure import last_line
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.model import fits, wire_shape
 from tisfast_worker.native import TF_ANSWER, TF_ERROR
@@ -44,14 +45,17 @@ class AnswerWriter:
 
     def write(self, request, response):
         """One response to an ArenaRequest."""
-        if response._error is not None:
-            return self.error(response._error.code(), response._error.message())
         try:
+            if response._error is not None:
+                return self.error(response._error.code(), response._error.message())
             return self._write(request, response)
-        except (AnswerError, TritonModelException) as error:
+        except AnswerError as error:
             return self.error(ErrorCode.INTERNAL, str(error))
         except OutputArenaFull as error:
             return self.full(error)
+        except Exception as error:  # user objects answer for themselves here: __str__ of elements, subclasses of ours
+            text = f"a response of model '{self._model.name}' cannot be encoded: {last_line(error)}"
+            return self.error(ErrorCode.INTERNAL, text)
 
     def error(self, code, text):
         """An error for one request; `code` is an ErrorCode, one less than the status on the wire."""

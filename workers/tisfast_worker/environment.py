@@ -45,6 +45,8 @@ def settle_numpy(threads):
     numpy.random.seed()
     said = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "")
     wanted = int(said) if said.isdigit() and said != "0" else threads  # OpenBLAS, too, ignores what is no number
+    if wanted == 1:
+        return  # as the nursery left it
     for path in _loaded_openblas():
         library = ctypes.CDLL(path)
         for name in _OPENBLAS_CALLS:

@@ -12,8 +12,8 @@ class InferenceResponse:
 
     def __init__(self, output_tensors=(), error=None, parameters=None):
         """Raises TypeError or TritonModelException for arguments that are no tensors, error or parameters."""
-        if output_tensors.__class__ is not list:
-            output_tensors = _listed(output_tensors)
+        # A copy in any case: models reuse their lists.
+        output_tensors = list(output_tensors) if output_tensors.__class__ is list else _listed(output_tensors)
         for tensor in output_tensors:
             if not isinstance(tensor, Tensor):
                 _refuse(tensor)
