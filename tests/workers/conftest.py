@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.driver import LIBRARY, WORKERS, Instance, NurseryProcess, Router
+from tests.workers.driver import LIBRARY, ROOT, WORKERS, Instance, NurseryProcess, Router
 
 sys.path.append(str(WORKERS))  # where a worker's own modules are: tested in this process as well
 
@@ -29,13 +29,15 @@ def interpreters() -> list[str]:
 
 
 def has_numpy(python: str) -> bool:
-    return subprocess.run([python, "-I", "-c", "import numpy"], capture_output=True).returncode == 0
+    return subprocess.run([python, "-I", "-c", "import numpy"], capture_output=True, check=False).returncode == 0
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "python" in metafunc.fixturenames:
         names = interpreters()
-        metafunc.parametrize("python", names, ids=[name.split("/")[-3] if "pyenv" in name else "this" for name in names])
+        metafunc.parametrize(
+            "python", names, ids=[name.split("/")[-3] if "pyenv" in name else "this" for name in names]
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,9 +45,26 @@ def built() -> None:
     assert LIBRARY.exists(), "run `python setup.py build_ext --inplace` first"
 
 
+@pytest.fixture(scope="session")
+def oldest_with_numpy() -> str:
+    """A virtual environment of the oldest interpreter there is, with the numpy that pip finds; kept between runs."""
+    python = interpreters()[0]
+    if python == sys.executable:
+        return python
+    folder = ROOT / ".cache/worker-venv" / Path(python).parts[-3]
+    made = folder / "bin/python"
+    if not (made.exists() and has_numpy(str(made))):
+        subprocess.run([python, "-m", "venv", str(folder)], check=True)
+        if subprocess.run([str(made), "-m", "pip", "install", "-q", "numpy"], timeout=120, check=False).returncode:
+            pytest.skip(f"pip could not install numpy for {python}")
+    return str(made)
+
+
 @pytest.fixture
-def nursery():
-    made = NurseryProcess(sys.executable)
+def nursery(request: pytest.FixtureRequest):
+    """`indirect` parameter "oldest": under the oldest interpreter instead of this one."""
+    oldest = getattr(request, "param", "this") == "oldest"
+    made = NurseryProcess(request.getfixturevalue("oldest_with_numpy") if oldest else sys.executable)
     hello, _ = made.receive()
     assert hello["t"] == "nursery"
     yield made

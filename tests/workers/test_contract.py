@@ -6,10 +6,11 @@ import ctypes
 import re
 import struct
 
+from tisfast_worker import dtypes, limits, native
+
 from tests.workers.driver import ROOT, library
 from tisfast import limits as server_limits
 from tisfast.types import DATA_TYPES
-from tisfast_worker import dtypes, limits, native
 
 
 def test_data_types_are_the_servers():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tisfast_worker import msgpack as ours
 
-scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
+)
 values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=5), inner, max_size=20),
@@ -35,15 +39,22 @@ def test_lengths_at_the_edges_of_their_forms(size):
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_value_or_an_error(data):
-    try:
+    with contextlib.suppress(ours.MsgpackError):
         ours.decode(data)
-    except ours.MsgpackError:
-        pass
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x92\x01", b"\xdd\xff\xff\xff\xff\x01", b"\xc6\xff\xff\xff\xff", b"\xc1", b"\xd4\x01\x00", b"\x01\x02", b"\x91" * 99],
+    [
+        b"",
+        b"\x92\x01",
+        b"\xdd\xff\xff\xff\xff\x01",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xc1",
+        b"\xd4\x01\x00",
+        b"\x01\x02",
+        b"\x91" * 99,
+    ],
 )
 def test_short_long_deep_and_foreign_messages_are_refused(data):
     with pytest.raises(ours.MsgpackError):

@@ -41,7 +41,22 @@ def test_numpy_is_not_imported_before_it_is_needed():
 
 @pytest.mark.parametrize(
     ("dtype", "code"),
-    [("?", 1), ("u1", 2), ("u2", 3), ("u4", 4), ("u8", 5), ("i1", 6), ("i2", 7), ("i4", 8), ("i8", 9), ("f2", 10), ("f4", 11), ("f8", 12), ("O", 13), ("S3", 13)],
+    [
+        ("?", 1),
+        ("u1", 2),
+        ("u2", 3),
+        ("u4", 4),
+        ("u8", 5),
+        ("i1", 6),
+        ("i2", 7),
+        ("i4", 8),
+        ("i8", 9),
+        ("f2", 10),
+        ("f4", 11),
+        ("f8", 12),
+        ("O", 13),
+        ("S3", 13),
+    ],
 )
 def test_tensor_types(dtype, code):
     array = np.zeros((2, 3), dtype)
@@ -138,7 +153,12 @@ def test_dlpack_of_odd_shapes(shape):
 
 def test_a_request_tells_what_it_was_made_of():
     made = request(
-        requested_output_names=["a", "a"], request_id="r", correlation_id="c", flags=1, timeout=5, parameters={"k": True, "n": 1, "s": "x"}
+        requested_output_names=["a", "a"],
+        request_id="r",
+        correlation_id="c",
+        flags=1,
+        timeout=5,
+        parameters={"k": True, "n": 1, "s": "x"},
     )
     assert (made.request_id(), made.correlation_id(), made.flags(), made.timeout()) == ("r", "c", 1, 5)
     assert made.requested_output_names() == {"a"} and made.parameters() == '{"k": true, "n": 1, "s": "x"}'
@@ -153,7 +173,11 @@ def test_a_request_tells_what_it_was_made_of():
     [
         ({"inputs": None}, TypeError, "inputs cannot be a NoneType"),
         ({"inputs": [3]}, TypeError, "holds a int"),
-        ({"inputs": [None]}, pb.TritonModelException, "^Input tensor for request with id '' and model name 'm' should not be empty.$"),
+        (
+            {"inputs": [None]},
+            pb.TritonModelException,
+            "^Input tensor for request with id '' and model name 'm' should not be empty.$",
+        ),
         ({"requested_output_names": [None]}, TypeError, "requested_output_names"),
         ({"model_name": None}, TypeError, "model_name"),
         ({"request_id": 3}, TypeError, "request_id"),
@@ -174,7 +198,12 @@ def test_wrong_request_arguments(options, error, text):
 def test_responses():
     tensor = pb.Tensor("A", np.zeros(3))
     good = pb.InferenceResponse(output_tensors=(tensor,), parameters={"k": 1})
-    assert (good.has_error(), good.error(), good.output_tensors(), good.parameters()) == (False, None, [tensor], '{"k": 1}')
+    assert (good.has_error(), good.error(), good.output_tensors(), good.parameters()) == (
+        False,
+        None,
+        [tensor],
+        '{"k": 1}',
+    )
     bad = pb.InferenceResponse([], error=pb.TritonError("no", pb.TritonError.NOT_FOUND))
     assert bad.has_error() and (bad.error().message(), bad.error().code()) == ("no", pb.TritonError.NOT_FOUND)
     assert pb.TritonError("x").code() == pb.TritonError.INTERNAL == 1
@@ -227,7 +256,9 @@ def test_type_conversions_agree():
 
 def test_configuration_lookups():
     config = {"input": [{"name": "a"}], "output": [{"name": "b"}], "model_transaction_policy": {"decoupled": True}}
-    assert pb.get_input_config_by_name(config, "a") == {"name": "a"} and pb.get_output_config_by_name(config, "a") is None
+    assert (
+        pb.get_input_config_by_name(config, "a") == {"name": "a"} and pb.get_output_config_by_name(config, "a") is None
+    )
     assert pb.using_decoupled_model_transaction_policy(config) is True
     assert pb.using_decoupled_model_transaction_policy({}) is False
 
@@ -260,7 +291,8 @@ def test_what_is_not_served_says_so(call):
 
 # ---- ModelConfig (rows 15.53 and 16.20; texts as the real 2.51 gives them)
 
-CONFIG = """{"name": "m", "max_batch_size": 2, "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [4], "optional": false}],
+CONFIG = """{"name": "m", "max_batch_size": 2,
+"input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [4], "optional": false}],
 "output": [{"name": "Y", "data_type": "TYPE_INVALID", "dims": []}]}"""
 
 
@@ -283,18 +315,59 @@ PLACE = "in auto-complete-config function for model 'm'"
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda c: c.set_max_batch_size(1), "configuration specified max_batch_size 2, but " + PLACE + " specified max_batch_size 1"),
-        (lambda c: c.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [4], "format": 1}), "input 'X' " + PLACE + " contains property other than 'name', 'data_type', 'dims' and 'optional'."),
-        (lambda c: c.add_output({"name": "X", "data_type": "TYPE_FP32", "dims": [4], "optional": True}), "output 'X' " + PLACE + " contains property other than 'name', 'data_type' and 'dims'."),
-        (lambda c: c.add_input({"data_type": "TYPE_FP32", "dims": [4]}), "input " + PLACE + " is missing 'name' property."),
+        (
+            lambda c: c.set_max_batch_size(1),
+            "configuration specified max_batch_size 2, but " + PLACE + " specified max_batch_size 1",
+        ),
+        (
+            lambda c: c.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [4], "format": 1}),
+            "input 'X' " + PLACE + " contains property other than 'name', 'data_type', 'dims' and 'optional'.",
+        ),
+        (
+            lambda c: c.add_output({"name": "X", "data_type": "TYPE_FP32", "dims": [4], "optional": True}),
+            "output 'X' " + PLACE + " contains property other than 'name', 'data_type' and 'dims'.",
+        ),
+        (
+            lambda c: c.add_input({"data_type": "TYPE_FP32", "dims": [4]}),
+            "input " + PLACE + " is missing 'name' property.",
+        ),
         (lambda c: c.add_input({"name": "X", "dims": [4]}), "input 'X' " + PLACE + " is missing 'data_type' property."),
-        (lambda c: c.add_output({"name": "X", "data_type": "TYPE_FP32"}), "output 'X' " + PLACE + " is missing 'dims' property."),
-        (lambda c: c.add_input({"name": "X", "data_type": "TYPE_INT8", "dims": [4]}), "unable to load model 'm', configuration expects datatype TYPE_FP32 for input 'X', model provides TYPE_INT8"),
-        (lambda c: c.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [5]}), "model 'm', tensor 'X': the model expects dims [5] but the model configuration specifies dims [4]"),
-        (lambda c: c.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [4], "optional": True}), "model 'm', tensor 'X': the model expects optional True but the model configuration specifies optional False"),
-        (lambda c: c.set_model_transaction_policy({"other": 1}), "model transaction property " + PLACE + " contains property other than 'decoupled'."),
-        (lambda c: (c.set_model_transaction_policy({"decoupled": True}), c.set_model_transaction_policy({"decoupled": False})), "trying to change decoupled property " + PLACE.replace(" function", "") + ", which is already set to 'True'."),
-        (lambda c: (c.as_dict().update(sequence_batching={}), c.set_dynamic_batching()), "Configuration specified scheduling_choice as 'sequence_batching', but auto-complete-config function for model 'm' tries to set scheduling_choice as 'dynamic_batching'"),
+        (
+            lambda c: c.add_output({"name": "X", "data_type": "TYPE_FP32"}),
+            "output 'X' " + PLACE + " is missing 'dims' property.",
+        ),
+        (
+            lambda c: c.add_input({"name": "X", "data_type": "TYPE_INT8", "dims": [4]}),
+            "unable to load model 'm', configuration expects datatype TYPE_FP32 for input 'X', model provides "
+            "TYPE_INT8",
+        ),
+        (
+            lambda c: c.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [5]}),
+            "model 'm', tensor 'X': the model expects dims [5] but the model configuration specifies dims [4]",
+        ),
+        (
+            lambda c: c.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [4], "optional": True}),
+            "model 'm', tensor 'X': the model expects optional True but the model configuration specifies optional "
+            "False",
+        ),
+        (
+            lambda c: c.set_model_transaction_policy({"other": 1}),
+            "model transaction property " + PLACE + " contains property other than 'decoupled'.",
+        ),
+        (
+            lambda c: (
+                c.set_model_transaction_policy({"decoupled": True}),
+                c.set_model_transaction_policy({"decoupled": False}),
+            ),
+            "trying to change decoupled property "
+            + PLACE.replace(" function", "")
+            + ", which is already set to 'True'.",
+        ),
+        (
+            lambda c: (c.as_dict().update(sequence_batching={}), c.set_dynamic_batching()),
+            "Configuration specified scheduling_choice as 'sequence_batching', but auto-complete-config function for "
+            "model 'm' tries to set scheduling_choice as 'dynamic_batching'",
+        ),
     ],
 )
 def test_conflicts_with_the_file(call, text):

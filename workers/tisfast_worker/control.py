@@ -3,6 +3,7 @@
 The hot loop never waits here: it appends to a bounded queue and goes on.  When the server goes, so does this process.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -152,10 +153,8 @@ class ControlThread:
         self._thread.join(limits.STOPPED_FLUSH_SECONDS_MAX + 1)
 
     def _wake(self):
-        try:
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes the thread as well
             os.write(self._wake_write, b"\0")
-        except BlockingIOError:
-            pass  # a full pipe wakes the thread as well
 
     def _run(self):
         try:

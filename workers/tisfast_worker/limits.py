@@ -39,4 +39,4 @@ TRIM_THRESHOLD_BYTES = 256 * 1024 * 1024
 ERROR_TEXT_BYTES_MAX = 65536
 """Bytes of one error text to a client; longer ones are cut."""
 COLLECT_BLOCKS_MIN = 16
-"""Small output blocks out before those given back are collected: a dozen stays in the cache, and the calls are shared."""
+"""Small output blocks out before those given back are collected: a dozen stays in the cache, the calls are shared."""
