@@ -130,6 +130,15 @@ class Server:
         finally:
             connection.close()
 
+    def dies_within(self, seconds: float) -> bool:
+        """Whether the server has ended, or does so in this time."""
+        assert self._process is not None
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def log(self, most: int = LOG_TAIL_BYTES) -> str:
         """The end of what the server printed."""
         size = os.fstat(self._log.fileno()).st_size
@@ -148,7 +157,7 @@ class Server:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for what is left of its processes after the bound."""
+        """SIGTERM, and SIGKILL for what is left of its processes after the bound; its log is gone then."""
         if self._process is None:
             return
         family = self.pids()
@@ -162,6 +171,7 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process = None
+        self._log.close()
 
 
 def descendants(pid: int) -> Iterator[int]:

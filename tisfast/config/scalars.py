@@ -20,9 +20,7 @@ BOOLS: Final = {
     "true": True, "True": True, "t": True, "1": True,
     "false": False, "False": False, "f": False, "0": False,
 }  # fmt: skip
-_ESCAPE = re.compile(
-    rb"\\(?:([0-7]{1,3})|[xX]([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL
-)
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 _SIMPLE: Final = {
     b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v",
     b"\\": b"\\", b"'": b"'", b'"': b'"', b"?": b"?",

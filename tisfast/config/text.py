@@ -109,10 +109,12 @@ class _Parser:
             return True
         hint = "a '\"' is missing" if token.kind == lexer.BAD and token.text[0] in "\"'" else ""
         self.fail(f"expected a key, found {token.shown()}", path, token, hint)
-        if token.text in OPENERS:
-            self.skip_value()
-        else:
+        if token.kind != lexer.SYMBOL or token.text not in OPENERS:
             self.take()
+            return False
+        self.skip_value()
+        if self.accept(":"):  # an extension, [name]: value
+            self.skip_value()
         return False
 
     def field(self, message: schema.Message, path: KeyPath, seen: dict[str, Token]) -> None:
@@ -162,9 +164,7 @@ class _Parser:
         return type(message)()
 
     # ---- values
-    def value(
-        self, message: schema.Message, field: Field, path: KeyPath, colon: bool, token: Token
-    ) -> None:
+    def value(self, message: schema.Message, field: Field, path: KeyPath, colon: bool, token: Token) -> None:
         one = self.one_message if field.message_type is not None else self.one_scalar
         if field.message_type is None and not colon:
             self.fail(f"expected ':' after '{field.name}', found {self.next.shown()}", (*path, field.name), self.next)
@@ -295,10 +295,17 @@ def _number(field: Field, token: Token, sign: str) -> Any:
     if kind == scalars.ENUM:
         if token.kind == lexer.NUMBER and text.isdigit():
             return scalars.enum_number(field, int(sign + text))
-        return scalars.enum_of(field, sign + text.strip("\"'"))
+        if token.kind == lexer.STRING:
+            bare = text[1:-1]
+            known = bare in field.enum_type.values_by_name
+            hint = f"write {field.name}: {bare}, without quotes" if known else f"write {scalars.wanted(field)}"
+            raise BadValue(f"'{field.name}' takes a name without quotes, found {token.shown()}", hint)
+        return scalars.enum_of(field, sign + text)
     if kind == scalars.BOOL:
-        if text in scalars.BOOLS and not sign and token.kind != lexer.STRING:
+        if text in scalars.BOOLS and not sign:
             return scalars.BOOLS[text]
+        if token.kind == lexer.NUMBER and not sign and text.lower() in ("0x0", "0x1", "00", "01"):
+            return text.endswith("1")
         raise BadValue(f"'{field.name}' takes true or false, found {_shown(token, sign)}", _bool_hint(text))
     try:
         if token.kind == lexer.STRING:

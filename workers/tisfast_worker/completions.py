@@ -1,6 +1,6 @@
 """The complete ring: answers from the loop, releases from whatever thread drops the last reference to an input."""
 
-import struct
+import ctypes
 import threading
 import time
 import weakref
@@ -8,7 +8,7 @@ from collections import deque
 
 from tisfast_worker import limits
 from tisfast_worker.failure import WireError
-from tisfast_worker.native import COMPLETE_SLOT, TF_RELEASE
+from tisfast_worker.native import COMPLETE_SLOT, SLOT_BYTES, TF_FINAL, TF_RELEASE, TF_RETAINED
 
 _RELEASE_FIELDS = (0,) * 7
 
@@ -23,31 +23,42 @@ class Completions:
 
     def __init__(self, library, channel, bell, bell_fd):
         """`bell` is the bell page's Mapping, `bell_fd` the server's eventfd."""
-        self._reserve, self._publish, self._ring_bell = (
-            library.tf_ring_reserve,
-            library.tf_ring_publish,
-            library.tf_bell_ring,
-        )
+        self._reserve, self._publish = library.tf_ring_reserve, library.tf_ring_publish
+        self._ring_bell = library.tf_bell_ring
         self._channel, self._ring = channel.base, channel.complete
         self._memory = channel.memory
+        self._mask, self._first = channel.complete_slots
         self._bell, self._bell_fd = bell.base, bell_fd
-        self._written = 0  # slots written, not published
+        self._tail = 0  # slots written
+        self._room = 0  # slots known to be free: the ring is asked again only when they are used up
         self._lock = threading.Lock()
         self._releases = deque()
         self._retained = {}  # id(weak reference): (weak reference, ticket)
 
-    def put(self, *fields):
-        """Write one slot (struct tf_complete_slot); `flush` shows it.  Loop's thread only.
+    def send(self, answers, retained, times, batch):
+        """Write the answers of one batch, show them at once, and ring the server if it sleeps.  Loop's thread only.
 
+        answers: (kind, status, meta_bytes, block, ticket) each; retained: whether the model holds on to the request's
+        memory; times: the batch's four; batch: requests executed, told with the first answer.
         Waits, bounded, while the ring is full.
         """
+        taken, start, end, done = times
+        pack, memory, unseen = COMPLETE_SLOT.pack_into, self._memory, 0
         with self._lock:
-            self._put(fields)
-
-    def flush(self):
-        """Make written slots visible and ring the server if it sleeps.  Loop's thread only."""
-        with self._lock:
-            self._show()
+            for (kind, status, nbytes, block, ticket), held in zip(answers, retained):
+                if not self._room and not self._find_room(unseen):
+                    self._show(unseen)
+                    unseen = 0
+                    self._wait_for_room()
+                at = self._first + (self._tail & self._mask) * SLOT_BYTES
+                flags = TF_FINAL | TF_RETAINED if held else TF_FINAL
+                pack(memory, at, kind, flags, status, nbytes, ticket, block, taken, start, end, done, batch, 0)
+                self._tail += 1
+                self._room -= 1
+                unseen += 1
+                batch = 0
+            self._publish(self._ring, unseen)
+            self._ring_bell(self._bell, self._bell_fd)
         if self._releases:
             self._send_releases()
 
@@ -70,38 +81,35 @@ class Completions:
                 return  # the ring is full: the loop's next flush takes them along
 
     def _put_releases(self):
-        while self._releases:
-            slot = self._reserve(self._channel, self._ring, self._written)
-            if not slot:
-                break
-            ticket = self._releases.popleft()
-            COMPLETE_SLOT.pack_into(self._memory, slot - self._channel, TF_RELEASE, 0, 0, 0, ticket, *_RELEASE_FIELDS)
-            self._written += 1
-        self._show()
+        unseen = 0
+        while self._releases and (self._room or self._find_room(unseen)):
+            at = self._first + (self._tail & self._mask) * SLOT_BYTES
+            COMPLETE_SLOT.pack_into(self._memory, at, TF_RELEASE, 0, 0, 0, self._releases.popleft(), *_RELEASE_FIELDS)
+            self._tail += 1
+            self._room -= 1
+            unseen += 1
+        self._show(unseen)
 
-    def _put(self, fields):
-        slot = self._reserve(self._channel, self._ring, self._written)
-        if not slot:
-            slot = self._wait_slot()
-        COMPLETE_SLOT.pack_into(self._memory, slot - self._channel, *fields)
-        self._written += 1
+    def _find_room(self, unseen):
+        """Ask the ring for free slots behind the `unseen` written ones: many if there are many, else one."""
+        for ahead in (self._mask >> 1, 0):
+            if self._reserve(self._channel, self._ring, unseen + ahead):
+                self._room = ahead + 1
+                return True
+        return False
 
-    def _show(self):
-        if self._written:
-            self._publish(self._ring, self._written)
-            self._written = 0
+    def _show(self, unseen):
+        if unseen:
+            self._publish(self._ring, unseen)
             self._ring_bell(self._bell, self._bell_fd)
 
-    def _wait_slot(self):
+    def _wait_for_room(self):
         """The ring holds four times what submit does, so this needs a server that has stopped reading."""
-        self._show()
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
-        while time.monotonic() < deadline:
-            slot = self._reserve(self._channel, self._ring, 0)
-            if slot:
-                return slot
+        while not self._find_room(0):
+            if time.monotonic() > deadline:
+                raise WireError(f"the server took no answer for {limits.OUTPUT_WAIT_SECONDS_MAX} s")
             time.sleep(limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
-        raise WireError(f"the server took no answer for {limits.OUTPUT_WAIT_SECONDS_MAX} s")
 
 
 def lease_type(nbytes):
@@ -110,9 +118,5 @@ def lease_type(nbytes):
     numpy takes it as the buffer of its arrays (a memoryview it would look through, to the object behind), and a
     subclass of a ctypes array can be referred to weakly.
     """
-    import ctypes  # noqa: PLC0415
-
     return type("Lease", (ctypes.c_char * nbytes,), {})
 
-
-assert COMPLETE_SLOT.size == 64, struct.calcsize(COMPLETE_SLOT.format)

@@ -34,6 +34,10 @@ class ControlSocket:
         """For select."""
         return self._socket.fileno()
 
+    def close(self):
+        """End the connection."""
+        self._socket.close()
+
     @property
     def wants_write(self):
         """Whether bytes wait for the socket."""
@@ -124,7 +128,7 @@ class ControlThread:
 
     def post(self, message):
         """Queue a record; counted and dropped when the queue is full.  Never blocks."""
-        if len(self._queue) >= limits.CONTROL_QUEUE_MESSAGES_MAX:
+        if len(self._queue) >= limits.CONTROL_RECORDS_MAX:
             self._dropped += 1
             return
         self.send(message)

@@ -31,6 +31,21 @@ class ForkOrder:
         self.plane_fds, self.output_fds = fds[:5], fds[5:]
 
 
+def backend_module(name):
+    """The module backends/NAME.py, loaded under a name of ours: a model's own `backends` package stays importable."""
+    known = "tisfast_worker.backend_" + name
+    if known in sys.modules:
+        return sys.modules[known]
+    path = os.path.join(WORKERS_DIR, "backends", name + ".py")
+    if not name.isidentifier() or not os.path.exists(path):
+        raise WireError(f"this worker has no backend {name!r}")
+    spec = importlib.util.spec_from_file_location(known, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[known] = module
+    return module
+
+
 class LoadStep:
     """Names the step of loading that fails: the `kind` of a failed message."""
 
@@ -71,9 +86,10 @@ def _become_instance(order):
     for target, fd in zip((1, 2), order.output_fds):
         os.dup2(fd, target)
         os.close(fd)
-    for stream in (sys.stdout, sys.stderr):
-        # Whole lines for the server's log, whatever a model prints and whatever the locale says.
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    # Whole lines for the server's log, whatever a model prints and whatever the locale says.  New objects: the old ones
+    # remember whether the nursery's descriptors could seek.
+    sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     environment.set_variables(order.env, order.threads)
     environment.settle_numpy(order.threads)
     environment.keep_memory_warm()
@@ -90,7 +106,7 @@ def _live(order, library, control, load):
     thread.start()
     step, begin_ns = LoadStep(), time.monotonic_ns()
     try:
-        backend = _backend(model.backend).Backend(model)
+        backend = backend_module(model.backend).Backend(model)
         backend.load()
         if load["role"] == "complete":
             step.kind = "complete"
@@ -125,17 +141,6 @@ def _set_import_path(model):
     ours = (model.version_dir, model.repository, WORKERS_DIR)
     sys.path[:] = [entry for entry in sys.path if entry not in ours] + list(ours)
     sys.argv = [os.path.join(model.version_dir, model.file)]
-
-
-def _backend(name):
-    """The module backends/NAME.py, loaded under a name of ours: a model's own `backends` package stays importable."""
-    path = os.path.join(WORKERS_DIR, "backends", name + ".py")
-    if not name.isidentifier() or not os.path.exists(path):
-        raise WireError(f"this worker has no backend {name!r}")
-    spec = importlib.util.spec_from_file_location("tisfast_worker.backend_" + name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _settle_garbage():

@@ -13,7 +13,7 @@ from tisfast_worker.answer import AnswerWriter
 from tisfast_worker.completions import lease_type
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import ReturnError, WireError
-from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC, TF_FINAL, TF_RETAINED
+from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC
 from tisfast_worker.record import RequestReader
 
 
@@ -24,6 +24,7 @@ class Loop:
         """`execute`: list of requests to list of responses; `trace(requests, traceback, error)` tells of a failure."""
         self._model, self._execute, self._trace = model, execute, trace
         self._channel, self._library = plane.channel, plane.library
+        self._advance = plane.library.tf_ring_take
         self._completions, self._outputs = plane.completions, plane.outputs
         self._outputs.before_wait = self._show_early
         self._read = RequestReader(model, plane.inputs.memory).read
@@ -47,12 +48,14 @@ class Loop:
             pending = wait(channel, spin_ns, -1)
             if pending == 0:
                 return
-            batch(pending)
+            while pending:
+                pending -= batch(pending)
 
     def _batch(self, pending):
+        """Serve the next batch; returns its slots."""
         slots = self._take(pending)
         taken_ns = time.monotonic_ns()
-        self._outputs.collect()
+        self._outputs.collect_some()
         requests, tickets, refused = self._requests(slots)
         if requests:
             start_ns = time.monotonic_ns()
@@ -65,17 +68,18 @@ class Loop:
             self._show()
         if refused:
             self._refuse(refused, taken_ns)
+        return len(slots)
 
     def _take(self, pending):
         """The slots of one batch."""
-        memory, (mask, first) = self._channel.memory, self._channel.submit_slots
-        slot = SUBMIT_SLOT.unpack_from(memory, first + (self._head & mask) * SLOT_BYTES)
-        count = slot[2] + 1
+        memory, (mask, first), head = self._channel.memory, self._channel.submit_slots, self._head
+        slot = SUBMIT_SLOT.unpack_from(memory, first + (head & mask) * SLOT_BYTES)
         slots = [slot]
-        for at in range(self._head + 1, self._head + min(count, pending)):
+        count = slot[2] + 1
+        for at in range(head + 1, head + min(count, pending)):
             slots.append(SUBMIT_SLOT.unpack_from(memory, first + (at & mask) * SLOT_BYTES))
-        self._library.tf_ring_take(self._channel.submit, len(slots))
-        self._head += len(slots)
+        self._head = head + len(slots)
+        self._advance(self._channel.submit, len(slots))
         if count > pending or slot[0] != TF_EXEC:
             raise WireError(f"a batch of {count} slots of kind {slot[0]}, but {pending} are published")
         return slots
@@ -119,7 +123,7 @@ class Loop:
         """Put the batch's answers into the ring and let its leases go."""
         leases, unheld = self._leases, self._unheld
         retained = [count != unheld for count in _references(leases)]
-        self._put(retained)
+        self._send(retained)
         if True in retained:
             for lease, held, answer in zip(leases, retained, self._answers):
                 if held:
@@ -139,27 +143,24 @@ class Loop:
         releases follow as soon as the batch is let go.
         """
         count = len(self._answers)
-        self._put([True] * count)
+        if not count:
+            return
+        self._send([True] * count)
         for lease, answer in zip(self._leases, self._answers):
             self._completions.release_when_gone(lease, answer[4])
         del self._leases[:count]
         self._answers.clear()
 
-    def _put(self, retained):
-        done_ns = time.monotonic_ns()
-        put, times = self._completions.put, self._times
-        for (kind, status, nbytes, block, ticket), held in zip(self._answers, retained):
-            flags = TF_FINAL | TF_RETAINED if held else TF_FINAL
-            put(kind, flags, status, nbytes, ticket, block, *times, done_ns, self._uncounted, 0)
-            self._uncounted = 0
-        self._completions.flush()
+    def _send(self, retained):
+        self._completions.send(self._answers, retained, (*self._times, time.monotonic_ns()), self._uncounted)
+        self._uncounted = 0
 
     def _refuse(self, refused, taken_ns):
         """Answer requests that never reached the model."""
         self._times = (taken_ns, taken_ns, taken_ns)
         for ticket, reason in refused:
             self._answers.append((*self._writer.error(ErrorCode.INTERNAL, reason), ticket))
-        self._put([False] * len(self._answers))
+        self._send([False] * len(self._answers))
         self._answers.clear()
 
 

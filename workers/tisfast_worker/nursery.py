@@ -14,7 +14,7 @@ import socket
 
 from tisfast_worker import environment, limits, msgpack
 from tisfast_worker.failure import WireError
-from tisfast_worker.instance import WORKERS_DIR, ForkOrder
+from tisfast_worker.instance import WORKERS_DIR, ForkOrder, backend_module
 from tisfast_worker.native import TF_ABI_VERSION, Library
 
 LIBRARY = os.path.join(WORKERS_DIR, "libtisfast_shm.so")
@@ -40,6 +40,9 @@ class Nursery:
         """Serve until the server goes."""
         self._settle()
         numpy, reason = _import_numpy()
+        # What nearly every instance imports, once for all of them.
+        backend_module("python")
+        import triton_python_backend_utils  # noqa: F401, PLC0415
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every page of what is shared
         self._send(_hello(numpy, reason))
@@ -77,9 +80,12 @@ class Nursery:
     def _receive(self):
         """Handle one packet; a ForkOrder when this is now the child."""
         space = socket.CMSG_SPACE(limits.NURSERY_DESCRIPTORS_MAX * 4)
-        data, ancillary, flags, _ = self._socket.recvmsg(
-            limits.NURSERY_MESSAGE_BYTES_MAX, space, getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        )
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(
+                limits.NURSERY_MESSAGE_BYTES_MAX, space, getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            )
+        except ConnectionResetError:  # the server went with packets of ours unread
+            data, ancillary, flags = b"", [], 0
         fds = _descriptors(ancillary)
         if not data:
             self._ending = True

@@ -25,6 +25,7 @@ class OutputArena(Mapping):
         self._mask, self._slots_at = channel.give_slots
         self._head = 0  # give slots taken
         self._out = 0  # blocks that the server holds, or will
+        self._large_out = False  # a large one may be among them
         self.before_wait = None  # called before the first pause: what is encoded must be published, or nothing comes back
 
     def take(self, nbytes):
@@ -33,6 +34,8 @@ class OutputArena(Mapping):
             block = self._take(self._arena, nbytes)
             if block:
                 self._out += 1
+                if nbytes > limits.JOIN_BYTES_MAX:
+                    self._large_out = True
                 return block
         return self._wait(nbytes)
 
@@ -41,8 +44,15 @@ class OutputArena(Mapping):
         """Where a block begins in the arena."""
         return (block & BLOCK_OFFSET_MASK) * BLOCK_MIN
 
+    def collect_some(self):
+        """Take back what the server has given back, when it is worth the calls: at once what is large, to be written
+        again while it is warm in the cache; small blocks by the dozen.
+        """
+        if self._large_out or self._out >= limits.COLLECT_BLOCKS_MIN:
+            self.collect()
+
     def collect(self):
-        """Take back what the server has given back."""
+        """Take back all that the server has given back."""
         pending = self._pending(self._ring)
         if not pending:
             return
@@ -53,6 +63,7 @@ class OutputArena(Mapping):
                 self._out -= 1
         self._head += pending
         self._advance(self._ring, pending)
+        self._large_out = self._large_out and self._out > 0
 
     def _wait(self, nbytes):
         """The server rings no bell for given blocks, so the wait looks, with growing pauses; it is the rare case."""

@@ -1,5 +1,6 @@
 """Inference requests with binary tensors: rows 1.23, 2.01 to 2.08."""
 
+# ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations
 
 import json
@@ -20,7 +21,7 @@ HEAD = {"inputs": [_size("INPUT0", 16), _size("INPUT1", 16)]}
 
 
 def _head(name: str, rows: str, length: object, headers: Headers = ()) -> Case:
-    return binary(name, rows, "add_sub", HEAD, FOUR * 2, headers, length)
+    return binary(name, rows, "add_sub", HEAD, FOUR * 2, headers=headers, length=length)
 
 
 def _sized(name: str, rows: str, size: object, tail: bytes = FOUR) -> Case:

@@ -1,5 +1,6 @@
 """Inference requests in JSON, good and bad: rows 1.12 to 1.25, 7.01, 7.02, 8.01 to 8.03, 15.55."""
 
+# ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations
 
 from tests.oracle.cases.table import Case, infer, tensor

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from tests.oracle.exchange import Request
 
 Headers = Sequence[tuple[str, str]]
+Place = Literal["models", "broken", "metrics"]
 
 
 class Case(NamedTuple):
@@ -17,12 +18,11 @@ class Case(NamedTuple):
     name: str
     rows: str
     requests: tuple[Request, ...]
-    place: Literal["models", "broken", "metrics"] = "models"
+    place: Place = "models"
+    pipelined: bool = False
 
 
-def get(
-    name: str, rows: str, target: str, headers: Headers = (), place: Literal["models", "broken", "metrics"] = "models"
-) -> Case:
+def get(name: str, rows: str, target: str, headers: Headers = (), place: Place = "models") -> Case:
     """A GET."""
     return Case(name, rows, (Request("GET", target, tuple(headers)),), place)
 
@@ -32,10 +32,9 @@ def call(name: str, rows: str, method: str, target: str, body: bytes = b"", head
     return Case(name, rows, (Request(method, target, tuple(headers), body),))
 
 
-def raw(name: str, rows: str, data: bytes, half_close: bool = False, answers: int = 1, method: str = "GET") -> Case:
-    """Bytes as they are; then so many answers are read (an empty request sends nothing)."""
-    first = Request(method, raw=data, half_close=half_close)
-    return Case(name, rows, (first, *(Request(method, raw=b"\r\n") for _ in range(answers - 1))))
+def raw(name: str, rows: str, data: bytes, half_close: bool = False, method: str = "GET") -> Case:
+    """Bytes as they are; `method` says how the answer is to be read."""
+    return Case(name, rows, (Request(method, raw=data, half_close=half_close),))
 
 
 def tensor(
@@ -70,7 +69,7 @@ def post_binary(model: str, head: object, tail: bytes, headers: Headers = (), le
 
 
 def binary(
-    name: str, rows: str, model: str, head: object, tail: bytes, headers: Headers = (), length: object = None
+    name: str, rows: str, model: str, head: object, tail: bytes, *, headers: Headers = (), length: object = None
 ) -> Case:
     """One inference request in binary form."""
     return Case(name, rows, (post_binary(model, head, tail, headers, length),))

@@ -1,0 +1,133 @@
+"""The worker's own cost per request: take, decode, a small execute, encode, publish, with no server beside it.
+
+Needs numpy and the standard library only, so that it runs under any interpreter a worker may have:
+`PYTHON perf/micro/worker_loop.py` beside `python -m perf.micro.run`.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import ctypes
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "workers"))
+
+import triton_python_backend_utils as pb_utils  # noqa: E402
+from tisfast_worker import native, nursery  # noqa: E402
+from tisfast_worker.loop import Loop  # noqa: E402
+from tisfast_worker.model import Model  # noqa: E402
+from tisfast_worker.plane import DataPlane  # noqa: E402
+
+BURST, ROUNDS = 40, 2000
+FP32 = 11
+
+
+class AddSub:
+    """The oracle's add_sub, word for word in what it asks of pb_utils."""
+
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            a = pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy()
+            b = pb_utils.get_input_tensor_by_name(r, "INPUT1").as_numpy()
+            tensors = [pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)]
+            out.append(pb_utils.InferenceResponse(output_tensors=tensors))
+        return out
+
+
+def identity(requests):
+    return [
+        pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy())])
+        for r in requests
+    ]
+
+
+class Driver:
+    """The server's side of one channel, as cheap as Python can be; its cost is not measured."""
+
+    def __init__(self, execute, shape) -> None:
+        self.library = native.Library(nursery.LIBRARY)
+        raw = ctypes.PyDLL(nursery.LIBRARY)
+        raw.tf_channel_bytes.restype = ctypes.c_uint64
+        sizes = (raw.tf_channel_bytes(), 4096, 0, 8 << 20, 8 << 20)
+        fds = []
+        for size in sizes:
+            fds.append(os.open("/dev/null", os.O_WRONLY) if size == 0 else _memory_file(size))
+        maps = [native.Mapping(fd, "file") if size else None for fd, size in zip(fds, sizes)]
+        raw.tf_channel_init.argtypes = [ctypes.c_size_t]
+        raw.tf_channel_init(maps[0].base)
+        struct.pack_into("<II", maps[1].memory, 0, 0x54495346, native.TF_ABI_VERSION)
+        self.plane = DataPlane(self.library, fds, 0)
+        spec = [["INPUT%d" % i, FP32, [-1], None] for i in range(2)]
+        outputs = [["OUTPUT%d" % i, FP32, [-1], None] for i in range(2)]
+        model = {"name": "m", "version": 1, "instance": "m_0_0", "repository": "", "version_dir": "", "file": "model.py"}
+        model.update(kind="CPU", device_id=0, config="{}", decoupled=False, max_batch_size=0, inputs=spec, outputs=outputs)
+        self.loop = Loop(Model(model), execute, self.plane, lambda *failure: sys.exit(str(failure)))
+        self.record = self._record(maps[3].memory, shape)
+        self.plane.channel.request_stop()  # run() returns whenever submit is empty
+
+    def _record(self, memory, count):
+        signature = b"".join(struct.pack("<HBBIq", i, FP32, 1, 0, count) for i in range(2))
+        refs = struct.pack("<4Q", 4096, 4 * count, 1 << 20, 4 * count)
+        record = struct.pack("<IHHQQQIIII", len(signature), 2, 0, 3, 0, 0, 0, 0, 0, 1) + signature + refs
+        memory[512 : 512 + len(record)] = record
+        return 512, len(record)
+
+    def burst(self, batch) -> int:
+        """Nanoseconds for BURST requests in batches of `batch`."""
+        channel, library = self.plane.channel, self.library
+        for i in range(BURST):
+            slot = library.tf_ring_reserve(channel.base, channel.submit, i) - channel.base
+            left = batch - 1 - i % batch
+            native.SUBMIT_SLOT.pack_into(channel.memory, slot, 1, 0, left, self.record[1], i, self.record[0], 0)
+        library.tf_ring_publish(channel.submit, BURST)
+        start = time.perf_counter_ns()
+        self.loop.run()
+        spent = time.perf_counter_ns() - start
+        mask, first = channel.complete_slots
+        done = library.tf_ring_pending(channel.complete)
+        head = struct.unpack_from("<Q", channel.memory, 320 + 64)[0]
+        for i in range(done):
+            fields = native.COMPLETE_SLOT.unpack_from(channel.memory, first + ((head + i) & mask) * 64)
+            assert fields[0] == native.TF_ANSWER, fields
+            slot = library.tf_ring_reserve(channel.base, channel.give, i) - channel.base
+            struct.pack_into("<Q", channel.memory, slot, fields[5])
+        library.tf_ring_publish(channel.give, done)
+        library.tf_ring_take(channel.complete, done)
+        assert done == BURST
+        return spent
+
+
+def _memory_file(nbytes) -> int:
+    fd = os.memfd_create("micro")
+    os.ftruncate(fd, nbytes)
+    return fd
+
+
+def measure(name, execute, count, batch) -> None:
+    driver = Driver(execute, count)
+    driver.burst(batch)
+    best = min(driver.burst(batch) for _ in range(ROUNDS))
+    print("%s %.1f" % (name, best / BURST))
+
+
+def main() -> None:
+    if "--profile" in sys.argv:
+        driver = Driver(AddSub().execute, 4)
+        with cProfile.Profile() as profile:
+            for _ in range(50):
+                driver.burst(1)
+        profile.print_stats("tottime")
+        return
+    measure("worker_add_sub", AddSub().execute, 4, 1)
+    measure("worker_add_sub_batch_8", AddSub().execute, 4, 8)
+    measure("worker_identity_600KB", identity, 150528, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""When two answers are alike: headers that matter, JSON as values, and the few rules that hold for every case.
+
+The rules (each is a deliberate, general difference or freedom of JSON, and hides nothing else):
+
+1. Row 1.03: Content-Type of an error is application/json in newer Triton and here; 2.51 says text/plain for some.
+   An answer without a body has none here, where 2.51 says text/plain.
+2. A message may go on where Triton's ends: the beginning is what clients match on, the rest says what to do.
+3. What the JSON parser has to say of broken JSON is its own; the text before it is Triton's.
+4. FP32 numbers are alike when they are the same FP32 number: 0.1 and 0.10000000149011612.
+5. The server's version is its own.
+6. Inference-Header-Content-Length is compared by what it does: cutting the body into its parts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from typing import Any, Final
+
+from tests.oracle.exchange import Answer
+
+HEADERS: Final = ("content-type", "content-encoding", "accept-encoding", "connection", "transfer-encoding")
+PARSER_SAYS: Final = re.compile(r"(failed to parse the request JSON buffer: ).*", re.DOTALL)
+
+Difference = dict[str, tuple[Any, Any]]
+"""Where two answers differ: path to (Triton's, tisfast's)."""
+
+
+def differences(theirs: list[Answer], ours: list[Answer]) -> Difference:
+    """Between two conversations; the path of a later answer starts with its number."""
+    found: Difference = {}
+    for number, (a, b) in enumerate(zip(theirs, ours, strict=True)):
+        prefix = f"{number}: " if len(theirs) > 1 else ""
+        found.update({prefix + path: pair for path, pair in _between(normal(a), normal(b)).items()})
+    return found
+
+
+def normal(answer: Answer) -> dict[str, Any]:
+    """An answer as plain values, volatile parts removed."""
+    if answer.status == 0:
+        return {"ended": answer.body.decode()}
+    text, tail = _parts(answer)
+    value = _json(text)
+    facts: dict[str, Any] = {"status": answer.status, "body": _value(value)}
+    if tail is not None:
+        facts["tail"] = tail.hex()
+    facts.update({name: answer.headers[name] for name in HEADERS if name in answer.headers})
+    if not answer.body or (isinstance(value, dict) and set(value) == {"error"}):
+        facts.pop("content-type", None)  # rule 1
+    return facts
+
+
+def _parts(answer: Answer) -> tuple[bytes, bytes | None]:
+    """JSON text and binary tail (None when the answer has no such header)."""
+    length = answer.headers.get("inference-header-content-length")
+    if length is None or "content-encoding" in answer.headers:
+        return _inflated(answer), None
+    return answer.body[: int(length)], answer.body[int(length) :]
+
+
+def _inflated(answer: Answer) -> bytes:
+    encoding = answer.headers.get("content-encoding")
+    if encoding is None or encoding == "identity":
+        return answer.body
+    import zlib
+
+    return zlib.decompress(answer.body, wbits=47)  # gzip or zlib, by the header
+
+
+def _json(text: bytes) -> Any:
+    """The JSON value, or the text itself when it is none."""
+    decoded = text.decode(errors="surrogateescape")
+    try:
+        return json.loads(decoded)
+    except ValueError:
+        return decoded
+
+
+def _value(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("error"), str):
+        return {**value, "error": PARSER_SAYS.sub(r"\1...", value["error"])}  # rule 3
+    if "extensions" in value:
+        return {**value, "version": "..."}  # rule 5
+    return {**value, "outputs": [_output(each) for each in value["outputs"]]} if "model_name" in value else value
+
+
+def _output(output: dict[str, Any]) -> dict[str, Any]:
+    if output.get("datatype") != "FP32" or "data" not in output:
+        return output
+    return {**output, "data": [_fp32(number) for number in output["data"]]}
+
+
+def _fp32(number: float) -> str:
+    """Rule 4; as text, since NaN is not equal to itself."""
+    return repr(struct.unpack("<f", struct.pack("<f", number))[0])
+
+
+def _between(theirs: Any, ours: Any, path: str = "") -> Difference:
+    """Paths at which two values differ."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        found: Difference = {}
+        for name in [*theirs, *(n for n in ours if n not in theirs)]:
+            found.update(_between(theirs.get(name), ours.get(name), f"{path}.{name}" if path else name))
+        return found
+    if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        return {
+            k: v
+            for i, pair in enumerate(zip(theirs, ours, strict=True))
+            for k, v in _between(*pair, f"{path}[{i}]").items()
+        }
+    return {} if _same(theirs, ours, path) else {path: (theirs, ours)}
+
+
+def _same(theirs: Any, ours: Any, path: str) -> bool:
+    if path == "body.error" and isinstance(theirs, str) and isinstance(ours, str):
+        return ours.startswith(theirs.rstrip())  # rule 2
+    return type(theirs) is type(ours) and theirs == ours

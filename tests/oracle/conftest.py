@@ -1,0 +1,78 @@
+"""Both servers, once a session, on free ports; and these tests only when asked for (make test-oracle)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from perf.oracle.server import Kind, Server
+from tests.oracle.cases.table import Case
+from tests.oracle.exchange import Answer, converse
+
+HERE: Final = Path(__file__).parent
+EXAMPLES: Final = HERE.parents[1] / "examples/models"
+DEATH_SECONDS: Final = 1.0  # between the last word of a crashing server and its end
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is here, and leave it out unless -m oracle or a path in here was given."""
+    here = [item for item in items if item.path.is_relative_to(HERE)]
+    for item in here:
+        item.add_marker(pytest.mark.oracle)
+    if "oracle" not in config.option.markexpr and not any("oracle" in argument for argument in config.args):
+        items[:] = [item for item in items if item not in here]
+        config.hook.pytest_deselected(items=here)
+
+
+class Servers:
+    """The servers of one kind: one on good models, one on broken ones.  A server that dies is started again."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self._running: dict[str, Server] = {}
+
+    def get(self, place: str = "models") -> Server:
+        """The server for a place, started when needed."""
+        name = "broken" if place == "broken" else "models"
+        if name not in self._running:
+            self._running[name] = self._start(name)
+        return self._running[name]
+
+    def _start(self, name: str) -> Server:
+        if name == "broken":
+            flags = ["--exit-on-error=false"]
+            return Server(self.kind, [HERE / "broken_models"], flags, "/v2/health/live").__enter__()
+        return Server(self.kind, [EXAMPLES, HERE / "models"]).__enter__()
+
+    def ask(self, case: Case) -> list[Answer]:
+        """Have the conversation of a case; every answer is `crashed` when the server died of it."""
+        server = self.get(case.place)
+        answers = converse(server.metrics if case.place == "metrics" else server.http, case.requests, case.pipelined)
+        if any(answer.status == 0 for answer in answers) and server.dies_within(DEATH_SECONDS):
+            self.stop()
+            return [Answer(0, {}, b"crashed") for _ in case.requests]
+        return answers
+
+    def stop(self) -> None:
+        """End both."""
+        while self._running:
+            self._running.popitem()[1].stop()
+
+
+@pytest.fixture(scope="session")
+def triton() -> Iterator[Servers]:
+    """The real one."""
+    servers = Servers("triton")
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def tisfast() -> Iterator[Servers]:
+    """Ours."""
+    servers = Servers("tisfast")
+    yield servers
+    servers.stop()

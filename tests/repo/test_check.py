@@ -1,0 +1,84 @@
+"""tisfast check: all errors of all models, and what can be told from model.py."""
+# ruff: noqa: E501 - one case, one line
+
+import sys
+
+import pytest
+
+from tests.repo.conftest import MODEL
+from tisfast.repo.check import check
+from tisfast.repo.syntax import check_file
+
+
+def lines(repo):
+    return [str(finding).replace(f"{repo}/", "") for finding in check([repo])]
+
+
+def test_nothing_to_find(repo, add):
+    add("m")
+    assert check([repo]) == []
+
+
+def test_every_error_of_every_model(repo, add):
+    add("a", {"config.pbtxt": "nam: 1\nplatfrm: 2", "1/model.py": "def f(:\n"})
+    add("b", {"1/model.py": MODEL, "2/model.py": "x = 1\n"})
+    add("c", {"1/model.py": "class TritonPythonModel:\n    def initialize(self, args): ...\n"})
+    add("d")
+    found = lines(repo)
+    assert [line.split(": ")[0] for line in found] == [
+        "a/config.pbtxt:1:1", "a/config.pbtxt:2:1", "a/1/model.py:1:7", "b/2/model.py", "c/1/model.py:1:1",
+    ]  # fmt: skip
+    assert "syntax error in the model" in found[2]
+    assert found[3].endswith("the model file defines no class TritonPythonModel; name the class TritonPythonModel")
+    assert found[4].endswith("class TritonPythonModel does not implement execute; add: def execute(self, requests)")
+
+
+def test_a_missing_repository_is_a_finding_and_hides_no_other(repo, add):
+    add("m", {})
+    found = check([repo / "nowhere", repo])
+    assert [finding.model for finding in found] == ["", "m"]
+
+
+def test_duplicates_name_the_model(tmp_path, add):
+    add("m", repository="a")
+    add("m", repository="b")
+    assert str(check([tmp_path / "a", tmp_path / "b"])[0]).startswith("m: model 'm' is not unique")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        MODEL,
+        "class TritonPythonModel:\n    async def execute(self, requests): ...\n",
+        "class TritonPythonModel:\n    execute = print\n",
+        "from x import Base\nclass TritonPythonModel(Base): ...\n",
+        "from x import TritonPythonModel\n",
+        "from x import *\n",
+        "try:\n    import cupy\nexcept ImportError:\n    pass\nelse:\n    class TritonPythonModel:\n        def execute(self, r): ...\n",
+        "TritonPythonModel = type('X', (), {})\n",
+    ],
+)  # fmt: skip
+def test_models_that_may_be_fine(tmp_path, source):
+    (tmp_path / "model.py").write_text(source)
+    assert check_file(tmp_path / "model.py", None) == []
+
+
+def test_a_models_own_interpreter_parses_it(tmp_path):
+    from pathlib import Path
+
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    assert check_file(tmp_path / "model.py", Path(sys.executable)) == []
+    (error,) = check_file(tmp_path / "bad.py", Path(sys.executable))
+    assert "cannot parse the model: SyntaxError" in error.message
+
+
+def test_an_interpreter_that_does_not_run(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    (error,) = check_file(tmp_path / "model.py", tmp_path / "nowhere")
+    assert "the model's interpreter does not run" in error.message
+
+
+def test_bytes_that_are_no_python(tmp_path):
+    (tmp_path / "model.py").write_bytes(b"\xff\x00")
+    assert len(check_file(tmp_path / "model.py", None)) == 1

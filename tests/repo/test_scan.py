@@ -1,0 +1,215 @@
+"""Scanning model repositories on a real file system."""
+# ruff: noqa: E501 - one case, one line
+
+import os
+
+import pytest
+
+from tests.repo.conftest import MODEL
+from tisfast.errors import ConfigError, NotFound
+from tisfast.repo.scan import Looking, scan, scan_model
+
+COMPLETE = MODEL + "    @staticmethod\n    def auto_complete_config(config):\n        return config\n"
+PYTHON = 'backend: "python"\n'
+
+
+def only(found):
+    assert len(found) == 1
+    return found[0]
+
+
+def failure_of(repo, **options):
+    return only(scan([repo], Looking(**options)).failures).reason
+
+
+def test_a_model_without_config(repo, add):
+    folder = add("m")
+    model = only(scan([repo]).models)
+    assert (model.name, model.repository, model.folder, model.interpreter) == ("m", repo, folder, None)
+    version = only(model.versions)
+    assert (version.number, version.folder, version.file) == (1, folder / "1", folder / "1" / "model.py")
+    config = model.config
+    assert (config.name, config.backend, config.default_model_filename) == ("m", "python", "model.py")
+    assert not model.may_complete
+
+
+def test_a_missing_config_is_an_error_without_auto_complete(repo, add):
+    folder = add("m")
+    expected = f"failed to open text file for read {folder}/config.pbtxt: No such file or directory"
+    assert expected in failure_of(repo, auto_complete=False)
+
+
+def test_files_are_told_from_a_config_as_written_too(repo, add):
+    add("m", {"config.pbtxt": "max_batch_size: 4", "1/model.py": COMPLETE})
+    model = only(scan([repo], Looking(auto_complete=False)).models)
+    assert model.config.backend == "python"
+    assert not model.may_complete
+
+
+def test_one_bad_model_does_not_hide_the_others(repo, add):
+    add("bad", {"config.pbtxt": "nam: 1", "1/model.py": MODEL})
+    add("worse", {})
+    add("good")
+    found = scan([repo])
+    assert [model.name for model in found.models] == ["good"]
+    assert [failure.name for failure in found.failures] == ["bad", "worse"]
+
+
+def test_all_errors_of_a_model_come_together(repo, add):
+    add("m", {"config.pbtxt": 'name: "other"\nmax_batch_size: -1\nversion_policy { specific { versions: 3 } }\n'
+              'output { name: "B" data_type: TYPE_FP32 dims: 1 label_filename: "no.txt" }\n'
+              'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/nonexistent" } }',
+              "1/model.py": MODEL})  # fmt: skip
+    reason = failure_of(repo).splitlines()
+    assert [line.split(": ")[0].split("config.pbtxt")[1] for line in reason] == [
+        ":1:1",
+        ":2:1",
+        ":3:1",
+        ":4:49",
+        ":5:40",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [("", [10]), ("latest { num_versions: 2 }", [3, 10]), ("all { }", [1, 3, 10]), ("specific { versions: [ 1, 7 ] }", [1])],
+)  # fmt: skip
+def test_version_policies(repo, add, policy, served):
+    files = {f"{number}/model.py": MODEL for number in (1, 3, 10)}
+    add("m", files | {"config.pbtxt": f"version_policy: {{ {policy} }}"})
+    assert [version.number for version in only(scan([repo]).models).versions] == served
+
+
+def test_folders_that_are_no_versions(repo, add):
+    names = ["01", "abc", "-1", "1abc", "warmup", "initial_state", "configs", ".git", "99999999999999999999", "2"]
+    add("m", {f"{name}/model.py": MODEL for name in names})
+    model = only(scan([repo]).models)
+    assert [version.number for version in model.versions] == [2]
+    assert sorted(note.split("'")[1] for note in model.notes) == ["-1", "01", "1abc", "99999999999999999999", "abc"]
+    assert any("contains leading zeros" in note for note in model.notes)
+    assert any("fails to convert to integral number" in note for note in model.notes)
+
+
+def test_no_version_is_an_error_in_tritons_words(repo, add):
+    add("m", {"config.pbtxt": PYTHON})
+    assert "at least one version must be available under the version policy of model 'm'" in failure_of(repo)
+
+
+def test_each_served_version_needs_its_model_file(repo, add):
+    add("m", {"config.pbtxt": "version_policy { all { } }", "1/model.py": MODEL, "2/other.py": MODEL, "3/x": "",
+              "4/model.py": MODEL})  # fmt: skip
+    lines = failure_of(repo).splitlines()
+    assert len(lines) == 2
+    assert 'm/2; default_model_filename: "other.py" would take that one' in lines[0]
+    assert "m/3; put model.py there" in lines[1]
+
+
+def test_default_model_filename(repo, add):
+    folder = add("m", {"config.pbtxt": PYTHON + 'default_model_filename: "foo.py"', "1/foo.py": MODEL})
+    assert only(only(scan([repo]).models).versions).file == folder / "1" / "foo.py"
+
+
+@pytest.mark.parametrize("name", ["../../x.py", "/etc/passwd", "a/../../b.py"])
+def test_a_model_file_outside_its_folder_is_refused(repo, add, name):
+    add("m", {"config.pbtxt": PYTHON + f'default_model_filename: "{name}"', "1/model.py": MODEL})
+    assert f"default_model_filename '{name}' leaves the version folder of m" in failure_of(repo)
+
+
+def test_label_files(repo, add):
+    text = 'output {{ name: "B" data_type: TYPE_FP32 dims: 1 label_filename: "{}" }}'
+    add("good", {"config.pbtxt": text.format("labels.txt"), "labels.txt": "a", "1/model.py": MODEL})
+    add("lost", {"config.pbtxt": text.format("labels.txt"), "1/model.py": MODEL})
+    add("out", {"config.pbtxt": text.format("../good/labels.txt"), "1/model.py": MODEL})
+    found = scan([repo])
+    assert [model.name for model in found.models] == ["good"]
+    assert "failed to open text file for read" in found.failures[0].reason
+    assert "leaves the folder of out" in found.failures[1].reason
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("model.onnx", "backend 'onnxruntime' is known, but not served yet"),
+        ("model.plan", "backend 'tensorrt' is known"),
+        ("weights.bin", "Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'."),
+    ],
+)  # fmt: skip
+def test_models_of_other_backends(repo, add, file, expected):
+    add("m", {f"1/{file}": ""})
+    assert expected in failure_of(repo)
+
+
+def test_a_name_in_two_repositories_is_served_from_none(tmp_path, add):
+    add("m", repository="a")
+    add("m", repository="b")
+    add("n", repository="b")
+    found = scan([tmp_path / "a", tmp_path / "b"])
+    assert [model.name for model in found.models] == ["n"]
+    assert "not unique across all model repositories" in only(found.failures).reason
+
+
+def test_a_repository_that_is_no_folder_raises(tmp_path):
+    with pytest.raises(ConfigError, match="repository path is not a valid directory"):
+        scan([tmp_path / "nowhere"])
+
+
+def test_files_and_hidden_folders_are_no_models(repo, add):
+    (repo / "README.md").write_text("")
+    add(".git")
+    found = scan([repo])
+    assert not found.models
+    assert not found.failures
+    assert ".git" in only(found.notes)
+
+
+@pytest.mark.parametrize(("data", "expected"), [
+    (b"\xef\xbb\xbf# a BOM\n", None), (b"a\nbc \xff", "config.pbtxt:2:4: the file is not UTF-8: byte 0xff"),
+])  # fmt: skip
+def test_bytes_of_the_config(repo, add, data, expected):
+    (add("m") / "config.pbtxt").write_bytes(data)
+    if expected is None:
+        assert scan([repo]).models
+    else:
+        assert expected in failure_of(repo)
+
+
+def test_a_config_that_cannot_be_read(repo, add):
+    os.mkdir(add("m") / "config.pbtxt")
+    assert "failed to open text file for read" in failure_of(repo)
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        (MODEL, False),
+        (COMPLETE, True),
+        ("from base import Base\nclass TritonPythonModel(Base):\n    pass\n", True),
+        ("from base import TritonPythonModel\n", True),
+        ("class TritonPythonModel(object):\n    pass\n", False),
+    ],
+)
+def test_models_that_must_be_asked_for_their_config(repo, add, source, asked):
+    add("m", {"1/model.py": source})
+    model = only(scan([repo]).models)
+    assert model.may_complete is asked
+    assert model.config.partial is asked
+
+
+def test_types_may_be_missing_when_the_model_will_be_asked(repo, add):
+    add("asked", {"config.pbtxt": 'input { name: "A" }', "1/model.py": COMPLETE})
+    add("not_asked", {"config.pbtxt": 'input { name: "A" }', "1/model.py": MODEL})
+    found = scan([repo])
+    assert only(found.models).config.inputs[0].dtype == 0
+    assert "must specify 'data_type'" in only(found.failures).reason
+
+
+def test_one_model_by_name(repo, add):
+    add("m")
+    assert scan_model([repo], "m").name == "m"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../m", "a/b", "a\\b", "m\0", "nowhere"])
+def test_names_that_are_none(repo, add, name):
+    add("m")
+    with pytest.raises(NotFound):
+        scan_model([repo], name)

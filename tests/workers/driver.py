@@ -1,0 +1,329 @@
+"""A server in miniature for tests of the worker runtime: spawns a nursery, forks instances, and writes their rings.
+
+It follows workers/WIRE.md and csrc's headers on its own, with no code shared with the runtime under test.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgpack
+import zmq
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKERS = ROOT / "workers"
+WAIT_SECONDS = 20
+FP32, BYTES, BF16 = 11, 13, 14
+MAGIC, ABI = 0x54495346, 1
+LIBRARY = WORKERS / "libtisfast_shm.so"
+
+
+def library() -> ctypes.CDLL:
+    lib = ctypes.CDLL(str(LIBRARY))
+    lib.tf_channel_bytes.restype = ctypes.c_uint64
+    for name in ("tf_ring_reserve", "tf_ring_peek"):
+        function = getattr(lib, name)
+        function.restype, function.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_uint32]
+    for name in ("tf_ring_publish", "tf_ring_take"):
+        getattr(lib, name).argtypes = [ctypes.c_size_t, ctypes.c_uint32]
+    lib.tf_channel_init.argtypes = lib.tf_worker_wake.argtypes = [ctypes.c_size_t]
+    lib.tf_ring_pending.restype, lib.tf_ring_pending.argtypes = ctypes.c_uint64, [ctypes.c_size_t]
+    return lib
+
+
+class Shared:
+    """A memory file, mapped."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.fd = os.memfd_create("test")
+        os.ftruncate(self.fd, nbytes)
+        self.memory = mmap.mmap(self.fd, nbytes)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+
+@dataclass
+class Answer:
+    kind: int
+    flags: int
+    status: int
+    request: int
+    block: int
+    times: tuple[int, ...]
+    batch: int
+    text: str = ""
+    outputs: list[tuple[int, int, tuple[int, ...], int, bytes]] = field(default_factory=list)  # index, dtype, shape, arena
+    parameters: bytes = b""
+
+
+class Plane:
+    """Channel, bell and arenas of one instance, from the server's side."""
+
+    def __init__(self, input_bytes: int = 8 << 20, output_bytes: int = 8 << 20) -> None:
+        self.lib = library()
+        self.channel = Shared(self.lib.tf_channel_bytes())
+        self.lib.tf_channel_init(self.channel.base)
+        self.bell = Shared(4096)
+        struct.pack_into("<II", self.bell.memory, 0, MAGIC, ABI)
+        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else os.open("/dev/null", os.O_WRONLY)
+        self.inputs, self.outputs = Shared(input_bytes), Shared(output_bytes)
+        self.submit, self.complete, self.give = (self.channel.base + at for at in (128, 320, 512))
+        self.tickets = 0
+        self.at = 512
+
+    @property
+    def fds(self) -> list[int]:
+        return [self.channel.fd, self.bell.fd, self.eventfd, self.inputs.fd, self.outputs.fd]
+
+    def room(self, nbytes: int) -> int:
+        """The offset of fresh input memory."""
+        at, self.at = self.at, self.at + nbytes + -nbytes % 64
+        return at
+
+    def place(self, data: bytes) -> tuple[int, int]:
+        at = self.room(len(data))
+        self.inputs.memory[at : at + len(data)] = data
+        return at, len(data)
+
+    def push(self, records: list[bytes]) -> list[int]:
+        """Submit one batch of records; their tickets."""
+        tickets = []
+        for i, record in enumerate(records):
+            at, nbytes = self.place(record)
+            slot = self.lib.tf_ring_reserve(self.channel.base, self.submit, i)
+            struct.pack_into(
+                "<BBHIQQq", self.channel.memory, slot - self.channel.base, 1, 0, len(records) - 1 - i, nbytes, self.tickets, at, 0
+            )
+            tickets.append(self.tickets)
+            self.tickets += 1
+        self.lib.tf_ring_publish(self.submit, len(records))
+        self.lib.tf_worker_wake(self.channel.base)
+        return tickets
+
+    def next(self, seconds: float = WAIT_SECONDS) -> Answer:
+        """The next slot of the complete ring.  The bell is rung, as announced; the loop here only polls."""
+        deadline = time.monotonic() + seconds
+        while True:
+            slot = self.lib.tf_ring_peek(self.channel.base, self.complete, 0)
+            if slot:
+                break
+            struct.pack_into("<I", self.bell.memory, 64, 1)
+            if self.lib.tf_ring_pending(self.complete):
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.eventfd], [], [], left)[0]:
+                raise TimeoutError("no answer")
+            os.read(self.eventfd, 8)
+        fields = struct.unpack_from("<BBHIQQqqqqII", self.channel.memory, slot - self.channel.base)
+        self.lib.tf_ring_take(self.complete, 1)
+        kind, flags, status, nbytes, request, block = fields[:6]
+        answer = Answer(kind, flags, status, request, block, fields[6:10], fields[10])
+        at = (block & ((1 << 40) - 1)) * 512
+        if kind == 3 and block:
+            answer.text = self.outputs.memory[at : at + nbytes].decode()
+        if kind == 2:
+            read_answer(self, answer, at, nbytes)
+        return answer
+
+    def give_back(self, block: int) -> None:
+        slot = self.lib.tf_ring_reserve(self.channel.base, self.give, 0)
+        struct.pack_into("<Q", self.channel.memory, slot - self.channel.base, block)
+        self.lib.tf_ring_publish(self.give, 1)
+
+
+def read_answer(plane: Plane, answer: Answer, at: int, nbytes: int) -> None:
+    memory = plane.outputs.memory
+    signature_bytes, count, _, parameters_bytes, _ = struct.unpack_from("<IHHII", memory, at)
+    refs_at = at + 16 + signature_bytes + -signature_bytes % 8
+    position = at + 16
+    for i in range(count):
+        index, dtype, rank, _ = struct.unpack_from("<HBBI", memory, position)
+        shape = struct.unpack_from(f"<{rank}q", memory, position + 8)
+        position += 8 + 8 * rank
+        arena, offset, size = struct.unpack_from("<QQQ", memory, refs_at + 24 * i)
+        assert offset % 64 == 0 or arena == 0
+        source = plane.inputs.memory if arena == 0 else memory
+        answer.outputs.append((index, dtype, shape, arena, source[offset : offset + size]))
+    end = refs_at + 24 * count
+    answer.parameters = memory[end : end + parameters_bytes]
+    assert end + parameters_bytes == at + nbytes
+
+
+def record(
+    inputs: list[tuple[int, int, tuple[int, ...], tuple[int, int]]],
+    *,
+    requested: int = (1 << 64) - 1,
+    flags: int = 0,
+    timeout: int = 0,
+    correlation: int | str = 0,
+    id: str = "",
+    parameters: str = "",
+    batch: int = 1,
+) -> bytes:
+    """A request record.  inputs: index, dtype, shape, (offset, bytes)."""
+    signature = b"".join(struct.pack(f"<HBBI{len(s)}q", i, d, len(s), 0, *s) for i, d, s, _ in inputs)
+    text = correlation.encode() if isinstance(correlation, str) else b""
+    head = struct.pack(
+        "<IHHQQQIIII",
+        len(signature),
+        len(inputs),
+        flags | (4 if text else 0),
+        requested,
+        timeout,
+        0 if text else correlation,
+        len(id.encode()),
+        len(parameters.encode()),
+        len(text),
+        batch,
+    )
+    refs = b"".join(struct.pack("<QQ", *where) for *_, where in inputs)
+    return head + signature + bytes(-len(signature) % 8) + refs + id.encode() + parameters.encode() + text
+
+
+class NurseryProcess:
+    """A nursery under any interpreter."""
+
+    def __init__(self, python: str, parent: int = 0) -> None:
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [python, "-I", str(WORKERS / "__main__.py"), "nursery", str(theirs.fileno()), str(parent or os.getpid())]
+        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
+        theirs.close()
+        self.socket.settimeout(WAIT_SECONDS)
+        self.folder = tempfile.mkdtemp(prefix="tisfast-test-")
+        self.endpoint = f"ipc://{self.folder}/control"
+
+    def receive(self) -> tuple[dict, list[int]]:
+        data, fds, _, _ = socket.recv_fds(self.socket, 1 << 17, 4)
+        return (msgpack.unpackb(data) if data else {}), fds
+
+    def fork(self, id: str, fds: list[int], env: dict[str, str] | None = None, threads: int = 1) -> None:
+        order = {"t": "fork", "id": id, "endpoint": self.endpoint, "token": b"secret", "env": env or {}, "threads": threads}
+        socket.send_fds(self.socket, [msgpack.packb(order)], fds)
+
+    def close(self) -> None:
+        self.socket.close()
+        self.process.wait(WAIT_SECONDS)
+
+
+class Router:
+    """The server's end of the control plane; messages are received by a thread, in order, for whoever asks."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.ROUTER)
+        self.socket.linger = 0
+        self.socket.bind(endpoint)
+        self.peers: dict[str, bytes] = {}
+
+    def receive(self, seconds: float = WAIT_SECONDS) -> dict:
+        if not self.socket.poll(int(seconds * 1000)):
+            raise TimeoutError("no control message")
+        peer, data = self.socket.recv_multipart()
+        message = msgpack.unpackb(data)
+        if message["t"] == "hello":
+            self.peers[message["id"]] = peer
+        return message
+
+    def until(self, kind: str) -> dict:
+        """The next message of this kind; log records before it are kept in `logs`."""
+        while True:
+            message = self.receive()
+            if message["t"] == kind:
+                return message
+            assert message["t"] in ("log", "trace"), message
+
+    def send(self, id: str, message: dict) -> None:
+        self.socket.send_multipart([self.peers[id], msgpack.packb(message)])
+
+    def close(self) -> None:
+        self.socket.close()
+        self.context.term()
+
+
+class Instance:
+    """One running instance of a model written in place."""
+
+    def __init__(self, nursery: NurseryProcess, router: Router, folder: Path, source: str, **model: object) -> None:
+        self.router, self.nursery = router, nursery
+        self.plane = Plane(**{k: model.pop(k) for k in ("input_bytes", "output_bytes") if k in model})
+        self.id = f"i{id(self):x}"
+        env, threads = model.pop("env", {}), model.pop("threads", 1)
+        self.out_read, out_write = os.pipe()
+        nursery.fork(self.id, [*self.plane.fds, out_write, out_write], env, threads)
+        os.close(out_write)
+        message, fds = nursery.receive()
+        assert message["t"] == "forked", message
+        self.pid, (self.pidfd,) = message["pid"], fds
+        self.hello = router.until("hello")
+        version = folder / "m" / "1"
+        version.mkdir(parents=True, exist_ok=True)
+        (version / "model.py").write_text(source)
+        self.load = {
+            "name": "m",
+            "version": "1",
+            "repository": str(folder / "m"),
+            "version_dir": str(version),
+            "file": "model.py",
+            "instance": "m_0_0",
+            "kind": "CPU",
+            "device_id": 0,
+            "config": '{"name": "m", "max_batch_size": 0, "input": [], "output": []}',
+            "decoupled": False,
+            "max_batch_size": 0,
+            "inputs": [["A", FP32, [-1], None], ["B", FP32, [-1], None]],
+            "outputs": [["X", FP32, [-1], None], ["Y", FP32, [-1], None]],
+            "spin_us": 0,
+            "log_verbose": 0,
+            **model,
+        }
+
+    def start(self, role: str = "serve") -> dict:
+        """Load; the worker's reply."""
+        self.router.send(self.id, {"t": "load", "role": role, "model": self.load})
+        while True:
+            message = self.router.receive()
+            if message["t"] in ("ready", "failed", "completed"):
+                return message
+
+    def ask(self, *arrays: list[float], **options: object) -> Answer:
+        """One request with FP32 inputs, and its answer."""
+        self.plane.push([self.record(*arrays, **options)])
+        return self.plane.next()
+
+    def record(self, *arrays: list[float], shape: tuple[int, ...] | None = None, **options: object) -> bytes:
+        inputs = []
+        for i, values in enumerate(arrays):
+            where = self.plane.place(struct.pack(f"<{len(values)}f", *values))
+            inputs.append((i, FP32, shape or (len(values),), where))
+        return record(inputs, **options)
+
+    def stop(self) -> None:
+        self.router.send(self.id, {"t": "stop"})
+
+    def exit_status(self) -> int:
+        message, _ = self.nursery.receive()
+        assert message["t"] == "exited" and message["pid"] == self.pid, message
+        return message["status"]
+
+    def printed(self) -> str:
+        """What it printed, after it ended."""
+        with os.fdopen(self.out_read) as stream:
+            return stream.read()
+
+
+def floats(data: bytes) -> list[float]:
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+__all__ = ["Answer", "Instance", "NurseryProcess", "Plane", "Router", "floats", "record", "signal", "threading"]
