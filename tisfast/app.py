@@ -129,7 +129,7 @@ class Server:
         if service == "HTTP":
             routes = Routes(self._registry, server_id=self._settings.life.server_id, server_version=__version__)
             return HttpFront(self._registry, routes, self._loop, max_input_bytes=most)
-        metrics = MetricsRoutes(self._registry, self._supervisor.restarts)
+        metrics = MetricsRoutes(self._registry, self._supervisor.restarts, cpu=self._settings.cpu_metrics)
         return HttpFront(None, metrics, self._loop, max_input_bytes=most)
 
     def _say_ready(self) -> None:
