@@ -107,6 +107,7 @@ class Server:
     async def _load(self) -> None:
         names = self._supervisor.find()
         progress = console.Progress(len(names))
+        self._loop.call_later(console.PROGRESS_SECONDS, progress.show)
         try:
             await self._supervisor.load_all(progress.step)
         finally:
