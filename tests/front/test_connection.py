@@ -10,7 +10,6 @@ import struct
 
 import pytest
 import uvloop
-
 from tests_front_server import Server
 
 ADD = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n"
@@ -24,7 +23,8 @@ def infer(body=BODY, headers=b""):
 
 def chunked(body, size):
     parts = [body[i : i + size] for i in range(0, len(body), size)]
-    return ADD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
+    coded = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in parts)
+    return ADD + b"Transfer-Encoding: chunked\r\n\r\n" + coded + b"0\r\n\r\n"
 
 
 @pytest.fixture
@@ -299,6 +299,24 @@ def test_a_slow_reader_holds_back_only_itself(run):
         assert server.routed < 40  # the rest is not even parsed: back-pressure
         slow.start_reading()
         assert [len((await slow.read()).body) for _ in range(40)] == [server.big] * 40
+
+    run(scenario)
+
+
+def test_large_answers_to_a_reader_at_its_own_pace(run):
+    """The transport's own try often takes what the first write left, and then says nothing: reading must go on."""
+
+    async def scenario(server):
+        def read_all(port):
+            with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rb") as answers:
+                for _ in range(100):
+                    client.sendall(b"GET /big HTTP/1.1\r\n\r\n")
+                    while answers.readline() != b"\r\n":
+                        pass
+                    assert len(answers.read(server.big)) == server.big
+
+        await asyncio.to_thread(read_all, server.port)
+        await server.gone()
 
     run(scenario)
 

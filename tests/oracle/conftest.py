@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from perf.oracle.server import Kind, Server
+from perf.oracle.server import Kind, Server, StartFailed
 from tests.oracle.cases.table import Case
 from tests.oracle.exchange import Answer, converse
 
@@ -33,12 +33,19 @@ class Servers:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self._running: dict[str, Server] = {}
+        self._failures: dict[str, StartFailed] = {}
 
     def get(self, place: str = "models") -> Server:
         """The server for a place, started when needed."""
         name = "broken" if place == "broken" else "models"
+        if name in self._failures:  # it will not start for the next case either
+            raise self._failures[name]
         if name not in self._running:
-            self._running[name] = self._start(name)
+            try:
+                self._running[name] = self._start(name)
+            except StartFailed as e:
+                self._failures[name] = e
+                raise
         return self._running[name]
 
     def _start(self, name: str) -> Server:

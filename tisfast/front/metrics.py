@@ -43,11 +43,18 @@ Samples = Iterable[tuple[dict[str, str], float]]
 class MetricsRoutes:
     """The handler of the metrics listener.
 
-    worker_restarts: model, version and restarts of its workers so far, for each model version.
+    worker_restarts: model, version and restarts of its workers so far, for each model version.  cpu: whether to report
+    the machine's CPU and memory (--allow-cpu-metrics).
     """
 
-    def __init__(self, registry: Registry, worker_restarts: Callable[[], Iterable[tuple[str, str, int]]]) -> None:
-        self._collector = Collector(registry, worker_restarts)
+    def __init__(
+        self,
+        registry: Registry,
+        worker_restarts: Callable[[], Iterable[tuple[str, str, int]]],
+        *,
+        cpu: bool = True,
+    ) -> None:
+        self._collector = Collector(registry, worker_restarts, cpu=cpu)
 
     def handle(self, head: Head, body: bytes) -> Response:
         """Row 1.37."""
@@ -63,7 +70,14 @@ class MetricsRoutes:
 class Collector:
     """A prometheus_client collector in a registry of its own."""
 
-    def __init__(self, registry: Registry, worker_restarts: Callable[[], Iterable[tuple[str, str, int]]]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        worker_restarts: Callable[[], Iterable[tuple[str, str, int]]],
+        *,
+        cpu: bool = True,
+    ) -> None:
+        self._cpu_wanted = cpu
         self._registry = registry
         self._worker_restarts = worker_restarts
         self._cpu = CpuMeter()
@@ -143,7 +157,8 @@ class Collector:
             ("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", total),
             ("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", used),
         ):
-            yield _family(name, text, "gauge", [({}, value)])
+            if self._cpu_wanted or not name.startswith("nv_cpu_"):
+                yield _family(name, text, "gauge", [({}, value)])
 
     def _own(self, runtimes: list[ModelRuntime]) -> Iterator[Metric]:
         yield _family(
