@@ -34,10 +34,14 @@ cdef Py_ssize_t HEAD_BYTES_MAX = limits.HTTP_HEAD_BYTES_MAX
 cdef Py_ssize_t PIPELINE_MAX = limits.HTTP_PIPELINE_MAX
 cdef int64_t HEAD_TICKS_MAX = limits.HTTP_HEAD_SECONDS_MAX
 cdef int64_t BODY_TICKS_MAX = limits.HTTP_BODY_IDLE_SECONDS_MAX
+cdef int64_t SEND_TICKS_MAX = limits.HTTP_SEND_IDLE_SECONDS_MAX
+cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
+cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
 
 cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between answers
 
+cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 cdef bytes JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 cdef bytes BINARY_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: ")
@@ -170,10 +174,15 @@ cdef class HttpConnection:
         """n bytes are there."""
         cdef bytes joined
         self.touched_tick = self.shared.tick
-        if self.state == BLOCK:
+        if self.lingering:
+            self.filled += n
+            if self.filled > LINGER_BYTES_MAX:
+                self.transport.abort()
+        elif self.state == BLOCK:
             self.filled += n
             if self.filled == self.total:
                 self.state = HEAD
+                self.view = View.__new__(View)  # the old one would keep the block while the connection is idle
                 self._infer()
         elif self.pending is None:
             self._process(self.shared.receive_data, n)
@@ -249,7 +258,9 @@ cdef class HttpConnection:
         cdef Head head = self.current
         cdef uint64_t nbytes = max(head.content_length, 0)
         if head.expect_continue and (nbytes or head.chunked) and not self.exchanges:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.transport.write(CONTINUE)
+        elif head.expect_continue:
+            self.continue_owed = True  # once the requests before it are answered
         self.filled, self.total = 0, nbytes
         if head.chunked:
             self.chunks = ChunkDecoder()
@@ -386,6 +397,7 @@ cdef class HttpConnection:
         exchange.connection = self
         exchange.head = self.current
         exchange.close_after = close or self.current is None or not self.current.keep_alive
+        exchange.linger = close
         self.exchanges.append(exchange)
         return exchange.respond(response)
 
@@ -400,8 +412,14 @@ cdef class HttpConnection:
                 self._send_answer(exchange)
             else:
                 self._send_response(exchange, exchange.response)
-            if exchange.close_after:
+            if exchange.linger:
+                self._linger()
+            elif exchange.close_after:
                 self._close()
+        if self.continue_owed and not self.exchanges and not self.closing:
+            self.continue_owed = False
+            if self.state != HEAD and self.state != DISCARD:
+                self.transport.write(CONTINUE)
         self._parse_pending()
         return self._update_reading()
 
@@ -473,8 +491,30 @@ cdef class HttpConnection:
             self.closing = True
             self.transport.close()
 
+    def _linger(self) -> None:
+        """Close our side, and drop what the client still sends: closing at once would make the kernel reset the
+        connection, and the reset may overtake the answer that says why."""
+        if self.closing or not self.transport.can_write_eof():
+            return self._close()
+        self.closing = self.lingering = True
+        self.filled = 0
+        self.head_tick = self.shared.tick
+        self.pending = None
+        self.transport.write_eof()
+        if self.paused:
+            self.transport.resume_reading()
+
     def _close_if_stalled(self) -> None:
-        """Swept each second; the client owes us bytes only in the middle of a head or a body."""
+        """Swept each second.  The client owes us bytes in the middle of a head or a body, and the reading of answers."""
+        cdef Py_ssize_t unsent = self.transport.get_write_buffer_size() if self.sender.backlog else 0
+        if unsent == 0 or unsent != self.unsent:
+            self.unsent = unsent
+            self.sent_tick = self.shared.tick
+        elif self.shared.tick - self.sent_tick > SEND_TICKS_MAX:
+            self.closing = True
+            self.transport.abort()
+        if self.lingering and self.shared.tick - self.head_tick > LINGER_TICKS_MAX:
+            self.transport.abort()
         if self.paused or self.closing:
             return
         if self.state != HEAD:
