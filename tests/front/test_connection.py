@@ -7,6 +7,7 @@ import gzip
 import json
 import socket
 import struct
+import sys
 
 import pytest
 import uvloop
@@ -15,6 +16,17 @@ from tests_front_server import Server
 ADD = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n"
 BODY = json.dumps({"inputs": [{"name": "I", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+READER = """
+import socket, sys
+port, size = map(int, sys.argv[1:])
+with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rb") as answers:
+    for _ in range(300):
+        client.sendall(b"GET /big HTTP/1.1\\r\\n\\r\\n")
+        while answers.readline() != b"\\r\\n":
+            pass
+        assert len(answers.read(size)) == size
+"""
 
 
 def infer(body=BODY, headers=b""):
@@ -366,15 +378,9 @@ def test_large_answers_to_a_reader_at_its_own_pace(run):
     """The transport's own try often takes what the first write left, and then says nothing: reading must go on."""
 
     async def scenario(server):
-        def read_all(port):
-            with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rb") as answers:
-                for _ in range(100):
-                    client.sendall(b"GET /big HTTP/1.1\r\n\r\n")
-                    while answers.readline() != b"\r\n":
-                        pass
-                    assert len(answers.read(server.big)) == server.big
-
-        await asyncio.to_thread(read_all, server.port)
+        server.big = 9_000_000
+        reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, str(server.port), str(server.big))
+        assert await reader.wait() == 0
         await server.gone()
 
     run(scenario)
