@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-
 from tisfast.errors import BadRequest, TisError, Unsupported
 from tisfast.front import statistics
 from tisfast.front.response import (
