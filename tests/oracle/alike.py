@@ -105,7 +105,8 @@ def _brief(facts: dict[str, Any]) -> str:
         return str(facts["ended"])
     body = facts["body"]
     closing = ", connection: close" if facts.get("connection") == "close" else ""
-    return f"{facts['status']}{closing} {_brief_body(body) if isinstance(body, dict) else body}{facts.get('tail', '')}".rstrip()
+    text = _brief_body(body) if isinstance(body, dict) else body
+    return f"{facts['status']}{closing} {text}{facts.get('tail', '')}".rstrip()
 
 
 def _brief_body(body: dict[str, Any]) -> str:

@@ -22,7 +22,9 @@ def test_both_servers_answer_alike_or_differ_as_listed(case: Case, triton: Serve
     if case.name not in BY_CASE:
         assert differences(theirs, ours) == {}
         return
-    assert (brief(theirs), brief(ours)) == BY_CASE[case.name]
+    for answers, listed in zip((theirs, ours), BY_CASE[case.name], strict=True):
+        found = brief(answers)
+        assert found == listed or (listed.endswith("...") and found.startswith(listed[:-3]))
     assert differences(theirs, ours), "answered alike by now: take it out of the table"
 
 
