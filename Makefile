@@ -1,6 +1,7 @@
 # Each target does its own set-up: a fresh clone with Python and a C compiler is enough.
 #   make serve | test | lint | types | test-c | test-oracle | bench | debug | clean
-# VENV: where the virtual environment lies; PYTHON: what makes it; MODELS: what `make serve` serves.
+# VENV: where the virtual environment lies; PYTHON: what makes it; MODELS: what `make serve` serves; FLAGS: further
+# arguments of serve, test, test-oracle and bench; JOBS: of the build.
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -10,6 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 MODELS ?= examples/models
 FLAGS ?=
+JOBS ?= $(shell nproc)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 BUILD := build/.stamps
@@ -86,5 +88,5 @@ $(BUILD)/lint: pyproject.toml | $(BUILD)/dependencies
 # In place: the tree is what runs, and an edited .py file needs no build.
 $(BUILT): $(SOURCES) $(BUILD)/dependencies
 	@rm -f $(BUILD)/release $(BUILD)/debug
-	$(PY) setup.py --quiet build_proto build_ext --inplace $(if $(TISFAST_DEBUG),--force)
+	TISFAST_JOBS=$(JOBS) $(PY) setup.py --quiet build_proto build_ext --inplace --parallel $(JOBS) $(if $(TISFAST_DEBUG),--force)
 	@touch $@

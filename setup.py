@@ -48,6 +48,10 @@ class BuildExt(build_ext):
         super().run()
         folder = Path("workers") if self.inplace else Path(self.build_lib, "tisfast", "_workers")
         folder.mkdir(parents=True, exist_ok=True)
+        if (
+            not self.inplace
+        ):  # `import triton_python_backend_utils` works wherever tisfast is installed: for models' own tests
+            Path(self.build_lib, "tisfast_workers.pth").write_text("tisfast/_workers\n")
         target = folder / WORKER_LIBRARY
         sources = [*CSRC, *(str(p) for p in Path("csrc").glob("*.h"))]
         if target.exists() and not self.force and target.stat().st_mtime > max(os.stat(s).st_mtime for s in sources):

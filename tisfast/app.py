@@ -107,6 +107,7 @@ class Server:
     async def _load(self) -> None:
         names = self._supervisor.find()
         progress = console.Progress(len(names))
+        self._loop.call_later(console.PROGRESS_SECONDS, progress.show)
         try:
             await self._supervisor.load_all(progress.step)
         finally:
@@ -129,7 +130,7 @@ class Server:
         if service == "HTTP":
             routes = Routes(self._registry, server_id=self._settings.life.server_id, server_version=__version__)
             return HttpFront(self._registry, routes, self._loop, max_input_bytes=most)
-        metrics = MetricsRoutes(self._registry, self._supervisor.restarts)
+        metrics = MetricsRoutes(self._registry, self._supervisor.restarts, cpu=self._settings.cpu_metrics)
         return HttpFront(None, metrics, self._loop, max_input_bytes=most)
 
     def _say_ready(self) -> None:

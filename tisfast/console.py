@@ -20,6 +20,8 @@ CURL_ELEMENTS_MAX = 64
 """Elements of one input up to which a curl line spells its zeros out; beyond, they come from /dev/zero."""
 
 
+PROGRESS_SECONDS = 1.0
+"""Loading that takes longer is shown as a bar; a quicker one needs none, nor rich's 40 ms."""
 CURL_MODELS_MAX = 10
 """Models up to which each one's curl line is printed: more would hide the rest of the log."""
 
@@ -138,24 +140,35 @@ class Progress:
 
     def __init__(self, total: int, *, terminal: bool | None = None) -> None:
         """terminal: None asks stdout."""
+        self._total = total
+        self._done = 0
+        self._terminal = sys.stdout.isatty() if terminal is None else terminal
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
-        if total and (sys.stdout.isatty() if terminal is None else terminal):
+
+    def show(self) -> None:
+        """Show the bar, where there is a terminal and something is left to do."""
+        if self._bar is None and self._terminal and self._done < self._total:
+            from rich.console import Console  # noqa: PLC0415 - rich costs 40 ms: only people at terminals pay
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-            from rich.progress import Progress as Bar  # noqa: PLC0415 - rich costs 40 ms: only people at terminals pay
+            from rich.progress import Progress as Bar  # noqa: PLC0415
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Bar(*columns, transient=True, auto_refresh=False)
-            self._task = self._bar.add_task("loading models", total=total)
+            terminal = Console(force_terminal=True)  # we know better than rich: it was asked above
+            self._bar = Bar(*columns, console=terminal, transient=True, auto_refresh=False)
+            self._task = self._bar.add_task("loading models", total=self._total, completed=self._done)
             self._bar.start()
+            self._bar.refresh()
 
     def step(self, name: str) -> None:
         """One more model is loaded, or has failed."""
+        self._done += 1
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, advance=1, description=f"loading models ({name})")
             self._bar.refresh()
 
     def close(self) -> None:
-        """Take the bar off the terminal."""
+        """Take the bar off the terminal, for good."""
+        self._terminal = False
         if self._bar is not None:
             self._bar.stop()

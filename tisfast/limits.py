@@ -103,7 +103,7 @@ WORKER_OUTPUT_LINE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one line a model prints; longer lines are cut and marked."""
 CONTROL_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one control message (a load carries the model's config)."""
-RESTART_DELAY_READY_MS_MAX: Final = 1_000
+RESTART_DELAY_READY_MS_MAX: Final = 500
 """The same end for a worker that had become ready: its model loads, so clients wait for it rather than for a repair."""
 NURSERY_MESSAGE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one packet between server and nursery: a fork request with its variables is the longest."""

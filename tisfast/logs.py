@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from typing import Final
+from typing import Final, TextIO
 
 FORMATS: Final = ("default", "ISO8601", "json")
 LETTERS: Final = {
@@ -105,6 +105,24 @@ class Switches(logging.Filter):
         return self._on.get(record.levelno, True)
 
 
+class StandardHandler(logging.StreamHandler[TextIO]):
+    """Writes to whatever sys.stdout or sys.stderr is at that moment: a progress bar puts itself in their place."""
+
+    def __init__(self, name: str) -> None:
+        self._stream_name = name
+        super().__init__()
+
+    @property
+    def stream(self) -> TextIO:
+        """The stream of now."""
+        found: TextIO = getattr(sys, self._stream_name)
+        return found
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None:
+        """The base class sets one; it is never asked for."""
+
+
 def formatter(name: str) -> logging.Formatter:
     """The formatter called `name`, one of FORMATS."""
     return JsonFormatter() if name == "json" else LineFormatter(iso8601=name == "ISO8601")
@@ -119,7 +137,7 @@ def configure(switches: Switches, format_name: str, file: str = "") -> None:
     if file:
         handlers = [logging.FileHandler(file, encoding="utf-8")]
     else:
-        low, high = logging.StreamHandler(sys.stdout), logging.StreamHandler(sys.stderr)
+        low, high = StandardHandler("stdout"), StandardHandler("stderr")
         low.addFilter(lambda record: record.levelno < logging.WARNING)
         high.setLevel(logging.WARNING)
         handlers = [low, high]

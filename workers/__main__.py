@@ -21,7 +21,7 @@ def main(arguments):
     order = nursery.run()
     if order is None:
         return 0
-    # The forked child comes back all the way up here: it shares no frame with the nursery, and ends as any program does.
+    # The forked child comes back all the way up here: it shares no frame with the nursery, and ends as programs do.
     library, nursery_pid = nursery.library, nursery.pid
     del nursery
     return instance.run(order, library, nursery_pid)

@@ -15,7 +15,8 @@ N = 100_000
 
 def run(name: str, settings: SchedulerSettings, burst: int) -> None:
     clock = FakeClock()
-    signature = ModelSignature("m", "1", settings.max_batch_size, False, [("I", 11, (4,), False, False)], [("O", 11, (4,))])
+    inputs, outputs = [("I", 11, (4,), False, False)], [("O", 11, (4,))]
+    signature = ModelSignature("m", "1", settings.max_batch_size, False, inputs, outputs)
     runtime = ModelRuntime(signature, Arena("micro", 1 << 20, 1 << 20), settings, clock, {})
     link = FakeLink("m_0_0", runtime, clock)
     runtime.add_link(link)

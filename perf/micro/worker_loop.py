@@ -42,7 +42,9 @@ class AddSub:
 
 def identity(requests):
     return [
-        pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy())])
+        pb_utils.InferenceResponse(
+            [pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy())]
+        )
         for r in requests
     ]
 
@@ -58,15 +60,24 @@ class Driver:
         fds = []
         for size in sizes:
             fds.append(os.open("/dev/null", os.O_WRONLY) if size == 0 else _memory_file(size))
-        maps = [native.Mapping(fd, "file") if size else None for fd, size in zip(fds, sizes)]
+        maps = [native.Mapping(fd, "file") if size else None for fd, size in zip(fds, sizes)]  # noqa: B905
         raw.tf_channel_init.argtypes = [ctypes.c_size_t]
         raw.tf_channel_init(maps[0].base)
         struct.pack_into("<II", maps[1].memory, 0, 0x54495346, native.TF_ABI_VERSION)
         self.plane = DataPlane(self.library, fds, 0)
-        spec = [["INPUT%d" % i, FP32, [-1], None] for i in range(2)]
-        outputs = [["OUTPUT%d" % i, FP32, [-1], None] for i in range(2)]
-        model = {"name": "m", "version": 1, "instance": "m_0_0", "repository": "", "version_dir": "", "file": "model.py"}
-        model.update(kind="CPU", device_id=0, config="{}", decoupled=False, max_batch_size=0, inputs=spec, outputs=outputs)
+        spec = [[f"INPUT{i}", FP32, [-1], None] for i in range(2)]
+        outputs = [[f"OUTPUT{i}", FP32, [-1], None] for i in range(2)]
+        model = {
+            "name": "m",
+            "version": 1,
+            "instance": "m_0_0",
+            "repository": "",
+            "version_dir": "",
+            "file": "model.py",
+        }
+        model.update(
+            kind="CPU", device_id=0, config="{}", decoupled=False, max_batch_size=0, inputs=spec, outputs=outputs
+        )
         self.loop = Loop(Model(model), execute, self.plane, lambda *failure: sys.exit(str(failure)))
         self.record = self._record(maps[3].memory, shape)
         self.plane.channel.request_stop()  # run() returns whenever submit is empty
@@ -113,7 +124,7 @@ def measure(name, execute, count, batch) -> None:
     driver = Driver(execute, count)
     driver.burst(batch)
     best = min(driver.burst(batch) for _ in range(ROUNDS))
-    print("%s %.1f" % (name, best / BURST))
+    print(f"{name} {best / BURST:.1f}")
 
 
 def main() -> None:

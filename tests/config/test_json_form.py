@@ -22,7 +22,7 @@ def read(text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"name": "a",\n}', "j:2:1: not JSON"),
+        ('{"name":\n }', "j:2:2: not JSON"),
         ("[]", "j: the model configuration takes an object, found a list"),
         ('{"max_batch_sise": 1}', "j: unknown key 'max_batch_sise' in the model configuration; did you mean 'max_batch_size'?"),
         ('{"max_batch_size": "x"}', "j: 'max_batch_size' takes an int32, found string 'x'"),

@@ -17,6 +17,8 @@ from tisfast.config.text import parse_text
 
 ACCEPTED = json.loads((Path(__file__).parent / "golden" / "accepted.json").read_text())
 
+READABLE = sorted(set(ACCEPTED) - {"dupkey", "bool_01", "negsp"})  # protobuf's Python reader refuses the last two
+
 
 def errors_of(text):
     report = Report("c")
@@ -125,7 +127,7 @@ def test_deep_nesting_of_unknown_keys_is_stepped_over():
     assert len(errors_of("x " + "{ a " * 20000 + "}" * 20000)) == 1
 
 
-@pytest.mark.parametrize("name", sorted(set(ACCEPTED) - {"dupkey", "bool_01", "negsp"}))  # which only C++ reads
+@pytest.mark.parametrize("name", READABLE)
 def test_real_files_read_as_protobuf_reads_them(name):
     text = ACCEPTED[name]["pbtxt"]
     report = Report("c")
@@ -166,7 +168,7 @@ def test_any_characters_are_survived(text):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(sorted(ACCEPTED)), st.data())
+@given(st.sampled_from(READABLE), st.data())
 def test_we_accept_no_damaged_file_that_protobuf_refuses(name, data):
     text = ACCEPTED[name]["pbtxt"]
     at = data.draw(st.integers(0, len(text) - 1)) if text else 0

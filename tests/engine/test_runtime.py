@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests_engine_model import MS, Model
 
 from tisfast.engine.testing import cancel

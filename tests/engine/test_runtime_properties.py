@@ -1,11 +1,10 @@
-"""Whatever happens in whatever order: every request is answered exactly once, batches keep their bounds, none starves."""
+"""Whatever happens in whatever order: every request is answered exactly once and batches keep their bounds."""
 
 from __future__ import annotations
 
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-
 from tests_engine_model import MS, Model
 
 from tisfast.engine.testing import cancel

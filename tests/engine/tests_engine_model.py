@@ -33,7 +33,8 @@ class Model:
     def __init__(self, instances=1, **changes):
         self.clock = FakeClock()
         scheduler = settings(**changes)
-        self.signature = ModelSignature("m", "1", scheduler.max_batch_size, False, [("I", 11, (4,), False, False)], [("O", 11, (4,))])
+        inputs, outputs = [("I", 11, (4,), False, False)], [("O", 11, (4,))]
+        self.signature = ModelSignature("m", "1", scheduler.max_batch_size, False, inputs, outputs)
         self.runtime = ModelRuntime(self.signature, Arena("test", 1 << 20, 1 << 20), scheduler, self.clock, {})
         self.links = [FakeLink(f"m_0_{i}", self.runtime, self.clock) for i in range(instances)]
         self.calls = []

@@ -7,15 +7,26 @@ import gzip
 import json
 import socket
 import struct
+import sys
 
 import pytest
 import uvloop
-
 from tests_front_server import Server
 
 ADD = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n"
 BODY = json.dumps({"inputs": [{"name": "I", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+READER = """
+import socket, sys
+port, size = map(int, sys.argv[1:])
+with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rb") as answers:
+    for _ in range(300):
+        client.sendall(b"GET /big HTTP/1.1\\r\\n\\r\\n")
+        while answers.readline() != b"\\r\\n":
+            pass
+        assert len(answers.read(size)) == size
+"""
 
 
 def infer(body=BODY, headers=b""):
@@ -24,7 +35,8 @@ def infer(body=BODY, headers=b""):
 
 def chunked(body, size):
     parts = [body[i : i + size] for i in range(0, len(body), size)]
-    return ADD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
+    coded = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in parts)
+    return ADD + b"Transfer-Encoding: chunked\r\n\r\n" + coded + b"0\r\n\r\n"
 
 
 @pytest.fixture
@@ -299,6 +311,18 @@ def test_a_slow_reader_holds_back_only_itself(run):
         assert server.routed < 40  # the rest is not even parsed: back-pressure
         slow.start_reading()
         assert [len((await slow.read()).body) for _ in range(40)] == [server.big] * 40
+
+    run(scenario)
+
+
+def test_large_answers_to_a_reader_at_its_own_pace(run):
+    """The transport's own try often takes what the first write left, and then says nothing: reading must go on."""
+
+    async def scenario(server):
+        server.big = 9_000_000
+        reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, str(server.port), str(server.big))
+        assert await reader.wait() == 0
+        await server.gone()
 
     run(scenario)
 

@@ -94,7 +94,7 @@ class Server:
         self._routes = Routes(self.registry, server_id="test", server_version="0")
         self.front = HttpFront(self.registry, self, loop, max_input_bytes=max_input_bytes)
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self.port = self._server.sockets[0].getsockname()[1]
         self._clients = []
         return self
 
@@ -109,7 +109,7 @@ class Server:
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.setblocking(False)
-        await self.loop.sock_connect(sock, ("127.0.0.1", self._port))
+        await self.loop.sock_connect(sock, ("127.0.0.1", self.port))
         client = Client(*await asyncio.open_connection(sock=sock, limit=1 << 24))
         self._clients.append(client)
         await self.until(lambda: self.front.connections >= len([c for c in self._clients if not c.gone]))

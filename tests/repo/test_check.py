@@ -7,7 +7,7 @@ import pytest
 
 from tests.repo.conftest import MODEL
 from tisfast.repo.check import check
-from tisfast.repo.model_file import check_file
+from tisfast.repo.syntax import check_file
 
 
 def lines(repo):

@@ -52,6 +52,9 @@ class Shared:
         self.memory = mmap.mmap(self.fd, nbytes)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
+    def __del__(self) -> None:
+        os.close(self.fd)
+
 
 @dataclass
 class Answer:
@@ -63,7 +66,9 @@ class Answer:
     times: tuple[int, ...]
     batch: int
     text: str = ""
-    outputs: list[tuple[int, int, tuple[int, ...], int, bytes]] = field(default_factory=list)  # index, dtype, shape, arena
+    outputs: list[tuple[int, int, tuple[int, ...], int, bytes]] = field(
+        default_factory=list
+    )  # index, dtype, shape, arena
     parameters: bytes = b""
 
 
@@ -81,6 +86,9 @@ class Plane:
         self.submit, self.complete, self.give = (self.channel.base + at for at in (128, 320, 512))
         self.tickets = 0
         self.at = 512
+
+    def __del__(self) -> None:
+        os.close(self.eventfd)
 
     @property
     def fds(self) -> list[int]:
@@ -103,7 +111,16 @@ class Plane:
             at, nbytes = self.place(record)
             slot = self.lib.tf_ring_reserve(self.channel.base, self.submit, i)
             struct.pack_into(
-                "<BBHIQQq", self.channel.memory, slot - self.channel.base, 1, 0, len(records) - 1 - i, nbytes, self.tickets, at, 0
+                "<BBHIQQq",
+                self.channel.memory,
+                slot - self.channel.base,
+                1,
+                0,
+                len(records) - 1 - i,
+                nbytes,
+                self.tickets,
+                at,
+                0,
             )
             tickets.append(self.tickets)
             self.tickets += 1
@@ -196,7 +213,14 @@ class NurseryProcess:
 
     def __init__(self, python: str, parent: int = 0) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [python, "-I", str(WORKERS / "__main__.py"), "nursery", str(theirs.fileno()), str(parent or os.getpid())]
+        command = [
+            python,
+            "-I",
+            str(WORKERS / "__main__.py"),
+            "nursery",
+            str(theirs.fileno()),
+            str(parent or os.getpid()),
+        ]
         self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
         theirs.close()
         self.socket.settimeout(WAIT_SECONDS)
@@ -208,7 +232,14 @@ class NurseryProcess:
         return (msgpack.unpackb(data) if data else {}), fds
 
     def fork(self, id: str, fds: list[int], env: dict[str, str] | None = None, threads: int = 1) -> None:
-        order = {"t": "fork", "id": id, "endpoint": self.endpoint, "token": b"secret", "env": env or {}, "threads": threads}
+        order = {
+            "t": "fork",
+            "id": id,
+            "endpoint": self.endpoint,
+            "token": b"secret",
+            "env": env or {},
+            "threads": threads,
+        }
         socket.send_fds(self.socket, [msgpack.packb(order)], fds)
 
     def close(self) -> None:
@@ -288,6 +319,11 @@ class Instance:
             **model,
         }
 
+    def __del__(self) -> None:
+        for name in ("pidfd", "out_read"):
+            if name in self.__dict__:
+                os.close(self.__dict__[name])
+
     def start(self, role: str = "serve") -> dict:
         """Load; the worker's reply."""
         self.router.send(self.id, {"t": "load", "role": role, "model": self.load})
@@ -318,7 +354,7 @@ class Instance:
 
     def printed(self) -> str:
         """What it printed, after it ended."""
-        with os.fdopen(self.out_read) as stream:
+        with os.fdopen(os.dup(self.out_read)) as stream:
             return stream.read()
 
 

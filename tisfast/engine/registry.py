@@ -92,9 +92,7 @@ class Registry:
     def runtimes(self) -> list[ModelRuntime]:
         """All that can be asked, by name and version."""
         return [
-            versions[version]
-            for _, versions in sorted(self._runtimes.items())
-            for version in sorted(versions, key=int)
+            versions[version] for _, versions in sorted(self._runtimes.items()) for version in sorted(versions, key=int)
         ]
 
     def versions(self, name: str) -> list[str]:

@@ -84,6 +84,7 @@ cdef class Sender:
                 view = View.__new__(View)
                 view.aim(owner, at, left, False)
                 rest.append(view)
-        self.backlog = True
         self.transport.writelines(rest)
+        # The transport tries once more before it pauses us; when that took all, no resume_writing follows.
+        self.backlog = self.transport.get_write_buffer_size() > 0
         return 0

@@ -1,6 +1,7 @@
 from typing import final
 
 def abi_version() -> int: ...
+
 @final
 class Bell:
     fd: int

@@ -5,6 +5,7 @@ GIL: held throughout; the longest call is one futex or eventfd system call, made
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from posix.unistd cimport close
 
 import os
 
@@ -94,9 +95,10 @@ cdef class Bell:
     def __dealloc__(self):
         if self.page != NULL:
             tf_shm_unmap(self.page, BELL_BYTES)
-        for fd in (self.fd, self.eventfd):
-            if fd >= 0:
-                os.close(fd)
+        if self.fd >= 0:
+            close(self.fd)
+        if self.eventfd >= 0:
+            close(self.eventfd)
 
     cdef void announce_sleep(self) noexcept:
         tf_bell_sleep(self.page)
@@ -122,7 +124,7 @@ cdef class Channel:
         if self.c != NULL:
             tf_shm_unmap(self.c, self.nbytes)
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
 
     cdef int64_t submit(self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, int64_t now) noexcept:
         cdef tf_submit_slot *slot = <tf_submit_slot *>tf_ring_reserve(self.c, TF_RING_SUBMIT(self.c), self.unpublished)

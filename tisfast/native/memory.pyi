@@ -1,6 +1,7 @@
 from typing import final
 
 def now_ns() -> int: ...
+
 class Arena:
     fd: int
     nbytes: int

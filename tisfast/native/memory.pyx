@@ -6,6 +6,7 @@ GIL: held throughout; every call is a few loads and stores, or happens once per 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint64_t
+from posix.unistd cimport close
 
 import os
 
@@ -62,7 +63,7 @@ cdef class Arena:
         if self.base != NULL:
             tf_shm_unmap(self.base, self.nbytes)
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
         tf_arena_delete(self.blocks)
 
     cdef Block take(self, uint64_t nbytes):

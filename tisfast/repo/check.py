@@ -9,9 +9,9 @@ from pathlib import Path
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
 from tisfast.repo.complete import fill_from_files, model_files
-from tisfast.repo.model_file import check_file
 from tisfast.repo.scan import Looking, interpreter_of, read_draft, scan
 from tisfast.repo.source import ModelFailure
+from tisfast.repo.syntax import check_file
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,12 @@
-"""What can be told from model.py without running it.  Layer 3 (repo)."""
+"""What serving must know of model.py before it runs.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
-import ast
-import subprocess
 from pathlib import Path
 from typing import Final
 
-from tisfast import limits
-from tisfast.errors import ConfigError
-
 CLASS: Final = "TritonPythonModel"
 COMPLETE: Final = "auto_complete_config"
-PARSE: Final = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')"
 
 
 def may_complete(file: Path) -> bool:
@@ -26,69 +20,3 @@ def may_complete(file: Path) -> bool:
     # The usual model defines the class here and inherits nothing: `class TritonPythonModel:`.  All else is judged yes.
     words = source.split(b"class " + CLASS.encode(), 1)
     return len(words) == 1 or not words[1].lstrip().startswith((b":", b"(object)", b"()"))
-
-
-def check_file(file: Path, interpreter: Path | None) -> list[ConfigError]:
-    """Syntax errors, a missing class, a missing execute.  interpreter: the model's own, None for the server's.
-
-    A model with its own interpreter is parsed by that one: its syntax may be newer than ours.
-    """
-    try:
-        source = file.read_bytes()
-    except OSError as error:
-        return [ConfigError(f"cannot read the model file: {error.strerror}", file=str(file))]
-    if interpreter is not None:
-        wrong = _parsed_by(interpreter, file)
-        if wrong is not None:
-            return [wrong]
-    try:
-        tree = ast.parse(source, str(file))
-    except SyntaxError as error:
-        return [] if interpreter is not None else [_syntax_error(error, file)]
-    except ValueError as error:  # a null byte, before Python 3.12
-        return [ConfigError(f"model.py cannot be parsed: {error}", file=str(file))]
-    return _class_errors(tree, file)
-
-
-def _syntax_error(error: SyntaxError, file: Path) -> ConfigError:
-    return ConfigError(f"syntax error in the model: {error.msg}", file=str(file), line=error.lineno or 0,
-                       column=error.offset or 0, hint=(error.text or "").strip())  # fmt: skip
-
-
-def _parsed_by(interpreter: Path, file: Path) -> ConfigError | None:
-    """What another interpreter says against the file's syntax."""
-    command = [str(interpreter), "-I", "-c", PARSE, str(file)]
-    seconds = limits.INTERPRETER_CHECK_SECONDS_MAX
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return ConfigError(f"the model's interpreter does not run: {error}", file=str(interpreter))
-    if done.returncode == 0:
-        return None
-    said = done.stderr.strip().splitlines()
-    return ConfigError(f"{interpreter} cannot parse the model: {said[-1] if said else done.returncode}", file=str(file))
-
-
-def _class_errors(tree: ast.Module, file: Path) -> list[ConfigError]:
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    model = next((node for node in statements if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
-    if model is None:
-        if any(_binds(node, CLASS) for node in statements):
-            return []
-        return [ConfigError(f"the model file defines no class {CLASS}", file=str(file),
-                            hint=f"name the class {CLASS}")]  # fmt: skip
-    inherits = any(not (isinstance(base, ast.Name) and base.id == "object") for base in model.bases)
-    if inherits or any(_binds(node, "execute") for node in model.body):
-        return []
-    return [ConfigError(f"class {CLASS} does not implement execute", file=str(file), line=model.lineno,
-                        column=model.col_offset + 1, hint="add: def execute(self, requests)")]  # fmt: skip
-
-
-def _binds(node: ast.stmt, name: str) -> bool:
-    """Whether a statement gives `name` a value, as far as can be seen; a star import could."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return node.name == name
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return any((alias.asname or alias.name) in (name, "*") for alias in node.names)
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return any(isinstance(target, ast.Name) and target.id == name for target in targets)

@@ -22,8 +22,8 @@ class ControlDirectory:
     """`<tmp>/tisfast-<pid>-<random>`, mode 0700, holding the control socket.  Removed by `remove`.
 
     The directory itself is locked (flock) for the life of the server, so that a sweep never takes a living server's,
-    not even one of another pid namespace that shares the folder.  It holds nothing but sockets: when the server dies, its
-    nurseries remove them and the directory.
+    not even one of another pid namespace that shares the folder.  It holds nothing but sockets: when the server dies,
+    its nurseries remove them and the directory.
     """
 
     def __init__(self) -> None:

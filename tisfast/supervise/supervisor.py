@@ -13,7 +13,7 @@ from tisfast.config.report import ConfigErrors
 from tisfast.errors import TisError
 from tisfast.native.memory import now_ns
 from tisfast.repo.scan import Looking, scan
-from tisfast.repo.source import ModelSource, Scan
+from tisfast.repo.source import ModelFailure, ModelSource, Scan
 from tisfast.supervise import machine
 from tisfast.supervise.control import Control
 from tisfast.supervise.directory import ControlDirectory
@@ -92,13 +92,14 @@ class Supervisor:
         self._scan = scan([Path(path) for path in self._repository.paths], looking)
         for note in self._scan.notes:
             log.info("%s", note)
-        for found in (*self._scan.models, *self._scan.failures):
+        everything: list[ModelSource | ModelFailure] = [*self._scan.models, *self._scan.failures]
+        for found in everything:
             for note in found.notes:
                 log.warning("%s", note, extra={"facts": {"model": found.name}})
         for model in self._scan.models:
             for version in model.versions:
                 self._registry.declare(model.name, str(version.number), "LOADING")
-        return [found.name for found in (*self._scan.models, *self._scan.failures)]
+        return [found.name for found in everything]
 
     async def load_all(self, step: Callable[[str], None]) -> None:
         """Load what `find` found; each model by itself.  step: called with each name when it is done."""

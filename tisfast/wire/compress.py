@@ -9,6 +9,7 @@ from tisfast.errors import BadRequest, Internal, Unsupported
 from tisfast.limits import GZIP_MEMBERS_MAX
 
 CODINGS: Final = ("gzip", "deflate")
+UNSUPPORTED_CODING: Final = "Unsupported compression type"
 _WINDOW: Final = {"gzip": 31, "deflate": 15}  # zlib's wbits: gzip framing, zlib framing
 _STEP_BYTES: Final = 64 * 1024
 """Input per call: what a call leaves over is copied, so feeding all at once would cost its square in gzip members."""
@@ -19,7 +20,7 @@ _LEVEL: Final = 1
 def check_coding(coding: str) -> None:
     """Raises Unsupported for a Content-Encoding that is not served; "" (identity) is."""
     if coding and coding not in CODINGS:
-        raise Unsupported("Unsupported compression type")
+        raise Unsupported(UNSUPPORTED_CODING)
 
 
 def decompress(coding: str, data: bytes | bytearray | memoryview, bytes_max: int) -> bytes:

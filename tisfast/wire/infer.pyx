@@ -225,7 +225,7 @@ cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *a
             # Triton counts first: too few elements is the better news of the two.
             check_strings(plan, name, got, tensor.elements)
             raise BadRequest(
-                f"{plan.who()}incomplete string data for inference input '{name}', expecting string of length {length} "
+                f"incomplete string data for inference input '{name}', expecting string of length {length} "
                 f"but only {left} bytes available")
         at += length
         left -= length

@@ -1,6 +1,6 @@
 """JSON text to values, and JSON tensor data straight to tensor bytes.  Layer 2 (wire).
 
-orjson parses.  It refuses NaN and Infinity, which Triton takes (row 1.18): only a text that holds such a token is parsed
+orjson parses.  It refuses NaN and Infinity, which Triton takes (row 1.18): only a text that holds such a word is parsed
 again by the standard library.
 """
 
@@ -18,6 +18,7 @@ from libc.string cimport memcpy
 from tisfast.wire.signature cimport BOOL, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
 
 import json
+import re
 
 import orjson
 
@@ -30,6 +31,8 @@ cdef extern from "Python.h":
 
 cdef int DEPTH_MAX = limits.JSON_DEPTH_MAX
 cdef object orjson_loads = orjson.loads
+cdef object STRING_OR_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Inf(?:inity)?)')
+cdef object SURROGATE = re.compile(rb"\\u[dD]")
 
 
 cdef object load_json(const unsigned char *text, Py_ssize_t n):
@@ -42,18 +45,30 @@ cdef object load_json(const unsigned char *text, Py_ssize_t n):
 cdef object load_lenient(bytes text, error):
     if "depth" in error.msg:
         raise too_deep()
-    if b"NaN" not in text and b"Infinity" not in text:
+    if b"NaN" not in text and b"Inf" not in text:
         raise unreadable(error.msg, error.pos)
     try:
-        return json.loads(text)
+        value = json.loads(STRING_OR_TOKEN.sub(spell_out, text))
+        if SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text: orjson refuses it, so do we
+        return value
     except RecursionError:
         raise too_deep() from None
-    except UnicodeDecodeError as again:
+    except UnicodeError as again:
         raise unreadable(again.reason, again.start) from None
     except json.JSONDecodeError as again:
         raise unreadable(again.msg, again.pos) from None
     except ValueError as again:  # an integer of thousands of digits
         raise unreadable(str(again), 0) from None
+
+
+# Triton's parser also takes Inf and -NaN; the standard library's does not.
+def spell_out(match) -> bytes:
+    """The standard library's spelling of one string or token."""
+    token = match.group(0)
+    if token.endswith(b"NaN"):
+        return b"NaN"
+    return token + b"inity" if token.endswith(b"Inf") else token
 
 
 cdef unreadable(what, place):
@@ -115,12 +130,19 @@ cdef int fill(list data, Sink *sink, int depth, str name) except -1:
     return 0
 
 
+cdef double double_of(object item, str name) except? -1:
+    try:
+        return PyLong_AsDouble(item)
+    except OverflowError:
+        raise Internal(f"Unable to parse 'data': Number too big to be stored in double. (input '{name}')") from None
+
+
 cdef inline int put_float(object item, Sink *sink, str name) except -1:
     cdef double value
     if PyFloat_CheckExact(item):
         value = PyFloat_AS_DOUBLE(item)
     elif PyLong_CheckExact(item):
-        value = PyLong_AsDouble(item)
+        value = double_of(item, name)
     else:
         raise not_a("number", "double", name, item)
     if sink.dtype == FP32:
@@ -144,6 +166,14 @@ cdef out_of_range(object item, Sink *sink, str name):
         f"Unable to parse 'data': {item} of input '{name}' is outside {BY_CODE[sink.dtype].wire}'s range {low} to {high}")
 
 
+# A number from 2^63 up; the standard library also gives numbers that fit no 64 bits.
+cdef uint64_t beyond_signed(object item, str name) except? 0:
+    try:
+        return PyLong_AsUnsignedLongLong(item)
+    except OverflowError:
+        raise not_a("unsigned-integer", "unsigned-integer", name, item) from None
+
+
 cdef inline int put_unsigned(object item, Sink *sink, str name) except -1:
     cdef uint64_t value
     cdef int overflow = 0
@@ -153,7 +183,7 @@ cdef inline int put_unsigned(object item, Sink *sink, str name) except -1:
     small = PyLong_AsLongLongAndOverflow(item, &overflow)
     if overflow < 0 or (overflow == 0 and small < 0):
         raise not_a("unsigned-integer", "unsigned-integer", name, item)
-    value = PyLong_AsUnsignedLongLong(item) if overflow else <uint64_t>small  # a JSON integer beyond 2^64 is a float
+    value = <uint64_t>small if overflow == 0 else beyond_signed(item, name)
     if sink.dtype == UINT64:
         (<uint64_t *>sink.out)[sink.at] = value
     elif sink.dtype == UINT32 and value <= 0xFFFFFFFF:

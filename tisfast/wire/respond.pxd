@@ -20,7 +20,3 @@ cdef class Body:
     # Appends to `text`.  Raises TisError when an output cannot be given in the form asked for.
     cdef int render(self, Answer answer) except -1
     cdef int add_segment(self, const unsigned char *data, uint64_t nbytes) except -1
-
-# (JSON, length of the JSON for Inference-Header-Content-Length or -1 when no tensor follows, tensors as Views that keep
-# the answer alive, bytes of all).
-cdef tuple render_answer(Answer answer)

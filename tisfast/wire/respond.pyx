@@ -14,7 +14,6 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport isfinite, isnan
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-from tisfast.native.memory cimport View
 from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.signature cimport (
@@ -231,21 +230,6 @@ cdef int put_strings(TextBuffer text, Answer answer, OutputRef *out) except -1:
             f"output tensor shape does not match size of output for '{name_of(answer, out)}' ({elements} elements by its "
             f"shape, {got} whole ones in its {out.nbytes} bytes)")
     return 0
-
-
-cdef tuple render_answer(Answer answer):
-    cdef Body body = Body.__new__(Body)
-    cdef list tensors = []
-    cdef View view
-    cdef bytes json
-    cdef int i
-    body.render(answer)
-    json = body.text.value()
-    for i in range(body.count):
-        view = View.__new__(View)
-        view.aim(answer, <unsigned char *>body.segments[i].data, <Py_ssize_t>body.segments[i].nbytes, False)
-        tensors.append(view)
-    return json, len(json) if body.count else -1, tensors, len(json) + body.tensor_bytes
 
 
 def render(Answer answer) -> tuple:

@@ -54,7 +54,8 @@ class Backend:
             config = self._class.auto_complete_config(config)
             if not isinstance(config, ModelConfig):
                 raise LoadError(
-                    f"auto_complete_config function in model '{self._model.name}' must return a valid pb.ModelConfig object."
+                    f"auto_complete_config function in model '{self._model.name}' must return a valid pb.ModelConfig "
+                    "object."
                 )
         return config.as_json()
 
@@ -85,7 +86,8 @@ class Backend:
         for response in responses:
             if not isinstance(response, InferenceResponse):
                 raise ReturnError(
-                    f"Expected an 'InferenceResponse' object in the execute function return list, found type '{type(response)}'."
+                    "Expected an 'InferenceResponse' object in the execute function return list, found type "
+                    f"'{type(response)}'."
                 )
         return responses
 
@@ -127,5 +129,3 @@ class Backend:
 
         self._event_loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._event_loop)
-
-

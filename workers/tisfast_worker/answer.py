@@ -8,7 +8,8 @@ import struct
 import sys
 
 from tisfast_worker import dtypes, limits
-from tisfast_worker.errors import ErrorCode, TritonModelException
+from tisfast_worker.errors import ErrorCode
+from tisfast_worker.failure import last_line
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.model import fits, wire_shape
 from tisfast_worker.native import TF_ANSWER, TF_ERROR
@@ -32,7 +33,7 @@ class Layout:
 
 
 class AnswerWriter:
-    """Writes the answers of one instance.  `write` and `error` return (kind, status, meta_bytes, block) for the ring."""
+    """Writes the answers of one instance: (kind, status, meta_bytes, block) of each, for the ring."""
 
     def __init__(self, model, arena):
         """`arena` is the OutputArena."""
@@ -44,14 +45,17 @@ class AnswerWriter:
 
     def write(self, request, response):
         """One response to an ArenaRequest."""
-        if response._error is not None:
-            return self.error(response._error.code(), response._error.message())
         try:
+            if response._error is not None:
+                return self.error(response._error.code(), response._error.message())
             return self._write(request, response)
-        except (AnswerError, TritonModelException) as error:
+        except AnswerError as error:
             return self.error(ErrorCode.INTERNAL, str(error))
         except OutputArenaFull as error:
             return self.full(error)
+        except Exception as error:  # user objects answer for themselves here: __str__ of elements, subclasses of ours
+            text = f"a response of model '{self._model.name}' cannot be encoded: {last_line(error)}"
+            return self.error(ErrorCode.INTERNAL, text)
 
     def error(self, code, text):
         """An error for one request; `code` is an ErrorCode, one less than the status on the wire."""
@@ -195,7 +199,8 @@ class AnswerWriter:
             self._unknown(name)
         if code != spec.code:
             raise AnswerError(
-                f"model '{model.name}' returned output '{name}' with data type {dtypes.wire_name(code)}, its config says {dtypes.wire_name(spec.code)}"
+                f"model '{model.name}' returned output '{name}' with data type {dtypes.wire_name(code)}, its config "
+                f"says {dtypes.wire_name(spec.code)}"
             )
         if not fits(spec, shape, batch, model.batched):
             wanted = spec.dims if spec.reshape is None else spec.reshape
@@ -209,7 +214,9 @@ class AnswerWriter:
 
     def _unknown(self, name):
         raise AnswerError(
-            "model '{}' returned output '{}', which its config does not have; it has {}".format(self._model.name, name, ", ".join(f"'{known}'" for known in self._specs))
+            "model '{}' returned output '{}', which its config does not have; it has {}".format(
+                self._model.name, name, ", ".join(f"'{known}'" for known in self._specs)
+            )
         )
 
 

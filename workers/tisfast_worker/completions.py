@@ -119,4 +119,3 @@ def lease_type(nbytes):
     subclass of a ctypes array can be referred to weakly.
     """
     return type("Lease", (ctypes.c_char * nbytes,), {})
-

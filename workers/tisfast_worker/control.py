@@ -3,6 +3,7 @@
 The hot loop never waits here: it appends to a bounded queue and goes on.  When the server goes, so does this process.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -33,6 +34,10 @@ class ControlSocket:
     def fileno(self):
         """For select."""
         return self._socket.fileno()
+
+    def close(self):
+        """End the connection."""
+        self._socket.close()
 
     @property
     def wants_write(self):
@@ -124,7 +129,7 @@ class ControlThread:
 
     def post(self, message):
         """Queue a record; counted and dropped when the queue is full.  Never blocks."""
-        if len(self._queue) >= limits.CONTROL_QUEUE_MESSAGES_MAX:
+        if len(self._queue) >= limits.CONTROL_RECORDS_MAX:
             self._dropped += 1
             return
         self.send(message)
@@ -148,10 +153,8 @@ class ControlThread:
         self._thread.join(limits.STOPPED_FLUSH_SECONDS_MAX + 1)
 
     def _wake(self):
-        try:
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes the thread as well
             os.write(self._wake_write, b"\0")
-        except BlockingIOError:
-            pass  # a full pipe wakes the thread as well
 
     def _run(self):
         try:

@@ -146,7 +146,8 @@ def _check(managed, shape):
         # A dimension of one may claim any stride.
         if any(managed.strides[i] != wanted[i] for i in range(len(shape)) if shape[i] != 1):
             raise TritonModelException(
-                "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are supported."
+                "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
+                "supported."
             )
     return code
 

@@ -1,4 +1,4 @@
-"""Element types by their ModelConfig number, as they travel on the wire.  numpy is imported when a dtype is asked for."""
+"""Element types by their ModelConfig number, as they travel on the wire.  Does not import numpy."""
 
 BYTES = 13
 BF16 = 14

@@ -14,7 +14,13 @@ import sys
 
 from tisfast_worker import limits
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+)
 _OPENBLAS_CALLS = (
     "scipy_openblas_set_num_threads64_",
     "openblas_set_num_threads64_",
@@ -39,6 +45,8 @@ def settle_numpy(threads):
     numpy.random.seed()
     said = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "")
     wanted = int(said) if said.isdigit() and said != "0" else threads  # OpenBLAS, too, ignores what is no number
+    if wanted == 1:
+        return  # as the nursery left it
     for path in _loaded_openblas():
         library = ctypes.CDLL(path)
         for name in _OPENBLAS_CALLS:

@@ -38,7 +38,8 @@ class TritonError:
         """Raises TypeError when message is not a str or code not one of this class's codes."""
         if not isinstance(message, str) or not isinstance(code, ErrorCode):
             raise TypeError(
-                f"TritonError(message: str, code=TritonError.INTERNAL): got a {type(message).__name__} and a {type(code).__name__}"
+                f"TritonError(message: str, code=TritonError.INTERNAL): got a {type(message).__name__} and a "
+                f"{type(code).__name__}"
             )
         self._message, self._code = message, code
 

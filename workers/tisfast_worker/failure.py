@@ -1,4 +1,4 @@
-"""How a failure of user code is told: Triton's one text for clients, and a traceback without our own frames for the log."""
+"""How a failure of user code is told: Triton's one text for clients, and for the log a traceback without our frames."""
 
 import os
 import traceback
@@ -26,7 +26,7 @@ def last_line(error):
 
 
 def triton_text(error):
-    r"""The exception, a blank line, `At:` and its frames innermost first: what pybind11 makes of it, which clients know."""
+    r"""The exception, a blank line, `At:` and its frames innermost first: the form that clients know."""
     frames = [
         f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
         for frame, line in traceback.walk_tb(_user_traceback(error))

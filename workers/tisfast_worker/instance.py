@@ -88,8 +88,8 @@ def _become_instance(order):
         os.close(fd)
     # Whole lines for the server's log, whatever a model prints and whatever the locale says.  New objects: the old ones
     # remember whether the nursery's descriptors could seek.
-    sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     environment.set_variables(order.env, order.threads)
     environment.settle_numpy(order.threads)
     environment.keep_memory_warm()

@@ -2,7 +2,7 @@
 
 CONTROL_MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of one control message; the server's bound of the same name."""
-CONTROL_QUEUE_MESSAGES_MAX = 4096
+CONTROL_RECORDS_MAX = 4096
 """Log and trace records waiting for the control socket; beyond, they are counted and dropped, never awaited."""
 CONTROL_TEXT_CHARS_MAX = 65536
 """Characters of one log message or traceback; longer ones are cut and marked."""
@@ -14,8 +14,8 @@ STOPPED_FLUSH_SECONDS_MAX = 5
 """Seconds that the last control messages may take to leave before the process ends."""
 MSGPACK_DEPTH_MAX = 16
 """Nesting of a control message; ours have two levels."""
-NURSERY_MESSAGE_BYTES_MAX = 131072
-"""Bytes of one packet between server and nursery: a fork order carries an environment; a Unix socket takes 200 KB."""
+NURSERY_MESSAGE_BYTES_MAX = 65536
+"""Bytes of one packet between server and nursery; a fork order carries an environment.  The server's bound, too."""
 NURSERY_DESCRIPTORS_MAX = 16
 """Descriptors that may ride on one packet; a fork order has seven."""
 PLANS_MAX = 512
@@ -39,4 +39,4 @@ TRIM_THRESHOLD_BYTES = 256 * 1024 * 1024
 ERROR_TEXT_BYTES_MAX = 65536
 """Bytes of one error text to a client; longer ones are cut."""
 COLLECT_BLOCKS_MIN = 16
-"""Small output blocks out before those given back are collected: a dozen stays in the cache, and the calls are shared."""
+"""Small output blocks out before those given back are collected: a dozen stays in the cache, the calls are shared."""

@@ -61,7 +61,8 @@ class Logger:
 def _write(message, level):
     if not isinstance(message, str) or not isinstance(level, LogLevel):
         raise TypeError(
-            f"Logger.log(message: str, level: Logger.LogLevel): got a {type(message).__name__} and a {type(level).__name__}"
+            f"Logger.log(message: str, level: Logger.LogLevel): got a {type(message).__name__} and a "
+            f"{type(level).__name__}"
         )
     if level is LogLevel.VERBOSE and not PROCESS.verbose:
         return

@@ -1,8 +1,8 @@
 """The hot loop: take a batch from the submit ring, execute it, answer it.  One thread, no lock, log or copy of its own.
 
-Order within a batch, each step for a reason: head advances before anything executes (after a crash the server knows what
-was taken); all answers are encoded before one is shown (one publish and one bell to a batch); the requests are let go
-before references are counted (TF_RETAINED tells the server to keep the input's memory).
+Order within a batch, each step for a reason: head advances before anything executes (after a crash the server knows
+what was taken); all answers are encoded before one is shown (one publish and one bell to a batch); the requests are let
+go before references are counted (TF_RETAINED tells the server to keep the input's memory).
 """
 
 import sys

@@ -23,7 +23,8 @@ class ModelConfig:
         configured = self._config.get("max_batch_size", 0)
         if configured > max_batch_size:
             raise ValueError(
-                f"configuration specified max_batch_size {configured}, but in auto-complete-config function for model '{self._name}' "
+                f"configuration specified max_batch_size {configured}, but in auto-complete-config function for model "
+                f"'{self._name}' "
                 f"specified max_batch_size {max_batch_size}"
             )
         self._config["max_batch_size"] = max_batch_size
@@ -33,7 +34,8 @@ class ModelConfig:
         for scheduler in ("sequence_batching", "ensemble_scheduling"):
             if scheduler in self._config:
                 raise ValueError(
-                    f"Configuration specified scheduling_choice as '{scheduler}', but auto-complete-config function for model '{self._name}' "
+                    f"Configuration specified scheduling_choice as '{scheduler}', but auto-complete-config function "
+                    f"for model '{self._name}' "
                     "tries to set scheduling_choice as 'dynamic_batching'"
                 )
         self._config.setdefault("dynamic_batching", {})
@@ -53,7 +55,8 @@ class ModelConfig:
         for key in transaction_policy_dict:
             if key != "decoupled":
                 raise ValueError(
-                    f"model transaction property in auto-complete-config function for model '{self._name}' contains property other "
+                    f"model transaction property in auto-complete-config function for model '{self._name}' contains "
+                    "property other "
                     "than 'decoupled'."
                 )
         policy = self._config.setdefault("model_transaction_policy", {})
@@ -62,7 +65,8 @@ class ModelConfig:
         wanted = transaction_policy_dict["decoupled"]
         if policy.get("decoupled", wanted) != wanted:
             raise ValueError(
-                "trying to change decoupled property in auto-complete-config for model '{}', which is already set to '{}'.".format(self._name, policy["decoupled"])
+                "trying to change decoupled property in auto-complete-config for model '{}', which is already set to "
+                "'{}'.".format(self._name, policy["decoupled"])
             )
         policy["decoupled"] = wanted
 
@@ -94,13 +98,16 @@ class ModelConfig:
         data_type = known.get("data_type", "TYPE_INVALID")
         if data_type not in ("TYPE_INVALID", tensor["data_type"]):
             raise ValueError(
-                "unable to load model '{}', configuration expects datatype {} for {} '{}', model provides {}".format(self._name, data_type, kind, tensor["name"], tensor["data_type"])
+                "unable to load model '{}', configuration expects datatype {} for {} '{}', model provides {}".format(
+                    self._name, data_type, kind, tensor["name"], tensor["data_type"]
+                )
             )
         for key in ("dims", "optional"):
             # The file's empty dims are unset; its `optional` counts whenever it is there.
             configured = known.get(key) if key == "optional" else known.get(key) or None
             if configured is not None and key in tensor and configured != tensor[key]:
                 raise ValueError(
-                    "model '{}', tensor '{}': the model expects {} {} but the model configuration specifies {} {}".format(self._name, tensor["name"], key, tensor[key], key, configured)
+                    "model '{}', tensor '{}': the model expects {} {} but the model configuration specifies {} "
+                    "{}".format(self._name, tensor["name"], key, tensor[key], key, configured)
                 )
         known.update(tensor)

@@ -39,7 +39,7 @@ def _encode(value, out, depth):
     elif isinstance(value, float):
         out.append(struct.pack(">Bd", 0xCB, value))
     elif isinstance(value, str):
-        raw = value.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
+        raw = value.encode("utf-8", "replace")
         out.append(_head(len(raw), 0xA0, 31, (0xD9, 0xDA, 0xDB)))
         out.append(raw)
     elif isinstance(value, (bytes, bytearray, memoryview)):

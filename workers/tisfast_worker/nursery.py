@@ -5,6 +5,7 @@ children, removes the control directory and ends.
 """
 
 import array
+import contextlib
 import gc
 import os
 import platform
@@ -43,6 +44,7 @@ class Nursery:
         # What nearly every instance imports, once for all of them.
         backend_module("python")
         import triton_python_backend_utils  # noqa: F401, PLC0415
+
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every page of what is shared
         self._send(_hello(numpy, reason))
@@ -59,7 +61,7 @@ class Nursery:
         return None
 
     def _settle(self):
-        """Own session, signals, no foreign descriptors; a dead parent ends us through SIGTERM, so that we can clean up."""
+        """Own session, signals, no foreign descriptors; a dead parent ends us through SIGTERM, so we can clean up."""
         if os.getsid(0) != self.pid:
             os.setsid()
         for fd in (self._wake_read, self._wake_write):
@@ -97,7 +99,11 @@ class Nursery:
             message = msgpack.decode(data)
             return self._fork(_order(message, fds), fds)
         except (msgpack.MsgpackError, WireError, OSError) as error:
-            reply = {"t": "fork_failed", "id": message.get("id", "") if isinstance(message, dict) else "", "error": str(error)}
+            reply = {
+                "t": "fork_failed",
+                "id": message.get("id", "") if isinstance(message, dict) else "",
+                "error": str(error),
+            }
             self._send(reply)
         finally:
             if os.getpid() == self.pid:
@@ -167,10 +173,8 @@ def _close_foreign(keep):
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd not in keep:
-            try:
+            with contextlib.suppress(OSError):  # the listing's own descriptor, closed by now
                 os.close(fd)
-            except OSError:
-                pass  # the listing's own descriptor, closed by now
 
 
 def _import_numpy():
@@ -209,5 +213,3 @@ def _remove_sockets(folder):
         os.rmdir(folder)
     except OSError:
         pass  # the server, or another nursery, was faster; or somebody keeps files there, which are theirs
-
-

@@ -26,7 +26,9 @@ class OutputArena(Mapping):
         self._head = 0  # give slots taken
         self._out = 0  # blocks that the server holds, or will
         self._large_out = False  # a large one may be among them
-        self.before_wait = None  # called before the first pause: what is encoded must be published, or nothing comes back
+        self.before_wait = (
+            None  # called before the first pause: what is encoded must be published, or nothing comes back
+        )
 
     def take(self, nbytes):
         """Handle of a block; `offset` finds it.  May wait for the server, bounded.  Raises OutputArenaFull."""

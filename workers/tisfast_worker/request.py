@@ -143,7 +143,7 @@ class ArenaRequest(InferenceRequest):
     __slots__ = ("_head", "_lease", "_plan", "_refs", "_strings_at", "batch")
 
     def __init__(self, plan, lease, head, refs, strings_at):
-        """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: id and text, in the arena."""
+        """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: of id and text."""
         self._plan, self._lease, self._head, self._refs, self._strings_at = plan, lease, head, refs, strings_at
         self._tensors = plan.none
         self._flags = head[2] & 3
@@ -208,7 +208,9 @@ def _check_inputs(inputs, request_id, model_name):
                 f"Input tensor for request with id '{request_id}' and model name '{model_name}' should not be empty."
             )
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"InferenceRequest: inputs must be Tensor objects, the list holds a {type(tensor).__name__}")
+            raise TypeError(
+                f"InferenceRequest: inputs must be Tensor objects, the list holds a {type(tensor).__name__}"
+            )
 
 
 def _check_correlation(value):

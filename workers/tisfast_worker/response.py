@@ -12,14 +12,15 @@ class InferenceResponse:
 
     def __init__(self, output_tensors=(), error=None, parameters=None):
         """Raises TypeError or TritonModelException for arguments that are no tensors, error or parameters."""
-        if output_tensors.__class__ is not list:
-            output_tensors = _listed(output_tensors)
+        # A copy in any case: models reuse their lists.
+        output_tensors = list(output_tensors) if output_tensors.__class__ is list else _listed(output_tensors)
         for tensor in output_tensors:
             if not isinstance(tensor, Tensor):
                 _refuse(tensor)
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(
-                f"InferenceResponse(output_tensors, error=None): the error is a {type(error).__name__}; use pb_utils.TritonError(message)"
+                f"InferenceResponse(output_tensors, error=None): the error is a {type(error).__name__}; use "
+                "pb_utils.TritonError(message)"
             )
         self._tensors = output_tensors
         self._error = error
@@ -45,7 +46,8 @@ class InferenceResponse:
 def _listed(tensors):
     if isinstance(tensors, (str, bytes, dict)) or not hasattr(tensors, "__iter__"):
         raise TypeError(
-            f"InferenceResponse(output_tensors: list of Tensor): got a {type(tensors).__name__}; an empty list is accepted, None is not"
+            f"InferenceResponse(output_tensors: list of Tensor): got a {type(tensors).__name__}; an empty list is "
+            "accepted, None is not"
         )
     return list(tensors)
 

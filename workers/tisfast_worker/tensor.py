@@ -149,7 +149,7 @@ def count(shape):
 
 
 def bytes_elements(raw, wanted, name):
-    """The elements of a BYTES tensor in KServe's form.  Raises TritonModelException when they do not fill it exactly."""
+    """The elements of a BYTES tensor in KServe's form.  Raises TritonModelException when they do not fill it."""
     items = []
     at = 0
     size_at = struct.Struct("<I").unpack_from
@@ -162,7 +162,8 @@ def bytes_elements(raw, wanted, name):
         at = end
     if at != total or len(items) != wanted:
         raise TritonModelException(
-            f"BYTES tensor '{name}' of {total} bytes holds {len(items)} whole elements in {at} bytes; its shape says {wanted}"
+            f"BYTES tensor '{name}' of {total} bytes holds {len(items)} whole elements in {at} bytes; its shape says "
+            f"{wanted}"
         )
     return items
 
@@ -172,11 +173,13 @@ def _refuse(name, array):
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(array, numpy.ndarray):
         raise TypeError(
-            f"Tensor(name: str, array: numpy.ndarray): the array of {name!r} is a {type(array).__name__}; wrap scalars and lists in numpy.array"
+            f"Tensor(name: str, array: numpy.ndarray): the array of {name!r} is a {type(array).__name__}; wrap "
+            "scalars and lists in numpy.array"
         )
     _refuse_name(name)
     raise TritonModelException(
-        f"NumPy dtype is not supported. Tensor '{name}' has dtype {array.dtype.str}; Triton's types are bool, (u)int8 to 64, float16 to 64 "
+        f"NumPy dtype is not supported. Tensor '{name}' has dtype {array.dtype.str}; Triton's types are bool, (u)int8 "
+        "to 64, float16 to 64 "
         "in the machine's byte order, and object or bytes for BYTES"
     )
 

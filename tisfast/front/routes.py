@@ -1,0 +1,201 @@
+"""The routes of the KServe endpoint, but for inference (rows 1.01 to 1.11, 6.01, 11.*).  Layer 4 (front).
+
+One table says which path exists, for which methods, who answers, and to which category of restricted APIs it belongs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
+
+
+from tisfast.errors import BadRequest, TisError, Unsupported
+from tisfast.front import statistics
+from tisfast.front.response import (
+    EMPTY,
+    NOT_READY,
+    Handler,
+    Response,
+    error_response,
+    http_error,
+    json_response,
+)
+from tisfast.wire.head import version_number
+from tisfast.wire.json_data import load
+
+if TYPE_CHECKING:
+    from tisfast.engine.registry import ModelEntry, Registry
+    from tisfast.wire.head import Head
+    from tisfast.wire.signature import TensorSpec
+
+__all__ = ["ROUTES", "Handler", "Response", "Route", "Routes", "error_response"]
+
+EXTENSIONS: Final = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+"""Row 1.09, Triton's list and order."""
+
+_MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+
+
+class Route(NamedTuple):
+    """One path.  handler: method of Routes; "" for what Triton serves and this server does not yet."""
+
+    methods: tuple[str, ...]
+    pattern: re.Pattern[str]
+    handler: str
+    category: str
+
+
+def _route(methods: str, pattern: str, handler: str, category: str) -> Route:
+    return Route(tuple(methods.split()), re.compile(pattern), handler, category)
+
+
+ROUTES: Final = (
+    _route("GET", r"/v2/health/live", "live", "health"),
+    _route("GET", r"/v2/health/ready", "ready", "health"),
+    _route("GET", r"/v2", "server_metadata", "metadata"),
+    _route("GET", r"/v2/models/stats", "all_statistics", "statistics"),
+    _route("POST", rf"{_MODEL}/infer", "infer", "inference"),
+    _route("GET", rf"{_MODEL}/ready", "model_ready", "health"),
+    _route("GET", rf"{_MODEL}/config", "model_config", "model-config"),
+    _route("GET", rf"{_MODEL}/stats", "model_statistics", "statistics"),
+    _route("GET", _MODEL, "model_metadata", "metadata"),
+    _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
+    _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
+    _route("POST", rf"{_MODEL}/generate(?:_stream)?", "", "inference"),
+    _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", "", "shared-memory"),
+    _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:un)?register", "", "shared-memory"),
+    _route("GET POST", r"/v2(?:/models/[^/]+)?/trace/setting", "", "trace"),
+    _route("GET POST", r"/v2/logging", "", "logging"),
+)
+
+
+class Routes:
+    """Answers for one server.  registry: what is served; server_id and server_version: of row 1.09."""
+
+    def __init__(self, registry: Registry, *, server_id: str, server_version: str) -> None:
+        self._registry = registry
+        self._metadata = json_response({"name": server_id, "version": server_version, "extensions": EXTENSIONS})
+        self._handlers: dict[str, Callable[[re.Match[str], bytes], Response]] = {
+            "live": self._live,
+            "ready": self._ready,
+            "server_metadata": self._server_metadata,
+            "all_statistics": self._all_statistics,
+            "infer": self._infer,
+            "model_ready": self._model_ready,
+            "model_config": self._model_config,
+            "model_statistics": self._model_statistics,
+            "model_metadata": self._model_metadata,
+            "repository_index": self._repository_index,
+        }
+
+    def handle(self, head: Head, body: bytes) -> Response:
+        """Answer a request.  Never raises TisError: errors become Triton's envelope."""
+        try:
+            response = self._dispatch(head, body)
+        except TisError as error:
+            response = error_response(error.status, error.message)
+        return response if head.method != "HEAD" else response._replace(body=b"")
+
+    def _dispatch(self, head: Head, body: bytes) -> Response:
+        for route in ROUTES:
+            match = route.pattern.fullmatch(head.path)
+            if match is None:
+                continue
+            if head.method not in route.methods:
+                return http_error(405, "Method Not Allowed")
+            if not route.handler:
+                raise Unsupported(f"{head.method} {head.path} is not supported by this server yet")
+            return self._handlers[route.handler](match, body)
+        return http_error(404, "Not Found")
+
+    def _live(self, _match: re.Match[str], _body: bytes) -> Response:
+        return EMPTY if self._registry.live() else NOT_READY
+
+    def _ready(self, _match: re.Match[str], _body: bytes) -> Response:
+        return EMPTY if self._registry.ready() else NOT_READY
+
+    def _server_metadata(self, _match: re.Match[str], _body: bytes) -> Response:
+        return self._metadata
+
+    def _infer(self, match: re.Match[str], _body: bytes) -> Response:
+        # The connection takes inferences away before routing; only what is none comes here.
+        raise BadRequest(f"{match.group(0)} is not an inference request")
+
+    def _model_ready(self, match: re.Match[str], _body: bytes) -> Response:
+        runtime = self._registry.resolve(*_model_of(match))
+        if runtime.ready:
+            return EMPTY
+        name, version = runtime.signature.name, runtime.signature.version
+        raise BadRequest(f"Model version not ready: '{name}' version {version}: {runtime.reason}")
+
+    def _model_config(self, match: re.Match[str], _body: bytes) -> Response:
+        return json_response(self._registry.resolve(*_model_of(match)).config)
+
+    def _model_metadata(self, match: re.Match[str], _body: bytes) -> Response:
+        name, version = _model_of(match)
+        runtime = self._registry.resolve(name, version)
+        batched = runtime.signature.max_batch_size > 0
+        return json_response(
+            {
+                "name": name,
+                "versions": [version] if version else self._registry.versions(name),
+                "platform": runtime.platform,
+                "inputs": [_tensor(spec, batched) for spec in runtime.signature.inputs],
+                "outputs": [_tensor(spec, batched) for spec in runtime.signature.outputs],
+            }
+        )
+
+    def _all_statistics(self, _match: re.Match[str], _body: bytes) -> Response:
+        return json_response(statistics.model_statistics(self._registry.runtimes()))
+
+    def _model_statistics(self, match: re.Match[str], _body: bytes) -> Response:
+        name, version = _model_of(match)
+        runtimes = [runtime for runtime in self._registry.runtimes() if runtime.signature.name == name]
+        if not runtimes:
+            raise BadRequest(f"requested model '{name}' is not available")
+        chosen = [runtime for runtime in runtimes if version in ("", runtime.signature.version)]
+        if not chosen:
+            raise BadRequest(f"requested model version is not available for model '{name}' (got {version})")
+        return json_response(statistics.model_statistics(chosen))
+
+    def _repository_index(self, _match: re.Match[str], body: bytes) -> Response:
+        request = load(body) if body else {}
+        ready = request.get("ready", False) if isinstance(request, dict) else False
+        if not isinstance(ready, bool):
+            raise BadRequest(f"Invalid value for 'ready': expected a boolean (got {ready!r:.60})")
+        entries = self._registry.models()
+        return json_response([_index_line(entry) for entry in entries if not ready or entry.state == "READY"])
+
+
+def _model_of(match: re.Match[str]) -> tuple[str, str]:
+    """Name and version ("" for any) in a path."""
+    version = match.group("version")
+    return unquote(match.group("model")), version_number(version) if version else ""
+
+
+def _tensor(spec: TensorSpec, batched: bool) -> dict[str, object]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": [-1, *spec.dims] if batched else list(spec.dims)}
+
+
+def _index_line(entry: ModelEntry) -> dict[str, str]:
+    """Row 6.01: what a model does not have is left out, so one that was never loaded has a name only."""
+    fields = {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
+    return {key: value for key, value in fields.items() if value}
+
+

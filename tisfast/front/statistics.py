@@ -1,0 +1,29 @@
+"""Statistics of model versions as JSON-able values (rows 11.01 to 11.06).  Layer 4 (front)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tisfast.engine.runtime import ModelRuntime
+
+
+def model_statistics(runtimes: Iterable[ModelRuntime]) -> dict[str, list[dict[str, Any]]]:
+    """The whole reply for these model versions."""
+    return {"model_stats": [_version(runtime) for runtime in runtimes]}
+
+
+def _version(runtime: ModelRuntime) -> dict[str, Any]:
+    stats = runtime.stats
+    return {
+        "name": runtime.signature.name,
+        "version": runtime.signature.version,
+        "last_inference": stats.last_inference_ms,
+        "inference_count": stats.inference_count,
+        "execution_count": stats.execution_count,
+        "inference_stats": stats.inference_stats(),
+        "response_stats": {},  # of decoupled models
+        "batch_stats": stats.batches(),
+        "memory_usage": [],  # as measured by backends; Python models measure nothing
+    }
