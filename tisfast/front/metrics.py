@@ -6,6 +6,7 @@ import and is needed only by who is scraped, so it is imported at the first scra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tisfast.wire.head import Head
 
 CONTENT_TYPE: Final = "text/plain; charset=utf-8"
+_TOTAL: Final = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
+"""The library ends every counter's family name so; Triton's names have no such end."""
 
 _PHASES: Final = (
     ("request", "success", "inference request duration in microseconds (includes cached requests)"),
@@ -85,13 +88,7 @@ class Collector:
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)  # type: ignore[arg-type]
-        text = generate_latest(registry)
-        # The library ends every counter's family name with _total; Triton's have no such end.
-        for kind in (b"HELP", b"TYPE"):
-            text = text.replace(b"\n# %b nv_" % kind, b"\n# %b \0nv_" % kind)
-        head, *families = (b"\n" + text).split(b"\0")
-        joined = head + b"".join(family.replace(b"_total ", b" ", 1) for family in families)
-        return joined.lstrip(b"\n")
+        return _TOTAL.sub(rb"\1 ", generate_latest(registry))
 
     def describe(self) -> list[Metric]:
         """Nothing at registration: model versions come and go."""

@@ -21,8 +21,8 @@ from tisfast.errors import BadRequest
 
 cdef uint64_t CACHED_HEAD_BYTES_MAX = limits.HEAD_CACHE_BYTES_MAX
 cdef Py_ssize_t CACHED_HEADS_MAX = limits.HEAD_CACHE_ENTRIES_MAX
-cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
-cdef const char *ID_START = b'{"id":"'
+cdef uint64_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
+cdef const char *ID_START = b'{"id":'
 
 
 cdef InferInput read_infer(
@@ -47,13 +47,16 @@ cdef InferInput read_infer(
     return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes)
 
 
-# Bytes of a leading {"id":"…" whose text needs no decoding, else 0.
-cdef uint64_t leading_id(const unsigned char *data, uint64_t n) noexcept:
+# Bytes of a leading {"id":"…" whose text needs no decoding, else 0.  begin: where the text starts.
+cdef uint64_t leading_id(const unsigned char *data, uint64_t n, uint64_t *begin) noexcept:
     cdef uint64_t i
     cdef unsigned char c
-    if n < 8 or memcmp(data, ID_START, 7) != 0:
+    if n < 9 or memcmp(data, ID_START, 6) != 0:
         return 0
-    for i in range(7, n):
+    begin[0] = 8 if data[6] == c' ' else 7
+    if data[begin[0] - 1] != c'"':
+        return 0
+    for i in range(begin[0], n):
         c = data[i]
         if c == c'"':
             return i + 1
@@ -65,12 +68,13 @@ cdef uint64_t leading_id(const unsigned char *data, uint64_t n) noexcept:
 cdef InferPlan remembered_plan(
     ModelSignature model, const unsigned char *data, uint64_t head_bytes, uint64_t binary_bytes,
     uint64_t max_input_bytes):
-    cdef uint64_t skip = leading_id(data, head_bytes)
+    cdef uint64_t begin = 0
+    cdef uint64_t skip = leading_id(data, head_bytes, &begin)
     cdef bytes key = PyBytes_FromStringAndSize(<char *>data + skip, head_bytes - skip)
     cdef InferPlan plan = model.heads.get(key)
-    if plan is not None and plan.binary_bytes == binary_bytes and <Py_ssize_t>skip - 8 <= ID_BYTES_MAX:
+    if plan is not None and plan.binary_bytes == binary_bytes and skip <= ID_BYTES_MAX + begin + 1:
         if skip:
-            plan.id = PyUnicode_DecodeASCII(<char *>data + 7, skip - 8, NULL)
+            plan.id = PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL)
         return plan
     plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes)
     # A second "id" further on would win over the leading one, so such a head is not remembered.

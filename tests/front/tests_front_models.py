@@ -1,0 +1,58 @@
+"""A registry of models without workers behind them, and heads to ask it with."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tisfast.engine.registry import Registry
+from tisfast.engine.runtime import ModelRuntime
+from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
+from tisfast.native.memory import Arena
+from tisfast.wire import head
+from tisfast.wire.signature import ModelSignature
+
+
+def settings(max_batch_size=0, dynamic=False):
+    return SimpleNamespace(
+        max_batch_size=max_batch_size,
+        dynamic=dynamic,
+        preferred_batch_sizes=(),
+        max_queue_delay_ns=0,
+        preserve_ordering=False,
+        max_queue_size=0,
+        default_timeout_us=0,
+        allow_timeout_override=False,
+        timeout_action="REJECT",
+    )
+
+
+class Served:
+    """One model version with one instance that executes when told to."""
+
+    def __init__(self, name="m", version="1", max_batch=0, config=None):
+        inputs = [("I", 11, (-1, 3), False, False), ("S", 13, (1,), True, False)]
+        signature = ModelSignature(name, version, max_batch, False, inputs, [("O", 8, (4,))])
+        self.clock = FakeClock()
+        self.runtime = ModelRuntime(
+            signature, Arena("t", 1 << 20, 1 << 19), settings(max_batch, max_batch > 0), self.clock,
+            config or {"name": name, "backend": "python", "platform": ""},
+        )  # fmt: skip
+        self.link = FakeLink(f"{name}_0_0", self.runtime, self.clock)
+        self.runtime.add_link(self.link)
+        self.runtime.set_state(True, "")
+
+    def infer(self, batch=1, status=0):
+        submit(self.runtime, make_input(self.runtime.signature, batch=batch), FakeReply([]))
+        self.link.execute(took_ns=5000, status=status)
+
+
+def registry(*served):
+    found = Registry()
+    for one in served:
+        found.add(one.runtime)
+    found.set_live(True)
+    return found
+
+
+def ask(method, path):
+    return head.parse(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
