@@ -9,6 +9,7 @@ The rules (each is a deliberate, general difference or freedom of JSON, and hide
 4. FP32 numbers are alike when they are the same FP32 number: 0.1 and 0.10000000149011612.
 5. The server's version is its own.
 6. Inference-Header-Content-Length is compared by what it does: cutting the body into its parts.
+7. Frames of tisfast's own worker runtime in a traceback are left out, and so is the folder that the project lies in.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from __future__ import annotations
 import json
 import re
 import struct
+import zlib
+from pathlib import Path
 from typing import Any, Final
 
 from tests.oracle.exchange import Answer
 
+ROOT: Final = str(Path(__file__).resolve().parents[2])
 HEADERS: Final = ("content-type", "content-encoding", "accept-encoding", "connection", "transfer-encoding")
+RUNTIME_FRAME: Final = re.compile(r"\n  \S*/tisfast_worker/\S+\(\d+\): \S+")
 PARSER_SAYS: Final = re.compile(r"(failed to parse the request JSON buffer: ).*", re.DOTALL)
 
 Difference = dict[str, tuple[Any, Any]]
@@ -63,8 +68,6 @@ def _inflated(answer: Answer) -> bytes:
     encoding = answer.headers.get("content-encoding")
     if encoding is None or encoding == "identity":
         return answer.body
-    import zlib
-
     return zlib.decompress(answer.body, wbits=47)  # gzip or zlib, by the header
 
 
@@ -81,10 +84,37 @@ def _value(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if isinstance(value.get("error"), str):
-        return {**value, "error": PARSER_SAYS.sub(r"\1...", value["error"])}  # rule 3
+        return {**value, "error": _text(value["error"])}
     if "extensions" in value:
         return {**value, "version": "..."}  # rule 5
     return {**value, "outputs": [_output(each) for each in value["outputs"]]} if "model_name" in value else value
+
+
+def _text(error: str) -> str:
+    """Rules 3 and 7."""
+    return RUNTIME_FRAME.sub("", PARSER_SAYS.sub(r"\1...", error)).replace(f"{ROOT}/", "")
+
+
+def brief(answers: list[Answer]) -> str:
+    """A conversation in one line: status with the error, or with the outputs, or how it ended."""
+    return " | ".join(_brief(normal(answer)) for answer in answers)
+
+
+def _brief(facts: dict[str, Any]) -> str:
+    if "ended" in facts:
+        return str(facts["ended"])
+    body = facts["body"]
+    closing = ", connection: close" if facts.get("connection") == "close" else ""
+    text = _brief_body(body) if isinstance(body, dict) else body
+    return f"{facts['status']}{closing} {text}{facts.get('tail', '')}".rstrip()
+
+
+def _brief_body(body: dict[str, Any]) -> str:
+    if "error" in body:
+        return str(body["error"])
+    if "outputs" in body and "model_name" in body:
+        return " ".join(f"{each['name']}={each.get('data', 'binary')}" for each in body["outputs"])
+    return str(body.get("name", body))
 
 
 def _output(output: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from tests.oracle.cases.table import post, tensor
 from tests.oracle.conftest import Servers
 from tests.oracle.exchange import Answer, Request, converse
 
+TAG = "[request id: <id_unknown>] "
+"""Row 1.24: errors begin with the request's id.  2.51 leaves it out when a request was too long in a queue."""
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 GOOD = post("add_sub", {"inputs": BOTH})
 WRONG_SHAPE = post("add_sub", {"inputs": [tensor("INPUT0", "FP32", [3], [1, 2, 3]), BOTH[1]]})
@@ -65,13 +67,19 @@ def counted(servers: Servers, model: str, *requests: Request) -> dict[str, int]:
         ("add_sub", [WRONG_SHAPE] * 2),
         ("add_sub", [post("add_sub", b"{")]),
         ("misbehave", [RAISES] * 3),
-        ("misbehave", [SAYS_NO] * 3),
         ("batched", [WIDE] * 4),
     ],
-    ids=["good", "wrong shape", "bad JSON", "model raises", "model says no", "batches of three"],
+    ids=["good", "wrong shape", "bad JSON", "model raises", "batches of three"],
 )
 def test_statistics_count_alike(model: str, requests: list[Request], triton: Servers, tisfast: Servers) -> None:
     assert counted(tisfast, model, *requests) == counted(triton, model, *requests)
+
+
+def test_an_error_that_the_model_returns_counts_as_a_failure_here(triton: Servers, tisfast: Servers) -> None:
+    """Deliberate: the client got an error.  Triton counts it among the successes, so an alert on failures is silent."""
+    theirs, ours = (counted(servers, "misbehave", *[SAYS_NO] * 3) for servers in (triton, tisfast))
+    assert (theirs.get("success", 0), theirs.get("fail", 0)) == (3, 0)
+    assert (ours.get("success", 0), ours.get("fail", 0)) == (0, 3)
 
 
 def shape(value: Any) -> Any:
@@ -124,8 +132,8 @@ def test_metrics_are_found_at_the_same_places(target: str, triton: Servers, tisf
 
 @pytest.mark.parametrize(
     "requests",
-    [[GOOD] * 4, [WRONG_SHAPE] * 2, [RAISES] * 2, [SAYS_NO] * 2, [WIDE] * 2],
-    ids=["good", "wrong shape", "model raises", "model says no", "batches of three"],
+    [[GOOD] * 4, [WRONG_SHAPE] * 2, [RAISES] * 2, [WIDE] * 2],
+    ids=["good", "wrong shape", "model raises", "batches of three"],
 )
 def test_metrics_count_alike(requests: list[Request], triton: Servers, tisfast: Servers) -> None:
     def grown(servers: Servers) -> dict[str, float]:
@@ -163,12 +171,13 @@ def test_a_request_that_waits_too_long_is_rejected_alike(timeout_us: int, triton
             waiting = at_once(servers, [_sleep(1, timeout=timeout_us)] * 2)
             return [(a.status, a.body.decode()) for a in [*running.result(), *waiting]]
 
-    theirs, ours = fates(triton), fates(tisfast)
-    assert [status for status, _ in ours] == [status for status, _ in theirs]
-    assert all(o.startswith(t[:-2]) for (_, o), (_, t) in zip(ours, theirs, strict=True)), (theirs, ours)
+    theirs = [(status, text.replace('"Request timeout', f'"{TAG}Request timeout')) for status, text in fates(triton)]
+    assert fates(tisfast) == theirs
 
 
 def test_a_full_queue_rejects_alike(triton: Servers, tisfast: Servers) -> None:
+    """Which of eight requests are late and which are too many is a matter of moments; both happen."""
+
     def fates(servers: Servers) -> set[tuple[int, str]]:
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(ask, servers, _sleep(500))
@@ -176,6 +185,5 @@ def test_a_full_queue_rejects_alike(triton: Servers, tisfast: Servers) -> None:
             waiting = at_once(servers, [_sleep(1)] * 8)
             return {(a.status, a.body.decode()) for a in [*running.result(), *waiting]}
 
-    theirs, ours = fates(triton), fates(tisfast)
-    assert {status for status, _ in ours} == {status for status, _ in theirs}
-    assert {any(o.startswith(t[:-2]) for _, o in ours) for _, t in theirs} == {True}, (theirs, ours)
+    theirs = {(status, text.replace('"Request timeout', f'"{TAG}Request timeout')) for status, text in fates(triton)}
+    assert fates(tisfast) == theirs

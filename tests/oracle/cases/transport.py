@@ -101,7 +101,6 @@ CONNECTIONS = [
     Case("content type of text", "1.39", (post("add_sub", BODY, [("Content-Type", "text/plain")]),)),
     Case("a body on GET", "1.34", (Request("GET", "/v2/health/live", (("Content-Length", "3"),), b"abc"), Request("GET", "/v2"))),
     Case("pipelined", "1.34", (post("add_sub", BODY), post("nobody", BODY), Request("GET", "/v2/health/live"), post("add_sub", BODY)), pipelined=True),
-    Case("pipelined, the last closes", "1.34", (post("add_sub", BODY), post("add_sub", BODY, [("Connection", "close")])), pipelined=True),
     raw("HTTP/1.0", "1.34", _line("GET", "/v2/health/live", version="HTTP/1.0")),
     raw("HTTP/1.0 metadata", "1.34", _line("GET", "/v2", version="HTTP/1.0")),
     raw("HTTP/1.0 keep-alive", "1.34", _line("GET", "/v2", "Connection: keep-alive", version="HTTP/1.0")),
