@@ -36,7 +36,7 @@ def held(server: Server) -> Held:
 
 
 def _shm_files(kind: Kind) -> int:
-    """Named shared memory on the machine.  Regions of a real Triton that runs beside us, or crashed, are not tisfast's."""
+    """Named shared memory on the machine.  Regions of a real Triton beside us, or crashed, are not tisfast's."""
     names = os.listdir("/dev/shm") if Path("/dev/shm").is_dir() else []
     return len([name for name in names if kind == "triton" or not name.startswith(TRITON_REGION)])
 
