@@ -39,22 +39,12 @@ OUTPUTS_MAX: Final = 64
 """Outputs of one model: the requested set is one machine word on the worker wire."""
 TENSOR_RANK_MAX: Final = 32
 """Dimensions of one tensor: numpy 1.x stops at 32."""
-HTTP_SMALL_BODY_BYTES: Final = 16 * 1024
-"""Bodies up to this are parsed where they were received and their tensors copied; longer ones get a block at once."""
-HTTP_DRAIN_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of a refused request's body that are read and dropped to keep the connection; beyond, it is closed."""
 HTTP_SEND_IDLE_SECONDS_MAX: Final = 60
 """Seconds a client may leave an answer unread before the connection is closed and the answer's block freed."""
 HTTP_LINGER_SECONDS_MAX: Final = 5
-"""Seconds a refused upload is still read after its answer, so that a reset does not overtake the answer."""
-HTTP_SWEEP_SECONDS: Final = 1
-"""Seconds between two looks at all connections' time limits: one timer instead of one per request."""
-HTTP_JOINED_ANSWER_BYTES: Final = 16 * 1024
-"""Answers up to this are copied into one buffer and sent with one call; larger tensors are gathered uncopied."""
-HTTP_SCRATCH_BYTES: Final = 64 * 1024
-"""Answer buffer that a front keeps; what a larger JSON answer needed goes back."""
-HTTP_INLINE_CODING_BYTES: Final = 64 * 1024
-"""Bodies up to this are compressed or expanded on the event loop; longer ones in a thread."""
+"""Seconds a connection that breaks off is still read after its last answer, so that a reset does not overtake it."""
+HTTP_LINGER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes dropped meanwhile: what a client sends in LINGER_SECONDS over a fast network."""
 JSON_HEAD_BYTES_PLAIN_MAX: Final = 1 << 31
 """Largest Inference-Header-Content-Length that is believed (Triton reads a 32-bit number)."""
 GZIP_MEMBERS_MAX: Final = 1024

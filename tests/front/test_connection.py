@@ -177,7 +177,7 @@ def test_an_unknown_model_is_refused_and_its_body_skipped(run):
         client = await server.connect()
         client.write(b"POST /v2/models/nope/infer HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n" + bytes(9000000) + LIVE)
         answer = await client.read()
-        assert answer.status == 400
+        assert answer.status == 404
         assert b"Request for unknown model: 'nope' is not found" in answer.body
         assert (await client.read()).status == 200
 
@@ -220,16 +220,75 @@ def test_what_is_not_http_is_answered_and_the_connection_closed(run, head):
     run(scenario)
 
 
-def test_endless_headers_are_cut_off(run):
+def test_the_answer_to_100_mb_of_headers_is_not_overtaken_by_a_reset(run):
     async def scenario(server):
         client = await server.connect()
-        client.write(b"GET / HTTP/1.1\r\n")
-        sent = 0
-        while sent < 100 << 20 and not client.gone:
-            client.write(b"X-Header: " + b"z" * 65500 + b"\r\n")
-            sent += 65512
-            await server.settle()
-        assert sent < 8 << 20
+        client.write(b"GET / HTTP/1.1\r\n" + (b"X-Header: " + b"z" * 65500 + b"\r\n") * 1600)
+        answer = await client.read()
+        assert answer.status == 400
+        assert b"head exceeds 65536 bytes" in answer.body
+        assert await client.at_end()
+
+    run(scenario)
+
+
+def test_who_goes_on_after_a_refusal_is_cut_off(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.write(b"GARBAGE\r\n\r\n")
+        assert (await client.read()).status == 400
+        server.sweep(3)
+        assert server.front.connections == 1
+        server.sweep(10)
+        await server.gone()
+
+    run(scenario)
+
+
+def test_who_never_reads_its_answer_is_cut_off(run):
+    async def scenario(server):
+        client = await server.connect(receive_buffer=4096)
+        client.stop_reading()
+        client.write(b"GET /big HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await server.until(lambda: server.routed)
+        await server.settle()
+        server.sweep(50)
+        assert server.front.connections == 1
+        server.sweep(20)
+        await server.gone()
+
+    run(scenario)
+
+
+def test_an_idle_connection_keeps_no_block(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.write(infer()[:-5])
+        await server.settle()
+        client.write(infer()[-5:])
+        await server.dispatched(1)
+        server.execute()
+        await client.read()
+        await server.settle()
+        assert server.front.connections == 1
+        assert server.runtime.arena.used_blocks == 0
+
+    run(scenario)
+
+
+def test_expect_continue_behind_another_request(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.write(infer() + infer(headers=b"Expect: 100-continue\r\n")[: -len(BODY)])
+        await server.dispatched(1)
+        await server.settle()
+        server.execute()
+        assert (await client.read()).status == 500
+        assert (await client.read()).status == 100
+        client.write(BODY)
+        await server.dispatched(1)
+        server.execute()
+        assert (await client.read()).status == 500
 
     run(scenario)
 

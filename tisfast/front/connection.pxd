@@ -29,7 +29,7 @@ cdef class Exchange(Reply):
     cdef Head head
     cdef ModelRuntime runtime
     cdef InferRequest request            # while the engine has it
-    cdef bint done, close_after
+    cdef bint done, close_after, linger
     cdef Answer answer                   # one of these two is set when done
     cdef object response                 # routes.Response
     cdef int respond(self, object response) except -1
@@ -50,7 +50,9 @@ cdef class HttpConnection:
     cdef bytearray body                  # body of a request without a block
     cdef ChunkDecoder chunks
     cdef uint64_t start, filled, total   # of the body: where in the block it starts, received, announced
-    cdef bint paused, closing, parsing
+    cdef bint paused, closing, parsing, lingering, continue_owed
+    cdef Py_ssize_t unsent               # bytes the transport held at the last sweep
+    cdef int64_t sent_tick               # when that last changed
     cdef int64_t head_tick                # when the head that is incomplete began to arrive
     cdef readonly int64_t touched_tick   # when a byte last arrived
     cdef int _process(self, const unsigned char *data, Py_ssize_t n) except -1
@@ -73,4 +75,3 @@ cdef class HttpConnection:
     cdef bint _is_infer(self) noexcept
     cdef Py_ssize_t _on_chunks(self, const unsigned char *data, Py_ssize_t n) except -2
     cdef uint64_t _collect_max(self)
-    cdef object _too_large(self, nbytes)

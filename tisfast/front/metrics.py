@@ -87,7 +87,7 @@ class Collector:
         from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 (60 ms)
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
         return _TOTAL.sub(rb"\1 ", generate_latest(registry))
 
     def describe(self) -> list[Metric]:
