@@ -10,7 +10,7 @@ The rules (each is a deliberate, general difference or freedom of JSON, and hide
 5. The server's version is its own, and of Triton's extensions it names those that it serves: in the same order, none
    that Triton does not have.
 6. Inference-Header-Content-Length is compared by what it does: cutting the body into its parts.
-7. Frames of tisfast's own worker runtime in a traceback are left out, and so is the folder that the project lies in.
+7. The folder that the project lies in is left out of tracebacks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ TRITON_EXTENSIONS: Final = (
     *("model_configuration", "system_shared_memory", "cuda_shared_memory", "binary_tensor_data", "parameters"),
     *("statistics", "trace", "logging"),
 )
-RUNTIME_FRAME: Final = re.compile(r"\n  \S*/tisfast_worker/\S+\(\d+\): \S+")
 PARSER_SAYS: Final = re.compile(r"(failed to parse the request JSON buffer: ).*", re.DOTALL)
 
 Difference = dict[str, tuple[Any, Any]]
@@ -99,7 +98,7 @@ def _value(value: Any) -> Any:
 
 def _text(error: str) -> str:
     """Rules 3 and 7."""
-    return RUNTIME_FRAME.sub("", PARSER_SAYS.sub(r"\1...", error)).replace(f"{ROOT}/", "")
+    return PARSER_SAYS.sub(r"\1...", error).replace(f"{ROOT}/", "")
 
 
 def brief(answers: list[Answer]) -> str:
