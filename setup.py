@@ -109,6 +109,7 @@ setup(
     ext_modules=cythonize(
         extensions(),
         build_dir=GENERATED_C,
+        quiet=True,
         nthreads=int(os.environ.get("TISFAST_JOBS", "0") or 0),
         compiler_directives={
             "language_level": "3",

@@ -34,7 +34,7 @@ def test_trim_gives_pages_back():
     assert os.fstat(arena.fd).st_blocks * 512 >= 8 << 20
     assert arena.trim() >= 8 << 20
     assert os.fstat(arena.fd).st_blocks == 0
-    assert arena.touched_bytes == 0
+    assert arena.resident_bytes == 0
 
 
 def test_nothing_is_left_behind():

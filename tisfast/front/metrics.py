@@ -170,7 +170,7 @@ class Collector:
         )
         yield _family(
             "tisfast_arena_bytes",
-            "Shared memory of a model version's requests: in use, most that may be in use, touched so far",
+            "Shared memory of a model version's requests: in use, most that may be in use, pages that it takes",
             "gauge",
             (sample for r in runtimes for sample in _arena(r)),
         )
@@ -203,7 +203,7 @@ def _failures(runtime: ModelRuntime) -> Samples:
 
 def _arena(runtime: ModelRuntime) -> Samples:
     arena = runtime.arena
-    sizes = {"used": arena.used_bytes, "limit": arena.use_bytes_max, "touched": arena.touched_bytes}
+    sizes = {"used": arena.used_bytes, "limit": arena.use_bytes_max, "resident": arena.resident_bytes}
     return [({**_labels(runtime), "kind": kind}, value) for kind, value in sizes.items()]
 
 

@@ -26,7 +26,6 @@ cdef extern from "tf_arena.h":
     uint64_t tf_block_offset(uint64_t block)
     uint64_t tf_arena_used_bytes(const tf_arena *a)
     uint64_t tf_arena_used_blocks(const tf_arena *a)
-    uint64_t tf_arena_touched_bytes(const tf_arena *a)
     uint64_t tf_arena_trim(tf_arena *a, int fd)
 
 
@@ -107,9 +106,9 @@ cdef class Arena:
         return tf_arena_used_blocks(self.blocks) if self.blocks != NULL else 0
 
     @property
-    def touched_bytes(self) -> int:
-        """Upper bound of resident bytes."""
-        return tf_arena_touched_bytes(self.blocks) if self.blocks != NULL else 0
+    def resident_bytes(self) -> int:
+        """Memory that its pages take now: one fstat."""
+        return os.fstat(self.fd).st_blocks * 512 if self.fd >= 0 else 0
 
 
 @cython.freelist(256)
