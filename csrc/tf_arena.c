@@ -131,10 +131,13 @@ struct tf_arena *tf_arena_new(uint64_t cap_bytes, uint64_t use_bytes_max)
     a->unit_count = (uint32_t)count;
     a->used_max = use_bytes_max;
     for (unsigned i = 0; i < TF_ORDERS; i++) a->free[i] = a->recent[i] = NONE;
-    /* Largest aligned powers of two from the bottom up. */
+    /* Largest aligned powers of two from the bottom up.  Crumbs at the ragged end are left out: being small they would
+     * be handed out first, far from everything else. */
+    uint64_t crumb = count / 16;
     for (uint64_t u = 0; u < count;) {
         unsigned order = TF_ORDERS - 1;
         while ((u & ((1ull << order) - 1)) != 0 || u + (1ull << order) > count) order--;
+        if (1ull << order < crumb) break;
         push(a, a->free, (uint32_t)u, order, FREE);
         u += 1ull << order;
     }

@@ -36,6 +36,10 @@ TWO_MODELS: Final = ("add_sub", "identity_fp32")
 THREE_MODELS: Final = (*TWO_MODELS, "digits")
 KINDS: Final[tuple[Kind, Kind]] = ("triton", "tisfast")
 IDLE_SECONDS: Final = 3.0
+FOREIGN_SECONDS: Final = 3.0
+FOREIGN_BUSY_MAX: Final = 0.05
+"""Above this share of the machine taken by others, the ratios are no verdict: a server that yields instead of sleeping
+was seen at 22000 requests/s on a quiet machine and at 4000 beside a compiler, with one connection."""
 START_CASE, MEMORY_CASE = "start to ready, three models", "idle memory, two models"
 
 
@@ -62,6 +66,7 @@ class Measured(NamedTuple):
 class Results(NamedTuple):
     """All that was measured, and what could not be."""
 
+    foreign_busy: float
     loads: list[tuple[Bar, Pair]]
     singles: list[Measured]
     failures: list[str]
@@ -124,6 +129,14 @@ def measure_loads(bars: list[Bar], effort: Effort, results: Results) -> None:
             print(load_row(bar, found), flush=True)
 
 
+def foreign(results: Results) -> str:
+    """How busy the machine was before anything of ours ran, and what that means."""
+    text = f"Other processes took {results.foreign_busy:.0%} of the machine before the run."
+    return (
+        text if results.foreign_busy <= FOREIGN_BUSY_MAX else f"{text}  **Not quiet: the verdicts below mean nothing.**"
+    )
+
+
 def mark(met: bool) -> str:
     """How a verdict is printed."""
     return "met" if met else "**missed**"
@@ -159,6 +172,7 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
     yield ""
     yield f"{machine.processor()}, {machine.cores()} cores; commit `{machine.commit()}`; Triton 2.51, Python backend."
     yield f"{effort.rounds} rounds, alternating, of {effort.seconds:g} s; medians.  Only ratios mean something."
+    yield foreign(results)
     yield f"{sum(met)} of {len(met)} rows meet all their bars.  How to read this: docs/benchmarks.md."
     yield ""
     yield HEAD
@@ -180,6 +194,7 @@ def facts(results: Results, effort: Effort) -> dict[str, Any]:
         "cores": machine.cores(),
         "commit": machine.commit(),
         "effort": effort._asdict(),
+        "foreign_busy": results.foreign_busy,
         "loads": [
             {"bar": bar._asdict(), "met": bar.verdicts(found.ratio), **found.facts()} for bar, found in results.loads
         ],
@@ -202,7 +217,8 @@ def _bench(options: argparse.Namespace) -> int:
     effort = Effort(1, 1.0) if options.quick else Effort(options.rounds, options.seconds)
     wanted = re.compile(options.only)
     bars = [bar for bar in BARS if wanted.search(f"{bar.title} {bar.client} {bar.concurrency}")]
-    results = Results([], [], [])
+    results = Results(machine.busy_share(FOREIGN_SECONDS), [], [], [])
+    print(foreign(results), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if wanted.search(START_CASE):
             results.singles.append(measure_start(folder, effort.rounds))

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from pathlib import Path
 
 from perf.oracle.launch import ROOT
@@ -28,6 +29,20 @@ def cores() -> int:
 def slug() -> str:
     """A file name for this machine: no date, no host name."""
     return re.sub(r"[^a-z0-9]+", "-", f"{platform.machine()} {processor()} {cores()} cores".lower()).strip("-")
+
+
+def busy_share(seconds: float) -> float:
+    """Share of all cores' time spent working in the next seconds, 0 to 1: before a run, what others take."""
+    before = _ticks()
+    time.sleep(seconds)
+    after = _ticks()
+    return (after[0] - before[0]) / max(after[1] - before[1], 1)
+
+
+def _ticks() -> tuple[int, int]:
+    """Busy and all clock ticks since boot; waiting for disks counts as idle."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def commit() -> str:

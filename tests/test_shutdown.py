@@ -10,12 +10,16 @@ class Front:
         self.connections = connections + idle
         self._idle = idle
         self.draining = False
+        self.closed = asyncio.Event()
 
     def begin_drain(self) -> None:
         self.draining = True
+        self.lose(self._idle)
 
-    def close_idle(self) -> None:
-        self.connections -= self._idle
+    def lose(self, connections: int) -> None:
+        self.connections -= connections
+        if not self.connections:
+            self.closed.set()
 
 
 class Models:
@@ -54,7 +58,7 @@ def test_open_requests_are_waited_for():
         task = asyncio.ensure_future(drain([front], models, countdown(30)))
         await asyncio.sleep(0)
         assert not task.done()
-        front.connections = 0
+        front.lose(1)
         models.requests = 0
         return await task
 

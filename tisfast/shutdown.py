@@ -20,8 +20,9 @@ class FrontFace(Protocol):
     def begin_drain(self) -> None:
         """Close each connection when its last answer is out."""
 
-    def close_idle(self) -> None:
-        """Close the connections that wait for nothing."""
+    @property
+    def closed(self) -> asyncio.Event:
+        """Set when, after begin_drain, no connection is left."""
 
 
 class ModelsFace(Protocol):
@@ -58,15 +59,14 @@ class Countdown:
 
 
 POLL_SECONDS = 0.02
-"""How often a phase looks whether it is over: nothing in a front or the engine waits for exits, so nothing tells."""
+"""How often the engine is looked at for requests still in flight: on its hot path nobody counts down to an exit."""
 
 
 async def drain(fronts: Sequence[FrontFace], models: ModelsFace, countdown: Countdown) -> bool:
     """End gracefully.  The listeners are closed already.  False when the countdown ran out first."""
     for front in fronts:
         front.begin_drain()
-        front.close_idle()
-    await _until(lambda: not _connections(fronts), countdown, lambda: _say_connections(fronts, countdown))
+    await _connections_end(fronts, countdown)
     log.info("Waiting for in-flight requests to complete.")
     await _until(lambda: not models.inflight(), countdown, lambda: _say_inflight(models, countdown), at_once=True)
     log.info("All models are stopped, unloading models")
@@ -74,6 +74,19 @@ async def drain(fronts: Sequence[FrontFace], models: ModelsFace, countdown: Coun
     in_time = countdown.left > 0
     await models.stop(countdown.left)
     return in_time and countdown.left > 0
+
+
+async def _connections_end(fronts: Sequence[FrontFace], countdown: Countdown) -> None:
+    """Wait until the last connection has gone or the countdown's end, saying once a second what is waited for."""
+    pending = {asyncio.ensure_future(front.closed.wait()) for front in fronts}
+    while pending:
+        _, pending = await asyncio.wait(pending, timeout=min(1.0, countdown.left) if _connections(fronts) else None)
+        if pending and _connections(fronts):
+            _say_connections(fronts, countdown)
+        if countdown.left == 0:
+            break
+    for waiter in pending:
+        waiter.cancel()
 
 
 async def _until(

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perf.oracle.server import Server
+from perf.oracle.server import Kind, Server
 
+TRITON_REGION: Final = "triton_python_backend_shm_region_"
 MEMORY_SHARE_MAX: Final = 1.05
 MEMORY_BYTES_MAX: Final = 6_000_000
 """Proportional memory may grow by 5 % and 6 MB between a warm server and the end: an allocator's fragmentation, which
@@ -31,11 +32,13 @@ class Held(NamedTuple):
 
 def held(server: Server) -> Held:
     """Look at a server now."""
-    return Held(server.pss_bytes(), server.descriptors(), len(server.pids()), _shm_files())
+    return Held(server.pss_bytes(), server.descriptors(), len(server.pids()), _shm_files(server.kind))
 
 
-def _shm_files() -> int:
-    return len(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else 0
+def _shm_files(kind: Kind) -> int:
+    """Named shared memory on the machine.  Regions of a real Triton beside us, or crashed, are not tisfast's."""
+    names = os.listdir("/dev/shm") if Path("/dev/shm").is_dir() else []
+    return len([name for name in names if kind == "triton" or not name.startswith(TRITON_REGION)])
 
 
 def growth(warm: Held, end: Held) -> list[str]:

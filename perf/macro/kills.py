@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perf.compare import complaining
-from perf.macro.growth import held, report
+from perf.macro.growth import Held, held, report
 from perf.oracle.server import Server
 
 MODEL: Final = "whoami"
@@ -94,40 +94,74 @@ def worker(server: Server) -> int | None:
     return int(json.loads(text)["outputs"][0]["data"][0]) if answer.status == http.HTTPStatus.OK else None
 
 
+class Watch(threading.Thread):
+    """Asks for readiness all the time, apart from the requests: those may wait for the restart."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(daemon=True)
+        self.unready_seen = False
+        self._server, self._end = server, threading.Event()
+
+    def run(self) -> None:
+        """Until `finish`."""
+        while not self._end.is_set():
+            if self._server.get(f"/v2/models/{MODEL}/ready") != http.HTTPStatus.OK:
+                self.unready_seen = True
+            self._end.wait(POLL_SECONDS)
+
+    def finish(self) -> bool:
+        """Whether the model was seen as not ready."""
+        self._end.set()
+        self.join(ANSWER_SECONDS_MAX)
+        return self.unready_seen
+
+
 def kill_once(server: Server) -> Kill:
-    """SIGKILL the worker, and wait until another one serves."""
+    """SIGKILL the worker, and wait until another process has answered; the clock is read after that answer."""
     pid = worker(server)
     if pid is None:
         raise NotBack(f"{MODEL} does not serve\n{server.log()}")
-    os.kill(pid, signal.SIGKILL)
-    began = time.monotonic()
-    unready = False
-    while (elapsed := time.monotonic() - began) < GIVE_UP_SECONDS:
-        unready |= server.get(f"/v2/models/{MODEL}/ready") != http.HTTPStatus.OK
-        if worker(server) not in {None, pid}:
-            return Kill(elapsed, unready)
-        time.sleep(POLL_SECONDS)
-    raise NotBack(f"{MODEL} was not back {GIVE_UP_SECONDS} s after the death of {pid}\n{server.log()}")
+    watch = Watch(server)
+    watch.start()
+    try:
+        os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        while worker(server) in {None, pid}:
+            if time.monotonic() - began > GIVE_UP_SECONDS:
+                raise NotBack(f"{MODEL} was not back {GIVE_UP_SECONDS} s after the death of {pid}\n{server.log()}")
+            time.sleep(POLL_SECONDS)
+        return Kill(time.monotonic() - began, watch.unready_seen)
+    finally:
+        watch.finish()
 
 
 def _kills(options: argparse.Namespace) -> int:
     with Server(options.server, [MODELS]) as server:
-        loads = [Load(server.http) for _ in range(CONNECTIONS)]
-        for load in loads:
-            load.start()
         try:
-            for _ in range(WARM_KILLS):
-                kill_once(server)
-            warm = held(server)
-            kills = _kill_all(server, options.kills)
+            _under_load(server, WARM_KILLS)
+            warm = _at_rest(server)
+            kills, loads = _under_load(server, options.kills)
         except NotBack as e:
             print(f"FAILED: {e}", file=sys.stderr)
             return 1
-        finally:
-            for load in loads:
-                load.finish()
-        time.sleep(CALM_SECONDS)
-        return _verdict(kills, loads) | report(warm, held(server))
+        return _verdict(kills, loads) | report(warm, _at_rest(server))
+
+
+def _at_rest(server: Server) -> Held:
+    """What is held without a client: both moments must be alike, or open connections hide what grew."""
+    time.sleep(CALM_SECONDS)
+    return held(server)
+
+
+def _under_load(server: Server, count: int) -> tuple[list[Kill], list[Load]]:
+    loads = [Load(server.http) for _ in range(CONNECTIONS)]
+    for load in loads:
+        load.start()
+    try:
+        return _kill_all(server, count), loads
+    finally:
+        for load in loads:
+            load.finish()
 
 
 def _kill_all(server: Server, count: int) -> list[Kill]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from timeit import timeit
 
-from tisfast.front.routes import Routes
 from tisfast.engine.registry import Registry
+from tisfast.front.routes import Routes
 from tisfast.wire import head
 from tisfast.wire.compress import choose
 
@@ -20,7 +20,7 @@ def main() -> None:
     again, live = bytes(bytearray(INFER)), head.parse(b"GET /v2/health/live HTTP/1.1\r\n\r\n")
     routes = Routes(Registry(), server_id="triton", server_version="0")
     print(f"http_head_new {timeit(lambda: head.parse(INFER), number=N) / N * 1e9:.1f}")
-    print(f"http_head_repeated {timeit(lambda: INFER == again, number=N) / N * 1e9:.1f}")
+    print(f"http_head_repeated {timeit(lambda: again == INFER, number=N) / N * 1e9:.1f}")
     print(f"http_head_accept_encoding {timeit(lambda: choose('gzip, deflate'), number=N) / N * 1e9:.1f}")
     print(f"http_head_health_answer {timeit(lambda: routes.handle(live, b''), number=N) / N * 1e9:.1f}")
 

@@ -18,10 +18,13 @@ VALUES = struct.pack("<8f", *range(8))
 
 def add_sub() -> ModelSignature:
     return ModelSignature(
-        "add_sub", "1", 0, False,
+        "add_sub",
+        "1",
+        0,
+        False,
         [(f"INPUT{i}", FP32, (4,), False, False) for i in (0, 1)],
         [(f"OUTPUT{i}", FP32, (4,)) for i in (0, 1)],
-    )  # fmt: skip
+    )
 
 
 def request_head(id_text: str = "", binary: bool = True) -> bytes:
@@ -52,7 +55,9 @@ def main() -> None:
     report("head_repeated", lambda: infer.parse(model, arena, head + VALUES, len(head)))
     numbered = itertools.cycle([(h + VALUES, len(h)) for h in (request_head(str(i)) for i in range(1000))])
     report("head_numbered", lambda: infer.parse(model, arena, *next(numbered)))
-    changing = itertools.cycle([(b" " * i + head + VALUES, len(head) + i) for i in range(600)])  # more than are remembered
+    changing = itertools.cycle(
+        [(b" " * i + head + VALUES, len(head) + i) for i in range(600)]
+    )  # more than are remembered
     report("head_new", lambda: infer.parse(model, arena, *next(changing)))
 
     block, n = answer_block(out)

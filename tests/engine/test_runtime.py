@@ -99,7 +99,7 @@ def test_timeout_fires_by_timer_while_the_instance_runs():
     m = Model(default_timeout_us=2000)
     m.send("run", "a")
     m.wait(3 * MS)
-    assert m.calls == [("a", Status.UNAVAILABLE, "[request id: a] Request timeout expired")]
+    assert m.calls == [("a", Status.UNAVAILABLE, "Request timeout expired")]
 
 
 def test_timeout_override_can_only_shorten():

@@ -177,7 +177,7 @@ def test_an_unknown_model_is_refused_and_its_body_skipped(run):
         client = await server.connect()
         client.write(b"POST /v2/models/nope/infer HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n" + bytes(9000000) + LIVE)
         answer = await client.read()
-        assert answer.status == 400
+        assert answer.status == 404
         assert b"Request for unknown model: 'nope' is not found" in answer.body
         assert (await client.read()).status == 200
 

@@ -62,7 +62,8 @@ def test_help_texts_are_tritons():
         "(includes cached requests)",
         "# HELP nv_inference_compute_output_duration_us Cumulative inference compute output duration in microseconds "
         "(does not include cached requests)",
-        "# HELP nv_inference_pending_request_count Instantaneous number of pending requests awaiting execution per-model.",
+        "# HELP nv_inference_pending_request_count Instantaneous number of pending requests awaiting execution "
+        "per-model.",
     ):
         assert f"{line}\n" in text
 
@@ -76,9 +77,14 @@ def test_counters():
     assert found["nv_inference_request_success", "m", "1"] == 4
     assert found["nv_inference_count", "m", "1"] == 15
     assert found["nv_inference_exec_count", "m", "1"] == 5
-    assert {r: found["nv_inference_request_failure", "m", r, "1"] for r in ("REJECTED", "CANCELED", "BACKEND", "OTHER")} == {
-        "REJECTED": 0, "CANCELED": 0, "BACKEND": 1, "OTHER": 0,
-    }  # fmt: skip
+    assert {
+        r: found["nv_inference_request_failure", "m", r, "1"] for r in ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+    } == {
+        "REJECTED": 0,
+        "CANCELED": 0,
+        "BACKEND": 1,
+        "OTHER": 0,
+    }
     assert found["nv_inference_compute_infer_duration_us", "m", "1"] == 20
     assert found["tisfast_worker_restarts_total", "m", "1"] == 4
 

@@ -37,7 +37,9 @@ def test_server_metadata():
     assert value(get("/v2")) == {"name": "triton", "version": "9.9", "extensions": list(EXTENSIONS)}
 
 
-@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"])
+@pytest.mark.parametrize(
+    "path", ["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"]
+)
 def test_health_is_an_empty_200(path):
     response = get(path)
     assert (response.status, response.content_type, response.body) == (200, "text/plain", b"")
@@ -73,8 +75,9 @@ def test_versions_and_names_in_paths():
     assert value(get("/v2/models/m/versions/02", *served))["versions"] == ["2"]
     assert value(get("/v2/models/a%20b?x=1", *served))["name"] == "a b"
     assert error(get("/v2/models/m/versions/3", *served)) == (
-        404, "Request for unknown model: 'm' version 3 is not found"
-    )  # fmt: skip
+        404,
+        "Request for unknown model: 'm' version 3 is not found",
+    )
     status, text = error(get("/v2/models/m/versions/99999999999999999999", *served))
     assert (status, "should be an integral value > 0" in text) == (400, True)
 
@@ -132,10 +135,25 @@ def test_the_repository_index():
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v2/", "/v2x", "/v2/models", "/v2/models/", "/v2/models/m/", "/v2/models/m/foo", "/v2/models/m/versions",
-             "/v2/models/m/versions/x", "/v2/health", "/v2/health/ready/", "/metrics", "//v2",
-             "/v2/models/m/versions/1/trace/setting", "*"],
-)  # fmt: skip
+    "path",
+    [
+        "/",
+        "/v2/",
+        "/v2x",
+        "/v2/models",
+        "/v2/models/",
+        "/v2/models/m/",
+        "/v2/models/m/foo",
+        "/v2/models/m/versions",
+        "/v2/models/m/versions/x",
+        "/v2/health",
+        "/v2/health/ready/",
+        "/metrics",
+        "//v2",
+        "/v2/models/m/versions/1/trace/setting",
+        "*",
+    ],
+)
 def test_unknown_paths(path):
     assert error(get(path)) == (404, "Not Found")
 
@@ -143,11 +161,17 @@ def test_unknown_paths(path):
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v2"), ("PUT", "/v2/health/ready"), ("DELETE", "/v2/models/m"), ("POST", "/v2/models/stats"),
-        ("GET", "/v2/models/m/infer"), ("PUT", "/v2/models/m/infer"), ("GET", "/v2/repository/index"),
-        ("GET", "/v2/models/m/generate"), ("DELETE", "/v2/logging"),
+        ("POST", "/v2"),
+        ("PUT", "/v2/health/ready"),
+        ("DELETE", "/v2/models/m"),
+        ("POST", "/v2/models/stats"),
+        ("GET", "/v2/models/m/infer"),
+        ("PUT", "/v2/models/m/infer"),
+        ("GET", "/v2/repository/index"),
+        ("GET", "/v2/models/m/generate"),
+        ("DELETE", "/v2/logging"),
     ],
-)  # fmt: skip
+)
 def test_known_paths_with_the_wrong_verb(method, path):
     assert error(get(path, method=method)) == (405, "Method Not Allowed")
 
@@ -159,13 +183,18 @@ def test_head_requests_get_no_body():
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v2/models/m/generate"), ("POST", "/v2/models/m/versions/1/generate_stream"),
-        ("POST", "/v2/repository/models/m/load"), ("POST", "/v2/repository/r/models/m/unload"),
-        ("GET", "/v2/systemsharedmemory/status"), ("POST", "/v2/cudasharedmemory/region/r/register"),
-        ("POST", "/v2/systemsharedmemory/unregister"), ("GET", "/v2/trace/setting"), ("POST", "/v2/models/m/trace/setting"),
+        ("POST", "/v2/models/m/generate"),
+        ("POST", "/v2/models/m/versions/1/generate_stream"),
+        ("POST", "/v2/repository/models/m/load"),
+        ("POST", "/v2/repository/r/models/m/unload"),
+        ("GET", "/v2/systemsharedmemory/status"),
+        ("POST", "/v2/cudasharedmemory/region/r/register"),
+        ("POST", "/v2/systemsharedmemory/unregister"),
+        ("GET", "/v2/trace/setting"),
+        ("POST", "/v2/models/m/trace/setting"),
         ("GET", "/v2/logging"),
     ],
-)  # fmt: skip
+)
 def test_what_comes_later_is_refused_by_name(method, path):
     assert error(get(path, method=method)) == (501, f"{method} {path} is not supported by this server yet")
 

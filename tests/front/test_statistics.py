@@ -16,9 +16,16 @@ def of(served):
 def test_a_fresh_model_has_all_keys_at_zero():
     stats = of(Served())
     assert list(stats) == [
-        "name", "version", "last_inference", "inference_count", "execution_count", "inference_stats", "response_stats",
-        "batch_stats", "memory_usage",
-    ]  # fmt: skip
+        "name",
+        "version",
+        "last_inference",
+        "inference_count",
+        "execution_count",
+        "inference_stats",
+        "response_stats",
+        "batch_stats",
+        "memory_usage",
+    ]
     assert list(stats["inference_stats"]) == TALLIES
     assert stats["inference_stats"]["success"] == {"count": 0, "ns": 0}
     assert (stats["inference_count"], stats["batch_stats"]) == (0, [])

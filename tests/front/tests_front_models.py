@@ -34,9 +34,12 @@ class Served:
         signature = ModelSignature(name, version, max_batch, False, inputs, [("O", 8, (4,))])
         self.clock = FakeClock()
         self.runtime = ModelRuntime(
-            signature, Arena("t", 1 << 20, 1 << 19), settings(max_batch, max_batch > 0), self.clock,
+            signature,
+            Arena("t", 1 << 20, 1 << 19),
+            settings(max_batch, max_batch > 0),
+            self.clock,
             config or {"name": name, "backend": "python", "platform": ""},
-        )  # fmt: skip
+        )
         self.link = FakeLink(f"{name}_0_0", self.runtime, self.clock)
         self.runtime.add_link(self.link)
         self.runtime.set_state(True, "")

@@ -20,17 +20,8 @@ class Deliberate(NamedTuple):
 
 # fmt: off
 TABLE: Final[list[Deliberate]] = [
-    Deliberate('1.08', "A model that exists nowhere is 400 in newer Triton (trap 6 of the rows), 404 in 2.51.", {
-        "metadata of an unknown model": ("404 Request for unknown model: 'nobody' is not found", "400 Request for unknown model: 'nobody' is not found"),
-        "config of an unknown model": ("404 Request for unknown model: 'nobody' is not found", "400 Request for unknown model: 'nobody' is not found"),
-        "unknown model": ("404 Request for unknown model: 'nobody' is not found", "400 Request for unknown model: 'nobody' is not found"),
-        "bad JSON to an unknown model": ("404 Request for unknown model: 'nobody' is not found", "400 Request for unknown model: 'nobody' is not found"),
-        "unknown model with bytes": ("404 Request for unknown model: 'nobody' is not found", "400 Request for unknown model: 'nobody' is not found"),
-        "raw to an unknown model": ("404 Request for unknown model: 'nobody' is not found", "400 Request for unknown model: 'nobody' is not found"),
-        "keep-alive after an error": ("500 failed to parse the request JSON buffer: ... | 200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | 404 Request for unknown model: 'nobody' is not found | 200 triton", "500 failed to parse the request JSON buffer: ... | 200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | 400 Request for unknown model: 'nobody' is not found | 200 triton"),
-    }),
     Deliberate('1.34', "2.51 loses answers of pipelined requests, now one and now another; here all come, in order.", {
-        "pipelined": ("200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | ...", "200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | 400 Request for unknown model: 'nobody' is not found | 200 | 200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0']"),
+        "pipelined": ("200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | ...", "200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | 404 Request for unknown model: 'nobody' is not found | 200 | 200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0']"),
     }),
     Deliberate('1.07', "Newer Triton says why a model is not ready, with the status of the reason; 2.51 says only that it is not.", {
         "unloaded version ready": ('400 Model version not ready', "404 Request for unknown model: 'latest' version 1 is not found"),

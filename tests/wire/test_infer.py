@@ -68,7 +68,9 @@ def test_json_and_binary_tensors_may_be_mixed():
     signature = model(inputs=("A", "B", "C"))
     text, n = body(tensor("A", data=[4, 5, 6]), binary("B"), tensor("C", data=[[7], [8, 9]]), tail=F3)
     assert [t[3] for t in read_record(parse(signature, text, n))[1]] == [
-        struct.pack("<3f", 4, 5, 6), F3, struct.pack("<3f", 7, 8, 9)
+        struct.pack("<3f", 4, 5, 6),
+        F3,
+        struct.pack("<3f", 7, 8, 9),
     ]
 
 
@@ -99,9 +101,7 @@ def test_a_long_id_does_not_fit_the_headroom_and_still_arrives():
 def test_each_type_in_binary(dtype):
     size = BY_WIRE[dtype].size
     text, n = body(binary(nbytes=3 * size, datatype=dtype), tail=bytes(range(3 * size)))
-    assert read_record(parse(model(dtype=dtype), text, n))[1] == [
-        (0, BY_WIRE[dtype].code, [3], bytes(range(3 * size)))
-    ]
+    assert read_record(parse(model(dtype=dtype), text, n))[1] == [(0, BY_WIRE[dtype].code, [3], bytes(range(3 * size)))]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,9 @@ def test_strings_in_json_and_in_binary_are_the_same_bytes():
     assert read_record(request)[1][0][3] == strings(b"a", b"", "é\n".encode())
 
 
-@pytest.mark.parametrize("item", [tensor(shape=[0], data=[]), binary(shape=[0], nbytes=0), binary(shape=[2, 0], nbytes=0)])
+@pytest.mark.parametrize(
+    "item", [tensor(shape=[0], data=[]), binary(shape=[0], nbytes=0), binary(shape=[2, 0], nbytes=0)]
+)
 def test_tensors_without_elements(item):
     signature = model(dims=[-1] * len(item["shape"]))
     text, n = body(item)
@@ -169,7 +171,9 @@ def test_optional_inputs_may_be_left_out():
     signature = model(inputs=("A", "B"), optional=("B",))
     assert [t[0] for t in read_record(parse(signature, body(tensor("A", data=[1, 2, 3]))[0]))[1]] == [0]
     refused(
-        BadRequest, "expected number of inputs between 1 and 2 but got 1 inputs", signature,
+        BadRequest,
+        "expected number of inputs between 1 and 2 but got 1 inputs",
+        signature,
         body(tensor("B", data=[1, 2, 3]))[0],
     )
 
@@ -193,7 +197,9 @@ def test_a_repeated_head_is_the_same_request_with_other_bytes():
         text = json.dumps({**({"id": id_text} if id_text else {}), "inputs": [binary()]}).encode()
         request = infer.parse(signature, place, text + values, len(text))
         assert (request.id, read_record(request)[2][0], read_record(request)[1][0][3]) == (
-            id_text, id_text.encode(), values
+            id_text,
+            id_text.encode(),
+            values,
         )
 
 
@@ -246,10 +252,18 @@ DATA = {"data": [1, 2, 3]}
         (body(tensor(**DATA), id=7)[0], Internal, "Unable to parse 'id': attempt to access JSON non-string as string"),
         (body(tensor(**DATA), id="x" * 5000)[0], BadRequest, "5000 bytes, 4096 is the limit"),
         (body(tensor(**DATA, parameters={"binary_data_size": 4}))[0], BadRequest, "But set 'data' 'binary_data_size'"),
-        (body(tensor(shape=["1"], **DATA))[0], Internal, "Unable to parse 'shape': attempt to access JSON non-unsigned"),
+        (
+            body(tensor(shape=["1"], **DATA))[0],
+            Internal,
+            "Unable to parse 'shape': attempt to access JSON non-unsigned",
+        ),
         (body(tensor(shape=[-1], **DATA))[0], Internal, "Unable to parse 'shape': attempt to access JSON non-unsigned"),
         (body(tensor(shape=[2**63], **DATA))[0], BadRequest, "contains one or more invalid dimensions"),
-        (body(tensor(shape=[2**40, 2**40], **DATA))[0], BadRequest, "causes total element count to exceed maximum size"),
+        (
+            body(tensor(shape=[2**40, 2**40], **DATA))[0],
+            BadRequest,
+            "causes total element count to exceed maximum size",
+        ),
         (body(tensor(shape=[4, 2**60 + 2], **DATA))[0], BadRequest, "byte size overflow for input 'I'"),
         (body(tensor(shape=[1] * 40, **DATA))[0], BadRequest, "40 dimensions, 32 is the limit"),
         (body(tensor(shape=[2**30], **DATA))[0], BadRequest, "Use --http-max-input-size to increase the limit"),
@@ -298,7 +312,11 @@ DATA = {"data": [1, 2, 3]}
         (body(tensor(**DATA), parameters={"priority": 1.5})[0], Internal, "Unable to parse 'priority'"),
         (body(tensor(**DATA), parameters={"sequence_id": -1})[0], Internal, "Unable to parse 'sequence_id'"),
         (body(tensor(**DATA), parameters={"sequence_start": 1})[0], Internal, "Unable to parse 'sequence_start'"),
-        (body(tensor(**DATA), parameters={"binary_data_output": "x"})[0], Internal, "Unable to parse 'binary_data_output'"),
+        (
+            body(tensor(**DATA), parameters={"binary_data_output": "x"})[0],
+            Internal,
+            "Unable to parse 'binary_data_output'",
+        ),
     ],
 )
 def test_what_a_json_body_says_wrong(text, error, match):
@@ -364,7 +382,10 @@ def test_what_does_not_fit_a_batching_model(shapes, match):
 @pytest.mark.parametrize(
     ("signature", "match"),
     [
-        (model(inputs=("A", "B")), "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'm'"),
+        (
+            model(inputs=("A", "B")),
+            "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'm'",
+        ),
         (model(dims=[-1, -1]), "there are more than one variable-sized dimension"),
         (model(dtype="BYTES"), "For BYTE datatype raw input 'I', the model must have input shape [1]"),
         (model(dims=[2, -1]), "input byte size mismatch for input 'raw_input' for model 'm'. Expected 8, got 12"),
@@ -391,7 +412,10 @@ def test_nesting_is_bounded(dtype, value):
     assert read_record(parse(model(dtype=dtype), nested(99)))[1][0][2] == [1]
     for depth in (100, 120, 5000, 300_000):
         refused(
-            BadRequest, "JSON nesting depth exceeds maximum allowed limit (100)", model(dtype=dtype), nested(depth),
+            BadRequest,
+            "JSON nesting depth exceeds maximum allowed limit (100)",
+            model(dtype=dtype),
+            nested(depth),
         )
 
 
@@ -409,7 +433,9 @@ MODELS = [
     model(),
     model(dtype="BYTES"),
     model(inputs=("I", "J"), dtype="INT64", dims=[2], max_batch=4),
-    ModelSignature("k", "1", 0, False, [("I", FP32, (1,), False, False), ("J", 13, (-1,), True, False)], [("O", 1, ())]),
+    ModelSignature(
+        "k", "1", 0, False, [("I", FP32, (1,), False, False), ("J", 13, (-1,), True, False)], [("O", 1, ())]
+    ),
 ]
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
@@ -435,7 +461,8 @@ documents = st.fixed_dictionaries(
     optional={
         "id": values,
         "inputs": st.lists(inputs, max_size=3) | values,
-        "outputs": st.lists(st.fixed_dictionaries({}, optional={"name": names, "parameters": values}), max_size=2) | values,
+        "outputs": st.lists(st.fixed_dictionaries({}, optional={"name": names, "parameters": values}), max_size=2)
+        | values,
         "parameters": st.dictionaries(st.text(max_size=3) | st.sampled_from(["timeout", "sequence_id"]), values),
     },
 )

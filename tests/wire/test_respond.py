@@ -112,7 +112,9 @@ def test_strings_pass_as_raw_bytes():
     assert b'"data":["a","","\xff\\u0000\\"\\n"]' in text
 
 
-@pytest.mark.parametrize("data", [strings(b"a", b"b"), strings(b"a", b"b", b"c", b"d"), strings(b"a", b"b") + b"\x09\0\0\0"])
+@pytest.mark.parametrize(
+    "data", [strings(b"a", b"b"), strings(b"a", b"b", b"c", b"d"), strings(b"a", b"b") + b"\x09\0\0\0"]
+)
 def test_strings_that_do_not_fill_the_shape_are_the_models_fault(data):
     with pytest.raises(Internal, match="output tensor shape does not match size of output for 'O'|asks for"):
         data_of("BYTES", data, 3)

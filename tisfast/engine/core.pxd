@@ -1,6 +1,7 @@
 # Requests on their way through the engine, and the two faces it shows: Reply (to fronts), Link (to workers).
 # Layer 3 (engine): no socket, no process, no clock of its own.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
 
 cdef class Reply:
@@ -31,6 +32,7 @@ cdef class Clock:
 cdef class Link:
     """One instance as the engine sees it.  The supervisor's subclass writes rings; the tests' one is a list."""
     cdef public str instance
+    cdef readonly Arena output           # where its answers lie, or None
     cdef readonly bint up                # may be given work
     cdef readonly uint32_t inflight      # requests dispatched, not answered
     cdef readonly uint32_t batches       # batches dispatched, not wholly answered

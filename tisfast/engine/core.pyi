@@ -1,5 +1,7 @@
 from typing import final
 
+from tisfast.native.memory import Arena
+
 class Reply: ...
 
 @final
@@ -13,5 +15,6 @@ class Clock: ...
 
 class Link:
     instance: str
+    output: Arena | None
     up: bool
     inflight: int

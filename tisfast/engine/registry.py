@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tisfast.errors import BadRequest, NotFound, Unavailable
+from tisfast.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from tisfast.engine.runtime import ModelRuntime
@@ -67,7 +67,7 @@ class Registry:
     # ---- read by fronts
 
     def resolve(self, name: str, version: str = "") -> ModelRuntime:
-        """The runtime to ask; version "" means the newest.  Raises with rows 1.07 and 1.08's statuses and texts."""
+        """The runtime to ask; version "" means the newest.  Raises with row 1.08's texts."""
         if not version:
             runtime = self._newest.get(name)
             if runtime is not None:
@@ -78,16 +78,20 @@ class Registry:
                 return runtime
         raise self._unresolved(name, version)
 
-    def _unresolved(self, name: str, version: str) -> BadRequest | NotFound | Unavailable:
+    def _unresolved(self, name: str, version: str) -> NotFound | Unavailable:
         known = [entry for entry in self._entries.values() if entry.name == name]
         prefix = f"Request for unknown model: '{name}'"
         if not known:
-            return BadRequest(f"{prefix} is not found")
+            return NotFound(f"{prefix} is not found")
         if not version:
             return NotFound(f"{prefix} has no available versions")
         if any(entry.version == version for entry in known):
             return Unavailable(f"{prefix} version {version} is not at ready state")
         return NotFound(f"{prefix} version {version} is not found")
+
+    def knows(self, name: str) -> bool:
+        """Whether any repository has a model of that name, served or not."""
+        return any(entry.name == name for entry in self._entries.values())
 
     def runtimes(self) -> list[ModelRuntime]:
         """All that can be asked, by name and version."""

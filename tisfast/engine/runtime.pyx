@@ -16,11 +16,6 @@ cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 
 
-cdef inline str _tag(InferInput input):
-    """Triton's prefix of engine errors (row 1.24)."""
-    return f"[request id: {input.id if input.id else '<id_unknown>'}] "
-
-
 cdef inline uint32_t _depth(Link link) noexcept:
     """Requests that may be at an instance: one running, and so many behind it that they wait PREFETCH_NS at most."""
     if link.execution_ns == 0:
@@ -72,7 +67,8 @@ cdef class ModelRuntime:
         if self.refusal is not None:
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
         elif not self.batcher.add(request, now_ns):
-            self.reject(request, UNAVAILABLE, "Exceeds maximum queue size", FailureReason.REJECTED)
+            message = f"[request id: {input.id or '<id_unknown>'}] Exceeds maximum queue size"  # tagged as Triton's (1.24)
+            self.reject(request, UNAVAILABLE, message, FailureReason.REJECTED)
         else:
             self.stats.pending += 1
             self.pump(now_ns)
@@ -183,7 +179,7 @@ cdef class ModelRuntime:
     cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1:
         """Answer a request that never reached an instance."""
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
-        return self.finish(request, None, status, _tag(request.input) + message)
+        return self.finish(request, None, status, message)
 
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
         assert not request.done

@@ -75,4 +75,3 @@ cdef class HttpConnection:
     cdef bint _is_infer(self) noexcept
     cdef Py_ssize_t _on_chunks(self, const unsigned char *data, Py_ssize_t n) except -2
     cdef uint64_t _collect_max(self)
-    cdef object _too_large(self, nbytes)

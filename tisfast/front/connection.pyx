@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from tisfast.front.sender cimport PIECES_MAX, Sender, iovec
-from tisfast.wire.head cimport Head, check_start, parse_head
+from tisfast.wire.head cimport Head, head_bytes, parse_head
 from tisfast.wire.infer cimport body_start, read_infer
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.respond cimport Body
@@ -20,17 +20,13 @@ from tisfast.wire.text cimport TextBuffer
 
 from tisfast import limits
 from tisfast.errors import BadRequest, TisError
-from tisfast.front.response import Response, error_response
+from tisfast.front.response import compressed_answer, error_response, head_lines, too_large
 from tisfast.types import Status
-from tisfast.wire.compress import compress, decompress
-
-cdef extern from "<string.h>":
-    void *memmem(const void *haystack, size_t n, const void *needle, size_t m) noexcept
+from tisfast.wire.compress import decompress
 
 cdef enum:
     HEAD, BLOCK, COLLECT, CHUNKED, DISCARD, CLOSED
 
-cdef Py_ssize_t HEAD_BYTES_MAX = limits.HTTP_HEAD_BYTES_MAX
 cdef Py_ssize_t PIPELINE_MAX = limits.HTTP_PIPELINE_MAX
 cdef int64_t HEAD_TICKS_MAX = limits.HTTP_HEAD_SECONDS_MAX
 cdef int64_t BODY_TICKS_MAX = limits.HTTP_BODY_IDLE_SECONDS_MAX
@@ -38,18 +34,11 @@ cdef int64_t SEND_TICKS_MAX = limits.HTTP_SEND_IDLE_SECONDS_MAX
 cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
 cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
-
 cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between answers
-
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 cdef bytes JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 cdef bytes BINARY_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: ")
-cdef dict REASONS = {
-    200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
-    408: "Request Timeout", 413: "Content Too Large", 431: "Request Header Fields Too Large",
-    500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
-}
 
 
 cdef class FrontShared:
@@ -226,20 +215,14 @@ cdef class HttpConnection:
 
     cdef Py_ssize_t _on_head(self, const unsigned char *data, Py_ssize_t n) except -2:
         """Returns bytes consumed; 0: the head is not complete."""
-        cdef Py_ssize_t size, begin = max(self.searched - 3, 0)
-        cdef const unsigned char *end
+        cdef Py_ssize_t size
         if data[0] == 13 or data[0] == 10:  # empty lines before a request are to be ignored (RFC 9112, 2.2)
             return 1
-        end = <const unsigned char *>memmem(data + begin, n - begin, b"\r\n\r\n", 4)
         try:
-            if end == NULL:
-                if n > HEAD_BYTES_MAX:
-                    raise BadRequest(f"HTTP request head exceeds {HEAD_BYTES_MAX} bytes")
-                check_start(data, n)
-                self.searched = n
+            size = head_bytes(data, n, self.searched)
+            self.searched = 0 if size else n
+            if size == 0:
                 return 0
-            size = end - data + 4
-            self.searched = 0
             if self.head is None or PyBytes_GET_SIZE(self.head.raw) != size \
                     or memcmp(PyBytes_AS_STRING(self.head.raw), data, size) != 0:
                 self.head = None
@@ -257,10 +240,10 @@ cdef class HttpConnection:
     cdef int _start_body(self) except -1:
         cdef Head head = self.current
         cdef uint64_t nbytes = max(head.content_length, 0)
-        if head.expect_continue and (nbytes or head.chunked) and not self.exchanges:
+        self.continue_owed = head.expect_continue and (nbytes > 0 or head.chunked)
+        if self.continue_owed and not self.exchanges:  # else once the requests before it are answered
+            self.continue_owed = False
             self.transport.write(CONTINUE)
-        elif head.expect_continue:
-            self.continue_owed = True  # once the requests before it are answered
         self.filled, self.total = 0, nbytes
         if head.chunked:
             self.chunks = ChunkDecoder()
@@ -277,19 +260,13 @@ cdef class HttpConnection:
             self.state = BLOCK
         elif nbytes > self.shared.max_input_bytes:
             self.state = DISCARD
-            return self._refuse(self._too_large(nbytes), False)
+            return self._refuse(too_large(nbytes, self.shared.max_input_bytes), False)
         elif nbytes:
             self.body = bytearray()
             self.state = COLLECT
         else:
             return self._request_complete()
         return 0
-
-    cdef object _too_large(self, nbytes):
-        return error_response(
-            Status.INVALID_ARG,
-            f"request body of {nbytes} bytes exceeds the maximum allowed input size of {self.shared.max_input_bytes} bytes. "
-            "Use --http-max-input-size to increase the limit.")
 
     cdef int _take_block(self, uint64_t nbytes) except -1:
         """A block for the body of the current head's model.  Raises TisError."""
@@ -453,27 +430,14 @@ cdef class HttpConnection:
     cdef int _send_compressed(self, Exchange exchange, Body body) except -1:
         """The whole body in the client's coding; its halves are told apart by the JSON's length before compression."""
         cdef bytes json = body.text.value()
-        cdef str coding = exchange.head.accept_encoding
         cdef int i
-        parts = [json]
-        for i in range(body.count):
-            parts.append(body.segments[i].data[:body.segments[i].nbytes])
-        headers = (("Content-Encoding", coding),)
-        content_type = "application/json"
-        if body.count:
-            headers += (("Inference-Header-Content-Length", str(len(json))),)
-            content_type = "application/octet-stream"
-        return self._send_response(exchange, Response(200, content_type, compress(coding, b"".join(parts)), headers))
+        tensors = [body.segments[i].data[:body.segments[i].nbytes] for i in range(body.count)]
+        return self._send_response(exchange, compressed_answer(exchange.head.accept_encoding, json, tensors))
 
     cdef int _send_response(self, Exchange exchange, object response) except -1:
         cdef iovec pieces[2]
         cdef bytes body = response.body
-        line = f"HTTP/1.1 {response.status} {REASONS.get(response.status, 'Error')}\r\n"
-        if response.content_type:
-            line += f"Content-Type: {response.content_type}\r\n"
-        for name, value in response.headers:
-            line += f"{name}: {value}\r\n"
-        cdef bytes head = f"{line}Content-Length: {len(body)}".encode("latin-1", "replace") + self._head_end(exchange)
+        cdef bytes head = head_lines(response) + self._head_end(exchange)
         pieces[0] = [PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)]
         pieces[1] = [PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)]
         return self.sender.send(pieces, 2, 2, None)

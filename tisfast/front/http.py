@@ -48,10 +48,6 @@ class HttpFront:
         if not self._shared.connections:
             self._on_empty()
 
-    def close_idle(self) -> None:
-        """Close the connections that are between requests."""
-        self._shared.close_idle()
-
     def _connect(self) -> HttpConnection:
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)

@@ -87,7 +87,7 @@ class Collector:
         from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 (60 ms)
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
         return _TOTAL.sub(rb"\1 ", generate_latest(registry))
 
     def describe(self) -> list[Metric]:
@@ -170,7 +170,7 @@ class Collector:
         )
         yield _family(
             "tisfast_arena_bytes",
-            "Shared memory of a model version's requests: in use, most that may be in use, pages that it takes",
+            "Shared memory of a model version: requests in use, most that may be, taken from the system; same for answers",
             "gauge",
             (sample for r in runtimes for sample in _arena(r)),
         )
@@ -203,7 +203,13 @@ def _failures(runtime: ModelRuntime) -> Samples:
 
 def _arena(runtime: ModelRuntime) -> Samples:
     arena = runtime.arena
-    sizes = {"used": arena.used_bytes, "limit": arena.use_bytes_max, "resident": arena.resident_bytes}
+    answers = sum(link.output.resident_bytes for link in runtime.links if link.output is not None)
+    sizes = {
+        "used": arena.used_bytes,
+        "limit": arena.use_bytes_max,
+        "resident": arena.resident_bytes,
+        "output_resident": answers,
+    }
     return [({**_labels(runtime), "kind": kind}, value) for kind, value in sizes.items()]
 
 

@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import orjson
 
 from tisfast.types import STATUS_CODES, Status
-from tisfast.wire.compress import CODINGS, UNSUPPORTED_CODING
+from tisfast.wire.compress import CODINGS, UNSUPPORTED_CODING, compress
 
 if TYPE_CHECKING:
     from tisfast.wire.head import Head
 
 JSON: Final = "application/json"
 PLAIN: Final = "text/plain"
+BINARY: Final = "application/octet-stream"
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+}
 
 
 class Response(NamedTuple):
@@ -52,6 +64,35 @@ def error_response(status: Status, message: str) -> Response:
     if message == UNSUPPORTED_CODING:  # row 1.26: the reply says what is
         return response._replace(headers=(("Accept-Encoding", ", ".join(CODINGS)),))
     return response
+
+
+def too_large(nbytes: int, bytes_max: int) -> Response:
+    """A body beyond --http-max-input-size (row 1.28)."""
+    return error_response(
+        Status.INVALID_ARG,
+        f"request body of {nbytes} bytes exceeds the maximum allowed input size of {bytes_max} bytes. "
+        "Use --http-max-input-size to increase the limit.",
+    )
+
+
+def compressed_answer(coding: str, json: bytes, tensors: list[bytes]) -> Response:
+    """An inference's answer in the client's coding; the length of its JSON is that before compression, as Triton's."""
+    body = compress(coding, b"".join([json, *tensors]))
+    headers = (("Content-Encoding", coding),)
+    if not tensors:
+        return Response(200, JSON, body, headers)
+    return Response(200, BINARY, body, (*headers, ("Inference-Header-Content-Length", str(len(json)))))
+
+
+def head_lines(response: Response) -> bytes:
+    """The HTTP head of an answer, but for its last line end and what concerns the connection."""
+    lines = [
+        f"HTTP/1.1 {response.status} {_REASONS.get(response.status, 'Error')}",
+        f"Content-Type: {response.content_type}",
+        *(f"{name}: {value}" for name, value in response.headers),
+        f"Content-Length: {len(response.body)}",
+    ]
+    return "\r\n".join(lines).encode("latin-1", "replace")
 
 
 def printable(text: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-
 from tisfast.errors import BadRequest, TisError, Unsupported
 from tisfast.front import statistics
 from tisfast.front.response import (
@@ -32,22 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUTES", "Handler", "Response", "Route", "Routes", "error_response"]
 
-EXTENSIONS: Final = (
-    "classification",
-    "sequence",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "cuda_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "trace",
-    "logging",
-)
-"""Row 1.09, Triton's list and order."""
+EXTENSIONS: Final = ("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+"""Row 1.09, Triton's order: those of its list that are served.  A client that asks must not be told of others."""
 
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 
@@ -138,10 +123,13 @@ class Routes:
         raise BadRequest(f"{match.group(0)} is not an inference request")
 
     def _model_ready(self, match: re.Match[str], _body: bytes) -> Response:
-        runtime = self._registry.resolve(*_model_of(match))
+        name, version = _model_of(match)
+        if not self._registry.knows(name):  # here alone an unknown model is 400 (row 1.07)
+            raise BadRequest(f"Request for unknown model: '{name}' is not found")
+        runtime = self._registry.resolve(name, version)
         if runtime.ready:
             return EMPTY
-        name, version = runtime.signature.name, runtime.signature.version
+        version = runtime.signature.version
         raise BadRequest(f"Model version not ready: '{name}' version {version}: {runtime.reason}")
 
     def _model_config(self, match: re.Match[str], _body: bytes) -> Response:

@@ -107,8 +107,8 @@ cdef class Arena:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory that its pages take now: one fstat."""
-        return os.fstat(self.fd).st_blocks * 512 if self.fd >= 0 else 0
+        """Memory that the file takes now, by the kernel's count."""
+        return os.fstat(self.fd).st_blocks * 512
 
 
 @cython.freelist(256)

@@ -22,7 +22,6 @@ cdef class RingLink(Link):
     cdef readonly ModelRuntime runtime
     cdef Poller poller
     cdef Channel channel
-    cdef OutputArena output
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
     cdef int64_t progress_ns

@@ -104,8 +104,9 @@ cdef class RingLink(Link):
         self.runtime = runtime
         self.poller = poller
         self.channel = Channel()
-        self.output = OutputArena(f"tisfast-out-{instance}", output_arena_bytes)
-        self.output.channel = self.channel
+        cdef OutputArena output = OutputArena(f"tisfast-out-{instance}", output_arena_bytes)
+        output.channel = self.channel
+        self.output = output
         self.running = {}
         self.retained = {}
 
@@ -119,11 +120,6 @@ cdef class RingLink(Link):
     def executing_since_ns(self) -> int:
         """When the execution that is running now started at the earliest; 0 when idle."""
         return self.progress_ns if self.running else 0
-
-    @property
-    def output_touched_bytes(self) -> int:
-        """Bytes of the output arena that may be resident."""
-        return self.output.nbytes
 
     def open(self) -> None:
         """The worker is ready: give it work."""
@@ -144,7 +140,7 @@ cdef class RingLink(Link):
         while self.poll():
             pass
         self.poller.busy.discard(self)
-        self.output.channel = None
+        (<OutputArena>self.output).channel = None
         taken = self.channel.taken()
         lost = [request for ticket, request in self.running.items() if <uint64_t>ticket < taken]
         kept = [request for ticket, request in self.running.items() if <uint64_t>ticket >= taken]

@@ -23,6 +23,10 @@ cdef class Head:
 # raw is a whole head with its blank line.  Raises BadRequest; the connection cannot go on after that.
 cdef Head parse_head(bytes raw)
 
+# Bytes of the head that data starts with, its blank line included; 0 when it is not complete yet.  searched: bytes known
+# to hold no end.  Raises BadRequest when data is too long for a head or cannot be the start of one.
+cdef Py_ssize_t head_bytes(const unsigned char *data, Py_ssize_t n, Py_ssize_t searched) except -1
+
 # Raises BadRequest when data cannot be the start of a head: another protocol, or a first line that ends with a bare LF.
 cdef int check_start(const unsigned char *data, Py_ssize_t n) except -1
 

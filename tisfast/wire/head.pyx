@@ -15,6 +15,9 @@ from tisfast import limits
 from tisfast.errors import BadRequest
 from tisfast.wire.compress import choose
 
+cdef extern from "<string.h>":
+    void *memmem(const void *haystack, size_t n, const void *needle, size_t m) noexcept
+
 cdef Py_ssize_t HEAD_BYTES_MAX = limits.HTTP_HEAD_BYTES_MAX
 cdef int64_t BODY_BYTES_MAX = limits.HTTP_BODY_BYTES_MAX
 cdef int64_t JSON_BYTES_MAX = limits.JSON_HEAD_BYTES_PLAIN_MAX
@@ -50,6 +53,17 @@ cdef class Collector:
     def on_header(self, bytes name, bytes value):
         """One header line."""
         self.headers.setdefault(name.lower(), []).append(value)
+
+
+cdef Py_ssize_t head_bytes(const unsigned char *data, Py_ssize_t n, Py_ssize_t searched) except -1:
+    cdef Py_ssize_t begin = searched - 3 if searched > 3 else 0
+    cdef const unsigned char *end = <const unsigned char *>memmem(data + begin, n - begin, b"\r\n\r\n", 4)
+    if end != NULL:
+        return end - data + 4
+    if n > HEAD_BYTES_MAX:
+        raise BadRequest(f"HTTP request head exceeds {HEAD_BYTES_MAX} bytes")
+    check_start(data, n)
+    return 0
 
 
 cdef int check_start(const unsigned char *data, Py_ssize_t n) except -1:
@@ -190,6 +204,9 @@ def parse(bytes raw) -> Head:
     return parse_head(raw)
 
 
-def check(bytes data) -> None:
-    """Raises BadRequest when data cannot be the start of a request."""
-    check_start(<const unsigned char *>data, len(data))
+def find(bytes data, int searched=0) -> int:
+    """Length of the head that data starts with, 0 when it is not complete; searched: bytes known to hold no end.
+
+    Raises BadRequest when data cannot become a head.
+    """
+    return head_bytes(<const unsigned char *>data, len(data), searched)

@@ -30,6 +30,7 @@ def triton_text(error):
     frames = [
         f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
         for frame, line in traceback.walk_tb(_user_traceback(error))
+        if not frame.f_code.co_filename.startswith(_OURS)  # as the C++ frames of Triton's own classes
     ]
     if not frames:
         return last_line(error)

@@ -40,3 +40,5 @@ ERROR_TEXT_BYTES_MAX = 65536
 """Bytes of one error text to a client; longer ones are cut."""
 COLLECT_BLOCKS_MIN = 16
 """Small output blocks out before those given back are collected: a dozen stays in the cache, the calls are shared."""
+REST_SECONDS = 10
+"""Seconds without a request after which the output arena's free pages go back; the server's ARENA_TRIM_SECONDS."""

@@ -8,7 +8,7 @@ go before references are counted (TF_RETAINED tells the server to keep the input
 import sys
 import time
 
-from tisfast_worker import failure
+from tisfast_worker import failure, limits
 from tisfast_worker.answer import AnswerWriter
 from tisfast_worker.completions import lease_type
 from tisfast_worker.errors import ErrorCode
@@ -43,11 +43,14 @@ class Loop:
     def run(self):
         """Until stop is set and submit is empty."""
         wait, channel, spin_ns = self._library.tf_worker_wait, self._channel.base, self._model.spin_ns
-        batch = self._batch
+        batch, rest_ns = self._batch, limits.REST_SECONDS * 1000000000
         while True:
-            pending = wait(channel, spin_ns, -1)
-            if pending == 0:
-                return
+            pending = wait(channel, spin_ns, rest_ns)
+            if pending == 0:  # idle for a while, or told to stop: the second wait tells which
+                self._outputs.rest()
+                pending = wait(channel, 0, -1)
+                if pending == 0:
+                    return
             while pending:
                 pending -= batch(pending)
 

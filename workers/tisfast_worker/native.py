@@ -34,6 +34,7 @@ _SIGNATURES = {
     "tf_arena_new": (_ptr, [_u64, _u64]),
     "tf_arena_take": (_u64, [_ptr, _u64]),
     "tf_arena_give": (_int, [_ptr, _u64]),
+    "tf_arena_trim": (_u64, [_ptr, _int]),
     "tf_die_with_parent": (_int, [_int, _int]),
     "tf_pidfd_open": (_int, [_int]),
 }

@@ -1,5 +1,6 @@
 """The instance's output arena: blocks taken here, given back by the server through the give ring."""
 
+import os
 import struct
 import time
 
@@ -17,9 +18,11 @@ class OutputArena(Mapping):
     def __init__(self, library, fd, channel, use_bytes_max):
         """`use_bytes_max`: most bytes in use at one time; 0: half of the address space, the other half being slack."""
         super().__init__(fd, "output arena")
+        self._fd = os.dup(fd)  # the caller closes its own; ours gives pages back
         self._use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
         self._arena = library.tf_arena_new(self.nbytes, self._use_bytes_max)
         self._take, self._give = library.tf_arena_take, library.tf_arena_give
+        self._trim = library.tf_arena_trim
         self._pending, self._advance = library.tf_ring_pending, library.tf_ring_take
         self._channel, self._ring = channel, channel.give
         self._mask, self._slots_at = channel.give_slots
@@ -66,6 +69,11 @@ class OutputArena(Mapping):
         self._head += pending
         self._advance(self._ring, pending)
         self._large_out = self._large_out and self._out > 0
+
+    def rest(self):
+        """The instance is idle: give the pages of free blocks back to the system."""
+        self.collect()
+        self._trim(self._arena, self._fd)
 
     def _wait(self, nbytes):
         """The server rings no bell for given blocks, so the wait looks, with growing pauses; it is the rare case."""
