@@ -18,7 +18,7 @@ PROTO = "tisfast/wire/proto"
 CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
-GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # two places: neither build takes the other's C for its own
+GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
 ONLY_TESTS = "tisfast.engine.testing"  # what the engine's tests meet it with: in the source tree, not in a wheel
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]

@@ -81,10 +81,8 @@ class Installed:
         raise AssertionError(f"tisfast serve ended before it was ready:\n{said}{server.communicate()[1]}")
 
     def _ask(self, port: int) -> None:
-        a, b = [1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 1.0]
-        tensors = [
-            {"name": name, "shape": [4], "datatype": "FP32", "data": data} for name, data in (("INPUT0", a), ("INPUT1", b))
-        ]
+        sent = {"INPUT0": [1, 2, 3, 4], "INPUT1": [1, 1, 1, 1]}
+        tensors = [{"name": name, "shape": [4], "datatype": "FP32", "data": data} for name, data in sent.items()]
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
         client.request("POST", "/v2/models/add_sub/infer", json.dumps({"inputs": tensors}))
         answer = client.getresponse()

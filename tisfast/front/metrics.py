@@ -170,7 +170,7 @@ class Collector:
         )
         yield _family(
             "tisfast_arena_bytes",
-            "Shared memory of a model version: requests in use, most that may be, taken from the system; same for answers",
+            "Shared memory of a model version: requests now, at most, and as the system counts them; answers likewise",
             "gauge",
             (sample for r in runtimes for sample in _arena(r)),
         )
