@@ -1,92 +1,117 @@
 # Each target does its own set-up: a fresh clone with Python and a C compiler is enough.
-#   make serve | test | lint | types | test-c | test-oracle | bench | debug | clean
-# VENV: where the virtual environment lies; PYTHON: what makes it; MODELS: what `make serve` serves; FLAGS: further
-# arguments of serve, test, test-oracle and bench; JOBS: of the build.
+#
+#   make serve          serve examples/models on port 8000             (MODELS=folder, FLAGS="--http-port 9000")
+#   make test           the tests                                      (FLAGS="-x tests/wire" for some of them)
+#   make test-debug     the fast tests on a build with bounds checks and assertions, beside this one (`make debug`)
+#   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
+#   make test-oracle    the real Triton and tisfast answer the same requests alike
+#   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
+#   make lint types     ruff and import layers; mypy
+#   make bench          the real Triton and tisfast side by side, about 12 minutes (FLAGS=--quick for 2)
+#   make clean
+#
+# VENV: where the virtual environment lies; PYTHON: what makes it; JOBS: of the build.
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
 PYTHON ?= python3
+PYTHONS ?=
 VENV ?= .venv
 MODELS ?= examples/models
 FLAGS ?=
 JOBS ?= $(shell nproc)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
-BUILD := build/.stamps
+# What was done lies where it was done: with the environment goes the knowledge of what is in it.
+DONE := $(VENV)/.tisfast
 SOURCES := $(shell find tisfast -name '*.pyx' -o -name '*.pxd' -o -name '*.proto') $(wildcard csrc/*.[ch]) setup.py
-ifeq ($(TISFAST_DEBUG),1)
-BUILT := $(BUILD)/debug
-else
-BUILT := $(BUILD)/release
-endif
+BUILD := setup.py --quiet build_proto build_ext --inplace --parallel $(JOBS)
+DEBUG_TREE := build/debug
+DEBUG_TESTS ?= tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_lifecycle.py
 export PYTHONPATH := $(CURDIR)
+export TISFAST_JOBS := $(JOBS)
 
-.PHONY: serve test lint types test-c test-oracle bench debug clean setup
+.PHONY: help serve setup test test-debug debug test-c test-oracle test-install lint types bench clean
 
-serve: $(BUILT)
-	exec $(PY) -m tisfast serve --model-repository $(MODELS) $(FLAGS)
+help:
+	@sed -n '2,/^$$/s/^# \?//p' Makefile
 
-setup: $(BUILT)
+serve: $(DONE)/built
+	@exec $(PY) -m tisfast serve --model-repository $(MODELS) $(FLAGS)
 
-test: $(BUILT) $(BUILD)/test
+setup: $(DONE)/built
+
+test: $(DONE)/built $(DONE)/test
 	$(PY) -m pytest $(FLAGS)
 
-lint: $(BUILD)/lint
-	$(PY) -m ruff check tisfast tests perf examples setup.py
+lint: $(DONE)/lint
+	$(PY) -m ruff check tisfast tests perf examples .ci setup.py
 	$(PY) -m ruff check --config workers/ruff.toml workers
 	$(VENV)/bin/lint-imports
 
-types: $(BUILD)/lint
+types: $(DONE)/lint
 	$(PY) -m mypy
 
-test-c: $(BUILD)/tools
+test-c: $(DONE)/sanitizers
 	csrc/test/run.sh
 
-test-oracle: $(BUILT) $(BUILD)/test
+test-oracle: $(DONE)/built $(DONE)/test
 	$(PY) -m pytest -m oracle tests/oracle $(FLAGS)
 
-bench: $(BUILT) $(BUILD)/test
+test-install: $(DONE)/dependencies
+	$(PY) -m tests.install.smoke $(PYTHONS)
+
+bench: $(DONE)/built $(DONE)/test
 	$(PY) -m perf.bench $(FLAGS)
 
-# The same build with counters and assertions on; run the tests on it with `make test TISFAST_DEBUG=1`.
-debug:
-	$(MAKE) TISFAST_DEBUG=1 setup
+# A tree of its own: this one stays what `make serve` serves.  Its compiled modules are kept, all else is copied anew.
+debug: $(DONE)/dependencies
+	@mkdir -p $(DEBUG_TREE)
+	@find $(DEBUG_TREE) \( -path $(DEBUG_TREE)/build -o -path $(DEBUG_TREE)/.cache \) -prune -o -type f ! -name '*.so' -exec rm -f {} +
+	@tar -c --exclude='*.so' --exclude=__pycache__ tisfast workers csrc tests perf examples setup.py pyproject.toml \
+		README.md | tar -x -C $(DEBUG_TREE)
+	cd $(DEBUG_TREE) && TISFAST_DEBUG=1 $(abspath $(PY)) $(BUILD)
+
+test-debug: debug $(DONE)/test
+	cd $(DEBUG_TREE) && PYTHONPATH=$(CURDIR)/$(DEBUG_TREE) $(abspath $(PY)) -m pytest $(DEBUG_TESTS) $(FLAGS)
 
 clean:
-	rm -rf build .venv tisfast.egg-info workers/libtisfast_shm.so tisfast/wire/proto/triton.desc
-	find tisfast -name '*.so' -delete -o -name '*.c' -delete
+	rm -rf build .venv $(DONE) tisfast.egg-info workers/libtisfast_shm.so tisfast/wire/proto/triton.desc
+	find tisfast -name '*.so' -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- set-up, each step once
 
-# A C compiler and Python's headers are all that the build needs from the system.
-$(BUILD)/tools:
-	@mkdir -p $(BUILD)
-	@.ci/system-tools $(PYTHON)
+$(DONE)/tools:
+	@.ci/system-tools build $(PYTHON)
+	@mkdir -p $(DONE)
 	@touch $@
 
-$(PY): | $(BUILD)/tools
+$(DONE)/sanitizers: $(DONE)/tools
+	@.ci/system-tools sanitizers
+	@touch $@
+
+$(PY): | $(DONE)/tools
 	$(PYTHON) -m venv $(VENV)
 
-$(BUILD)/dependencies: pyproject.toml | $(PY)
-	$(PY) .ci/requirements.py build run > $(BUILD)/requirements.txt
-	$(PIP) -r $(BUILD)/requirements.txt
+$(DONE)/dependencies: pyproject.toml | $(PY)
+	$(PY) .ci/requirements.py build run > $(DONE)/requirements.txt
+	$(PIP) -r $(DONE)/requirements.txt
 	@touch $@
 
-$(BUILD)/test: pyproject.toml | $(BUILD)/dependencies
-	$(PY) .ci/requirements.py test examples > $(BUILD)/requirements-test.txt
-	$(PIP) -r $(BUILD)/requirements-test.txt
+$(DONE)/test: pyproject.toml | $(DONE)/dependencies
+	$(PY) .ci/requirements.py test examples > $(DONE)/requirements-test.txt
+	$(PIP) -r $(DONE)/requirements-test.txt
 	@touch $@
 
-$(BUILD)/lint: pyproject.toml | $(BUILD)/dependencies
-	$(PY) .ci/requirements.py lint > $(BUILD)/requirements-lint.txt
-	$(PIP) -r $(BUILD)/requirements-lint.txt
+$(DONE)/lint: pyproject.toml | $(DONE)/dependencies
+	$(PY) .ci/requirements.py lint > $(DONE)/requirements-lint.txt
+	$(PIP) -r $(DONE)/requirements-lint.txt
 	@touch $@
 
 # In place: the tree is what runs, and an edited .py file needs no build.
-$(BUILT): $(SOURCES) $(BUILD)/dependencies
-	@rm -f $(BUILD)/release $(BUILD)/debug
-	TISFAST_JOBS=$(JOBS) $(PY) setup.py --quiet build_proto build_ext --inplace --parallel $(JOBS) $(if $(TISFAST_DEBUG),--force)
+$(DONE)/built: $(SOURCES) $(DONE)/dependencies
+	$(PY) $(BUILD)
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,14 @@ from setuptools import Command, Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
-ROOT = Path(__file__).parent
+os.chdir(Path(__file__).resolve().parent)  # all paths below are relative to the project
+PROTO = "tisfast/wire/proto"
 CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
-DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # counters and assertions on: `make debug`
-WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
+GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
+ONLY_TESTS = "tisfast.engine.testing"  # what the engine's tests meet it with: in the source tree, not in a wheel
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
 
@@ -45,24 +49,28 @@ class BuildExt(build_ext):
 
     def run(self) -> None:
         """Extensions first, then the library."""
+        if not self.inplace:
+            self.extensions = [extension for extension in self.extensions if extension.name != ONLY_TESTS]
         super().run()
         folder = Path("workers") if self.inplace else Path(self.build_lib, "tisfast", "_workers")
         folder.mkdir(parents=True, exist_ok=True)
-        if (
-            not self.inplace
-        ):  # `import triton_python_backend_utils` works wherever tisfast is installed: for models' own tests
+        if not self.inplace:
+            # `import triton_python_backend_utils` works wherever tisfast is installed: for models' own tests
             Path(self.build_lib, "tisfast_workers.pth").write_text("tisfast/_workers\n")
-        target = folder / WORKER_LIBRARY
+        self._build_library(folder / WORKER_LIBRARY)
+
+    def _build_library(self, target: Path) -> None:
         sources = [*CSRC, *(str(p) for p in Path("csrc").glob("*.h"))]
         if target.exists() and not self.force and target.stat().st_mtime > max(os.stat(s).st_mtime for s in sources):
             return
         compiler = os.environ.get("CC", "cc").split()
-        debug = [] if DEBUG else ["-DNDEBUG"]
-        self.spawn([*compiler, *OPTIMISE, *WARNINGS, *debug, "-fPIC", "-shared", "-Wl,-s", "-o", str(target), *CSRC])
+        # A warning stops who works on it, and nobody who installs it with a compiler that we have never seen.
+        flags = [*OPTIMISE, *WARNINGS, *(["-Werror"] if self.inplace else []), *([] if DEBUG else ["-DNDEBUG"])]
+        self.spawn([*compiler, *flags, "-fPIC", "-shared", "-Wl,-s", "-o", str(target), *CSRC])
 
 
 class BuildProto(Command):
-    """Compile tisfast/wire/proto/*.proto to one descriptor set: no generated code, so any protobuf runtime reads it."""
+    """Compile the .proto files to one descriptor set: no generated code, so any protobuf runtime reads it."""
 
     description = "compile .proto files to descriptor sets"
     user_options: list[tuple[str, str, str]] = []
@@ -77,26 +85,31 @@ class BuildProto(Command):
         self.set_undefined_options("build", ("build_lib", "build_lib"))
 
     def run(self) -> None:
-        """Write triton.desc into the source tree (package data picks it up) and into the build tree."""
-        protos = sorted((ROOT / "tisfast/wire/proto").glob("*.proto"))
-        if not protos:
-            return
-        for folder in (ROOT, Path(self.build_lib or ROOT)):
-            target = folder / "tisfast/wire/proto/triton.desc"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{protos[0].parent}"]
-            subprocess.run([*command, f"--descriptor_set_out={target}", *map(str, protos)], check=True)
+        """Write triton.desc beside its sources when building in place, and into the build tree otherwise."""
+        protos = sorted(map(str, Path(PROTO).glob("*.proto")))
+        in_place = self.editable_mode or self.get_finalized_command("build_ext").inplace
+        target = Path("" if in_place or self.build_lib is None else self.build_lib, PROTO, "triton.desc")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", f"--descriptor_set_out={target}", *protos]
+        subprocess.run(command, check=True)
 
 
 class Build(build):
-    """`build` with the descriptors first."""
+    """`build` with the descriptors first, and nothing of an earlier build."""
 
     sub_commands = [("build_proto", None), *build.sub_commands]
+
+    def run(self) -> None:
+        """Without what setuptools would leave of modules that were since removed or built otherwise."""
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 setup(
     ext_modules=cythonize(
         extensions(),
+        build_dir=GENERATED_C,
+        quiet=True,
         nthreads=int(os.environ.get("TISFAST_JOBS", "0") or 0),
         compiler_directives={
             "language_level": "3",

@@ -30,7 +30,8 @@ cdef class Head:
     cpdef list headers(self):
         """(name, value) of each header line, as sent."""
         pairs = []
-        for line in self.raw.split(b"\r\n")[1:-2]:
+        lines = self.raw.split(b"\r\n")
+        for line in lines[1 : len(lines) - 2]:
             name, _, value = line.partition(b":")
             pairs.append((name, value.strip(b" \t")))
         return pairs
@@ -120,7 +121,7 @@ cdef int read_model(Head head) except -1:
     head.name = head.version = ""
     if head.method != "POST" or not head.path.startswith("/v2/models/") or not head.path.endswith("/infer"):
         return 0
-    parts = head.path[11:-6].split("/")
+    parts = head.path[11 : len(head.path) - 6].split("/")
     if len(parts) == 3 and parts[1] == "versions" and parts[2].isdigit():
         head.version = version_number(parts[2])
     elif len(parts) != 1:

@@ -1,0 +1,91 @@
+"""An installed tisfast, used from outside: no source tree on its path, an empty home, another working folder."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+SECONDS_MAX: Final = 60
+_SIZES: Final = """
+import importlib.metadata, json
+sizes = {}
+for found in importlib.metadata.distributions():
+    files = (found.locate_file(file) for file in found.files or [] if file.suffix != ".pyc")
+    sizes[f"{found.name} {found.version}"] = sum(file.stat().st_size for file in files if file.is_file())
+print(json.dumps({name: size for name, size in sizes.items() if name.split()[0] not in ("pip", "setuptools")}))
+"""
+
+
+class Installed:
+    """tisfast in a virtual environment."""
+
+    def __init__(self, venv: Path, home: Path, models: Path) -> None:
+        """models: a repository that has `add_sub`."""
+        home.mkdir()
+        self.models = models
+        self._bin, self._home = venv / "bin", home
+        self._environ = {"PATH": f"{self._bin}:{os.defpath}", "HOME": str(home), "LANG": "C.UTF-8"}
+
+    def run(self, *command: str) -> str:
+        """Output of a program of the environment.  Fails when it fails, or says anything on stderr."""
+        done = self._start(*command)
+        out, errors = done.communicate(timeout=SECONDS_MAX)
+        assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{out}{errors}"
+        assert not errors, f"{command} said:\n{errors}"
+        return out
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each installed package as it was shipped (bytecode is made later), largest first."""
+        sizes: dict[str, int] = json.loads(self.run("python", "-c", _SIZES))
+        return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+    def serves(self) -> None:
+        """Serve, answer an inference, end on SIGTERM with code 0."""
+        ports = ("--http-address=127.0.0.1", "--http-port=0", "--metrics-port=0")
+        server = self._start("tisfast", "serve", f"--model-repository={self.models}", "--log-format=json", *ports)
+        try:
+            said, port = self._until_ready(server)
+            self._ask(port)
+            server.send_signal(signal.SIGTERM)
+            rest, errors = server.communicate(timeout=SECONDS_MAX)
+            assert server.returncode == 0, f"tisfast serve ended with {server.returncode}:\n{said}{rest}{errors}"
+            assert not errors, f"tisfast serve said on stderr:\n{errors}"
+        finally:
+            server.kill()
+            server.communicate()
+
+    def _start(self, *command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self._bin / command[0]), *command[1:]],
+            cwd=self._home,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _until_ready(self, server: subprocess.Popen[str]) -> tuple[str, int]:
+        assert server.stdout is not None
+        said = ""
+        for line in server.stdout:
+            said += line
+            record = json.loads(line)
+            if record.get("event") == "ready":
+                return said, int(record["http_port"])
+        raise AssertionError(f"tisfast serve ended before it was ready:\n{said}{server.communicate()[1]}")
+
+    def _ask(self, port: int) -> None:
+        sent = {"INPUT0": [1, 2, 3, 4], "INPUT1": [1, 1, 1, 1]}
+        tensors = [{"name": name, "shape": [4], "datatype": "FP32", "data": data} for name, data in sent.items()]
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
+        client.request("POST", "/v2/models/add_sub/infer", json.dumps({"inputs": tensors}))
+        answer = client.getresponse()
+        outputs = {output["name"]: output["data"] for output in json.loads(answer.read())["outputs"]}
+        client.close()
+        assert outputs == {"OUTPUT0": [2, 3, 4, 5], "OUTPUT1": [0, 1, 2, 3]}, (answer.status, outputs)

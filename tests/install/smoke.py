@@ -1,0 +1,142 @@
+"""Archive, wheel and installation, as a person who types `pip install tisfast` meets them.
+
+    python -m tests.install.smoke [PYTHON...]
+
+Makes the source archive, and for each PYTHON (all CPythons 3.10 and newer that are found, when none is named) the wheel
+from that archive and a fresh environment with it; then uses what is installed, far from the source tree.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.install.installed import Installed
+from tests.install.pythons import interpreters
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+INSTALLED_BYTES_MAX: Final = 100_000_000
+HELP_SECONDS_MAX: Final = 0.150
+HELP_RUNS: Final = 5  # the best counts: a busy machine is slow now and then
+COMMAND_SECONDS_MAX: Final = 600
+PARTS: Final = (  # of a wheel: what must be in it
+    "tisfast/py.typed",
+    "tisfast/native/memory.pyi",
+    "tisfast/wire/proto/triton.desc",
+    "tisfast_workers.pth",
+    "tisfast/_workers/__main__.py",
+    "tisfast/_workers/libtisfast_shm.so",
+    "tisfast/_workers/backends/python.py",
+    "tisfast/_workers/triton_python_backend_utils.pyi",
+)
+FOREIGN: Final = (".c", ".h", ".o", ".pyx", ".pxd", ".pyc")  # and what must not
+FOREIGN_WORDS: Final = ("test", "examples", "perf/", "csrc")
+
+
+class Failed(Exception):
+    """What is wrong with the archive, the wheel or the installation."""
+
+
+def main(names: list[str]) -> int:
+    """Check each Python; returns the exit code."""
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="tisfast-install") as scratch:
+        archive = make_archive(Path(scratch))
+        for python in names or interpreters():
+            began = time.monotonic()
+            try:
+                said = check(python, archive, Path(scratch))
+            except (Failed, AssertionError) as e:
+                failed.append(python)
+                said = f"FAILED\n{e}"
+            print(f"{python}: {said} ({time.monotonic() - began:.0f} s)", flush=True)
+    return 1 if failed else 0
+
+
+def check(python: str, archive: Path, scratch: Path) -> str:
+    """Build the wheel with one Python, install it, use it.  Returns what was seen, or raises Failed."""
+    place = Path(tempfile.mkdtemp(dir=scratch))
+    run(python, "-m", "venv", place / "venv")
+    pip = (place / "venv/bin/python", "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", place, archive)
+    (wheel,) = place.glob("*.whl")
+    check_contents(wheel)
+    run(*pip, "install", "--quiet", wheel)
+    installed = Installed(place / "venv", place / "home", ROOT / "examples/models")
+    sizes = installed.sizes()
+    print("\n".join(f"  {name:24}{nbytes / 1e6:6.1f} MB" for name, nbytes in sizes.items()))
+    if sum(sizes.values()) > INSTALLED_BYTES_MAX:
+        raise Failed(f"{sum(sizes.values())} bytes are installed, at most {INSTALLED_BYTES_MAX} should be")
+    check_commands(installed)
+    installed.serves()
+    return f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB, installed {sum(sizes.values()) / 1e6:.1f} MB: works"
+
+
+def make_archive(target: Path) -> Path:
+    """The source archive, from which wheels must be buildable."""
+    hook = f"import setuptools.build_meta as b; print(b.build_sdist({str(target)!r}))"
+    name = run(sys.executable, "-c", hook, cwd=ROOT).splitlines()[-1]
+    return target / name
+
+
+def check_contents(wheel: Path) -> None:
+    """All that it needs is in the wheel, and nothing else."""
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+    missing = [part for part in PARTS if part not in names]
+    foreign = [name for name in names if name.endswith(FOREIGN) or any(word in name for word in FOREIGN_WORDS)]
+    if missing or foreign or not any(name.endswith("LICENSE") for name in names):
+        raise Failed(f"{wheel.name}: missing {missing}, foreign {foreign}, licence among {len(names)} files")
+
+
+def check_commands(installed: Installed) -> None:
+    """What answers without serving."""
+    if not (said := installed.run("tisfast", "version")).startswith("tisfast "):
+        raise Failed(f"tisfast version said {said!r}")
+    best = min(timed(installed) for _ in range(HELP_RUNS))
+    if best > HELP_SECONDS_MAX:
+        raise Failed(f"tisfast --help took {best:.3f} s, at most {HELP_SECONDS_MAX} is allowed")
+    installed.run("tisfast", "check", str(installed.models))
+    said = installed.run("python", "-c", "import triton_python_backend_utils as p; print(p.Tensor, p.TritonError(''))")
+    if "Tensor" not in said:
+        raise Failed(f"import triton_python_backend_utils: {said!r}")
+
+
+def timed(installed: Installed) -> float:
+    """Seconds of `tisfast --help`."""
+    began = time.monotonic()
+    installed.run("tisfast", "--help")
+    return time.monotonic() - began
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """Output of a command.  Raises Failed with all of it."""
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env=dict(outside()),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_SECONDS_MAX,
+    )
+    if done.returncode:
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"[-4000:])
+    return done.stdout
+
+
+def outside() -> Iterator[tuple[str, str]]:
+    """The environment without what leads Python back to the source tree."""
+    return ((name, value) for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
