@@ -15,6 +15,8 @@ HTTP_CHUNKS_MAX: Final = 65536
 """Non-empty chunks of one chunked upload (row 1.29)."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
 """Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
+HTTP_COLLECT_BYTES_MAX: Final = 4 << 30
+"""The same of all connections together: beyond, 503 for the one that asks for more."""
 HTTP_PIPELINE_MAX: Final = 64
 """Requests of one connection that are parsed but not answered; reading stops beyond, which is back-pressure."""
 HTTP_CONNECTIONS_MAX: Final = 16384

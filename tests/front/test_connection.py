@@ -132,6 +132,22 @@ def test_chunked_uploads(run, size):
     run(scenario)
 
 
+@pytest.mark.parametrize("bad", [ADD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"NOT HTTP\r\n\r\n"])
+def test_nothing_after_a_refusal_is_a_request_while_earlier_answers_are_due(run, bad):
+    async def scenario(server):
+        client = await server.connect()
+        client.write(infer() + bad)
+        await server.dispatched(1)
+        await server.settle()
+        client.write(LIVE * 3)
+        await server.settle()
+        server.execute()
+        assert [(await client.read()).status for _ in range(2)] == [500, 400]
+        assert await client.at_end()
+
+    run(scenario)
+
+
 def test_compressed_bodies(run):
     async def scenario(server):
         client = await server.connect()

@@ -19,6 +19,7 @@ cdef class FrontShared:
     cdef readonly bint draining
     cdef public object on_empty          # called when the last connection has gone
     cdef readonly int64_t tick           # seconds counted by the sweep: connections compare, no clock is read
+    cdef uint64_t collected              # bytes of chunked bodies of all connections
     cdef bytearray receive               # heads arrive here; emptied before buffer_updated returns
     cdef unsigned char *receive_data
     cdef Body body                       # answers are rendered here, one at a time
@@ -48,6 +49,7 @@ cdef class HttpConnection:
     cdef ModelRuntime runtime
     cdef Block block                     # body being received
     cdef bytearray body                  # body of a request without a block
+    cdef uint64_t collected              # its bytes, as counted in shared.collected
     cdef ChunkDecoder chunks
     cdef uint64_t start, filled, total   # of the body: where in the block it starts, received, announced
     cdef bint paused, closing, parsing, lingering, continue_owed
@@ -62,12 +64,10 @@ cdef class HttpConnection:
     cdef int _take_block(self, uint64_t nbytes) except -1
     cdef int _infer(self) except -1
     cdef int _request_complete(self) except -1
+    cdef int _count_collected(self, uint64_t nbytes) except -1
+    cdef object _drop_collected(self)
     cdef Exchange _open(self)
     cdef int _flush(self) except -1
-    cdef int _send_answer(self, Exchange exchange) except -1
-    cdef int _send_compressed(self, Exchange exchange, Body body) except -1
-    cdef int _send_response(self, Exchange exchange, object response) except -1
-    cdef bytes _head_end(self, Exchange exchange)
     cdef int _refuse(self, object response, bint close) except -1
     cdef int _update_reading(self) except -1
     cdef int _parse_pending(self) except -1

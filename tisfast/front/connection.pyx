@@ -8,19 +8,19 @@ Nothing here waits, and nothing logs: what a client does wrong is the client's t
 from collections import deque
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from tisfast.front.sender cimport PIECES_MAX, Sender, iovec
+from tisfast.front.deliver cimport send_answer, send_response
+from tisfast.front.sender cimport Sender
 from tisfast.wire.head cimport Head, head_bytes, parse_head
 from tisfast.wire.infer cimport body_start, read_infer
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.respond cimport Body
-from tisfast.wire.text cimport TextBuffer
 
 from tisfast import limits
-from tisfast.errors import BadRequest, TisError
-from tisfast.front.response import compressed_answer, error_response, head_lines, too_large
+from tisfast.errors import TisError, Unavailable
+from tisfast.front.response import error_response, too_large
 from tisfast.types import Status
 from tisfast.wire.compress import decompress
 
@@ -34,11 +34,8 @@ cdef int64_t SEND_TICKS_MAX = limits.HTTP_SEND_IDLE_SECONDS_MAX
 cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
 cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
-cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between answers
+cdef uint64_t COLLECT_BYTES_MAX = limits.HTTP_COLLECT_BYTES_MAX
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-cdef bytes JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
-cdef bytes BINARY_HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: ")
 
 
 cdef class FrontShared:
@@ -132,7 +129,8 @@ cdef class HttpConnection:
                 exchange.runtime.cancel(exchange.request)
         self.exchanges.clear()
         self.block = None
-        self.body = self.pending = None
+        self.pending = None
+        self._drop_collected()
         self.shared.connections.discard(self)
         if not self.shared.connections and self.shared.on_empty is not None:
             self.shared.on_empty()
@@ -300,7 +298,9 @@ cdef class HttpConnection:
         cdef Py_ssize_t used
         try:
             used = self.chunks.feed(data, n, self.body, self._collect_max())
+            self._count_collected(<uint64_t>len(self.body))
         except TisError as error:
+            self._drop_collected()
             self._refuse(error_response(error.status, error.message), True)
             return n
         if self.chunks.done:
@@ -315,12 +315,29 @@ cdef class HttpConnection:
             return max(self.shared.max_input_bytes, <uint64_t>limits.HTTP_CHUNKED_BODY_BYTES_MAX)
         return self.shared.max_input_bytes
 
+    cdef int _count_collected(self, uint64_t nbytes) except -1:
+        """Bodies outside arenas are bounded over all connections, too.  Raises Unavailable."""
+        self.shared.collected += nbytes - self.collected
+        self.collected = nbytes
+        if self.shared.collected > COLLECT_BYTES_MAX:
+            raise Unavailable(
+                f"requests that are being received in chunks exceed {COLLECT_BYTES_MAX} bytes together; retry later, or "
+                "send a Content-Length")
+        return 0
+
+    cdef object _drop_collected(self):
+        """Take the collected body, which no longer counts from here on."""
+        body, self.body = self.body, None
+        self.shared.collected -= self.collected
+        self.collected = 0
+        return body
+
     # ---- requests
 
     cdef int _request_complete(self) except -1:
         """A request whose body was collected outside an arena, or that has none."""
         cdef Head head = self.current
-        body, self.body = self.body, None
+        body = self._drop_collected()
         try:
             data = bytes(body) if body is not None else b""
             if head.content_encoding:
@@ -375,6 +392,9 @@ cdef class HttpConnection:
         exchange.head = self.current
         exchange.close_after = close or self.current is None or not self.current.keep_alive
         exchange.linger = close
+        if close:  # nothing that still comes is a request, though answers to earlier ones may be outstanding
+            self.state = DISCARD
+            self.filled, self.total = 0, UINT64_MAX
         self.exchanges.append(exchange)
         return exchange.respond(response)
 
@@ -386,9 +406,9 @@ cdef class HttpConnection:
             exchange.connection = None
             exchange.close_after = exchange.close_after or self.shared.draining
             if exchange.answer is not None:
-                self._send_answer(exchange)
+                send_answer(self.sender, self.shared.body, exchange.answer, exchange.head, exchange.close_after)
             else:
-                self._send_response(exchange, exchange.response)
+                send_response(self.sender, exchange.response, exchange.head, exchange.close_after)
             if exchange.linger:
                 self._linger()
             elif exchange.close_after:
@@ -399,55 +419,6 @@ cdef class HttpConnection:
                 self.transport.write(CONTINUE)
         self._parse_pending()
         return self._update_reading()
-
-    cdef int _send_answer(self, Exchange exchange) except -1:
-        """HTTP head, JSON and tensors with one write; the tensors straight from the arena."""
-        cdef Body body = self.shared.body
-        cdef TextBuffer text = body.text
-        cdef Py_ssize_t json_bytes
-        cdef iovec pieces[PIECES_MAX]
-        cdef int i
-        text.reset(RENDER_KEEP_BYTES)
-        try:
-            body.render(exchange.answer)
-        except TisError as error:
-            return self._send_response(exchange, error_response(error.status, error.message))
-        if exchange.head.accept_encoding:
-            return self._send_compressed(exchange, body)
-        json_bytes = text.used
-        text.put_bytes(BINARY_HEAD if body.count else JSON_HEAD)  # behind the JSON, whose length it states; sent before it
-        if body.count:
-            text.put_int(json_bytes)
-            text.put_bytes(b"\r\nContent-Length: ")
-        text.put_uint(json_bytes + body.tensor_bytes)
-        text.put_bytes(self._head_end(exchange))
-        pieces[0] = [text.data + json_bytes, text.used - json_bytes]
-        pieces[1] = [text.data, json_bytes]
-        for i in range(body.count):
-            pieces[2 + i] = [<void *>body.segments[i].data, body.segments[i].nbytes]
-        return self.sender.send(pieces, 2 + body.count, 2, exchange.answer)
-
-    cdef int _send_compressed(self, Exchange exchange, Body body) except -1:
-        """The whole body in the client's coding; its halves are told apart by the JSON's length before compression."""
-        cdef bytes json = body.text.value()
-        cdef int i
-        tensors = [body.segments[i].data[:body.segments[i].nbytes] for i in range(body.count)]
-        return self._send_response(exchange, compressed_answer(exchange.head.accept_encoding, json, tensors))
-
-    cdef int _send_response(self, Exchange exchange, object response) except -1:
-        cdef iovec pieces[2]
-        cdef bytes body = response.body
-        cdef bytes head = head_lines(response) + self._head_end(exchange)
-        pieces[0] = [PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)]
-        pieces[1] = [PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)]
-        return self.sender.send(pieces, 2, 2, None)
-
-    cdef bytes _head_end(self, Exchange exchange):
-        if exchange.close_after:
-            return b"\r\nConnection: close\r\n\r\n"
-        if exchange.head is not None and exchange.head.http10:
-            return b"\r\nConnection: keep-alive\r\n\r\n"
-        return b"\r\n\r\n"
 
     def _close(self) -> None:
         """After what is being written: nothing more is read."""

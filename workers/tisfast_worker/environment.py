@@ -42,7 +42,8 @@ def settle_numpy(threads):
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return
-    numpy.random.seed()
+    if "numpy.random" in sys.modules:  # numpy 2 imports it when it is first used: 4 MB that few models need
+        numpy.random.seed()
     said = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "")
     wanted = int(said) if said.isdigit() and said != "0" else threads  # OpenBLAS, too, ignores what is no number
     if wanted == 1:

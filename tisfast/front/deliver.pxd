@@ -1,0 +1,12 @@
+# Answers onto a connection's socket.  Layer 4 (front).
+from tisfast.front.sender cimport Sender
+from tisfast.wire.head cimport Head
+from tisfast.wire.record cimport Answer
+from tisfast.wire.respond cimport Body
+
+# HTTP head, JSON and tensors with one write, the tensors straight from the arena.  body: a buffer to render into, free
+# again afterwards.  An answer that cannot be given in the form asked for becomes its error.
+cdef int send_answer(Sender sender, Body body, Answer answer, Head head, bint closes) except -1
+
+# head: of the request, or None when it had none.
+cdef int send_response(Sender sender, object response, Head head, bint closes) except -1

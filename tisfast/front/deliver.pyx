@@ -1,0 +1,58 @@
+"""Answers onto a connection's socket.  Layer 4 (front)."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+from tisfast.front.sender cimport PIECES_MAX, iovec
+from tisfast.wire.text cimport TextBuffer
+
+from tisfast.errors import TisError
+from tisfast.front.response import compressed_answer, error_response, head_lines
+
+cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between answers
+cdef bytes JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+cdef bytes BINARY_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: ")
+
+
+cdef int send_answer(Sender sender, Body body, Answer answer, Head head, bint closes) except -1:
+    cdef TextBuffer text = body.text
+    cdef Py_ssize_t json_bytes
+    cdef iovec pieces[PIECES_MAX]
+    cdef int i
+    text.reset(RENDER_KEEP_BYTES)
+    try:
+        body.render(answer)
+    except TisError as error:
+        return send_response(sender, error_response(error.status, error.message), head, closes)
+    if head.accept_encoding:
+        tensors = [body.segments[i].data[:body.segments[i].nbytes] for i in range(body.count)]
+        return send_response(sender, compressed_answer(head.accept_encoding, text.value(), tensors), head, closes)
+    json_bytes = text.used
+    text.put_bytes(BINARY_HEAD if body.count else JSON_HEAD)  # behind the JSON, whose length it states; sent before it
+    if body.count:
+        text.put_int(json_bytes)
+        text.put_bytes(b"\r\nContent-Length: ")
+    text.put_uint(json_bytes + body.tensor_bytes)
+    text.put_bytes(head_end(head, closes))
+    pieces[0] = [text.data + json_bytes, text.used - json_bytes]
+    pieces[1] = [text.data, json_bytes]
+    for i in range(body.count):
+        pieces[2 + i] = [<void *>body.segments[i].data, body.segments[i].nbytes]
+    return sender.send(pieces, 2 + body.count, 2, answer)
+
+
+cdef int send_response(Sender sender, object response, Head head, bint closes) except -1:
+    cdef iovec pieces[2]
+    cdef bytes body = response.body
+    cdef bytes lines = head_lines(response) + head_end(head, closes)
+    pieces[0] = [PyBytes_AS_STRING(lines), PyBytes_GET_SIZE(lines)]
+    pieces[1] = [PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)]
+    return sender.send(pieces, 2, 2, None)
+
+
+cdef bytes head_end(Head head, bint closes):
+    if closes:
+        return b"\r\nConnection: close\r\n\r\n"
+    if head is not None and head.http10:
+        return b"\r\nConnection: keep-alive\r\n\r\n"
+    return b"\r\n\r\n"
