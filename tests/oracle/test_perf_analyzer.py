@@ -1,0 +1,35 @@
+"""The real perf_analyzer measures tisfast without knowing that it is not Triton."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from perf.oracle.launch import perf_analyzer
+from tests.oracle.conftest import Servers
+
+SECONDS_MAX = 60
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-m", "add_sub"],
+        ["-m", "add_sub", "--async", "--concurrency-range", "8"],
+        ["-m", "add_sub", "--output-tensor-format", "json"],  # its JSON inputs fail against Triton, too
+        ["-m", "identity_fp32", "--shape", "INPUT0:150528"],
+        ["-m", "digits", "--shape", "IMAGE:8,8", "-b", "4"],
+    ],
+    ids=" ".join,
+)
+def test_perf_analyzer_measures(tisfast: Servers, flags: list[str]) -> None:
+    server = tisfast.get()
+    launch = perf_analyzer([*flags, "-u", server.address, "-i", "http", "-p", "300", "-s", "999", "-r", "3"])
+    run = subprocess.run(
+        launch.command, env=launch.env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert float(re.search(r"Throughput: ([\d.]+) infer/sec", run.stdout)[1]) > 0
+    assert re.search(r"Successful request count: [1-9]", run.stdout)  # by the server's own statistics
