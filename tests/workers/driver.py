@@ -9,8 +9,8 @@ import ctypes
 import mmap
 import os
 import select
-import signal
 import shutil
+import signal
 import socket
 import struct
 import subprocess
