@@ -8,6 +8,7 @@
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 12 minutes (FLAGS=--quick for 2)
+#   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
 #
 # VENV: where the virtual environment lies; PYTHON: what makes it; JOBS: of the build.
@@ -33,7 +34,7 @@ DEBUG_TESTS ?= tests/native tests/engine tests/wire tests/front tests/supervise 
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 
-.PHONY: help serve setup test test-debug debug test-c test-oracle test-install lint types bench clean
+.PHONY: help serve setup test test-debug debug test-c test-oracle test-install lint types bench digits clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -65,6 +66,9 @@ test-install: $(DONE)/dependencies
 
 bench: $(DONE)/built $(DONE)/test
 	$(PY) -m perf.bench $(FLAGS)
+
+digits: $(DONE)/test
+	$(PY) examples/digits_client.py $(FLAGS)
 
 # A tree of its own: this one stays what `make serve` serves.  Its compiled modules are kept, all else is copied anew.
 debug: $(DONE)/dependencies

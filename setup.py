@@ -20,6 +20,7 @@ WORKER_LIBRARY = "libtisfast_shm.so"
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
 GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
 ONLY_TESTS = "tisfast.engine.testing"  # what the engine's tests meet it with: in the source tree, not in a wheel
+MODEL_MODULE = "triton_python_backend_utils"
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
@@ -55,9 +56,15 @@ class BuildExt(build_ext):
         folder = Path("workers") if self.inplace else Path(self.build_lib, "tisfast", "_workers")
         folder.mkdir(parents=True, exist_ok=True)
         if not self.inplace:
-            # `import triton_python_backend_utils` works wherever tisfast is installed: for models' own tests
-            Path(self.build_lib, "tisfast_workers.pth").write_text("tisfast/_workers\n")
+            self._let_models_be_tested()
         self._build_library(folder / WORKER_LIBRARY)
+
+    def _let_models_be_tested(self) -> None:
+        """Wherever tisfast is installed, `import triton_python_backend_utils` works, and type checkers know it."""
+        Path(self.build_lib, "tisfast_workers.pth").write_text("tisfast/_workers\n")
+        stubs = Path(self.build_lib, f"{MODEL_MODULE}-stubs")  # PEP 561: a single module has no py.typed of its own
+        stubs.mkdir(exist_ok=True)
+        shutil.copyfile(f"workers/{MODEL_MODULE}.pyi", stubs / "__init__.pyi")
 
     def _build_library(self, target: Path) -> None:
         sources = [*CSRC, *(str(p) for p in Path("csrc").glob("*.h"))]

@@ -1,6 +1,9 @@
+import errno
+import io
 import json
 import logging
 import re
+import sys
 
 import pytest
 
@@ -58,6 +61,24 @@ def test_a_traceback_is_readable_and_cannot_forge_a_line(log, read):
     log("default").error("model failed", extra={"traceback": "Traceback:\n  boom\x1b"})
     assert read()[0].endswith('"model failed"')
     assert read()[1:] == ["    Traceback:", "      boom\\u001b"]
+
+
+def test_quotes_in_a_traceback_stay_as_they_are(log, read):
+    log("default").error("model failed", extra={"traceback": 'File "/m/1/model.py", line 3'})
+    assert read()[1:] == ['    File "/m/1/model.py", line 3']
+
+
+def test_a_log_that_cannot_be_written_is_told_once(log, monkeypatch, capsys):
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    logger = log("default")
+    logs.configure(logs.Switches(**QUIET), "default")
+    monkeypatch.setattr(sys, "stdout", Gone())
+    logger.info("first")
+    logger.info("second")
+    assert capsys.readouterr().err == f"tisfast: log lines are being lost: [Errno {errno.EPIPE}] Broken pipe\n"
 
 
 def test_the_user_s_own_line_is_named(log, read):

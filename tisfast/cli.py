@@ -10,6 +10,7 @@ import argparse
 import difflib
 import os
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -31,6 +32,7 @@ commands:
   check      report every error in model repositories without serving them (tisfast check REPO...)
   version    print the version
 """
+HELP_COLUMNS = 80
 NO_EFFECT = ("shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name")
 
 
@@ -158,9 +160,13 @@ def _serve_parser() -> _Parser:
         allow_abbrev=False,
         usage="tisfast serve --model-repository FOLDER [options]",
         description="Serve Triton model repositories.  Flags, defaults and syntax are tritonserver's.",
-        epilog="Known to Triton, not served yet, and refused unless they ask for nothing: "
-        + ", ".join(f"--{flag.name}" for flag in UNSERVED)
-        + ".",
+        epilog=textwrap.fill(
+            "Known to Triton, not served yet, and refused unless they ask for nothing: "
+            + ", ".join(f"--{flag.name}" for flag in UNSERVED),
+            HELP_COLUMNS,
+            break_on_hyphens=False,  # what is copied from here must be a flag
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     groups: dict[str, Any] = {}
     for flag in SERVED:

@@ -31,6 +31,7 @@ class Flag(NamedTuple):
     repeat: bool = False
 
 
+HTTP_INPUT_HELP: Final = "most bytes of JSON, of a raw and of a decompressed body; binary tensors may be larger"
 SERVED: Final = (
     Flag("model-repository", str, None, "Models", "folder that holds the models; repeat for several", repeat=True),
     Flag("model-store", str, None, "Models", "the same as --model-repository", repeat=True),
@@ -59,7 +60,7 @@ SERVED: Final = (
     Flag("http-address", str, "0.0.0.0", "HTTP", "address to listen on"),
     Flag("http-port", int, 8000, "HTTP", "port to listen on; 0 lets the system choose"),
     Flag("reuse-http-port", boolean, False, "HTTP", "let several servers share the port"),
-    Flag("http-max-input-size", int, limits.HTTP_INPUT_BYTES_MAX, "HTTP", "largest request body in bytes"),
+    Flag("http-max-input-size", int, limits.HTTP_INPUT_BYTES_MAX, "HTTP", HTTP_INPUT_HELP),
     Flag("allow-metrics", boolean, True, "Metrics", "serve Prometheus metrics"),
     Flag("allow-cpu-metrics", boolean, True, "Metrics", "report CPU and memory use of the machine"),
     Flag("allow-gpu-metrics", boolean, True, "Metrics", "accepted; GPU metrics are not reported yet"),
@@ -71,7 +72,14 @@ SERVED: Final = (
     Flag("log-info", boolean, True, "Logging", "log information"),
     Flag("log-warning", boolean, True, "Logging", "log warnings"),
     Flag("log-error", boolean, True, "Logging", "log errors"),
-    Flag("log-format", str, "default", "Logging", "json is tisfast's own", choices=("default", "ISO8601", "json")),
+    Flag(
+        "log-format",
+        str,
+        "default",
+        "Logging",
+        "default, ISO8601, or tisfast's own json: an object a line",
+        choices=("default", "ISO8601", "json"),
+    ),
     Flag("log-file", str, "", "Logging", "append to this file instead of writing to stdout and stderr"),
 )
 

@@ -6,6 +6,7 @@ the user code that spoke, in place of ours), `traceback` (text, shown indented) 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -59,8 +60,9 @@ class LineFormatter(logging.Formatter):
         if getattr(record, "table", False):
             return f"{head} {file}:{line}] \n{record.getMessage()}\n"
         text = f"{head} {file}:{line}] {json.dumps(record.getMessage(), ensure_ascii=False)}"
-        # Indented and escaped line by line: nobody takes a line of it for a record.
-        quoted = (json.dumps(part, ensure_ascii=False)[1:-1] for part in _traceback(record).rstrip().split("\n"))
+        # Indented and escaped line by line: nobody takes a line of it for a record.  Quotes stay as they are.
+        lines = _traceback(record).rstrip().split("\n")
+        quoted = (json.dumps(part, ensure_ascii=False)[1:-1].replace('\\"', '"') for part in lines)
         return "\n    ".join([text, *quoted]) if _traceback(record) else text
 
 
@@ -105,7 +107,27 @@ class Switches(logging.Filter):
         return self._on.get(record.levelno, True)
 
 
-class StandardHandler(logging.StreamHandler[TextIO]):
+class Losable(logging.Handler):
+    """Where it writes may go away (a closed pipe, a full disk): said once on stderr, not for each line."""
+
+    _lost = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called by `emit` while its exception is being handled."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._lost:
+            self._lost = True
+            with contextlib.suppress(OSError):
+                print(f"tisfast: log lines are being lost: {error}", file=sys.stderr)
+
+
+class FileHandler(Losable, logging.FileHandler):
+    """Appends to a file."""
+
+
+class StandardHandler(Losable, logging.StreamHandler[TextIO]):
     """Writes to whatever sys.stdout or sys.stderr is at that moment: a progress bar puts itself in their place."""
 
     def __init__(self, name: str) -> None:
@@ -135,7 +157,7 @@ def configure(switches: Switches, format_name: str, file: str = "") -> None:
     """
     handlers: list[logging.Handler]
     if file:
-        handlers = [logging.FileHandler(file, encoding="utf-8")]
+        handlers = [FileHandler(file, encoding="utf-8")]
     else:
         low, high = StandardHandler("stdout"), StandardHandler("stderr")
         low.addFilter(lambda record: record.levelno < logging.WARNING)

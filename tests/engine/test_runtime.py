@@ -79,11 +79,9 @@ def test_delay_waits_for_a_preferred_size_then_sends_it_at_once():
 
 def test_delay_expires_by_timer():
     m = Model(max_queue_delay_ns=5 * MS)
-    armed = []
-    m.runtime.timer_changed = lambda: armed.append(m.runtime.next_timer_ns())
     start = m.clock.now
     m.send("a", "b")
-    assert armed == [start + 5 * MS]
+    assert m.due == start + 5 * MS
     m.wait(5 * MS)
     assert m.links[0].ids() == [["a", "b"]]
 
@@ -100,6 +98,18 @@ def test_timeout_fires_by_timer_while_the_instance_runs():
     m.send("run", "a")
     m.wait(3 * MS)
     assert m.calls == [("a", Status.UNAVAILABLE, "Request timeout expired")]
+
+
+def test_timeout_fires_by_timer_after_requests_that_did_not_wait():
+    m = Model(default_timeout_us=2000)
+    for name in ("x", "y"):
+        m.send(name)
+        m.links[0].execute()
+    m.send("run")
+    m.wait(MS)
+    m.send("a")
+    m.wait(3 * MS)
+    assert m.calls[2:] == [("a", Status.UNAVAILABLE, "Request timeout expired")]
 
 
 def test_timeout_override_can_only_shorten():

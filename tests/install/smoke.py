@@ -34,7 +34,7 @@ PARTS: Final = (  # of a wheel: what must be in it
     "tisfast/_workers/__main__.py",
     "tisfast/_workers/libtisfast_shm.so",
     "tisfast/_workers/backends/python.py",
-    "tisfast/_workers/triton_python_backend_utils.pyi",
+    "triton_python_backend_utils-stubs/__init__.pyi",
 )
 FOREIGN: Final = (".c", ".h", ".o", ".pyx", ".pxd", ".pyc")  # and what must not
 FOREIGN_WORDS: Final = ("test", "examples", "perf/", "csrc")

@@ -11,18 +11,22 @@ from typing import Final, NamedTuple
 
 
 class Deliberate(NamedTuple):
-    """Why some cases are answered otherwise; by case: Triton's answer and tisfast's, as alike.brief writes them."""
+    """Why some cases are answered otherwise; by case: Triton's answer and tisfast's, as alike.brief writes them.
+
+    sometimes: Triton's answer is not always the same, and now and then it is ours.
+    """
 
     row: str
     reason: str
     cases: dict[str, tuple[str, str]]
+    sometimes: bool = False
 
 
 # fmt: off
 TABLE: Final[list[Deliberate]] = [
     Deliberate('1.34', "2.51 loses answers of pipelined requests, now one and now another; here all come, in order.", {
         "pipelined": ("200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | ...", "200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | 404 Request for unknown model: 'nobody' is not found | 200 | 200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0']"),
-    }),
+    }, sometimes=True),
     Deliberate('1.07', "Newer Triton says why a model is not ready, with the status of the reason; 2.51 says only that it is not.", {
         "unloaded version ready": ('400 Model version not ready', "404 Request for unknown model: 'latest' version 1 is not found"),
         "unknown version ready": ('400 Model version not ready', "404 Request for unknown model: 'add_sub' version 2 is not found"),
@@ -187,3 +191,4 @@ TABLE: Final[list[Deliberate]] = [
 # fmt: on
 
 BY_CASE: Final[dict[str, tuple[str, str]]] = {name: pair for each in TABLE for name, pair in each.cases.items()}
+VARYING: Final[frozenset[str]] = frozenset(name for each in TABLE if each.sometimes for name in each.cases)

@@ -10,7 +10,7 @@ from tests.oracle.alike import brief, differences
 from tests.oracle.cases.everything import ALL
 from tests.oracle.cases.table import Case
 from tests.oracle.conftest import Servers
-from tests.oracle.differences import BY_CASE, TABLE
+from tests.oracle.differences import BY_CASE, TABLE, VARYING
 
 
 @pytest.mark.parametrize("case", ALL, ids=[case.name for case in ALL])
@@ -25,7 +25,7 @@ def test_both_servers_answer_alike_or_differ_as_listed(case: Case, triton: Serve
     for answers, listed in zip((theirs, ours), BY_CASE[case.name], strict=True):
         found = brief(answers)
         assert found == listed or (listed.endswith("...") and found.startswith(listed[:-3]))
-    assert differences(theirs, ours), "answered alike by now: take it out of the table"
+    assert case.name in VARYING or differences(theirs, ours), "answered alike by now: take it out of the table"
 
 
 def test_every_deliberate_difference_is_of_a_case_that_exists() -> None:

@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -242,9 +243,13 @@ class NurseryProcess:
         }
         socket.send_fds(self.socket, [msgpack.packb(order)], fds)
 
-    def close(self) -> None:
+    def end(self) -> None:
         self.socket.close()
         self.process.wait(WAIT_SECONDS)
+
+    def close(self) -> None:
+        self.end()
+        shutil.rmtree(self.folder, ignore_errors=True)  # a nursery that was killed, or never forked, leaves it
 
 
 class Router:

@@ -107,10 +107,8 @@ def test_files_that_are_not_ours_stay_in_the_control_directory(nursery, serve):
     serve(PLAIN)
     kept = Path(nursery.folder, "notes.txt")
     kept.write_text("mine")
-    nursery.close()
+    nursery.end()
     assert os.listdir(nursery.folder) == ["notes.txt"]
-    kept.unlink()
-    os.rmdir(nursery.folder)
 
 
 def test_ctrl_c_is_the_servers_affair(nursery, serve):

@@ -1,1 +1,1 @@
-"""The load generator behind `tisfast bench`.  Layer 5."""
+"""Where a load generator belongs in the layers; until there is one, perf/ measures.  Layer 5."""

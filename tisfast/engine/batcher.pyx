@@ -183,7 +183,7 @@ cdef class Batcher:
 
     cdef int64_t next_event_ns(self, int64_t now_ns) noexcept:
         cdef int64_t soonest = self.soonest_ns
-        if soonest and soonest < now_ns + TIMER_STEP_NS:
+        if now_ns < soonest < now_ns + TIMER_STEP_NS:  # what is due stays due: a timer that asks is told so
             soonest = now_ns + TIMER_STEP_NS
         if self.batch_due_ns and (soonest == 0 or self.batch_due_ns < soonest):
             return self.batch_due_ns

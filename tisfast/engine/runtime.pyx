@@ -136,10 +136,12 @@ cdef class ModelRuntime:
             self.reject(request, UNAVAILABLE, "Request timeout expired", FailureReason.REJECTED)
 
     cdef int arm(self, int64_t now_ns) except -1:
-        cdef int64_t due = self.batcher.next_event_ns(now_ns)
-        if due and due != self.armed_ns and self.timer_changed is not None:
+        # With an empty queue the timer has nothing to wait for, and says so to itself: the next request arms it anew.
+        cdef int64_t due = self.batcher.next_event_ns(now_ns) if self.batcher.size else 0
+        if due != self.armed_ns:
             self.armed_ns = due
-            self.timer_changed()
+            if due and self.timer_changed is not None:
+                self.timer_changed()
         return 0
 
     def next_timer_ns(self) -> int:

@@ -7,7 +7,7 @@ class TritonPythonModel:
     """The whole contract of a Python model is `execute`; `initialize` and `finalize` are optional."""
 
     def execute(self, requests):
-        """Answer each request, in order.  The arrays are read-only views of the server's memory: nothing is copied."""
+        """Answer each request, in order.  The arrays are views of the server's memory: nothing is copied."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):

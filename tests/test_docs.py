@@ -1,0 +1,56 @@
+"""The pages keep up with the code: links lead somewhere, and what is refused, limited or counted is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tisfast.config import served
+from tisfast.flags import SERVED
+from tisfast.front import metrics
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "examples/README.md", ROOT / "perf/micro/README.md"]
+)
+OWN_FLAGS = ("execution-timeout-secs", "log-format")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, heading = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{target}: no such file"
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles], target
+
+
+def test_every_refused_field_is_named():
+    text = (ROOT / "docs/models.md").read_text().replace("_", " ")
+    refused = [path[-1] for path, _ in served._ASKS] + [key for key, _ in served._GROUP_ASKS]
+    general = {"enable", "level", "agents", "graphs", "busy_wait_events", "graph_spec", "output_copy_stream"}
+    missing = [
+        key
+        for key in refused
+        if key not in general and key.replace("_", " ").removesuffix(" buffer threshold") not in text
+    ]
+    assert not missing
+
+
+def test_every_metric_is_named():
+    text = (ROOT / "docs/operations.md").read_text()
+    names = set(re.findall(r'"((?:nv|tisfast)_\w+)"', Path(metrics.__file__).read_text()))
+    assert len(names) > 10
+    assert not [name for name in names if name not in text]
+
+
+def test_flags_in_the_pages_exist():
+    known = {flag.name for flag in SERVED}
+    for page in (ROOT / "README.md", ROOT / "docs/models.md", ROOT / "docs/http.md", ROOT / "docs/operations.md"):
+        named = set(re.findall(r"`[^`]*?--([a-z][a-z-]+)", page.read_text()))
+        assert not named - known - {"strict", "help", "pid", "url", "shm-size"}, page.name
+    assert set(OWN_FLAGS) <= known
