@@ -81,7 +81,7 @@ SPIN_US: Final = 50
 """How long a side that was busy yields the core before it sleeps (DESIGN.md, 1c)."""
 TURN_NS: Final = 100_000
 """Turn on a core that server and workers ask for: with 3 busy processes on 2 cores the default of some 3 ms is what the
-slowest percent of requests waits for (p99 563 us against 242 us at concurrency 1).  The kernel takes 100 us to 100 ms."""
+slowest percent of requests waits for (p99 563 us against 242 us at concurrency 1).  Linux takes 100 us to 100 ms."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600
