@@ -109,10 +109,13 @@ int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns
     if (ready(c)) return (int64_t)tf_ring_pending(&c->submit);
     int64_t start = tf_now_ns();
     /* A core that halts costs some 20 us to wake inside a virtual machine; one that yields costs none. */
-    while (spin_ns > 0 && tf_now_ns() - start < spin_ns) {
+    while (c->vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
         sched_yield();
-        if (ready(c)) return (int64_t)tf_ring_pending(&c->submit);
+        if (!ready(c)) continue;
+        c->vain_spins = 0;
+        return (int64_t)tf_ring_pending(&c->submit);
     }
+    if (c->vain_spins < TF_VAIN_SPINS_MAX) c->vain_spins++;
     while (!ready(c)) {
         atomic_store_explicit(&c->asleep, 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look */
@@ -123,6 +126,7 @@ int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns
         syscall(SYS_futex, &c->asleep, FUTEX_WAIT, 1, timeout_ns < 0 ? NULL : &t, NULL, 0);
     }
     atomic_store_explicit(&c->asleep, 0, memory_order_relaxed);
+    if (tf_now_ns() - start < spin_ns) c->vain_spins = 0; /* traffic is dense again */
     return (int64_t)tf_ring_pending(&c->submit);
 }
 

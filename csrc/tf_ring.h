@@ -23,6 +23,7 @@
 #define TF_COMPLETE_SLOTS 1024u /* answers and releases; >= submit slots, and the worker waits when it is full */
 #define TF_GIVE_SLOTS 4096u     /* >= TF_OUTPUT_BLOCKS_MAX, so that giving back never fails */
 #define TF_OUTPUT_BLOCKS_MAX 4095u
+#define TF_VAIN_SPINS_MAX 8u /* after so many, a side sleeps at once, until a wait turns out to have been short */
 
 enum tf_slot_kind { TF_EXEC = 1, TF_ANSWER = 2, TF_ERROR = 3, TF_RELEASE = 4 };
 enum tf_slot_flags {
@@ -75,6 +76,7 @@ struct tf_channel {
     uint64_t nbytes;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* futex word: 1 while the worker sleeps or is about to */
     _Atomic uint32_t stop;                           /* nonzero: the worker leaves its loop when submit is empty */
+    uint32_t vain_spins;                             /* the worker's own: spins in a row that ended in sleep */
     struct tf_ring submit, complete, give;
 };
 
@@ -99,7 +101,8 @@ TF_EXPORT uint64_t tf_ring_pending(const struct tf_ring *r);
 
 /* Server: wake the worker if it sleeps.  Returns 1 if a system call was made. */
 TF_EXPORT int tf_worker_wake(struct tf_channel *c);
-/* Worker: wait until submit is non-empty or stop is set.  First yields the core for at most spin_ns, then sleeps.
+/* Worker: wait until submit is non-empty or stop is set.  First yields the core for at most spin_ns, then sleeps; where
+ * requests come too seldom for that to pay, it sleeps at once.
  * Returns the number of pending slots (0: stopped, or timeout_ns passed; timeout_ns < 0 waits without end). */
 TF_EXPORT int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns);
 /* Worker: ring the server's eventfd if its loop sleeps.  1 if a system call was made, 0, or -errno. */

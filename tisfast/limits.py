@@ -77,8 +77,9 @@ OUTPUT_WAIT_SECONDS_MAX: Final = 30
 """Seconds a worker waits for room in its output arena before that request fails."""
 
 # ---- workers
-SPIN_US: Final = 50
-"""How long a side that was busy yields the core before it sleeps (DESIGN.md, 1c)."""
+SPIN_US: Final = 200
+"""How long a side that was busy yields the core before it sleeps (docs/architecture.md, Sleep and wake): longer than a
+client thinks between two requests.  A side whose spins end in sleep eight times in a row stops spinning."""
 TURN_NS: Final = 100_000
 """Turn on a core that server and workers ask for: with 3 busy processes on 2 cores the default of some 3 ms is what the
 slowest percent of requests waits for (p99 563 us against 242 us at concurrency 1).  Linux takes 100 us to 100 ms."""

@@ -2,12 +2,13 @@
 
 While there is traffic the loop polls the rings once per turn and no side makes a system call for the other.  `spin_us`
 after the last answer or request it announces sleep on the bell, looks once more, and the next answer rings the eventfd.
+Where requests, or answers, come too seldom for spinning to pay, it sleeps at once (TF_VAIN_SPINS_MAX).
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tisfast.engine.stats cimport Times
-from tisfast.native.channel cimport TF_ANSWER, TF_ERROR, TF_RELEASE, TF_RETAINED
+from tisfast.native.channel cimport TF_ANSWER, TF_ERROR, TF_RELEASE, TF_RETAINED, TF_VAIN_SPINS_MAX
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 
@@ -42,10 +43,17 @@ cdef class Poller:
 
     def _on_bell(self) -> None:
         self.bell.clear()
-        self.nudge()
+        if self.clock.now_ns() - self.active_ns < self.spin_ns:
+            self.vain_for_answers = 0  # it slept, and spinning would have paid
+        self.wake()
 
     cdef int nudge(self) except -1:
-        """Something was sent or rung: poll from the next turn on."""
+        """A request was sent: poll from the next turn on."""
+        if self.clock.now_ns() - self.active_ns < self.spin_ns:
+            self.vain_for_requests = 0
+        return self.wake()
+
+    cdef int wake(self) except -1:
         self.active_ns = self.clock.now_ns()
         if not self.scheduled:
             self.scheduled = True
@@ -64,6 +72,16 @@ cdef class Poller:
                 self.loop.call_exception_handler({"message": f"answer of {link.instance} lost", "exception": error})
         return worked
 
+    cdef bint _spins_in_vain(self) noexcept:
+        """Waiting for what one waits for now has outlasted the spin so often that it is not tried again."""
+        return (self.vain_for_answers if self.busy else self.vain_for_requests) >= TF_VAIN_SPINS_MAX
+
+    cdef void _count_vain(self) noexcept:
+        if self.busy:
+            self.vain_for_answers = min(self.vain_for_answers + 1, TF_VAIN_SPINS_MAX)
+        else:
+            self.vain_for_requests = min(self.vain_for_requests + 1, TF_VAIN_SPINS_MAX)
+
     def _turn(self) -> None:
         cdef bint worked
         cdef int64_t now_ns
@@ -72,7 +90,9 @@ cdef class Poller:
         now_ns = self.clock.now_ns()
         if worked:
             self.active_ns = now_ns
-        elif now_ns - self.active_ns >= self.spin_ns:
+            self.vain_for_answers = 0
+        elif now_ns - self.active_ns >= self.spin_ns or self._spins_in_vain():
+            self._count_vain()
             self.bell.announce_sleep()
             if not self._poll_busy():
                 return
