@@ -76,6 +76,11 @@ def test_our_own_form_reads_back_equal(message):
     assert back == message
 
 
+def test_a_negative_zero_stays_one():
+    message, _ = read('{"sequence_batching": {"control_input": [{"control": [{"fp32_false_true": [-0.0, 1]}]}]}}')
+    assert "[-0.0, 1]" in json.dumps(to_dict(message))
+
+
 @settings(max_examples=60, deadline=None)
 @given(messages())
 def test_every_default_is_printed(message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any, Final
 
@@ -81,7 +82,7 @@ def _value(field: Field, value: Any) -> Any:
 
 def _number(value: float, *, single: bool) -> int | float:
     """The shortest number that reads back the same; without a fraction where there is none."""
-    if value.is_integer() and abs(value) < 1e15:
+    if value.is_integer() and abs(value) < 1e15 and (value or math.copysign(1, value) > 0):  # -0.0 stays what it is
         return int(value)
     if not single:
         return value
