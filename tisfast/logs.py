@@ -11,7 +11,12 @@ import json
 import logging
 import sys
 import time
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    TextHandler = logging.StreamHandler[TextIO]
+else:
+    TextHandler = logging.StreamHandler  # no generic class before Python 3.11
 
 FORMATS: Final = ("default", "ISO8601", "json")
 LETTERS: Final = {
@@ -127,7 +132,7 @@ class FileHandler(Losable, logging.FileHandler):
     """Appends to a file."""
 
 
-class StandardHandler(Losable, logging.StreamHandler[TextIO]):
+class StandardHandler(Losable, TextHandler):
     """Writes to whatever sys.stdout or sys.stderr is at that moment: a progress bar puts itself in their place."""
 
     def __init__(self, name: str) -> None:
