@@ -185,5 +185,3 @@ def _index_line(entry: ModelEntry) -> dict[str, str]:
     """Row 6.01: what a model does not have is left out, so one that was never loaded has a name only."""
     fields = {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
     return {key: value for key, value in fields.items() if value}
-
-
