@@ -33,6 +33,7 @@ DEBUG_TREE := build/debug
 DEBUG_TESTS ?= tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_lifecycle.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
+unexport TISFAST_DEBUG # what is built here is the release; `make debug` builds the other beside it
 
 .PHONY: help serve setup test test-debug debug test-c test-oracle test-install lint types bench digits clean
 
