@@ -1,14 +1,16 @@
 # Requests on their way through the engine, and the two faces it shows: Reply (to fronts), Link (to workers).
 # Layer 3 (engine): no socket, no process, no clock of its own.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.engine.stats cimport Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
 
 cdef class Reply:
-    """Where an answer goes.  Fronts subclass it; exactly one of the two is called, once, for each submitted request
-    (decoupled models will call `answered` many times).  May be called before `submit` returns."""
-    cdef int answered(self, InferRequest request, Answer answer) except -1
-    cdef int failed(self, InferRequest request, int status, str message) except -1
+    """Where answers go.  Fronts subclass it.  For each submitted request exactly one call has `final` set, and none comes
+    after it; only decoupled models answer with more than one call.  May be called before `submit` returns."""
+    # `answer` is None only together with `final`: a decoupled model has ended without a further response.
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1
 
 cdef class InferRequest:
     cdef readonly InferInput input
@@ -23,6 +25,7 @@ cdef class InferRequest:
     cdef bint queued                     # waits in the batcher
     cdef bint closes_batch               # last of its dispatched batch
     cdef readonly bint done
+    cdef Times times                     # of its (last) execution; all zero when it never reached an instance
 
 cdef class Clock:
     """Monotonic nanoseconds, and milliseconds since the epoch.  The app passes the machine's, tests a hand-moved one."""

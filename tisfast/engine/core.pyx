@@ -7,10 +7,10 @@ from libc.stdint cimport int64_t, uint32_t
 cdef class Reply:
     """Base of the fronts' answer sinks."""
 
-    cdef int answered(self, InferRequest request, Answer answer) except -1:
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         raise NotImplementedError(f"{type(self).__name__}.answered")
 
-    cdef int failed(self, InferRequest request, int status, str message) except -1:
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         raise NotImplementedError(f"{type(self).__name__}.failed")
 
 

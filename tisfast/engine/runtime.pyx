@@ -157,6 +157,7 @@ cdef class ModelRuntime:
 
     cdef int leave_instance(self, Link link, InferRequest request, Times *times) except -1:
         cdef int64_t took = times.done_ns - times.taken_ns
+        request.times = times[0]
         link.inflight -= 1
         link.batches -= request.closes_batch
         self.inflight -= 1
@@ -199,9 +200,9 @@ cdef class ModelRuntime:
         cdef Reply reply = request.reply
         request.reply = None
         if status == 0:
-            reply.answered(request, answer)
+            reply.answered(request, answer, True)
         else:
-            reply.failed(request, status, message)
+            reply.failed(request, status, message, True)
         request.input = None  # its blocks are free now, though a queue may still name the request (batcher.withdraw)
         return 0
 

@@ -36,11 +36,11 @@ cdef class FakeReply(Reply):
     def __cinit__(self, list calls):
         self.calls = calls
 
-    cdef int answered(self, InferRequest request, Answer answer) except -1:
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         self.calls.append((request.input.id, 0, None))
         return 0
 
-    cdef int failed(self, InferRequest request, int status, str message) except -1:
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         self.calls.append((request.input.id, status, message))
         return 0
 

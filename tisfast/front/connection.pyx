@@ -78,7 +78,7 @@ cdef class FrontShared:
 cdef class Exchange(Reply):
     """The engine's Reply for one HTTP request.  Rendered only when it is sent: answers may come before their turn."""
 
-    cdef int answered(self, InferRequest request, Answer answer) except -1:
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         self.request = None
         if self.connection is None:
             return 0  # the client has gone; dropping the answer gives its block back
@@ -86,7 +86,7 @@ cdef class Exchange(Reply):
         self.done = True
         return self.connection._flush()
 
-    cdef int failed(self, InferRequest request, int status, str message) except -1:
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         self.request = None
         if self.connection is None:
             return 0
