@@ -104,26 +104,16 @@ static int ready(struct tf_channel *c)
     return tf_ring_pending(&c->submit) != 0 || atomic_load_explicit(&c->stop, memory_order_acquire) != 0;
 }
 
-/* What a wait found.  Requests that queue mean that clients keep this worker busy: spinning would only take a core from
- * them. */
-static int64_t found(struct tf_channel *c)
-{
-    uint64_t pending = tf_ring_pending(&c->submit);
-    if (pending > 1) c->crowded = TF_CROWDED_WAITS;
-    else if (c->crowded) c->crowded--;
-    return (int64_t)pending;
-}
-
 int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
 {
-    if (ready(c)) return found(c);
+    if (ready(c)) return (int64_t)tf_ring_pending(&c->submit);
     int64_t start = tf_now_ns();
     /* A core that halts costs some 20 us to wake inside a virtual machine; one that yields costs none. */
-    while (!c->crowded && c->vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
+    while (c->vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
         sched_yield();
         if (!ready(c)) continue;
         c->vain_spins = 0;
-        return found(c);
+        return (int64_t)tf_ring_pending(&c->submit);
     }
     if (c->vain_spins < TF_VAIN_SPINS_MAX) c->vain_spins++;
     while (!ready(c)) {
@@ -137,7 +127,7 @@ int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns
     }
     atomic_store_explicit(&c->asleep, 0, memory_order_relaxed);
     if (tf_now_ns() - start < spin_ns) c->vain_spins = 0; /* traffic is dense again */
-    return found(c);
+    return (int64_t)tf_ring_pending(&c->submit);
 }
 
 int tf_bell_ring(struct tf_bell *b, int eventfd)

@@ -23,7 +23,6 @@
 #define TF_COMPLETE_SLOTS 1024u /* answers and releases; >= submit slots, and the worker waits when it is full */
 #define TF_GIVE_SLOTS 4096u     /* >= TF_OUTPUT_BLOCKS_MAX, so that giving back never fails */
 #define TF_OUTPUT_BLOCKS_MAX 4095u
-#define TF_CROWDED_WAITS 16u /* waits without spin after requests were found queueing: then cores are for working */
 #define TF_VAIN_SPINS_MAX 8u /* after so many, a side sleeps at once, until a wait turns out to have been short */
 
 enum tf_slot_kind { TF_EXEC = 1, TF_ANSWER = 2, TF_ERROR = 3, TF_RELEASE = 4 };
@@ -78,7 +77,6 @@ struct tf_channel {
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* futex word: 1 while the worker sleeps or is about to */
     _Atomic uint32_t stop;                           /* nonzero: the worker leaves its loop when submit is empty */
     uint32_t vain_spins;                             /* the worker's own: spins in a row that ended in sleep */
-    uint32_t crowded;                                /* the worker's own: waits left since it last found a queue */
     struct tf_ring submit, complete, give;
 };
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -63,24 +62,6 @@ int tf_die_with_parent(int sig, int parent_pid)
 {
     if (prctl(PR_SET_PDEATHSIG, (unsigned long)sig, 0, 0, 0) < 0) return -errno;
     return getppid() == parent_pid ? 0 : -ESRCH; /* it died before the call: nobody would ever signal us */
-}
-
-/* sched_setattr(2), which glibc 2.36 does not wrap. */
-struct tf_sched_attr {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime, deadline, period;
-};
-
-int tf_short_turns(uint64_t slice_ns)
-{
-    struct tf_sched_attr attr = {.size = sizeof attr};
-    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) < 0) return -errno;
-    if (attr.policy != SCHED_OTHER) return -EPERM; /* somebody chose otherwise on purpose */
-    attr.runtime = slice_ns;
-    return syscall(SYS_sched_setattr, 0, &attr, 0) < 0 ? -errno : 0;
 }
 
 int tf_pidfd_open(int pid)

@@ -32,10 +32,6 @@ TF_EXPORT int64_t tf_now_ns(void);
 /* Kill this process with `sig` when its parent thread ends; fails with -ESRCH if the parent is already not
  * `parent_pid`.  0 or -errno. */
 TF_EXPORT int tf_die_with_parent(int sig, int parent_pid);
-/* Ask the scheduler for turns of slice_ns on the calling thread: it gets on a core sooner when it has something to do,
- * and off it sooner when others have; its share stays the same.  0, or -errno: kernels before 6.12 take no notice, and a
- * thread of another policy than SCHED_OTHER is left alone (-EPERM). */
-TF_EXPORT int tf_short_turns(uint64_t slice_ns);
 /* pidfd_open(2), which CPython 3.8 lacks.  Descriptor or -errno. */
 TF_EXPORT int tf_pidfd_open(int pid);
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import uvloop
 
-from tisfast import __version__, console, limits, logs
+from tisfast import __version__, console, logs
 from tisfast.config.settings import LogSettings, Settings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
@@ -20,7 +20,6 @@ from tisfast.front.http import HttpFront
 from tisfast.front.metrics import MetricsRoutes
 from tisfast.front.routes import Routes
 from tisfast.listeners import Listener
-from tisfast.native.memory import short_turns
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.spawn import NurseryProcess
@@ -72,8 +71,6 @@ class Server:
 
     async def run(self) -> int:
         """From start to end; returns the exit code."""
-        if not short_turns(limits.TURN_NS):
-            log.debug("the kernel gives no turns of %d us (it is older than 6.12)", limits.TURN_NS // 1000)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_signal, number)
         try:

@@ -80,9 +80,6 @@ OUTPUT_WAIT_SECONDS_MAX: Final = 30
 SPIN_US: Final = 200
 """How long a side that was busy yields the core before it sleeps (docs/architecture.md, Sleep and wake): longer than a
 client thinks between two requests.  A side whose spins end in sleep eight times in a row stops spinning."""
-TURN_NS: Final = 100_000
-"""Turn on a core, in ns, that server and workers ask for: with three busy processes on two cores the default of some
-3 ms is what the slowest percent waits for (p99 563 us, with this 242 us, at concurrency 1).  The kernel's least."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600

@@ -222,7 +222,7 @@ class NurseryProcess:
             str(theirs.fileno()),
             str(parent or os.getpid()),
         ]
-        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
+        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
         theirs.close()
         self.socket.settimeout(WAIT_SECONDS)
         self.folder = tempfile.mkdtemp(prefix="tisfast-test-")

@@ -5,7 +5,7 @@ cdef extern from "tf_ring.h" nogil:
     enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE
     enum: TF_FINAL, TF_RETAINED
     enum: TF_SUBMIT_SLOTS
-    enum: TF_VAIN_SPINS_MAX, TF_CROWDED_WAITS
+    enum: TF_VAIN_SPINS_MAX
     struct tf_submit_slot:
         uint8_t kind, flags
         uint16_t batch_left

@@ -1,7 +1,6 @@
 from typing import final
 
 def now_ns() -> int: ...
-def short_turns(slice_ns: int) -> bool: ...
 
 class Arena:
     fd: int

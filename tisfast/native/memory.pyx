@@ -17,7 +17,6 @@ cdef extern from "tf_shm.h":
     void *tf_shm_map(int fd, uint64_t nbytes, int *err)
     int tf_shm_unmap(void *base, uint64_t nbytes)
     int64_t tf_now_ns() noexcept
-    int tf_short_turns(uint64_t slice_ns) noexcept
 
 cdef extern from "tf_arena.h":
     tf_arena *tf_arena_new(uint64_t cap_bytes, uint64_t use_bytes_max)
@@ -33,11 +32,6 @@ cdef extern from "tf_arena.h":
 def now_ns() -> int:
     """CLOCK_MONOTONIC in ns, the clock of rings and statistics."""
     return tf_now_ns()
-
-
-def short_turns(uint64_t slice_ns) -> bool:
-    """Ask for short turns on a core for this thread (tf_shm.h); False when the kernel or the policy says no."""
-    return tf_short_turns(slice_ns) == 0
 
 
 cdef class Arena:

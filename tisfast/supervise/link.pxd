@@ -14,8 +14,7 @@ cdef class Poller:
     cdef int64_t active_ns, spin_ns
     cdef uint32_t vain_for_answers    # spins in a row that ended in sleep, with requests out
     cdef uint32_t vain_for_requests   # the same with nothing to do
-    cdef uint32_t crowded        # requests left until spinning is tried again
-    cdef int nudge(self, Py_ssize_t inflight) except -1
+    cdef int nudge(self) except -1
     cdef int wake(self) except -1
     cdef bint _spins_in_vain(self) noexcept
     cdef void _count_vain(self) noexcept

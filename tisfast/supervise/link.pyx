@@ -8,7 +8,7 @@ Where requests, or answers, come too seldom for spinning to pay, it sleeps at on
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tisfast.engine.stats cimport Times
-from tisfast.native.channel cimport TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CROWDED_WAITS, TF_RETAINED, TF_VAIN_SPINS_MAX
+from tisfast.native.channel cimport TF_ANSWER, TF_ERROR, TF_RELEASE, TF_RETAINED, TF_VAIN_SPINS_MAX
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 
@@ -47,14 +47,10 @@ cdef class Poller:
             self.vain_for_answers = 0  # it slept, and spinning would have paid
         self.wake()
 
-    cdef int nudge(self, Py_ssize_t inflight) except -1:
-        """A request was sent, and `inflight` are under way: poll from the next turn on."""
+    cdef int nudge(self) except -1:
+        """A request was sent: poll from the next turn on."""
         if self.clock.now_ns() - self.active_ns < self.spin_ns:
             self.vain_for_requests = 0
-        if inflight > 1:
-            self.crowded = TF_CROWDED_WAITS
-        elif self.crowded:
-            self.crowded -= 1
         return self.wake()
 
     cdef int wake(self) except -1:
@@ -77,9 +73,8 @@ cdef class Poller:
         return worked
 
     cdef bint _spins_in_vain(self) noexcept:
-        """Waiting for what one waits for now has outlasted the spin so often that it is not tried again, or several
-        requests are under way at once, so that the cores are needed for them and their clients."""
-        return self.crowded > 0 or (self.vain_for_answers if self.busy else self.vain_for_requests) >= TF_VAIN_SPINS_MAX
+        """Waiting for what one waits for now has outlasted the spin so often that it is not tried again."""
+        return (self.vain_for_answers if self.busy else self.vain_for_requests) >= TF_VAIN_SPINS_MAX
 
     cdef void _count_vain(self) noexcept:
         if self.busy:
@@ -192,7 +187,7 @@ cdef class RingLink(Link):
             assert ticket >= 0  # the engine asked room() first
             self.running[ticket] = request
         self.channel.publish()
-        return self.poller.nudge(len(self.running))
+        return self.poller.nudge()
 
     # ---- answers
 

@@ -196,7 +196,6 @@ def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedIn
         "inputs": [_tensor(tensor) for tensor in config.inputs] if role == "serve" else [],
         "outputs": [_tensor(tensor) for tensor in config.outputs] if role == "serve" else [],
         "spin_us": limits.SPIN_US,
-        "turn_ns": limits.TURN_NS,
         "log_verbose": int(log.isEnabledFor(logging.DEBUG)),
         "output_bytes_max": machine.arena_use_bytes(),
     }

@@ -52,7 +52,6 @@ def spawn_nursery(interpreter: str) -> NurseryProcess:
             stderr=stderr_write,
             close_fds=True,
             pass_fds=(theirs.fileno(),),
-            start_new_session=True,
             cwd="/",
         )
     except OSError:

@@ -118,8 +118,6 @@ def _live(order, library, control, load):
         thread.finish(_failed(step.kind, error))
         return 1
     _settle_garbage()
-    if model.turn_ns:  # from here on, so that threads the model has started keep the turns that suit computing
-        library.tf_short_turns(model.turn_ns)
     thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
     Loop(model, backend.execute, plane, _tracer(thread)).run()
     _finalize(backend, thread)

@@ -36,7 +36,6 @@ class Model:
             self.inputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["inputs"])]
             self.outputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["outputs"])]
             self.spin_ns = message.get("spin_us", 0) * 1000
-            self.turn_ns = message.get("turn_ns", 0)
             self.log_verbose = message.get("log_verbose", 0)
         except (KeyError, TypeError) as error:
             raise WireError(f"the load message lacks or garbles {error}") from None

@@ -37,7 +37,6 @@ _SIGNATURES = {
     "tf_arena_trim": (_u64, [_ptr, _int]),
     "tf_die_with_parent": (_int, [_int, _int]),
     "tf_pidfd_open": (_int, [_int]),
-    "tf_short_turns": (_int, [_u64]),
 }
 
 

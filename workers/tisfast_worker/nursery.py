@@ -61,9 +61,13 @@ class Nursery:
         return None
 
     def _settle(self):
-        """Own session, signals, no foreign descriptors; a dead parent ends us through SIGTERM, so we can clean up."""
-        if os.getsid(0) != self.pid:
-            os.setsid()
+        """Own process group, signals, no foreign descriptors; a dead parent ends us through SIGTERM, so we clean up.
+
+        A group keeps the terminal's signals away as well as a session would.  But sessions compete for the cores as
+        wholes (autogroup): in one of our own, yielding would not give the core to the server, nor the server's to us.
+        """
+        if os.getpgrp() != self.pid:
+            os.setpgid(0, 0)
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
