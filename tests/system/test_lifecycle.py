@@ -142,13 +142,17 @@ def test_many_kills_leave_nothing_behind(serve, write_model):
         server.says("instance m_0 is ready", after=mark)
         assert server.infer("m")[0] == 200
 
+    def held() -> list[tuple[int, int]]:
+        main = server.family()[0]
+        until(lambda: {c.status for c in main.net_connections("tcp")} == {psutil.CONN_LISTEN}, "the clients' ends closed")
+        return [(p.num_fds(), len(server.family())) for p in server.family()[:2]]
+
     for _ in range(5):
         kill_once()
-    before = [(p.num_fds(), len(server.family())) for p in server.family()[:2]]
+    before = held()
     for _ in range(25):
         kill_once()
-    after = [(p.num_fds(), len(server.family())) for p in server.family()[:2]]
-    assert after == before
+    assert held() == before
 
 
 def test_a_killed_nursery_is_replaced_and_its_instances_with_it(serve, write_model):
