@@ -66,6 +66,32 @@ PREFETCH_REQUESTS_MAX: Final = 64
 EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 
+# ---- metrics, traces
+HISTOGRAM_BOUNDS_MAX: Final = 64
+"""Buckets that a model's configuration may choose for one histogram: each is a series for every model version."""
+SUMMARY_QUANTILES_MAX: Final = 32
+"""Quantiles of --metrics-config summary_quantiles: each is a series for every model version and summary."""
+TRACES_QUEUED_MAX: Final = 16384
+"""Traces that wait for the thread that writes them; further ones are dropped and counted."""
+TRACES_WRITTEN_MAX: Final = 1024
+"""Traces that are formatted and written in one go."""
+TRACE_TENSOR_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of one tensor that a trace of level TENSORS copies; the data of a longer one ends with "..."."""
+TRACE_HEADER_BYTES_MAX: Final = 1024
+"""Bytes of a traceparent or tracestate header that are read (W3C allows 512 of tracestate)."""
+TRACE_MODELS_MAX: Final = 4096
+"""Models with trace settings of their own."""
+TRACE_FLUSH_SECONDS_MAX: Final = 5
+"""Seconds at exit for traces that still wait to be written or sent."""
+OTLP_SECONDS_MAX: Final = 10
+"""Seconds that one export to an OpenTelemetry receiver may take (OTEL_EXPORTER_OTLP_TIMEOUT's default)."""
+OTLP_ATTEMPTS_MAX: Final = 4
+"""Attempts for one batch of spans while the receiver says that it is busy; then the batch is dropped."""
+OTLP_DELAY_SECONDS_FIRST: Final = 1.0
+"""Delay before the second attempt; doubles for each further one."""
+OTLP_ANSWER_BYTES_MAX: Final = 64 * 1024
+"""Bytes read of a receiver's answer."""
+
 # ---- arenas
 ARENA_RAM_SHARE: Final = 0.5
 """Largest share of the machine's memory that one arena may use at one time."""

@@ -25,7 +25,8 @@ cdef class InferRequest:
     cdef bint queued                     # waits in the batcher
     cdef bint closes_batch               # last of its dispatched batch
     cdef readonly bint done
-    cdef Times times                     # of its (last) execution; all zero when it never reached an instance
+    cdef public object trace             # front.trace.Trace of a sampled request, else None
+    cdef readonly Times times            # of its (last) execution; all zero when it never reached an instance
 
 cdef class Clock:
     """Monotonic nanoseconds, and milliseconds since the epoch.  The app passes the machine's, tests a hand-moved one."""

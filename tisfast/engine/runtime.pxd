@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
+from tisfast.engine.histogram cimport Timings
 from tisfast.engine.stats cimport FailureReason, Statistics, Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
@@ -11,6 +12,7 @@ cdef class ModelRuntime:
     cdef readonly ModelSignature signature
     cdef readonly Arena arena            # input arena: fronts take the blocks of request bodies here
     cdef readonly Statistics stats
+    cdef readonly Timings timings        # of successful requests
     cdef readonly object config          # ModelConfig as a JSON-able dict, normalised (row 1.11)
     cdef readonly bint ready             # every instance is up and the model accepts requests
     cdef readonly str reason             # why not ready
@@ -26,7 +28,7 @@ cdef class ModelRuntime:
     cdef int64_t armed_ns
     # Queue one request.  Never raises for the request's sake: refusals (queue full, not ready, stopping) go to
     # reply.failed.  Returns the request, for `cancel`.
-    cdef InferRequest submit(self, InferInput input, Reply reply)
+    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=*)
     # The client left: a request still queued is dropped and counted CANCELED, a running one is only marked.
     cdef int cancel(self, InferRequest request) except -1
     # Links report here; `times` of the execution.

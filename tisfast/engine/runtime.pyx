@@ -6,6 +6,7 @@ first; `finish` is the one gate they all pass.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from tisfast.config.metric_control import first_response_bounds_ms
 from tisfast.limits import PREFETCH_NS as _PREFETCH_NS
 from tisfast.limits import PREFETCH_REQUESTS_MAX as _PREFETCH_REQUESTS_MAX
 from tisfast.types import Status
@@ -30,6 +31,7 @@ cdef class ModelRuntime:
         self.signature = signature
         self.arena = arena
         self.stats = Statistics()
+        self.timings = Timings(first_response_bounds_ms(config))
         self.config = config
         self.clock = clock
         self.batcher = Batcher(settings)
@@ -55,11 +57,12 @@ cdef class ModelRuntime:
 
     # ---- requests in
 
-    cdef InferRequest submit(self, InferInput input, Reply reply):
+    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None):
         cdef InferRequest request = InferRequest.__new__(InferRequest)
         cdef int64_t now_ns = self.clock.now_ns()
         request.input = input
         request.reply = reply
+        request.trace = trace
         request.queued_ns = now_ns
         if self.ordered:
             request.order = self.next_order
@@ -167,8 +170,11 @@ cdef class ModelRuntime:
         return 0
 
     cdef int complete(self, Link link, InferRequest request, Answer answer, Times *times) except -1:
+        cdef int64_t now_ns = self.clock.now_ns()
         self.leave_instance(link, request, times)
-        self.stats.count_success(request.input.batch, times, request.queued_ns, self.clock.now_ns())
+        self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)
+        self.timings.add(times, request.queued_ns, now_ns)
+        self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
         return self.finish(request, answer, 0, None)
 
