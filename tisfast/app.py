@@ -17,9 +17,12 @@ from tisfast.config.settings import LogSettings, Settings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.http import HttpFront
-from tisfast.front.metrics import MetricsRoutes
+from tisfast.front.log_settings import LogSettings as LiveLogSettings
+from tisfast.front.metrics import MetricsRoutes, Sources
+from tisfast.front.nvml import GpuMeter, open_nvml
 from tisfast.front.routes import Routes
 from tisfast.front.service import Service
+from tisfast.front.tracer import Tracer
 from tisfast.listeners import Listener
 from tisfast.native.memory import short_turns
 from tisfast.shutdown import Countdown, FrontFace, drain, first
@@ -33,7 +36,7 @@ log = logging.getLogger("tisfast.server")
 def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> int:
     """Serve until a signal comes; returns the exit code.  spawned: the nursery of our own interpreter, under way."""
     try:
-        _start_log(settings.log)
+        live_log = _start_log(settings.log)
     except OSError as error:
         print(f"tisfast: cannot open --log-file={settings.log.file}: {error.strerror}", file=sys.stderr)
         spawned.process.kill()
@@ -43,31 +46,41 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(Server(settings, spawned, loop).run())
+        return loop.run_until_complete(Server(settings, spawned, loop, live_log).run())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
         logging.shutdown()
 
 
-def _start_log(settings: LogSettings) -> None:
+def _start_log(settings: LogSettings) -> logs.Log:
     switches = logs.Switches(
         verbose=settings.verbose, info=settings.info, warning=settings.warning, error=settings.error
     )
-    logs.configure(switches, settings.format, settings.file)
+    return logs.configure(switches, settings.format, settings.file)
 
 
 class Server:
     """One run of the server."""
 
-    def __init__(self, settings: Settings, spawned: NurseryProcess, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, settings: Settings, spawned: NurseryProcess, loop: asyncio.AbstractEventLoop, live_log: logs.Log
+    ) -> None:
         self._settings = settings
         self._loop = loop
         self._clock = MachineClock()
         self._registry = Registry(strict_readiness=settings.life.strict_readiness)
-        self._service = Service(self._registry, server_id=settings.life.server_id, server_version=__version__)
         self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
         self._supervisor.adopt(spawned)
+        self._tracer = Tracer(settings.trace, self._registry.knows)
+        self._service = Service(
+            self._registry,
+            server_id=settings.life.server_id,
+            server_version=__version__,
+            log_settings=LiveLogSettings(live_log, self._supervisor.set_verbose),
+            trace_settings=self._tracer.settings,
+        )
+        self._gpus: GpuMeter | None = None
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
@@ -89,6 +102,9 @@ class Server:
             for listener in self._listeners:
                 listener.close()
             await self._supervisor.close()
+            if self._gpus is not None:
+                self._gpus.close()
+            self._tracer.close()
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.remove_signal_handler(number)
 
@@ -133,9 +149,19 @@ class Server:
     def _front(self, service: str) -> HttpFront:
         most = self._settings.max_input_bytes
         if service == "HTTP":
-            return HttpFront(self._registry, Routes(self._service), self._loop, max_input_bytes=most)
-        metrics = MetricsRoutes(self._registry, self._supervisor.restarts, cpu=self._settings.cpu_metrics)
-        return HttpFront(None, metrics, self._loop, max_input_bytes=most)
+            return HttpFront(
+                self._registry, Routes(self._service), self._loop, max_input_bytes=most, tracer=self._tracer
+            )
+        return HttpFront(None, self._metrics(), self._loop, max_input_bytes=most)
+
+    def _metrics(self) -> MetricsRoutes:
+        shown = self._settings.shown
+        nvml = open_nvml() if shown.gpu else None
+        if nvml is not None:
+            self._gpus = GpuMeter(nvml, shown.interval_ms / 1000)
+            self._gpus.start()
+        sources = Sources(self._registry, self._supervisor.restarts, self._supervisor.load_seconds, self._gpus)
+        return MetricsRoutes(sources, shown)
 
     def _say_ready(self) -> None:
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()

@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from tisfast.config.metrics import MetricsSettings, read_metrics_config
 from tisfast.config.settings import (
     LifeSettings,
     ListenSettings,
@@ -22,6 +23,7 @@ from tisfast.config.settings import (
     Settings,
     WorkerSettings,
 )
+from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import GRPC, SERVED, UNSERVED
 
@@ -108,7 +110,13 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             given["metrics_port"],
         ),
         max_input_bytes=given["http_max_input_size"],
-        cpu_metrics=given["allow_cpu_metrics"],
+        shown=MetricsSettings(
+            **read_metrics_config(given["metrics_config"] or []),
+            cpu=given["allow_cpu_metrics"],
+            gpu=given["allow_gpu_metrics"] and not environ.get("TRITON_SERVER_CPU_ONLY"),
+            interval_ms=given["metrics_interval_ms"],
+        ),
+        trace=read_trace_flags(given["trace_config"] or [], given, environ, notices),
         life=LifeSettings(
             server_id=given["id"],
             exit_timeout_seconds=given["exit_timeout_secs"],

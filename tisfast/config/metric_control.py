@@ -29,7 +29,7 @@ def check_metric_control(message: Message, report: Report) -> None:
         path = ("model_metrics", "metric_control", position)
         family, bounds = control.metric_identifier.family, list(control.histogram_options.buckets)
         if family != FIRST_RESPONSE:
-            report.wrong(f"model_metrics names the family {family!r}; the one that it can change is {FIRST_RESPONSE}", path)
+            report.wrong(f"model_metrics names the family {family!r}; it can change only {FIRST_RESPONSE}", path)
         elif not _ascending(bounds) or not 0 < len(bounds) <= limits.HISTOGRAM_BOUNDS_MAX:
             report.wrong(
                 f"histogram_options.buckets of {family} must be 1 to {limits.HISTOGRAM_BOUNDS_MAX} ascending numbers, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tisfast import limits
 from tisfast.errors import ConfigError
@@ -26,9 +26,9 @@ class MetricsSettings:
     interval_ms: float = 2000.0
 
 
-def read_metrics_config(entries: Sequence[str]) -> dict[str, object]:
+def read_metrics_config(entries: Sequence[str]) -> dict[str, Any]:
     """Fields of MetricsSettings that these values of --metrics-config ask for.  Raises ConfigError."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for entry in entries:
         key, equals, value = entry.partition("=")
         if not equals or not key or not value:

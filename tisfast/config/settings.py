@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tisfast import limits
+from tisfast.config.metrics import MetricsSettings
+from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
 PORT_MAX = 65535
@@ -127,7 +129,8 @@ class Settings:
     http: ListenSettings
     metrics: ListenSettings
     max_input_bytes: int = limits.HTTP_INPUT_BYTES_MAX
-    cpu_metrics: bool = True
+    shown: MetricsSettings = field(default_factory=MetricsSettings)
+    trace: TraceSettings = field(default_factory=TraceSettings)
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from tisfast.errors import ConfigError
 
 UINT32_MAX: Final = 2**32 - 1
 LEVELS: Final = ("TIMESTAMPS", "TENSORS")
 MODES: Final = ("triton", "opentelemetry")
+_NO_MODE: Final = 'invalid value for trace mode option: {}. Available options are "triton" and "opentelemetry"'
 OLD_LEVELS: Final = {"MIN": "TIMESTAMPS", "MAX": "TIMESTAMPS"}
 _OLD_FLAGS: Final = (
     ("trace_file", "triton,file", "<filepath>"),
@@ -44,6 +46,12 @@ class OpenTelemetrySettings:
     bsp_max_queue_size: int = 2048
     bsp_schedule_delay: int = 5000
     bsp_max_export_batch_size: int = 512
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a URL that is none."""
+        url = urlsplit(self.url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise _wrong(f"opentelemetry,url={self.url}", "is not an http or https URL")
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ class _Found:
         self._resource: dict[str, str] = {}
         self._mode = "triton"
         self._file = ""
-        self._url: dict[str, str] = {}
+        self._url = OpenTelemetrySettings.url
         self._portions = {
             name: _number(f"{name.upper()}", value, 1, UINT32_MAX)
             for name in ("bsp_max_queue_size", "bsp_schedule_delay", "bsp_max_export_batch_size")
@@ -113,24 +121,19 @@ class _Found:
         if not equals or not value or not key:
             raise _wrong(entry, "is not of the form [MODE,]KEY=VALUE", "for instance triton,file=/tmp/trace.json")
         if comma and mode not in MODES:
-            raise _wrong(
-                entry, f'invalid value for trace mode option: {mode}. Available options are "triton" and "opentelemetry"'
-            )
+            raise _wrong(entry, _NO_MODE.format(mode))
         {"": self._common, "triton": self._triton, "opentelemetry": self._opentelemetry}[mode](entry, key, value)
 
     def settings(self) -> TraceSettings:
         """The whole."""
         trigger = TriggerSettings(levels=tuple(dict.fromkeys(self._levels)), **self._trigger)
-        otel = OpenTelemetrySettings(resource=tuple(self._resource.items()), **self._url, **self._portions)
+        otel = OpenTelemetrySettings(self._url, tuple(self._resource.items()), **self._portions)
         return TraceSettings(self._mode, trigger, self._file, otel)
 
     def _common(self, entry: str, key: str, value: str) -> None:
         if key == "mode":
             if value not in MODES:
-                raise _wrong(
-                    entry,
-                    f'invalid value for trace mode option: {value}. Available options are "triton" and "opentelemetry"',
-                )
+                raise _wrong(entry, _NO_MODE.format(value))
             self._mode = value
         elif key == "level":
             level = OLD_LEVELS.get(value, value)
@@ -154,7 +157,7 @@ class _Found:
 
     def _opentelemetry(self, entry: str, key: str, value: str) -> None:
         if key == "url":
-            self._url["url"] = value if "://" in value else f"http://{value}"
+            self._url = value if "://" in value else f"http://{value}"
         elif key == "resource":
             name, equals, text = value.partition("=")
             if not equals:

@@ -72,7 +72,7 @@ cdef class Histogram:
 
 
 cdef double quantile_of(Histogram one, double share, uint64_t total, Histogram since) except? -1:
-    cdef uint64_t rank = <uint64_t>(min(max(share, 0.0), 1.0) * <double>(total - 1)), seen = 0
+    cdef uint64_t rank = min(<uint64_t>(min(max(share, 0.0), 1.0) * <double>total), total - 1), seen = 0
     cdef int i
     for i in range(HISTOGRAM_BUCKETS):
         seen += one.counts[i] - (since.counts[i] if since is not None else 0)

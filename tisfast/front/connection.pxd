@@ -6,7 +6,7 @@ from tisfast.front.sender cimport Sender
 from tisfast.native.memory cimport Block, View
 from tisfast.wire.chunked cimport ChunkDecoder
 from tisfast.wire.head cimport Head
-from tisfast.wire.record cimport Answer
+from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.respond cimport Body
 
 cdef class FrontShared:
@@ -15,6 +15,7 @@ cdef class FrontShared:
     cdef readonly object routes
     cdef readonly object loop
     cdef readonly uint64_t max_input_bytes
+    cdef public object tracer            # front.tracer.Tracer while any request may be traced, else None
     cdef readonly set connections
     cdef readonly bint draining
     cdef public object on_empty          # called when the last connection has gone
@@ -31,9 +32,11 @@ cdef class Exchange(Reply):
     cdef ModelRuntime runtime
     cdef InferRequest request            # while the engine has it
     cdef bint done, close_after, linger
+    cdef object trace                    # front.trace.Trace of a sampled request, else None
     cdef Answer answer                   # one of these two is set when done
     cdef object response                 # routes.Response
     cdef int respond(self, object response) except -1
+    cdef int end_trace(self) except -1
 
 cdef class HttpConnection:
     cdef FrontShared shared
@@ -55,6 +58,7 @@ cdef class HttpConnection:
     cdef bint paused, closing, parsing, lingering, continue_owed
     cdef Py_ssize_t unsent               # bytes the transport held at the last sweep
     cdef int64_t sent_tick               # when that last changed
+    cdef int64_t received_ns             # when the current head was there; read while there is a tracer
     cdef int64_t head_tick                # when the head that is incomplete began to arrive
     cdef readonly int64_t touched_tick   # when a byte last arrived
     cdef int _process(self, const unsigned char *data, Py_ssize_t n) except -1
@@ -67,6 +71,7 @@ cdef class HttpConnection:
     cdef int _count_collected(self, uint64_t nbytes) except -1
     cdef object _drop_collected(self)
     cdef Exchange _open(self)
+    cdef object _sample(self, InferInput input)
     cdef int _flush(self) except -1
     cdef int _refuse(self, object response, bint close) except -1
     cdef int _update_reading(self) except -1

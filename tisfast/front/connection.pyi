@@ -4,11 +4,13 @@ from typing import final
 
 from tisfast.engine.registry import Registry
 from tisfast.front.response import Handler
+from tisfast.front.tracer import Tracer
 
 @final
 class FrontShared:
     connections: set[HttpConnection]
     draining: bool
+    tracer: Tracer | None
     on_empty: Callable[[], None] | None
     tick: int
     def __init__(

@@ -21,6 +21,7 @@ from tisfast.wire.respond cimport Body
 from tisfast import limits
 from tisfast.errors import TisError, Unavailable
 from tisfast.front.response import error_response, too_large
+from tisfast.native.memory import now_ns
 from tisfast.types import Status
 from tisfast.wire.compress import decompress
 
@@ -80,17 +81,26 @@ cdef class Exchange(Reply):
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         self.request = None
+        if self.trace is not None:
+            self.trace.answered(request, answer)
         if self.connection is None:
-            return 0  # the client has gone; dropping the answer gives its block back
+            return self.end_trace()  # the client has gone; dropping the answer gives its block back
         self.answer = answer
         self.done = True
         return self.connection._flush()
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         self.request = None
+        if self.trace is not None:
+            self.trace.answered(request, None)
         if self.connection is None:
-            return 0
+            return self.end_trace()
         return self.respond(error_response(Status(status), message))
+
+    cdef int end_trace(self) except -1:
+        if self.trace is not None:
+            self.trace.finished()
+        return 0
 
     cdef int respond(self, object response) except -1:
         self.response = response
@@ -229,6 +239,8 @@ cdef class HttpConnection:
             self._refuse(error_response(error.status, error.message), True)
             return n
         self.current = self.head
+        if self.shared.tracer is not None:
+            self.received_ns = now_ns()
         self._start_body()
         return size
 
@@ -370,10 +382,21 @@ cdef class HttpConnection:
         except TisError as error:
             return exchange.respond(error_response(error.status, error.message))
         exchange.runtime = self.runtime
-        request = self.runtime.submit(input, exchange)
+        if self.shared.tracer is not None:
+            exchange.trace = self._sample(input)
+        request = self.runtime.submit(input, exchange, exchange.trace)
         if not exchange.done:
             exchange.request = request
         return 0
+
+    cdef object _sample(self, InferInput input):
+        """A trace of the current request, if it is to be traced."""
+        trace = self.shared.tracer.sample_http(input.model.name, self.current.raw)
+        if trace is not None:
+            trace.mark("HTTP_RECV_START", self.received_ns)
+            trace.mark("HTTP_RECV_END")
+            trace.submitted(input)
+        return trace
 
     cdef Exchange _open(self):
         cdef Exchange exchange = Exchange.__new__(Exchange)
@@ -405,10 +428,15 @@ cdef class HttpConnection:
             exchange = <Exchange>self.exchanges.popleft()
             exchange.connection = None
             exchange.close_after = exchange.close_after or self.shared.draining
+            if exchange.trace is not None:
+                exchange.trace.mark("HTTP_SEND_START")
             if exchange.answer is not None:
                 send_answer(self.sender, self.shared.body, exchange.answer, exchange.head, exchange.close_after)
             else:
                 send_response(self.sender, exchange.response, exchange.head, exchange.close_after)
+            if exchange.trace is not None:
+                exchange.trace.mark("HTTP_SEND_END")
+                exchange.trace.finished()
             if exchange.linger:
                 self._linger()
             elif exchange.close_after:

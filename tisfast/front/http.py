@@ -11,6 +11,7 @@ from tisfast.front.connection import FrontShared, HttpConnection
 if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
     from tisfast.front.response import Handler
+    from tisfast.front.tracer import Tracer
 
 SWEEP_SECONDS = 1.0
 
@@ -19,16 +20,24 @@ class HttpFront:
     """One HTTP listener.
 
     registry: where inference requests go, None for a listener without inference; routes: everything else;
-    max_input_bytes: --http-max-input-size.
+    max_input_bytes: --http-max-input-size; tracer: who traces inference requests, if anybody.
     """
 
     def __init__(
-        self, registry: Registry | None, routes: Handler, loop: asyncio.AbstractEventLoop, *, max_input_bytes: int
+        self,
+        registry: Registry | None,
+        routes: Handler,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        max_input_bytes: int,
+        tracer: Tracer | None = None,
     ) -> None:
         self._loop = loop
         self._shared = FrontShared(registry, routes, loop, max_input_bytes=max_input_bytes)
         self._timer: asyncio.TimerHandle | None = None
         self.closed = asyncio.Event()
+        if tracer is not None:
+            tracer.attach(self._trace_with)
 
     @property
     def protocol_factory(self) -> Callable[[], HttpConnection]:
@@ -47,6 +56,9 @@ class HttpFront:
         self._shared.begin_drain()
         if not self._shared.connections:
             self._on_empty()
+
+    def _trace_with(self, tracer: Tracer | None) -> None:
+        self._shared.tracer = tracer
 
     def _connect(self) -> HttpConnection:
         if self._timer is None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from tisfast.errors import BadRequest, TisError, Unsupported
+from tisfast.errors import BadRequest, Internal, TisError, Unsupported
+from tisfast.front.log_settings import UnknownLogFormat
 from tisfast.front.response import (
     EMPTY,
     NOT_READY,
@@ -20,6 +21,7 @@ from tisfast.front.response import (
     http_error,
     json_response,
 )
+from tisfast.types import Status
 from tisfast.wire.json_data import load
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "Handler", "Response", "Route", "Routes", "error_response"]
 
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+_ANY_MODEL: Final = r"(?:/models/(?P<model>[^/]+))?"
 
 
 class Route(NamedTuple):
@@ -59,8 +62,10 @@ ROUTES: Final = (
     _route("POST", rf"{_MODEL}/generate(?:_stream)?", "", "inference"),
     _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", "", "shared-memory"),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:un)?register", "", "shared-memory"),
-    _route("GET POST", r"/v2(?:/models/[^/]+)?/trace/setting", "", "trace"),
-    _route("GET POST", r"/v2/logging", "", "logging"),
+    _route("GET", rf"/v2{_ANY_MODEL}/trace/setting", "trace_settings", "trace"),
+    _route("POST", rf"/v2{_ANY_MODEL}/trace/setting", "update_trace_settings", "trace"),
+    _route("GET", r"/v2/logging", "log_settings", "logging"),
+    _route("POST", r"/v2/logging", "update_log_settings", "logging"),
 )
 
 
@@ -81,6 +86,10 @@ class Routes:
             "model_statistics": self._model_statistics,
             "model_metadata": self._model_metadata,
             "repository_index": self._repository_index,
+            "log_settings": self._log_settings,
+            "update_log_settings": self._update_log_settings,
+            "trace_settings": self._trace_settings,
+            "update_trace_settings": self._update_trace_settings,
         }
 
     def handle(self, head: Head, body: bytes) -> Response:
@@ -92,16 +101,18 @@ class Routes:
         return response if head.method != "HEAD" else response._replace(body=b"")
 
     def _dispatch(self, head: Head, body: bytes) -> Response:
+        known = False
         for route in ROUTES:
             match = route.pattern.fullmatch(head.path)
             if match is None:
                 continue
+            known = True
             if head.method not in route.methods:
-                return http_error(405, "Method Not Allowed")
+                continue
             if not route.handler:
                 raise Unsupported(f"{head.method} {head.path} is not supported by this server yet")
             return self._handlers[route.handler](match, body)
-        return http_error(404, "Not Found")
+        return http_error(405, "Method Not Allowed") if known else http_error(404, "Not Found")
 
     def _live(self, _match: re.Match[str], _body: bytes) -> Response:
         return EMPTY if self._service.live() else NOT_READY
@@ -138,6 +149,37 @@ class Routes:
         if not isinstance(ready, bool):
             raise BadRequest(f"Invalid value for 'ready': expected a boolean (got {ready!r:.60})")
         return json_response(self._service.repository_index(ready=ready))
+
+    def _log_settings(self, _match: re.Match[str], _body: bytes) -> Response:
+        return json_response(self._service.log_settings())
+
+    def _update_log_settings(self, _match: re.Match[str], body: bytes) -> Response:
+        try:
+            return json_response(self._service.update_log_settings(_changes(body)))
+        except UnknownLogFormat as error:  # row 5.04: Triton's answer on HTTP alone
+            return error_response(Status.UNAVAILABLE, error.message)
+
+    def _trace_settings(self, match: re.Match[str], _body: bytes) -> Response:
+        return json_response(self._service.trace_settings(_named(match)))
+
+    def _update_trace_settings(self, match: re.Match[str], body: bytes) -> Response:
+        model = _named(match)
+        self._service.trace_settings(model)  # an unknown model comes before a broken body
+        return json_response(self._service.update_trace_settings(model, _changes(body)))
+
+
+def _named(match: re.Match[str]) -> str:
+    """The model in a path that may do without one."""
+    return unquote(match.group("model") or "")
+
+
+def _changes(body: bytes) -> dict[str, Any]:
+    """Settings in a body.  Triton takes any other JSON value for an object without members.  Raises Internal."""
+    try:
+        value = load(body)
+    except BadRequest as error:
+        raise Internal(error.message) from None
+    return value if isinstance(value, dict) else {}
 
 
 def _model_of(match: re.Match[str]) -> tuple[str, str]:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from tisfast.engine.runtime import ModelRuntime
     from tisfast.wire.signature import TensorSpec
 
-EXTENSIONS: Final = ("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+EXTENSIONS: Final = (
+    *("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics", "trace"),
+    "logging",
+)
 """Row 1.09, Triton's order: those of its list that are served.  A client that asks must not be told of others."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from tisfast.front.trace_tensors import tensor_text
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tisfast.front.trace import Mark, Trace
 
 log = logging.getLogger("tisfast.trace")
+RECEIVED: Final = ("HTTP_RECV_START", "HTTP_RECV_END", "GRPC_WAITREAD_START", "GRPC_WAITREAD_END")
 
 
 class TraceFiles:
@@ -72,23 +73,16 @@ class TraceFiles:
 
 
 def trace_objects(trace: Trace) -> Iterator[dict[str, Any]]:
-    """The objects of one trace, in the order of Triton's activities."""
-    receive = [mark for mark in trace.front if mark.name.endswith(("_RECV_START", "_RECV_END", "_START", "_END")) and
-               ("_RECV_" in mark.name or "_WAITREAD_" in mark.name)]  # fmt: skip
-    start, *rest = trace.engine or [None]
-    if trace.timestamps:
-        yield from (_timestamp(trace, mark) for mark in receive)
+    """The objects of one trace: what was received, who it is, tensors, and all else in the order of time."""
+    marks = sorted([*trace.front, *trace.engine, *trace.compute], key=lambda mark: mark.ns) if trace.timestamps else []
+    received = [mark for mark in marks if mark.name in RECEIVED]
+    yield from (_timestamp(trace, mark) for mark in received)
     yield _header(trace)
-    if trace.timestamps:
-        yield from (_timestamp(trace, mark) for mark in (start, *rest) if mark is not None and mark.name != "REQUEST_END")
-        yield from (_timestamp(trace, mark) for mark in trace.compute)
     for tensor in trace.tensors:
         shape = ",".join(map(str, tensor.shape))
         shown = {"name": tensor.name, "data": tensor_text(tensor), "shape": shape, "dtype": tensor.datatype}
         yield {"id": trace.number, "activity": tensor.activity, "tensor": shown}
-    if trace.timestamps:
-        yield from (_timestamp(trace, mark) for mark in trace.engine if mark.name == "REQUEST_END")
-        yield from (_timestamp(trace, mark) for mark in trace.front if mark not in receive)
+    yield from (_timestamp(trace, mark) for mark in marks if mark.name not in RECEIVED)
 
 
 def _header(trace: Trace) -> dict[str, Any]:

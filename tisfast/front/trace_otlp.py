@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from tisfast import __version__, limits
-from tisfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from tisfast.config.tracing import OpenTelemetrySettings
@@ -35,14 +34,12 @@ SDK: Final = {
 
 
 class OtlpExporter:
-    """Sends portions of traces to `settings.url`.  Used by one thread, but for `stop`.  Raises ConfigError for the URL."""
+    """Sends portions of traces to `settings.url`.  Used by one thread, but for `stop`."""
 
     def __init__(self, settings: OpenTelemetrySettings) -> None:
         url = urlsplit(settings.url)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ConfigError(f"--trace-config opentelemetry,url={settings.url}: not an http or https URL", key="trace-config")
         self._url = settings.url
-        self._secure, self._host, self._port = url.scheme == "https", url.hostname, url.port
+        self._secure, self._host, self._port = url.scheme == "https", url.hostname or "", url.port
         self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         self._resource = {"attributes": _attributes({**SDK, **dict(settings.resource)})}
         self._connection: http.client.HTTPConnection | None = None

@@ -22,7 +22,13 @@ class Outbox:
     """
 
     def __init__(
-        self, name: str, write: Callable[[Sequence[Trace]], None], *, queued_max: int, portion_max: int, delay_seconds: float
+        self,
+        name: str,
+        write: Callable[[Sequence[Trace]], None],
+        *,
+        queued_max: int,
+        portion_max: int,
+        delay_seconds: float,
     ) -> None:
         self._name = name
         self._write = write

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from tisfast.config.tracing import TraceSettings as TraceFlags
 
 Fields = dict[str, Any]
-_FIELDS: Final = {"trace_level": "levels", "trace_rate": "rate", "trace_count": "count", "log_frequency": "log_frequency"}
+_FIELDS: Final = {
+    "trace_level": "levels",
+    "trace_rate": "rate",
+    "trace_count": "count",
+    "log_frequency": "log_frequency",
+}
 COUNT_MAX: Final = 2**31 - 1
 
 
@@ -161,7 +166,7 @@ class TraceSettings:
         if name in known:
             if value in (None, known[name]):
                 return  # sent back as it was read
-            raise Unsupported(f"{name} can not be updated through network protocol; restart with another --trace-config")
+            raise Unsupported(f"{name} can not be updated through network protocol; use --trace-config")
         raise BadRequest(f"unknown trace setting {name!r:.60}; the settings are {', '.join(_FIELDS)}")
 
     def _require(self, model: str) -> None:

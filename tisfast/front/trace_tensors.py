@@ -49,7 +49,7 @@ def input_tensors(request: InferInput) -> list[TracedTensor]:
         offset, nbytes = _PLACE.unpack_from(record, places + _PLACE.size * position)
         data = request.read(offset, min(nbytes, limits.TRACE_TENSOR_BYTES_MAX)) if nbytes else b""
         name = request.model.inputs[index].name
-        found.append(TracedTensor("TENSOR_QUEUE_INPUT", name, BY_CODE[code].name, shape, data, nbytes))
+        found.append(TracedTensor("TENSOR_QUEUE_INPUT", name, BY_CODE[code].wire, shape, data, nbytes))
     return found
 
 

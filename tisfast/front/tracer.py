@@ -30,7 +30,7 @@ class _Sink(Protocol):
 
 
 class Tracer:
-    """flags: of the command line; knows: whether a model of that name exists.  Raises ConfigError."""
+    """flags: of the command line; knows: whether a model of that name exists."""
 
     def __init__(self, flags: TraceFlags, knows: Callable[[str], bool]) -> None:
         self.settings = TraceSettings(flags, knows, self._switch)

@@ -87,6 +87,7 @@ async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
 async def load_version(means: Means, version: Version) -> ServedModel:
     """One version, loaded and ready, or nothing of it.  Raises TisError."""
     model = version.model
+    began_ns = now_ns()
     config = await _completed(means, version) if model.may_complete else model.config
     served = _served(means, version, config)
     try:
@@ -94,6 +95,7 @@ async def load_version(means: Means, version: Version) -> ServedModel:
     except BaseException:
         await served.stop(limits.WORKER_STOP_SECONDS_MAX, "the model failed to load")
         raise
+    served.load_seconds = (now_ns() - began_ns) / 1e9
     served.loaded()
     return served
 
