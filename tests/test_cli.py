@@ -105,9 +105,9 @@ def test_a_repository_is_required():
 @pytest.mark.parametrize(
     "argument",
     ["--allow-grpc=true", "--allow-grpc", "--model-control-mode=explicit", "--load-model=x",
-     "--cache-config=local,size=1", "--trace-level=TIMESTAMPS", "--rate-limit=execution_count",
+     "--cache-config=local,size=1", "--rate-limit=execution_count",
      "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-port=9001",
-     "--allow-sagemaker=true", "--metrics-config=summary_latencies=true"],
+     "--allow-sagemaker=true"],
 )  # fmt: skip
 def test_flags_that_are_not_served_are_refused_by_name(argument):
     with pytest.raises(ConfigError) as error:
