@@ -1,12 +1,12 @@
 # One HTTP/1.1 client connection on uvloop.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
-from tisfast.engine.core cimport InferRequest, Reply
 from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.front.exchange cimport Exchange, Turns
 from tisfast.front.sender cimport Sender
 from tisfast.native.memory cimport Block, View
 from tisfast.wire.chunked cimport ChunkDecoder
 from tisfast.wire.head cimport Head
-from tisfast.wire.record cimport Answer
+from tisfast.wire.record cimport InferInput
 from tisfast.wire.respond cimport Body
 
 cdef class FrontShared:
@@ -24,18 +24,7 @@ cdef class FrontShared:
     cdef unsigned char *receive_data
     cdef Body body                       # answers are rendered here, one at a time
 
-cdef class Exchange(Reply):
-    """One request of a connection and its answer, in the order of arrival."""
-    cdef HttpConnection connection       # None once the client has gone
-    cdef Head head
-    cdef ModelRuntime runtime
-    cdef InferRequest request            # while the engine has it
-    cdef bint done, close_after, linger
-    cdef Answer answer                   # one of these two is set when done
-    cdef object response                 # routes.Response
-    cdef int respond(self, object response) except -1
-
-cdef class HttpConnection:
+cdef class HttpConnection(Turns):
     cdef FrontShared shared
     cdef object transport
     cdef Sender sender
@@ -66,8 +55,10 @@ cdef class HttpConnection:
     cdef int _request_complete(self) except -1
     cdef int _count_collected(self, uint64_t nbytes) except -1
     cdef object _drop_collected(self)
+    cdef int _generate(self, bytes text) except -1
+    cdef int _submit(self, Exchange exchange, InferInput input) except -1
     cdef Exchange _open(self)
-    cdef int _flush(self) except -1
+    cdef Exchange _exchange_of(self, Head head)
     cdef int _refuse(self, object response, bint close) except -1
     cdef int _update_reading(self) except -1
     cdef int _parse_pending(self) except -1

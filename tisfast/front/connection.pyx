@@ -11,15 +11,18 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from tisfast.front.deliver cimport send_answer, send_response
+from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, Turns
 from tisfast.front.sender cimport Sender
-from tisfast.wire.head cimport Head, head_bytes, parse_head
+from tisfast.engine.core cimport InferRequest
+from tisfast.wire.generate cimport read_generate
+from tisfast.wire.head cimport GENERATE, GENERATE_STREAM, INFER, NO_CALL, Head, head_bytes, parse_head
 from tisfast.wire.infer cimport body_start, read_infer
+from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.respond cimport Body
 
 from tisfast import limits
-from tisfast.errors import TisError, Unavailable
+from tisfast.errors import BadRequest, TisError, Unavailable, Unsupported
 from tisfast.front.response import error_response, too_large
 from tisfast.types import Status
 from tisfast.wire.compress import decompress
@@ -36,6 +39,14 @@ cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
 cdef uint64_t COLLECT_BYTES_MAX = limits.HTTP_COLLECT_BYTES_MAX
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+cdef int check_events(OutputChoice choice) except -1:
+    if choice.binary_default or choice.binary:
+        raise BadRequest(
+            "events (Accept: text/event-stream) carry JSON, and this request asks for binary outputs (binary_data, "
+            "binary_data_output or a raw body); ask for JSON outputs or do not accept events")
+    return 0
 
 
 cdef class FrontShared:
@@ -75,30 +86,7 @@ cdef class FrontShared:
                 connection._close()
 
 
-cdef class Exchange(Reply):
-    """The engine's Reply for one HTTP request.  Rendered only when it is sent: answers may come before their turn."""
-
-    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
-        self.request = None
-        if self.connection is None:
-            return 0  # the client has gone; dropping the answer gives its block back
-        self.answer = answer
-        self.done = True
-        return self.connection._flush()
-
-    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
-        self.request = None
-        if self.connection is None:
-            return 0
-        return self.respond(error_response(Status(status), message))
-
-    cdef int respond(self, object response) except -1:
-        self.response = response
-        self.done = True
-        return self.connection._flush()
-
-
-cdef class HttpConnection:
+cdef class HttpConnection(Turns):
     """An asyncio.BufferedProtocol."""
 
     def __cinit__(self, FrontShared shared):
@@ -147,8 +135,7 @@ cdef class HttpConnection:
     def resume_writing(self) -> None:
         """Everything written is with the kernel."""
         self.sender.backlog = False
-        self._parse_pending()
-        self._update_reading()
+        self.flush()
 
     def get_buffer(self, hint):
         """Where the next bytes go."""
@@ -270,6 +257,10 @@ cdef class HttpConnection:
         """A block for the body of the current head's model.  Raises TisError."""
         cdef Head head = self.current
         self.runtime = self.shared.registry.resolve(head.name, head.version)
+        if self.runtime.signature.decoupled and not head.accepts_events:
+            raise Unsupported(
+                "HTTP end point doesn't support models with decoupled transaction policy; ask with Accept: "
+                "text/event-stream, which streams the responses, or use generate_stream")
         self.start = body_start(self.runtime.signature.record_room, head.inference_header_length)
         self.block = self.runtime.arena.take(self.start + nbytes)
         self.total = nbytes
@@ -340,6 +331,8 @@ cdef class HttpConnection:
         body = self._drop_collected()
         try:
             data = bytes(body) if body is not None else b""
+            if head.call >= GENERATE and self.shared.registry is not None:
+                return self._generate(data)
             if head.content_encoding:
                 data = decompress(head.content_encoding, data, self.shared.max_input_bytes)
             if self._is_infer():
@@ -361,27 +354,57 @@ cdef class HttpConnection:
         cdef Exchange exchange = self._open()
         cdef Block block = self.block
         cdef InferInput input
-        cdef InferRequest request
         self.block = None
         try:
             input = read_infer(
                 self.runtime.signature, self.runtime.arena, block, self.start, self.total,
                 self.current.inference_header_length, self.shared.max_input_bytes)
+            if self.current.accepts_events:
+                check_events(<OutputChoice>input.outputs)
         except TisError as error:
             return exchange.respond(error_response(error.status, error.message))
+        return self._submit(exchange, input)
+
+    cdef int _generate(self, bytes text) except -1:
+        """A generate request, whose body is JSON and nothing else."""
+        cdef Exchange exchange = self._open()
+        cdef Head head = self.current
+        cdef InferInput input
+        try:
+            if head.content_encoding:
+                raise BadRequest("Unsupported content-encoding, only 'identity' is supported.")
+            self.runtime = self.shared.registry.resolve(head.name, head.version)
+            input = read_generate(self.runtime.signature, self.runtime.arena, text, self.shared.max_input_bytes)
+        except TisError as error:
+            return exchange.respond(error_response(error.status, error.message))
+        return self._submit(exchange, input)
+
+    cdef int _submit(self, Exchange exchange, InferInput input) except -1:
+        """The one place where requests go to the engine."""
+        cdef InferRequest request
         exchange.runtime = self.runtime
         request = self.runtime.submit(input, exchange)
-        if not exchange.done:
+        if not request.done:
             exchange.request = request
         return 0
 
     cdef Exchange _open(self):
-        cdef Exchange exchange = Exchange.__new__(Exchange)
+        cdef Exchange exchange = self._exchange_of(self.current)
         exchange.connection = self
         exchange.head = self.current
         exchange.close_after = not self.current.keep_alive
         self.exchanges.append(exchange)
         return exchange
+
+    cdef Exchange _exchange_of(self, Head head):
+        cdef StreamExchange stream
+        if head.call == INFER and not head.accepts_events or head.call == NO_CALL or self.shared.registry is None:
+            return Exchange.__new__(Exchange)
+        if head.call == GENERATE:
+            return GenerateExchange.__new__(GenerateExchange)
+        stream = StreamExchange.__new__(StreamExchange)
+        stream.generate = head.call == GENERATE_STREAM
+        return stream
 
     # ---- answers
 
@@ -398,17 +421,16 @@ cdef class HttpConnection:
         self.exchanges.append(exchange)
         return exchange.respond(response)
 
-    cdef int _flush(self) except -1:
+    cdef int flush(self) except -1:
         """Send what is answered, in order; then parse what waited for that."""
         cdef Exchange exchange
-        while self.exchanges and (<Exchange>self.exchanges[0]).done and not self.closing:
-            exchange = <Exchange>self.exchanges.popleft()
-            exchange.connection = None
+        while self.exchanges and (<Exchange>self.exchanges[0]).ready and not self.closing:
+            exchange = <Exchange>self.exchanges[0]
             exchange.close_after = exchange.close_after or self.shared.draining
-            if exchange.answer is not None:
-                send_answer(self.sender, self.shared.body, exchange.answer, exchange.head, exchange.close_after)
-            else:
-                send_response(self.sender, exchange.response, exchange.head, exchange.close_after)
+            if not exchange.send(self.sender, self.shared.body):
+                break
+            self.exchanges.popleft()
+            exchange.connection = None
             if exchange.linger:
                 self._linger()
             elif exchange.close_after:
@@ -419,6 +441,11 @@ cdef class HttpConnection:
                 self.transport.write(CONTINUE)
         self._parse_pending()
         return self._update_reading()
+
+    cdef int give_up(self) except -1:
+        self.closing = True
+        self.transport.abort()
+        return 0
 
     def _close(self) -> None:
         """After what is being written: nothing more is read."""

@@ -1,6 +1,7 @@
 # An inference body becomes an InferInput.  Layer 2 (wire).
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.plan cimport InferPlan
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
@@ -12,6 +13,11 @@ from tisfast.wire.signature cimport ModelSignature
 cdef InferInput read_infer(
     ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
     uint64_t max_input_bytes)
+
+# The second half of it: a plan's tensors and its record into `body`, if that is large enough, or a block of their own.
+# start: of the body in the block; tail: of what stands behind its head.
+cdef InferInput assemble(
+    InferPlan plan, Arena arena, Block body, uint64_t start, uint64_t tail, uint64_t max_input_bytes)
 
 # Headroom for a body that is being received: room for the record, and such that the first binary tensor lies at a
 # multiple of 64 (blocks do).

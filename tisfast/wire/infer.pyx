@@ -90,7 +90,6 @@ cdef inline uint64_t align64(uint64_t n) noexcept:
     return (n + 63) & ~<uint64_t>63
 
 
-# start, tail: of the body and of what stands behind its head, in the block.
 cdef InferInput assemble(
     InferPlan plan, Arena arena, Block body, uint64_t start, uint64_t tail, uint64_t max_input_bytes):
     cdef InferInput request = new_request(plan)
