@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import uvloop
 
 from tisfast import __version__, console, limits, logs
-from tisfast.config.settings import LogSettings, Settings
+from tisfast.config.settings import LogSettings, Settings, TlsSettings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.http import HttpFront
 from tisfast.front.metrics import MetricsRoutes
+from tisfast.front.policy import Policy, http_policy
 from tisfast.front.routes import Routes
 from tisfast.front.service import Service
 from tisfast.listeners import Listener
@@ -26,6 +27,7 @@ from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.spawn import NurseryProcess
 from tisfast.supervise.supervisor import Supervisor
+from tisfast.tls import Certificates, reload_all
 
 log = logging.getLogger("tisfast.server")
 
@@ -71,6 +73,7 @@ class Server:
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
+        self._policy: Policy | None = None
 
     async def run(self) -> int:
         """From start to end; returns the exit code."""
@@ -89,13 +92,17 @@ class Server:
             for listener in self._listeners:
                 listener.close()
             await self._supervisor.close()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
-        for settings in (self._settings.http, self._settings.metrics):
-            if settings.enabled:
-                self._listeners.append(Listener(settings))
+        if self._settings.http.enabled:
+            self._policy = http_policy(self._settings.http_calls)
+            self._listeners.append(Listener(self._settings.http, _certificates(self._settings.http_calls.tls)))
+        if self._settings.metrics.enabled:
+            self._listeners.append(Listener(self._settings.metrics))
+        if any(listener.certificates for listener in self._listeners):
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload_certificates)
 
     async def _serve(self) -> int:
         loaded = await first(self._load(), self._stop)
@@ -131,9 +138,10 @@ class Server:
         self._say_ready()
 
     def _front(self, service: str) -> HttpFront:
-        most = self._settings.max_input_bytes
+        most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
-            return HttpFront(self._registry, Routes(self._service), self._loop, max_input_bytes=most)
+            routes = Routes(self._service)
+            return HttpFront(self._registry, routes, self._loop, max_input_bytes=most, policy=self._policy)
         metrics = MetricsRoutes(self._registry, self._supervisor.restarts, cpu=self._settings.cpu_metrics)
         return HttpFront(None, metrics, self._loop, max_input_bytes=most)
 
@@ -163,6 +171,10 @@ class Server:
         log.error("Exit timeout expired. Exiting immediately.")
         return 1
 
+    def _reload_certificates(self) -> None:
+        log.info("Signal (%d) received: certificates are read again.", signal.SIGHUP)
+        reload_all([listener.certificates for listener in self._listeners if listener.certificates])
+
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
             log.error("Signal (%d) received again. Exiting immediately.", number)
@@ -171,6 +183,10 @@ class Server:
             os._exit(1)
         log.info("Signal (%d) received.", number)
         self._stop.set()
+
+
+def _certificates(settings: TlsSettings) -> Certificates | None:
+    return Certificates(settings.cert, settings.key, settings.client_ca) if settings.enabled else None
 
 
 def _process_start_seconds() -> float:

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from tisfast.config.settings import (
+    HttpSettings,
     LifeSettings,
     ListenSettings,
     LogSettings,
     RepositorySettings,
     Settings,
+    TlsSettings,
     WorkerSettings,
 )
 from tisfast.errors import ConfigError, TisError
@@ -107,7 +109,12 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             given["metrics_address"] or given["http_address"],
             given["metrics_port"],
         ),
-        max_input_bytes=given["http_max_input_size"],
+        http_calls=HttpSettings(
+            max_input_bytes=given["http_max_input_size"],
+            restricted=tuple(given["http_restricted_api"] or ()),
+            forward_pattern=given["http_header_forward_pattern"],
+            tls=TlsSettings(given["http_ssl_cert"], given["http_ssl_key"], given["http_ssl_client_ca"]),
+        ),
         cpu_metrics=given["allow_cpu_metrics"],
         life=LifeSettings(
             server_id=given["id"],

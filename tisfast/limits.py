@@ -55,9 +55,11 @@ ANSWER_PARAMETERS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of the response parameters of one answer, as JSON."""
 ANSWER_LAYOUTS_MAX: Final = 256
 """Remembered answer signatures per model version."""
+TLS_HANDSHAKE_SECONDS_MAX: Final = 10
+"""Seconds a client may take for a TLS handshake: two round trips, so only one that does nothing takes longer."""
 HTTP_STREAM_WAITING_MAX: Final = 16384
-"""Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.  Large
-answers meet the bound of the worker's output arena first, and there the model waits."""
+"""Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
+Large answers meet the bound of the worker's output arena first, and there the model waits."""
 
 # ---- engine
 DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536

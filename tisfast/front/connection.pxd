@@ -3,26 +3,11 @@ from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.front.exchange cimport Exchange, Turns
 from tisfast.front.sender cimport Sender
+from tisfast.front.shared cimport FrontShared
 from tisfast.native.memory cimport Block, View
 from tisfast.wire.chunked cimport ChunkDecoder
 from tisfast.wire.head cimport Head
 from tisfast.wire.record cimport InferInput
-from tisfast.wire.respond cimport Body
-
-cdef class FrontShared:
-    """What all connections of one listener share."""
-    cdef readonly object registry        # None: this listener serves no inference (metrics)
-    cdef readonly object routes
-    cdef readonly object loop
-    cdef readonly uint64_t max_input_bytes
-    cdef readonly set connections
-    cdef readonly bint draining
-    cdef public object on_empty          # called when the last connection has gone
-    cdef readonly int64_t tick           # seconds counted by the sweep: connections compare, no clock is read
-    cdef uint64_t collected              # bytes of chunked bodies of all connections
-    cdef bytearray receive               # heads arrive here; emptied before buffer_updated returns
-    cdef unsigned char *receive_data
-    cdef Body body                       # answers are rendered here, one at a time
 
 cdef class HttpConnection(Turns):
     cdef FrontShared shared
@@ -30,6 +15,7 @@ cdef class HttpConnection(Turns):
     cdef Sender sender
     cdef object exchanges                # deque of Exchange, oldest first
     cdef Head head                       # the last head and its parse
+    cdef object verdict                  # of the policy about that head, None without a policy
     cdef Head current                    # of the request whose body is being received, or None
     cdef int state
     cdef Py_ssize_t searched             # bytes of an incomplete head that hold no end
@@ -59,6 +45,7 @@ cdef class HttpConnection(Turns):
     cdef int _submit(self, Exchange exchange, InferInput input) except -1
     cdef Exchange _open(self)
     cdef Exchange _exchange_of(self, Head head)
+    cdef int _refuse_unread(self, object response) except -1
     cdef int _refuse(self, object response, bint close) except -1
     cdef int _update_reading(self) except -1
     cdef int _parse_pending(self) except -1

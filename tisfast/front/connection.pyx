@@ -2,9 +2,10 @@
 
 uvloop calls get_buffer, the kernel writes there, buffer_updated says how much.  Heads go through one buffer shared by all
 connections; from the moment an inference head is parsed, its body goes straight into a block of the model's arena.
-Nothing here waits, and nothing logs: what a client does wrong is the client's to read.
+Nothing here waits.  What a client does wrong is the client's to read; logged are requests, when that is asked for.
 """
 
+import logging
 from collections import deque
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -13,19 +14,21 @@ from libc.string cimport memcmp, memcpy
 
 from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, Turns
 from tisfast.front.sender cimport Sender
+from tisfast.front.shared cimport FrontShared
 from tisfast.engine.core cimport InferRequest
 from tisfast.wire.generate cimport read_generate
 from tisfast.wire.head cimport GENERATE, GENERATE_STREAM, INFER, NO_CALL, Head, head_bytes, parse_head
 from tisfast.wire.infer cimport body_start, read_infer
 from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.record cimport InferInput
-from tisfast.wire.respond cimport Body
 
 from tisfast import limits
 from tisfast.errors import BadRequest, TisError, Unavailable, Unsupported
 from tisfast.front.response import error_response, too_large
 from tisfast.types import Status
 from tisfast.wire.compress import decompress
+
+cdef object log = logging.getLogger("tisfast.http")
 
 cdef enum:
     HEAD, BLOCK, COLLECT, CHUNKED, DISCARD, CLOSED
@@ -47,43 +50,6 @@ cdef int check_events(OutputChoice choice) except -1:
             "events (Accept: text/event-stream) carry JSON, and this request asks for binary outputs (binary_data, "
             "binary_data_output or a raw body); ask for JSON outputs or do not accept events")
     return 0
-
-
-cdef class FrontShared:
-    """registry: engine.registry.Registry or None; routes: has handle(head, body) -> Response; loop: uvloop."""
-
-    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes):
-        self.registry = registry
-        self.routes = routes
-        self.loop = loop
-        self.max_input_bytes = max_input_bytes
-        self.connections = set()
-        self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
-        self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
-        self.body = Body()
-
-    def connect(self) -> HttpConnection:
-        """Protocol factory."""
-        return HttpConnection(self)
-
-    def sweep(self) -> None:
-        """Once a second: close connections whose client stopped in the middle of a request."""
-        cdef HttpConnection connection
-        self.tick += 1
-        for connection in list(self.connections):
-            connection._close_if_stalled()
-
-    def begin_drain(self) -> None:
-        """From now on every answer closes its connection."""
-        self.draining = True
-        self.close_idle()
-
-    def close_idle(self) -> None:
-        """Close the connections that are between requests."""
-        cdef HttpConnection connection
-        for connection in list(self.connections):
-            if not connection.exchanges and connection.state == HEAD and not connection.pending:
-                connection._close()
 
 
 cdef class HttpConnection(Turns):
@@ -212,10 +178,14 @@ cdef class HttpConnection(Turns):
                     or memcmp(PyBytes_AS_STRING(self.head.raw), data, size) != 0:
                 self.head = None
                 self.head = parse_head(data[:size])
+                if self.shared.policy is not None:
+                    self.verdict = self.shared.policy.judge(self.head)
         except TisError as error:
             self._refuse(error_response(error.status, error.message), True)
             return n
         self.current = self.head
+        if self.shared.verbose:
+            log.debug("HTTP request: %s %s", self.head.method, self.head.path)
         self._start_body()
         return size
 
@@ -226,6 +196,8 @@ cdef class HttpConnection(Turns):
         cdef Head head = self.current
         cdef uint64_t nbytes = max(head.content_length, 0)
         self.continue_owed = head.expect_continue and (nbytes > 0 or head.chunked)
+        if self.verdict is not None and self.verdict.refusal is not None:
+            return self._refuse_unread(self.verdict.refusal)
         if self.continue_owed and not self.exchanges:  # else once the requests before it are answered
             self.continue_owed = False
             self.transport.write(CONTINUE)
@@ -347,6 +319,7 @@ cdef class HttpConnection(Turns):
         except Exception as error:  # our bug: answered, reported once, and the server goes on
             self.shared.loop.call_exception_handler({"message": f"{head.method} {head.path} failed", "exception": error})
             response = error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        self.shared.look_at_log()
         return exchange.respond(response)
 
     cdef int _infer(self) except -1:
@@ -358,7 +331,8 @@ cdef class HttpConnection(Turns):
         try:
             input = read_infer(
                 self.runtime.signature, self.runtime.arena, block, self.start, self.total,
-                self.current.inference_header_length, self.shared.max_input_bytes)
+                self.current.inference_header_length, self.shared.max_input_bytes,
+                b"" if self.verdict is None else self.verdict.forwarded)
             if self.current.accepts_events:
                 check_events(<OutputChoice>input.outputs)
         except TisError as error:
@@ -407,6 +381,14 @@ cdef class HttpConnection(Turns):
         return stream
 
     # ---- answers
+
+    cdef int _refuse_unread(self, object response) except -1:
+        """Answer before the body; whether a client that waits for a 100 Continue sends it after that is its choice."""
+        cdef bint close = self.current.chunked or self.continue_owed
+        self.continue_owed = False
+        self.filled, self.total = 0, max(self.current.content_length, 0)
+        self.state = DISCARD if self.total else HEAD
+        return self._refuse(response, close)
 
     cdef int _refuse(self, object response, bint close) except -1:
         """Answer a request that never became one; `close` when what follows cannot be told from its body."""
@@ -466,7 +448,12 @@ cdef class HttpConnection(Turns):
         if self.paused:
             self.transport.resume_reading()
 
-    def _close_if_stalled(self) -> None:
+    def close_if_idle(self) -> None:
+        """Nothing is being asked or answered."""
+        if not self.exchanges and self.state == HEAD and not self.pending:
+            self._close()
+
+    def close_if_stalled(self) -> None:
         """Swept each second.  The client owes us bytes in the middle of a head or a body, and the reading of answers."""
         cdef Py_ssize_t unsent = self.transport.get_write_buffer_size() if self.sender.backlog else 0
         if unsent == 0 or unsent != self.unsent:

@@ -56,12 +56,18 @@ ROUTES: Final = (
     _route("GET", _MODEL, "model_metadata", "metadata"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
-    _route("POST", rf"{_MODEL}/generate(?:_stream)?", "", "inference"),
+    _route("POST", rf"{_MODEL}/generate", "infer", "inference"),
+    _route("POST", rf"{_MODEL}/generate_stream", "infer", "inference"),
     _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", "", "shared-memory"),
     _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:un)?register", "", "shared-memory"),
     _route("GET POST", r"/v2(?:/models/[^/]+)?/trace/setting", "", "trace"),
     _route("GET POST", r"/v2/logging", "", "logging"),
 )
+
+
+def category_of(path: str) -> str:
+    """The category of restricted APIs that a path belongs to, "" for a path that is not served."""
+    return next((route.category for route in ROUTES if route.pattern.fullmatch(path)), "")
 
 
 class Routes:

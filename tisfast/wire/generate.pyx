@@ -104,9 +104,9 @@ cdef int render_generate(TextBuffer text, Answer answer) except -1:
         text.put_bytes(orjson.dumps(request.id))
         text.put(b",", 1)
     text.put_bytes(request.model.head_json)
-    if answer.parameters and answer.parameters != b"{}":  # among the others: without their braces
+    if len(answer.parameters) > 2:  # among the other keys: without braces
         text.put(b",", 1)
-        text.put_bytes(answer.parameters.strip()[1:-1])
+        text.put(PyBytes_AS_STRING(answer.parameters) + 1, PyBytes_GET_SIZE(answer.parameters) - 2)
     for i in range(answer.count):
         out = &answer.outputs[i]
         if request.requested >> out.index & 1:

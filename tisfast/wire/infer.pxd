@@ -9,10 +9,11 @@ from tisfast.wire.signature cimport ModelSignature
 # headroom [0, start); what does not fit or must be decoded goes into a block of its own, or, when nothing of the body is
 # needed any more, over the body.
 # head_bytes: Inference-Header-Content-Length, -1 when absent (all is JSON), 0 for a raw binary request.
+# forwarded: parameters that did not come with the body, a JSON object as text or b""; they win over those of the body.
 # Raises TisError with Triton's status and wording.
 cdef InferInput read_infer(
     ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
-    uint64_t max_input_bytes)
+    uint64_t max_input_bytes, bytes forwarded)
 
 # The second half of it: a plan's tensors and its record into `body`, if that is large enough, or a block of their own.
 # start: of the body in the block; tail: of what stands behind its head.

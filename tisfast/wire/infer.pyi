@@ -3,5 +3,11 @@ from tisfast.wire.record import InferInput
 from tisfast.wire.signature import ModelSignature
 
 def parse(
-    model: ModelSignature, arena: Arena, body: bytes, head_bytes: int = -1, *, max_input_bytes: int = ...
+    model: ModelSignature,
+    arena: Arena,
+    body: bytes,
+    head_bytes: int = -1,
+    *,
+    max_input_bytes: int = ...,
+    forwarded: bytes = ...,
 ) -> InferInput: ...

@@ -27,23 +27,23 @@ cdef const char *ID_START = b'{"id":'
 
 cdef InferInput read_infer(
     ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
-    uint64_t max_input_bytes):
+    uint64_t max_input_bytes, bytes forwarded):
     cdef InferPlan plan
     cdef const unsigned char *data = body.data + start
     cdef uint64_t json_bytes = nbytes if head_bytes < 0 else <uint64_t>head_bytes
     if json_bytes > nbytes:
         raise BadRequest(f"inference header size should be in range (0, {nbytes}), got: {head_bytes}")
     if json_bytes == 0:
-        plan = raw_plan(model, nbytes, max_input_bytes)
+        plan = raw_plan(model, nbytes, max_input_bytes, forwarded)
     else:
         if json_bytes > max_input_bytes:
             raise BadRequest(
                 f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
                 "bytes. Use --http-max-input-size to increase the limit.")
         if head_bytes > 0 and json_bytes <= CACHED_HEAD_BYTES_MAX:
-            plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes)
+            plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, forwarded)
         else:
-            plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes)
+            plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes, forwarded)
     return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes)
 
 
@@ -67,16 +67,19 @@ cdef uint64_t leading_id(const unsigned char *data, uint64_t n, uint64_t *begin)
 
 cdef InferPlan remembered_plan(
     ModelSignature model, const unsigned char *data, uint64_t head_bytes, uint64_t binary_bytes,
-    uint64_t max_input_bytes):
+    uint64_t max_input_bytes, bytes forwarded):
     cdef uint64_t begin = 0
     cdef uint64_t skip = leading_id(data, head_bytes, &begin)
     cdef bytes key = PyBytes_FromStringAndSize(<char *>data + skip, head_bytes - skip)
-    cdef InferPlan plan = model.heads.get(key)
+    cdef InferPlan plan
+    if forwarded:
+        key += forwarded  # behind a whole JSON object: no other head has this key
+    plan = model.heads.get(key)
     if plan is not None and plan.binary_bytes == binary_bytes and skip <= ID_BYTES_MAX + begin + 1:
         if skip:
             plan.id = PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL)
         return plan
-    plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes)
+    plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes, forwarded)
     # A second "id" further on would win over the leading one, so such a head is not remembered.
     if plan.all_binary and not (skip and b'"id"' in key):
         if len(model.heads) >= CACHED_HEADS_MAX:
@@ -236,9 +239,10 @@ cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *a
 
 
 def parse(
-    ModelSignature model, Arena arena, bytes body, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26) -> InferInput:
+    ModelSignature model, Arena arena, bytes body, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26,
+    bytes forwarded=b"") -> InferInput:
     """Parse a body as though it had been received into a block of the arena."""
     cdef uint64_t start = body_start(model.record_room, head_bytes)
     cdef Block block = arena.take(start + <uint64_t>len(body))
     memcpy(block.data + start, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
-    return read_infer(model, arena, block, start, PyBytes_GET_SIZE(body), head_bytes, max_input_bytes)
+    return read_infer(model, arena, block, start, PyBytes_GET_SIZE(body), head_bytes, max_input_bytes, forwarded)

@@ -59,7 +59,8 @@ cdef bint truth(object value, str field) except -1:
     return value
 
 
-cdef InferPlan parse_plan(ModelSignature model, object doc, uint64_t binary_bytes, uint64_t max_input_bytes):
+cdef InferPlan parse_plan(
+    ModelSignature model, object doc, uint64_t binary_bytes, uint64_t max_input_bytes, bytes forwarded):
     cdef InferPlan plan = new_plan(model)
     cdef dict root
     if type(doc) is not dict:
@@ -76,6 +77,8 @@ cdef InferPlan parse_plan(ModelSignature model, object doc, uint64_t binary_byte
         if type(outputs) is not list:
             raise not_a("outputs", "array")
         read_outputs(plan, <list>outputs)
+    if forwarded:
+        parameters = orjson.dumps({**orjson.loads(parameters or b"{}"), **orjson.loads(forwarded)})
     return finish(plan, parameters)
 
 
@@ -359,7 +362,7 @@ cdef int check_output_parameters(str name, dict parameters) except -1:
     return 0
 
 
-cdef InferPlan raw_plan(ModelSignature model, uint64_t nbytes, uint64_t max_input_bytes):
+cdef InferPlan raw_plan(ModelSignature model, uint64_t nbytes, uint64_t max_input_bytes, bytes forwarded):
     cdef InferPlan plan = new_plan(model)
     cdef TensorPlan *tensor
     cdef TensorSpec spec
@@ -384,7 +387,7 @@ cdef InferPlan raw_plan(ModelSignature model, uint64_t nbytes, uint64_t max_inpu
     tensor.nbytes = nbytes
     tensor.source = FROM_BINARY
     deduce_shape(plan, tensor, spec, nbytes)
-    return finish(plan, b"")
+    return finish(plan, forwarded)
 
 
 cdef int deduce_shape(InferPlan plan, TensorPlan *tensor, TensorSpec spec, uint64_t nbytes) except -1:
