@@ -68,6 +68,10 @@ PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
 PREFETCH_REQUESTS_MAX: Final = 64
 """The same in requests."""
+OUTSTANDING_REQUESTS_MAX: Final = 4096
+"""Requests of a decoupled model that one instance may have taken and not ended; beyond, they wait in the queue."""
+RESPONSE_STATS_MAX: Final = 1024
+"""Positions in a stream whose responses are counted each by itself (`response_stats`); later ones are not listed."""
 EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 

@@ -25,6 +25,8 @@ cdef class InferInput:
     cdef readonly object outputs    # front's own: how to write each output (wire/plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
+    # Note in the record that the client has left; the worker may look at any time.
+    cdef void mark_cancelled(self) noexcept
     # Address of a byte of arena 0 that `owns` said yes to.
     cdef unsigned char *address(self, uint64_t offset) noexcept
 
