@@ -33,6 +33,8 @@ LABELS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of one label file: a million labels of a usual length."""
 REGIONS_MAX: Final = 4096
 """Shared-memory regions that clients may have registered: each holds a descriptor and a mapping."""
+DEVICE_MAX: Final = 1023
+"""Largest GPU number that is believed; the driver knows how many there are."""
 REGION_NAME_BYTES_MAX: Final = 4096
 """Bytes of a region's name, which every request that uses it carries."""
 JSON_DEPTH_MAX: Final = 100
