@@ -116,6 +116,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             tls=TlsSettings(given["http_ssl_cert"], given["http_ssl_key"], given["http_ssl_client_ca"]),
         ),
         cpu_metrics=given["allow_cpu_metrics"],
+        allow_client_shm=given["allow_client_shm"],
         life=LifeSettings(
             server_id=given["id"],
             exit_timeout_seconds=given["exit_timeout_secs"],

@@ -169,6 +169,7 @@ class Settings:
     metrics: ListenSettings
     http_calls: HttpSettings = field(default_factory=HttpSettings)
     cpu_metrics: bool = True
+    allow_client_shm: bool = False
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)
 

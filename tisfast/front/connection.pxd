@@ -5,6 +5,7 @@ from tisfast.front.exchange cimport Exchange, Turns
 from tisfast.front.sender cimport Sender
 from tisfast.front.shared cimport FrontShared
 from tisfast.native.memory cimport Block, View
+from tisfast.native.region cimport Regions
 from tisfast.wire.chunked cimport ChunkDecoder
 from tisfast.wire.head cimport Head
 from tisfast.wire.record cimport InferInput

@@ -331,7 +331,7 @@ cdef class HttpConnection(Turns):
         try:
             input = read_infer(
                 self.runtime.signature, self.runtime.arena, block, self.start, self.total,
-                self.current.inference_header_length, self.shared.max_input_bytes,
+                self.current.inference_header_length, self.shared.max_input_bytes, self.shared.regions,
                 b"" if self.verdict is None else self.verdict.forwarded)
             if self.current.accepts_events:
                 check_events(<OutputChoice>input.outputs)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
     from tisfast.front.policy import Policy
     from tisfast.front.response import Handler
+    from tisfast.native.region import Regions
 
 SWEEP_SECONDS = 1.0
 
@@ -21,7 +22,8 @@ class HttpFront:
     """One HTTP listener.
 
     registry: where inference requests go, None for a listener without inference; routes: everything else;
-    max_input_bytes: --http-max-input-size; policy: what flags say about headers, None when they say nothing.
+    max_input_bytes: --http-max-input-size; policy: what flags say about headers, None when they say nothing; regions:
+    shared memory that clients have registered.
     """
 
     def __init__(
@@ -32,9 +34,12 @@ class HttpFront:
         *,
         max_input_bytes: int,
         policy: Policy | None = None,
+        regions: Regions | None = None,
     ) -> None:
         self._loop = loop
-        self._shared = FrontShared(registry, routes, loop, max_input_bytes=max_input_bytes, policy=policy)
+        self._shared = FrontShared(
+            registry, routes, loop, max_input_bytes=max_input_bytes, policy=policy, regions=regions
+        )
         self._timer: asyncio.TimerHandle | None = None
         self.closed = asyncio.Event()
 

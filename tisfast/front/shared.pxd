@@ -1,5 +1,6 @@
 # What all connections of one listener share.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
+from tisfast.native.region cimport Regions
 from tisfast.wire.respond cimport Body
 
 cdef class FrontShared:
@@ -9,6 +10,7 @@ cdef class FrontShared:
     cdef readonly object policy          # policy.Policy, or None when no flag asks for one
     cdef readonly object loop
     cdef readonly uint64_t max_input_bytes
+    cdef readonly Regions regions
     cdef readonly set connections
     cdef readonly bint draining
     cdef readonly bint verbose           # each request is logged

@@ -6,6 +6,7 @@ from tisfast.engine.registry import Registry
 from tisfast.front.connection import HttpConnection
 from tisfast.front.policy import Policy
 from tisfast.front.response import Handler
+from tisfast.native.region import Regions
 
 @final
 class FrontShared:
@@ -22,6 +23,7 @@ class FrontShared:
         *,
         max_input_bytes: int,
         policy: Policy | None = None,
+        regions: Regions | None = None,
     ) -> None: ...
     def sweep(self) -> None: ...
     def begin_drain(self) -> None: ...

@@ -9,14 +9,15 @@ cdef object log = logging.getLogger("tisfast.http")
 
 cdef class FrontShared:
     """registry: engine.registry.Registry or None; routes: has handle(head, body) -> Response; loop: uvloop; policy: has
-    judge(head) -> Verdict, or None."""
+    judge(head) -> Verdict, or None; regions: those that clients have registered."""
 
-    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes, policy=None):
+    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes, policy=None, Regions regions=None):
         self.registry = registry
         self.routes = routes
         self.policy = policy
         self.loop = loop
         self.max_input_bytes = max_input_bytes
+        self.regions = regions
         self.connections = set()
         self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved

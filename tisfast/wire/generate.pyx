@@ -37,7 +37,7 @@ cdef InferInput read_generate(ModelSignature model, Arena arena, bytes text, uin
     read_inputs(plan, inputs, 0, max_input_bytes)
     finish(plan, orjson.dumps(parameters) if parameters else b"")
     # Numbers are hardly ever longer than their text, so one block usually holds record and tensors.
-    return assemble(plan, arena, arena.take(model.record_room + <uint64_t>len(text)), 0, 0, max_input_bytes)
+    return assemble(plan, arena, arena.take(model.record_room + <uint64_t>len(text)), 0, 0, max_input_bytes, None)
 
 
 cdef int sort_out(ModelSignature model, dict values, list inputs, dict parameters, bint top) except -1:

@@ -1,4 +1,5 @@
 from tisfast.native.memory import Arena
+from tisfast.native.region import Regions
 from tisfast.wire.record import InferInput
 from tisfast.wire.signature import ModelSignature
 
@@ -9,5 +10,6 @@ def parse(
     head_bytes: int = -1,
     *,
     max_input_bytes: int = ...,
+    regions: Regions | None = None,
     forwarded: bytes = ...,
 ) -> InferInput: ...
