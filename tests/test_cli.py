@@ -20,7 +20,7 @@ def test_defaults_are_triton_s():
     assert found.repository.auto_complete and found.repository.load_concurrency == 4
     assert (found.http.enabled, found.http.address, found.http.port) == (True, "0.0.0.0", 8000)
     assert (found.metrics.enabled, found.metrics.address, found.metrics.port) == (True, "0.0.0.0", 8002)
-    assert found.max_input_bytes == 67108864
+    assert found.http_calls.max_input_bytes == 67108864
     assert (found.life.server_id, found.life.exit_timeout_seconds) == ("triton", 30)
     assert found.life.exit_on_error and found.life.strict_readiness
     assert found.log.format == "default" and found.log.verbose == 0 and found.log.info

@@ -13,22 +13,26 @@ from collections.abc import Sequence
 import uvloop
 
 from tisfast import __version__, console, limits, logs
-from tisfast.config.settings import LogSettings, Settings
+from tisfast.config.settings import LogSettings, Settings, TlsSettings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.http import HttpFront
 from tisfast.front.log_settings import LogSettings as LiveLogSettings
 from tisfast.front.metrics import MetricsRoutes, Sources
 from tisfast.front.nvml import GpuMeter, open_nvml
+from tisfast.front.policy import Policy, http_policy
+from tisfast.front.regions import ClientRegions
 from tisfast.front.routes import Routes
 from tisfast.front.service import Service
 from tisfast.front.tracer import Tracer
 from tisfast.listeners import Listener
+from tisfast.native.cuda import Cuda, CudaMissing, Devices
 from tisfast.native.memory import short_turns
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.spawn import NurseryProcess
 from tisfast.supervise.supervisor import Supervisor
+from tisfast.tls import Certificates, reload_all
 
 log = logging.getLogger("tisfast.server")
 
@@ -70,6 +74,9 @@ class Server:
         self._loop = loop
         self._clock = MachineClock()
         self._registry = Registry(strict_readiness=settings.life.strict_readiness)
+        self._regions = ClientRegions(
+            _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
+        )
         self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
         self._supervisor.adopt(spawned)
         self._tracer = Tracer(settings.trace, self._registry.knows)
@@ -77,6 +84,7 @@ class Server:
             self._registry,
             server_id=settings.life.server_id,
             server_version=__version__,
+            regions=self._regions,
             log_settings=LiveLogSettings(live_log, self._supervisor.set_verbose),
             trace_settings=self._tracer.settings,
         )
@@ -84,6 +92,7 @@ class Server:
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
+        self._policy: Policy | None = None
 
     async def run(self) -> int:
         """From start to end; returns the exit code."""
@@ -105,13 +114,17 @@ class Server:
             if self._gpus is not None:
                 self._gpus.close()
             self._tracer.close()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
-        for settings in (self._settings.http, self._settings.metrics):
-            if settings.enabled:
-                self._listeners.append(Listener(settings))
+        if self._settings.http.enabled:
+            self._policy = http_policy(self._settings.http_calls)
+            self._listeners.append(Listener(self._settings.http, _certificates(self._settings.http_calls.tls)))
+        if self._settings.metrics.enabled:
+            self._listeners.append(Listener(self._settings.metrics))
+        if any(listener.certificates for listener in self._listeners):
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload_certificates)
 
     async def _serve(self) -> int:
         loaded = await first(self._load(), self._stop)
@@ -147,10 +160,16 @@ class Server:
         self._say_ready()
 
     def _front(self, service: str) -> HttpFront:
-        most = self._settings.max_input_bytes
+        most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
             return HttpFront(
-                self._registry, Routes(self._service), self._loop, max_input_bytes=most, tracer=self._tracer
+                self._registry,
+                Routes(self._service),
+                self._loop,
+                max_input_bytes=most,
+                policy=self._policy,
+                regions=self._regions.table,
+                tracer=self._tracer,
             )
         return HttpFront(None, self._metrics(), self._loop, max_input_bytes=most)
 
@@ -189,6 +208,10 @@ class Server:
         log.error("Exit timeout expired. Exiting immediately.")
         return 1
 
+    def _reload_certificates(self) -> None:
+        log.info("Signal (%d) received: certificates are read again.", signal.SIGHUP)
+        reload_all([listener.certificates for listener in self._listeners if listener.certificates])
+
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
             log.error("Signal (%d) received again. Exiting immediately.", number)
@@ -197,6 +220,14 @@ class Server:
             os._exit(1)
         log.info("Signal (%d) received.", number)
         self._stop.set()
+
+
+def _certificates(settings: TlsSettings) -> Certificates | None:
+    return Certificates(settings.cert, settings.key, settings.client_ca) if settings.enabled else None
+
+
+def _no_devices() -> Devices:
+    raise CudaMissing("TRITON_SERVER_CPU_ONLY is set")
 
 
 def _process_start_seconds() -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_front_models import Served
 from tests_front_traces import traced
 
+from tisfast.engine.testing import FakeReply, make_input, submit
 from tisfast.front.trace import Context, Trace, read_context
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -26,12 +28,16 @@ def test_marks_of_a_request():
     assert (trace.model, trace.version, trace.request_id) == ("m", "1", "r")
 
 
-def test_finished_counts_once():
-    done = []
+def test_a_trace_is_complete_when_front_and_engine_are_done():
+    done, served = [], Served()
     trace = Trace(1, ("TIMESTAMPS",), 0, None, done.append)
-    trace.finished()
-    trace.finished()
-    assert len(done) == 1
+    trace.submitted(make_input(served.runtime.signature))
+    submit(served.runtime, make_input(served.runtime.signature), FakeReply([]), trace)
+    trace.finished()  # the client has gone
+    assert not done
+    served.link.execute()
+    assert done == [trace]
+    assert trace.compute
 
 
 def test_context():

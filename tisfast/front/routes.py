@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, Internal, TisError, Unsupported
+from tisfast.front import region_routes
 from tisfast.front.log_settings import UnknownLogFormat
 from tisfast.front.response import (
     EMPTY,
@@ -59,14 +60,21 @@ ROUTES: Final = (
     _route("GET", _MODEL, "model_metadata", "metadata"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
-    _route("POST", rf"{_MODEL}/generate(?:_stream)?", "", "inference"),
-    _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", "", "shared-memory"),
-    _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:un)?register", "", "shared-memory"),
+    _route("POST", rf"{_MODEL}/generate", "infer", "inference"),
+    _route("POST", rf"{_MODEL}/generate_stream", "infer", "inference"),
+    _route("GET", rf"{region_routes.PATH}/status", "region_status", "shared-memory"),
+    _route("POST", rf"{region_routes.PATH}/register", "region_register", "shared-memory"),
+    _route("POST", rf"{region_routes.PATH}/unregister", "region_unregister", "shared-memory"),
     _route("GET", rf"/v2{_ANY_MODEL}/trace/setting", "trace_settings", "trace"),
     _route("POST", rf"/v2{_ANY_MODEL}/trace/setting", "update_trace_settings", "trace"),
     _route("GET", r"/v2/logging", "log_settings", "logging"),
     _route("POST", r"/v2/logging", "update_log_settings", "logging"),
 )
+
+
+def category_of(path: str) -> str:
+    """The category of restricted APIs that a path belongs to, "" for a path that is not served."""
+    return next((route.category for route in ROUTES if route.pattern.fullmatch(path)), "")
 
 
 class Routes:
@@ -75,6 +83,7 @@ class Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._metadata = json_response(service.server_metadata())
+        regions = region_routes.RegionRoutes(service)
         self._handlers: dict[str, Callable[[re.Match[str], bytes], Response]] = {
             "live": self._live,
             "ready": self._ready,
@@ -90,6 +99,9 @@ class Routes:
             "update_log_settings": self._update_log_settings,
             "trace_settings": self._trace_settings,
             "update_trace_settings": self._update_trace_settings,
+            "region_status": regions.status,
+            "region_register": regions.register,
+            "region_unregister": regions.unregister,
         }
 
     def handle(self, head: Head, body: bytes) -> Response:

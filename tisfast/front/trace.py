@@ -53,8 +53,9 @@ class Mark(NamedTuple):
 class Trace:
     """What is known of one traced request.
 
-    number: of the trace in this server; done: gets the trace when it is complete.  The front calls, in this order:
-    `mark` as it likes, `submitted`, `answered` for each response, `finished` once the last one is sent or lost.
+    number: of the trace in this server; done: gets the trace when it is complete.  The front calls `mark` as it likes,
+    `submitted` before it queues the request, and `finished` once the last response is sent or cannot be; the engine
+    calls `answered` for each response.
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class Trace:
         self.compute: list[Mark] = []
         self.tensors: list[TracedTensor] = []
         self._wants_tensors = "TENSORS" in levels
-        self._done: Callable[[Trace], None] | None = done
+        self._done = done
+        self._left = 2  # front and engine
 
     def mark(self, name: str, ns: int = 0) -> None:
         """Something happened in the front, now or at `ns`: HTTP_RECV_START, GRPC_SEND_END and their like."""
-        self.front.append(Mark(name, ns or now_ns()))
+        if len(self.front) < limits.TRACE_MARKS_MAX:
+            self.front.append(Mark(name, ns or now_ns()))
 
     def submitted(self, request: InferInput) -> None:
         """The request is about to be queued."""
@@ -88,13 +91,17 @@ class Trace:
         if self._wants_tensors:
             self.tensors += input_tensors(request)
 
-    def answered(self, request: InferRequest, answer: Answer | None) -> None:
-        """A response is there; None: an error, or the end of a decoupled model's stream."""
-        self.front.append(Mark("INFER_RESPONSE_COMPLETE", now_ns()))
-        if self._wants_tensors and answer is not None:
+    def answered(self, request: InferRequest, answer: Answer | None, final: bool) -> None:
+        """A response is there; None: an error, or the end of a decoupled model's stream.  final: none follows."""
+        self.mark("INFER_RESPONSE_COMPLETE")
+        if self._wants_tensors and answer is not None and len(self.tensors) < limits.TRACE_MARKS_MAX:
             self.tensors += output_tensors(answer)
-        if request.done:
+        if final:
             self._ended(request)
+
+    def finished(self) -> None:
+        """The front has nothing more to send, or nobody to send it to.  Called once."""
+        self._leave()
 
     def _ended(self, request: InferRequest) -> None:
         self.engine.append(Mark("QUEUE_START", request.queued_ns))
@@ -102,9 +109,9 @@ class Trace:
         times = request.times
         if times["done_ns"]:  # else it never reached an instance
             self.compute = [Mark(name, times[key]) for name, key in _COMPUTE]
+        self._leave()
 
-    def finished(self) -> None:
-        """Nothing more happens to the request.  Further calls do nothing."""
-        done, self._done = self._done, None
-        if done is not None:
-            done(self)
+    def _leave(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._done(self)
