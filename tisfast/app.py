@@ -162,15 +162,16 @@ class Server:
     def _front(self, service: str) -> HttpFront:
         most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
-            return HttpFront(
+            front = HttpFront(
                 self._registry,
                 Routes(self._service),
                 self._loop,
                 max_input_bytes=most,
                 policy=self._policy,
                 regions=self._regions.table,
-                tracer=self._tracer,
             )
+            self._tracer.attach(front.trace_with)
+            return front
         return HttpFront(None, self._metrics(), self._loop, max_input_bytes=most)
 
     def _metrics(self) -> MetricsRoutes:

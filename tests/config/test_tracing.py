@@ -19,8 +19,9 @@ def test_defaults_trace_nothing():
 
 def test_triton_mode():
     settings = read(
-        "triton,file=/tmp/t=1.json", "triton,log-frequency=50", "level=TIMESTAMPS", "level=TENSORS", "rate=10", "count=5"
-    )
+        "triton,file=/tmp/t=1.json", "triton,log-frequency=50", "level=TIMESTAMPS", "level=TENSORS", "rate=10",
+        "count=5",
+    )  # fmt: skip
     assert settings.file == "/tmp/t=1.json"
     assert settings.trigger == TriggerSettings(("TIMESTAMPS", "TENSORS"), 10, 5, 50)
 
@@ -55,7 +56,7 @@ def test_old_flags_work_and_are_named_as_deprecated():
     ("entries", "says"),
     [
         (["triton"], "is not of the form [MODE,]KEY=VALUE"),
-        (["bogus,x=1"], 'invalid value for trace mode option: bogus. Available options are "triton" and "opentelemetry"'),
+        (["bogus,x=1"], 'trace mode option: bogus. Available options are "triton" and "opentelemetry"'),
         (["mode=bogus"], "invalid value for trace mode option: bogus."),
         (["level=BOGUS"], "invalid value for trace level option: BOGUS"),
         (["rate=x"], "'x' is not a whole number"),

@@ -8,7 +8,7 @@ from tisfast.engine.testing import FakeReply, make_input, submit
 from tisfast.front.trace import Trace, read_context
 
 
-def traced(done, number=1, status=0, levels=("TIMESTAMPS",), log_frequency=0, traceparent="", tracestate="", id="r"):
+def traced(done, number=1, *, status=0, levels=("TIMESTAMPS",), log_frequency=0, traceparent="", tracestate="", id="r"):
     """A request from the front's first mark to its last."""
     served = Served()
     trace = Trace(number, levels, log_frequency, read_context(traceparent, tracestate), done)

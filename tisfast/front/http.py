@@ -24,7 +24,7 @@ class HttpFront:
 
     registry: where inference requests go, None for a listener without inference; routes: everything else;
     max_input_bytes: --http-max-input-size; policy: what flags say about headers, None when they say nothing; regions:
-    shared memory that clients have registered; tracer: who traces inference requests, if anybody.
+    shared memory that clients have registered.
     """
 
     def __init__(
@@ -36,7 +36,6 @@ class HttpFront:
         max_input_bytes: int,
         policy: Policy | None = None,
         regions: Regions | None = None,
-        tracer: Tracer | None = None,
     ) -> None:
         self._loop = loop
         self._shared = FrontShared(
@@ -44,8 +43,6 @@ class HttpFront:
         )
         self._timer: asyncio.TimerHandle | None = None
         self.closed = asyncio.Event()
-        if tracer is not None:
-            tracer.attach(self._trace_with)
 
     @property
     def protocol_factory(self) -> Callable[[], HttpConnection]:
@@ -65,7 +62,8 @@ class HttpFront:
         if not self._shared.connections:
             self._on_empty()
 
-    def _trace_with(self, tracer: Tracer | None) -> None:
+    def trace_with(self, tracer: Tracer | None) -> None:
+        """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
         self._shared.tracer = tracer
 
     def _connect(self) -> HttpConnection:
