@@ -1,7 +1,7 @@
 /* Single-producer single-consumer rings of 64-byte slots, three to a channel, one channel to a worker.
  *
  *   submit    server -> worker   requests to execute
- *   complete  worker -> server   answers
+ *   complete  worker -> server   answers: one to a request, or any number up to the one with TF_FINAL (decoupled)
  *   give      server -> worker   output blocks that the front has sent and the worker may reuse
  *
  * Thread contract: one thread on each side calls the producer functions of a ring, one the consumer functions.
@@ -25,7 +25,14 @@
 #define TF_OUTPUT_BLOCKS_MAX 4095u
 #define TF_VAIN_SPINS_MAX 8u /* after so many, a side sleeps at once, until a wait turns out to have been short */
 
-enum tf_slot_kind { TF_EXEC = 1, TF_ANSWER = 2, TF_ERROR = 3, TF_RELEASE = 4 };
+enum tf_slot_kind {
+    TF_EXEC = 1,
+    TF_ANSWER = 2,
+    TF_ERROR = 3,
+    TF_RELEASE = 4,  /* nobody in the worker refers to the request's input memory any more */
+    TF_CLOSED = 5,   /* decoupled: ended without a further answer; status 0 by the model, else nobody was left to do it */
+    TF_EXECUTED = 6, /* decoupled: `execute` has returned, `batch` requests; their answers come before or after it */
+};
 enum tf_slot_flags {
     TF_FINAL = 1,    /* last answer to this request */
     TF_RETAINED = 2, /* user code still holds the request's input memory: a TF_RELEASE follows */
@@ -45,14 +52,15 @@ struct tf_submit_slot {
 
 /* worker -> server */
 struct tf_complete_slot {
-    uint8_t kind; /* TF_ANSWER, TF_ERROR, TF_RELEASE */
+    uint8_t kind; /* all but TF_EXEC */
     uint8_t flags;
     uint16_t status; /* 0 for TF_ANSWER, else a Status of types.py */
     uint32_t meta_bytes; /* answer record or UTF-8 error text, in the output arena */
     uint64_t request;
     uint64_t block; /* handle of the output block that holds it, 0 for none */
-    int64_t taken_ns, infer_start_ns, infer_end_ns, done_ns; /* CLOCK_MONOTONIC; the batch's, equal in its answers */
-    uint32_t batch; /* number of requests in the execution, counted once: on its first answer, else 0 */
+    int64_t taken_ns, infer_start_ns; /* CLOCK_MONOTONIC; of the execution */
+    int64_t infer_end_ns, done_ns;    /* the same; of the answer where the model is decoupled */
+    uint32_t batch; /* requests of the execution, told once: with its first answer or with TF_EXECUTED, else 0 */
     uint32_t reserved;
 };
 

@@ -20,7 +20,7 @@ def test_defaults_are_triton_s():
     assert found.repository.auto_complete and found.repository.load_concurrency == 4
     assert (found.http.enabled, found.http.address, found.http.port) == (True, "0.0.0.0", 8000)
     assert (found.metrics.enabled, found.metrics.address, found.metrics.port) == (True, "0.0.0.0", 8002)
-    assert found.max_input_bytes == 67108864
+    assert found.http_calls.max_input_bytes == 67108864
     assert (found.life.server_id, found.life.exit_timeout_seconds) == ("triton", 30)
     assert found.life.exit_on_error and found.life.strict_readiness
     assert found.log.format == "default" and found.log.verbose == 0 and found.log.info
@@ -105,9 +105,9 @@ def test_a_repository_is_required():
 @pytest.mark.parametrize(
     "argument",
     ["--allow-grpc=true", "--allow-grpc", "--model-control-mode=explicit", "--load-model=x",
-     "--cache-config=local,size=1", "--trace-level=TIMESTAMPS", "--rate-limit=execution_count",
+     "--cache-config=local,size=1", "--rate-limit=execution_count",
      "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-port=9001",
-     "--allow-sagemaker=true", "--metrics-config=summary_latencies=true"],
+     "--allow-sagemaker=true"],
 )  # fmt: skip
 def test_flags_that_are_not_served_are_refused_by_name(argument):
     with pytest.raises(ConfigError) as error:

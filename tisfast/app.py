@@ -13,17 +13,25 @@ from collections.abc import Sequence
 import uvloop
 
 from tisfast import __version__, console, logs
-from tisfast.config.settings import LogSettings, Settings
+from tisfast.config.settings import LogSettings, Settings, TlsSettings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.http import HttpFront
-from tisfast.front.metrics import MetricsRoutes
+from tisfast.front.log_settings import LogSettings as LiveLogSettings
+from tisfast.front.metrics import MetricsRoutes, Sources
+from tisfast.front.nvml import GpuMeter, open_nvml
+from tisfast.front.policy import Policy, http_policy
+from tisfast.front.regions import ClientRegions
 from tisfast.front.routes import Routes
+from tisfast.front.service import Service
+from tisfast.front.tracer import Tracer
 from tisfast.listeners import Listener
+from tisfast.native.cuda import Cuda, CudaMissing, Devices
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.spawn import NurseryProcess
 from tisfast.supervise.supervisor import Supervisor
+from tisfast.tls import Certificates, reload_all
 
 log = logging.getLogger("tisfast.server")
 
@@ -31,7 +39,7 @@ log = logging.getLogger("tisfast.server")
 def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> int:
     """Serve until a signal comes; returns the exit code.  spawned: the nursery of our own interpreter, under way."""
     try:
-        _start_log(settings.log)
+        live_log = _start_log(settings.log)
     except OSError as error:
         print(f"tisfast: cannot open --log-file={settings.log.file}: {error.strerror}", file=sys.stderr)
         spawned.process.kill()
@@ -41,33 +49,49 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(Server(settings, spawned, loop).run())
+        return loop.run_until_complete(Server(settings, spawned, loop, live_log).run())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
         logging.shutdown()
 
 
-def _start_log(settings: LogSettings) -> None:
+def _start_log(settings: LogSettings) -> logs.Log:
     switches = logs.Switches(
         verbose=settings.verbose, info=settings.info, warning=settings.warning, error=settings.error
     )
-    logs.configure(switches, settings.format, settings.file)
+    return logs.configure(switches, settings.format, settings.file)
 
 
 class Server:
     """One run of the server."""
 
-    def __init__(self, settings: Settings, spawned: NurseryProcess, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, settings: Settings, spawned: NurseryProcess, loop: asyncio.AbstractEventLoop, live_log: logs.Log
+    ) -> None:
         self._settings = settings
         self._loop = loop
         self._clock = MachineClock()
         self._registry = Registry(strict_readiness=settings.life.strict_readiness)
+        self._regions = ClientRegions(
+            _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
+        )
         self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
         self._supervisor.adopt(spawned)
+        self._tracer = Tracer(settings.trace, self._registry.knows)
+        self._service = Service(
+            self._registry,
+            server_id=settings.life.server_id,
+            server_version=__version__,
+            regions=self._regions,
+            log_settings=LiveLogSettings(live_log, self._supervisor.set_verbose),
+            trace_settings=self._tracer.settings,
+        )
+        self._gpus: GpuMeter | None = None
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
+        self._policy: Policy | None = None
 
     async def run(self) -> int:
         """From start to end; returns the exit code."""
@@ -84,13 +108,20 @@ class Server:
             for listener in self._listeners:
                 listener.close()
             await self._supervisor.close()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            if self._gpus is not None:
+                self._gpus.close()
+            self._tracer.close()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
-        for settings in (self._settings.http, self._settings.metrics):
-            if settings.enabled:
-                self._listeners.append(Listener(settings))
+        if self._settings.http.enabled:
+            self._policy = http_policy(self._settings.http_calls)
+            self._listeners.append(Listener(self._settings.http, _certificates(self._settings.http_calls.tls)))
+        if self._settings.metrics.enabled:
+            self._listeners.append(Listener(self._settings.metrics))
+        if any(listener.certificates for listener in self._listeners):
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload_certificates)
 
     async def _serve(self) -> int:
         loaded = await first(self._load(), self._stop)
@@ -126,12 +157,28 @@ class Server:
         self._say_ready()
 
     def _front(self, service: str) -> HttpFront:
-        most = self._settings.max_input_bytes
+        most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
-            routes = Routes(self._registry, server_id=self._settings.life.server_id, server_version=__version__)
-            return HttpFront(self._registry, routes, self._loop, max_input_bytes=most)
-        metrics = MetricsRoutes(self._registry, self._supervisor.restarts, cpu=self._settings.cpu_metrics)
-        return HttpFront(None, metrics, self._loop, max_input_bytes=most)
+            front = HttpFront(
+                self._registry,
+                Routes(self._service),
+                self._loop,
+                max_input_bytes=most,
+                policy=self._policy,
+                regions=self._regions.table,
+            )
+            self._tracer.attach(front.trace_with)
+            return front
+        return HttpFront(None, self._metrics(), self._loop, max_input_bytes=most)
+
+    def _metrics(self) -> MetricsRoutes:
+        shown = self._settings.shown
+        nvml = open_nvml() if shown.gpu else None
+        if nvml is not None:
+            self._gpus = GpuMeter(nvml, shown.interval_ms / 1000)
+            self._gpus.start()
+        sources = Sources(self._registry, self._supervisor.restarts, self._supervisor.load_seconds, self._gpus)
+        return MetricsRoutes(sources, shown)
 
     def _say_ready(self) -> None:
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()
@@ -159,6 +206,10 @@ class Server:
         log.error("Exit timeout expired. Exiting immediately.")
         return 1
 
+    def _reload_certificates(self) -> None:
+        log.info("Signal (%d) received: certificates are read again.", signal.SIGHUP)
+        reload_all([listener.certificates for listener in self._listeners if listener.certificates])
+
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
             log.error("Signal (%d) received again. Exiting immediately.", number)
@@ -167,6 +218,14 @@ class Server:
             os._exit(1)
         log.info("Signal (%d) received.", number)
         self._stop.set()
+
+
+def _certificates(settings: TlsSettings) -> Certificates | None:
+    return Certificates(settings.cert, settings.key, settings.client_ca) if settings.enabled else None
+
+
+def _no_devices() -> Devices:
+    raise CudaMissing("TRITON_SERVER_CPU_ONLY is set")
 
 
 def _process_start_seconds() -> float:

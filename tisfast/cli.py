@@ -14,14 +14,18 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from tisfast.config.metrics import MetricsSettings, read_metrics_config
 from tisfast.config.settings import (
+    HttpSettings,
     LifeSettings,
     ListenSettings,
     LogSettings,
     RepositorySettings,
     Settings,
+    TlsSettings,
     WorkerSettings,
 )
+from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import GRPC, SERVED, UNSERVED
 
@@ -107,8 +111,20 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             given["metrics_address"] or given["http_address"],
             given["metrics_port"],
         ),
-        max_input_bytes=given["http_max_input_size"],
-        cpu_metrics=given["allow_cpu_metrics"],
+        shown=MetricsSettings(
+            **read_metrics_config(given["metrics_config"] or []),
+            cpu=given["allow_cpu_metrics"],
+            gpu=given["allow_gpu_metrics"] and not environ.get("TRITON_SERVER_CPU_ONLY"),
+            interval_ms=given["metrics_interval_ms"],
+        ),
+        trace=read_trace_flags(given["trace_config"] or [], given, environ, notices),
+        http_calls=HttpSettings(
+            max_input_bytes=given["http_max_input_size"],
+            restricted=tuple(given["http_restricted_api"] or ()),
+            forward_pattern=given["http_header_forward_pattern"],
+            tls=TlsSettings(given["http_ssl_cert"], given["http_ssl_key"], given["http_ssl_client_ca"]),
+        ),
+        allow_client_shm=given["allow_client_shm"],
         life=LifeSettings(
             server_id=given["id"],
             exit_timeout_seconds=given["exit_timeout_secs"],

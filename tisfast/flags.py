@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.types import API_CATEGORIES
 
 TRUE: Final = ("true", "on", "1")
 FALSE: Final = ("false", "off", "0")
@@ -61,11 +62,59 @@ SERVED: Final = (
     Flag("http-port", int, 8000, "HTTP", "port to listen on; 0 lets the system choose"),
     Flag("reuse-http-port", boolean, False, "HTTP", "let several servers share the port"),
     Flag("http-max-input-size", int, limits.HTTP_INPUT_BYTES_MAX, "HTTP", HTTP_INPUT_HELP),
+    Flag(
+        "http-header-forward-pattern",
+        str,
+        "",
+        "HTTP",
+        "headers of inferences whose name this regular expression is found in become request parameters",
+    ),
+    Flag(
+        "http-restricted-api",
+        str,
+        None,
+        "HTTP",
+        "CATEGORY[,CATEGORY...]:HEADER=VALUE, calls that need a header; categories: " + ", ".join(API_CATEGORIES),
+        repeat=True,
+    ),
+    Flag("http-ssl-cert", str, "", "HTTP", "tisfast's own: certificate chain in PEM; the port then speaks HTTPS"),
+    Flag("http-ssl-key", str, "", "HTTP", "tisfast's own: its private key; SIGHUP reloads all three files"),
+    Flag("http-ssl-client-ca", str, "", "HTTP", "tisfast's own: clients must show a certificate of one of these"),
     Flag("allow-metrics", boolean, True, "Metrics", "serve Prometheus metrics"),
     Flag("allow-cpu-metrics", boolean, True, "Metrics", "report CPU and memory use of the machine"),
-    Flag("allow-gpu-metrics", boolean, True, "Metrics", "accepted; GPU metrics are not reported yet"),
+    Flag("allow-gpu-metrics", boolean, True, "Metrics", "report use, memory and power of the GPUs"),
     Flag("metrics-address", str, None, "Metrics", "address to listen on; default: that of --http-address"),
     Flag("metrics-port", int, 8002, "Metrics", "port to listen on; 0 lets the system choose"),
+    Flag(
+        "metrics-interval-ms",
+        float,
+        2000.0,
+        "Metrics",
+        "least time between two readings of CPU and GPUs; all else is read when asked for",
+    ),
+    Flag(
+        "metrics-config",
+        str,
+        None,
+        "Metrics",
+        "KEY=VALUE: counter_latencies, summary_latencies, histogram_latencies, summary_quantiles",
+        repeat=True,
+    ),
+    Flag(
+        "trace-config",
+        str,
+        None,
+        "Tracing",
+        "[MODE,]KEY=VALUE: mode, level, rate, count; triton,file; triton,log-frequency; opentelemetry,url; "
+        "opentelemetry,resource; opentelemetry,bsp_*",
+        repeat=True,
+    ),
+    Flag("trace-file", str, None, "Tracing", "deprecated: --trace-config triton,file"),
+    Flag("trace-level", str, None, "Tracing", "deprecated: --trace-config level", repeat=True),
+    Flag("trace-rate", int, None, "Tracing", "deprecated: --trace-config rate"),
+    Flag("trace-count", int, None, "Tracing", "deprecated: --trace-config count"),
+    Flag("trace-log-frequency", int, None, "Tracing", "deprecated: --trace-config triton,log-frequency"),
+    Flag("allow-client-shm", boolean, False, "Server", "let clients register shared memory for their tensors"),
     Flag("id", str, "triton", "Server", "identifier of this server"),
     Flag("exit-timeout-secs", int, limits.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
     Flag("log-verbose", int, 0, "Logging", "0 for none, 1 and more for verbose lines"),
@@ -128,16 +177,6 @@ UNSERVED: Final = (
     *_same(boolean, "model namespaces", model_namespacing=False),
     *_same(boolean, "transfers between GPUs", enable_peer_access=(True, False)),
     *_same(int, "a pool of HTTP threads (HTTP runs on one event loop)", http_thread_count=8),
-    *_same(str, "forwarding of HTTP headers", http_header_forward_pattern=""),
-    *_same(str, "restriction of HTTP endpoints", http_restricted_api=None),
-    *_same(float, "periodic collection of metrics (they are read when asked for)", metrics_interval_ms=2000.0),
-    *_same(
-        str,
-        "configuration of metrics",
-        metrics_config=("counter_latencies=true", "summary_latencies=false", "histogram_latencies=false"),
-    ),
-    *_same(str, "tracing", trace_config=None, trace_file="", trace_level="OFF"),
-    *_same(int, "tracing", trace_rate=1000, trace_count=-1, trace_log_frequency=0),
     *_same(str, "the response cache", cache_config=None, cache_directory="/opt/tritonserver/caches"),
     *_same(int, "the response cache", response_cache_byte_size=0),
     *_same(str, "rate limits", rate_limit="off", rate_limit_resource=None),
@@ -157,5 +196,4 @@ UNSERVED: Final = (
     *_same(boolean, "the Vertex AI front", allow_vertex_ai=False),
     *_same(int, "the Vertex AI front", vertex_ai_port=8080, vertex_ai_thread_count=8),
     *_same(str, "the Vertex AI front", vertex_ai_default_model=""),
-    *_same(boolean, "shared memory of clients", allow_client_shm=False),
 )

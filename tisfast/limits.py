@@ -27,6 +27,16 @@ HTTP_BODY_IDLE_SECONDS_MAX: Final = 60
 """Seconds without a byte in the middle of a body, after which the connection is closed and its block freed."""
 HTTP_BACKLOG: Final = 1024
 """Listen backlog (row 1.34)."""
+CLASSES_MAX: Final = 1_000_000
+"""Elements of one batch entry of an output that is given as classification (row 3.04)."""
+LABELS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of one label file: a million labels of a usual length."""
+REGIONS_MAX: Final = 4096
+"""Shared-memory regions that clients may have registered: each holds a descriptor and a mapping."""
+DEVICE_MAX: Final = 1023
+"""Largest GPU number that is believed; the driver knows how many there are."""
+REGION_NAME_BYTES_MAX: Final = 4096
+"""Bytes of a region's name, which every request that uses it carries."""
 JSON_DEPTH_MAX: Final = 100
 """Nesting of JSON tensor data (row 1.15)."""
 RECEIVE_BUFFER_BYTES: Final = 64 * 1024
@@ -55,6 +65,11 @@ ANSWER_PARAMETERS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of the response parameters of one answer, as JSON."""
 ANSWER_LAYOUTS_MAX: Final = 256
 """Remembered answer signatures per model version."""
+TLS_HANDSHAKE_SECONDS_MAX: Final = 10
+"""Seconds a client may take for a TLS handshake: two round trips, so only one that does nothing takes longer."""
+HTTP_STREAM_WAITING_MAX: Final = 16384
+"""Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
+Large answers meet the bound of the worker's output arena first, and there the model waits."""
 
 # ---- engine
 DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536
@@ -63,8 +78,40 @@ PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
 PREFETCH_REQUESTS_MAX: Final = 64
 """The same in requests."""
+OUTSTANDING_REQUESTS_MAX: Final = 4096
+"""Requests of a decoupled model that one instance may have taken and not ended; beyond, they wait in the queue."""
+RESPONSE_STATS_MAX: Final = 1024
+"""Positions in a stream whose responses are counted each by itself (`response_stats`); later ones are not listed."""
 EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
+
+# ---- metrics, traces
+HISTOGRAM_BOUNDS_MAX: Final = 64
+"""Buckets that a model's configuration may choose for one histogram: each is a series for every model version."""
+SUMMARY_QUANTILES_MAX: Final = 32
+"""Quantiles of --metrics-config summary_quantiles: each is a series for every model version and summary."""
+TRACES_QUEUED_MAX: Final = 16384
+"""Traces that wait for the thread that writes them; further ones are dropped and counted."""
+TRACES_WRITTEN_MAX: Final = 1024
+"""Traces that are formatted and written in one go."""
+TRACE_MARKS_MAX: Final = 1024
+"""Times, and tensors, that one trace notes: a decoupled model's stream has no end of its own."""
+TRACE_TENSOR_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of one tensor that a trace of level TENSORS copies; the data of a longer one ends with "..."."""
+TRACE_HEADER_BYTES_MAX: Final = 1024
+"""Bytes of a traceparent or tracestate header that are read (W3C allows 512 of tracestate)."""
+TRACE_MODELS_MAX: Final = 4096
+"""Models with trace settings of their own."""
+TRACE_FLUSH_SECONDS_MAX: Final = 5
+"""Seconds at exit for traces that still wait to be written or sent."""
+OTLP_SECONDS_MAX: Final = 10
+"""Seconds that one export to an OpenTelemetry receiver may take (OTEL_EXPORTER_OTLP_TIMEOUT's default)."""
+OTLP_ATTEMPTS_MAX: Final = 4
+"""Attempts for one batch of spans while the receiver says that it is busy; then the batch is dropped."""
+OTLP_DELAY_SECONDS_FIRST: Final = 1.0
+"""Delay before the second attempt; doubles for each further one."""
+OTLP_ANSWER_BYTES_MAX: Final = 64 * 1024
+"""Bytes read of a receiver's answer."""
 
 # ---- arenas
 ARENA_RAM_SHARE: Final = 0.5

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from tisfast import limits
 from tisfast.config.settings import ListenSettings
 from tisfast.errors import Unavailable
+from tisfast.tls import Certificates
 
 
 class Listener:
     """One bound socket, and the server on it once it is opened."""
 
-    def __init__(self, settings: ListenSettings) -> None:
-        """Binds.  Raises Unavailable with row 1.35's text."""
+    def __init__(self, settings: ListenSettings, certificates: Certificates | None = None) -> None:
+        """Binds.  certificates: for a TLS port.  Raises Unavailable with row 1.35's text."""
+        self.certificates = certificates
         self.service = settings.service
         self._settings = settings
         self._server: asyncio.AbstractServer | None = None
@@ -43,7 +45,13 @@ class Listener:
         """Accept connections from now on.  Raises Unavailable when another server took the port meanwhile."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(protocol, sock=self._socket, backlog=limits.HTTP_BACKLOG)
+            self._server = await loop.create_server(
+                protocol,
+                sock=self._socket,
+                backlog=limits.HTTP_BACKLOG,
+                ssl=self.certificates.context if self.certificates else None,
+                ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS_MAX if self.certificates else None,
+            )
         except OSError as error:
             raise _refused(self._settings, error) from None
 

@@ -98,6 +98,11 @@ class Switches(logging.Filter):
 
     def __init__(self, *, verbose: int, info: bool, warning: bool, error: bool) -> None:
         super().__init__()
+        self.turn(verbose=verbose, info=info, warning=warning, error=error)
+
+    def turn(self, *, verbose: int, info: bool, warning: bool, error: bool) -> None:
+        """From now on."""
+        self.verbose, self.info, self.warning, self.error = verbose, info, warning, error
         self.level = logging.DEBUG if verbose > 0 else logging.INFO
         self._on = {
             logging.DEBUG: verbose > 0,
@@ -155,7 +160,40 @@ def formatter(name: str) -> logging.Formatter:
     return JsonFormatter() if name == "json" else LineFormatter(iso8601=name == "ISO8601")
 
 
-def configure(switches: Switches, format_name: str, file: str = "") -> None:
+class Log:
+    """What is logged under "tisfast", and how; `change` works at once.  file: "" for stdout and stderr."""
+
+    def __init__(self, switches: Switches, handlers: list[logging.Handler], format_name: str, file: str) -> None:
+        self.verbose, self.info = switches.verbose, switches.info
+        self.warning, self.error = switches.warning, switches.error
+        self.format = format_name
+        self.file = file
+        self._switches = switches
+        self._handlers = handlers
+
+    def change(
+        self,
+        *,
+        verbose: int | None = None,
+        info: bool | None = None,
+        warning: bool | None = None,
+        error: bool | None = None,
+        format: str | None = None,
+    ) -> None:
+        """Change what is not None.  format: one of FORMATS."""
+        self.verbose = self.verbose if verbose is None else verbose
+        self.info = self.info if info is None else info
+        self.warning = self.warning if warning is None else warning
+        self.error = self.error if error is None else error
+        self._switches.turn(verbose=self.verbose, info=self.info, warning=self.warning, error=self.error)
+        logging.getLogger("tisfast").setLevel(self._switches.level)
+        if format is not None:
+            self.format = format
+            for handler in self._handlers:
+                handler.setFormatter(formatter(format))
+
+
+def configure(switches: Switches, format_name: str, file: str = "") -> Log:
     """Send everything logged under "tisfast" to `file`, or errors and warnings to stderr and the rest to stdout.
 
     Raises OSError when the file cannot be opened for appending.
@@ -178,3 +216,4 @@ def configure(switches: Switches, format_name: str, file: str = "") -> None:
         root.addHandler(handler)
     root.setLevel(switches.level)
     root.propagate = False
+    return Log(switches, handlers, format_name, file)

@@ -77,3 +77,8 @@ DATA_TYPES: Final[tuple[DataType, ...]] = (
 BY_CODE: Final[dict[int, DataType]] = {t.code: t for t in DATA_TYPES}
 BY_WIRE: Final[dict[str, DataType]] = {t.wire: t for t in DATA_TYPES}
 BY_CONFIG: Final[dict[str, DataType]] = {t.config: t for t in DATA_TYPES}
+API_CATEGORIES: Final = (
+    *("health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace"),
+    "logging",
+)
+"""Categories of calls that --http-restricted-api and --grpc-restricted-protocol name (row 24.01)."""

@@ -31,12 +31,12 @@ from tisfast_worker.request import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
-    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceRequest,
     InferenceTrace,
     PreferredMemory,
 )
 from tisfast_worker.response import InferenceResponse
+from tisfast_worker.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
 from tisfast_worker.tensor import Tensor
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
     "InferenceRequest",
     "InferenceResponse",
+    "InferenceResponseSender",
     "InferenceTrace",
     "Logger",
     "MetricFamily",

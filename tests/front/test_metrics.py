@@ -10,7 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests_front_models import Served, ask, registry
 
-from tisfast.front.metrics import MetricsRoutes
+from tisfast.config.metrics import MetricsSettings
+from tisfast.front.metrics import MetricsRoutes, Sources
+from tisfast.front.nvml import GpuReading
 
 TRITON = {
     "nv_inference_request_success": "counter",
@@ -29,11 +31,28 @@ TRITON = {
     "nv_cpu_memory_total_bytes": "gauge",
     "nv_cpu_memory_used_bytes": "gauge",
 }
-OWN = {"tisfast_worker_restarts_total": "counter", "tisfast_arena_bytes": "gauge", "tisfast_batch_size": "histogram"}
+OWN = {
+    "nv_model_load_duration_secs": "gauge",
+    "tisfast_worker_restarts_total": "counter",
+    "tisfast_arena_bytes": "gauge",
+    "tisfast_batch_size": "histogram",
+    "tisfast_request_duration_seconds": "histogram",
+    "tisfast_queue_duration_seconds": "histogram",
+    "tisfast_compute_duration_seconds": "histogram",
+}
+PARTS = ("request", "queue", "compute_input", "compute_infer", "compute_output")
 
 
-def scrape(*served, restarts=()):
-    handler = MetricsRoutes(registry(*served), lambda: restarts)
+def routes(*served, restarts=(), loads=(), gpus=None, found=None, now=lambda: 0.0, **shown):
+    sources = Sources(found or registry(*served), lambda: restarts, lambda: loads, gpus)
+    return MetricsRoutes(sources, MetricsSettings(**shown), now)
+
+
+def scrape(*served, **more):
+    return scraped(routes(*served, **more))
+
+
+def scraped(handler):
     response = handler.handle(ask("GET", "/metrics"), b"")
     assert (response.status, response.content_type) == (200, "text/plain; charset=utf-8")
     return response.body.decode()
@@ -41,7 +60,7 @@ def scrape(*served, restarts=()):
 
 def samples(text):
     """By name and label values, in the label names' order; the library's parser would rename Triton's counters."""
-    assert len(list(text_string_to_metric_families(text))) == len(TRITON) + len(OWN)
+    assert list(text_string_to_metric_families(text))
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     return {(key.partition("{")[0], *re.findall(r'="([^"]*)"', key)): float(value) for key, value in lines}
 
@@ -110,7 +129,7 @@ def test_arena_bytes():
 
 def test_series_go_with_their_model():
     served, found = Served(), registry()
-    handler = MetricsRoutes(found, lambda: ())
+    handler = routes(found=found)
     found.add(served.runtime)
     assert b'nv_inference_count{model="m",version="1"} 0.0' in handler.handle(ask("GET", "/metrics"), b"").body
     found.remove(served.runtime)
@@ -128,9 +147,114 @@ def test_machine_values_are_plausible():
     [("GET", "/metrics/", 200), ("POST", "/metrics", 405), ("HEAD", "/metrics", 405), ("GET", "/v2", 404)],
 )
 def test_other_paths_and_verbs(method, path, status):
-    assert MetricsRoutes(registry(), lambda: ()).handle(ask(method, path), b"").status == status
+    assert routes().handle(ask(method, path), b"").status == status
 
 
 def test_the_library_is_not_imported_before_the_first_scrape():
     code = "import sys, tisfast.front.metrics; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_load_durations():
+    served = Served()
+    found = samples(scrape(served, loads=[("m", "1", 1.5), ("unloaded", "1", 9.0)]))
+    assert found["nv_model_load_duration_secs", "m", "1"] == 1.5
+    assert not [key for key in found if "unloaded" in key]
+
+
+def test_metric_tags_are_labels():
+    served = Served(config={"name": "m", "backend": "python", "metric_tags": {"team": "vision"}})
+    assert 'nv_inference_count{_team="vision",model="m",version="1"} 0.0' in scrape(served)
+
+
+def test_own_histograms():
+    served = Served()
+    for _ in range(3):
+        served.infer()  # takes 5 us
+    found = samples(scrape(served))
+    assert found["tisfast_request_duration_seconds_bucket", "3.2e-05", "m", "1"] == 3
+    assert found["tisfast_request_duration_seconds_bucket", "+Inf", "m", "1"] == 3
+    assert found["tisfast_compute_duration_seconds_sum", "m", "1"] == pytest.approx(15e-6)
+    assert found["tisfast_queue_duration_seconds_count", "m", "1"] == 3
+
+
+def test_counters_of_durations_can_be_switched_off():
+    assert not [key for key in samples(scrape(Served(), counter_latencies=False)) if "_duration_us" in key[0]]
+
+
+def test_summaries():
+    served = Served()
+    text = scrape(served, summary_latencies=True, quantiles=((0.5, 0.05), (0.999, 0.001)))
+    for part in PARTS:
+        assert f'nv_inference_{part}_summary_us{{model="m",quantile="0.999",version="1"}} NaN' in text
+    served.infer()
+    found = samples(scrape(served, summary_latencies=True, quantiles=((0.5, 0.05),)))
+    assert found["nv_inference_compute_infer_summary_us", "m", "0.5", "1"] == 5
+    assert found["nv_inference_request_summary_us_count", "m", "1"] == 1
+    assert found["nv_inference_request_summary_us_sum", "m", "1"] == 5
+
+
+def test_quantiles_are_of_the_last_minute():
+    served, clock = Served(), [0.0]
+    handler = routes(served, summary_latencies=True, quantiles=((0.5, 0.05),), now=lambda: clock[0])
+    key = ("nv_inference_compute_infer_summary_us", "m", "0.5", "1")
+    served.infer()
+    assert samples(scraped(handler))[key] == 5
+    clock[0] = 50
+    assert samples(scraped(handler))[key] == 5
+    clock[0] = 70
+    assert str(samples(scraped(handler))[key]) == "nan"
+
+
+def test_the_first_response_histogram():
+    config = {
+        "name": "m",
+        "model_metrics": {
+            "metric_control": [
+                {
+                    "metric_identifier": {"family": "nv_inference_first_response_histogram_ms"},
+                    "histogram_options": {"buckets": [0.001, 10]},
+                }
+            ]
+        },
+    }
+    served, plain = Served(config=config), Served("n")
+    served.infer()
+    plain.infer()
+    found = samples(scrape(served, plain, histogram_latencies=True))
+    name = "nv_inference_first_response_histogram_ms"
+    buckets = {key[1:3]: value for key, value in found.items() if key[0] == f"{name}_bucket"}
+    assert buckets == {
+        ("0.001", "m"): 0, ("10", "m"): 1, ("+Inf", "m"): 1,
+        ("100", "n"): 1, ("500", "n"): 1, ("2000", "n"): 1, ("5000", "n"): 1, ("+Inf", "n"): 1,
+    }  # fmt: skip
+    assert found[f"{name}_sum", "m", "1"] == pytest.approx(0.005)
+
+
+class Gpus:
+    readings = (GpuReading("GPU-1", 0.25, 100, 60, 70.5, 700.0, 3.5), GpuReading("GPU-2", *[None] * 6))
+
+
+def test_gpus():
+    text = scrape(gpus=Gpus())
+    assert "# TYPE nv_energy_consumption counter\n" in text
+    for line in (
+        "nv_gpu_utilization 0.25", "nv_gpu_memory_total_bytes 100.0", "nv_gpu_memory_used_bytes 60.0",
+        "nv_gpu_power_usage 70.5", "nv_gpu_power_limit 700.0", "nv_energy_consumption 3.5",
+    ):  # fmt: skip
+        name, value = line.split()
+        assert f'{name}{{gpu_uuid="GPU-1"}} {value}\n' in text
+    assert "GPU-2" not in text
+
+
+def test_no_gpu_and_no_cpu_families_when_not_wanted():
+    assert "nv_gpu" not in scrape()
+    assert "nv_cpu" not in scrape(cpu=False)
+
+
+def test_cpu_is_read_once_per_interval():
+    clock = [0.0]
+    handler = routes(now=lambda: clock[0])
+    first = samples(scraped(handler))["nv_cpu_utilization",]
+    clock[0] = 1.9
+    assert samples(scraped(handler))["nv_cpu_utilization",] == first == 0

@@ -7,14 +7,16 @@ import json
 import pytest
 from tests_front_models import Served, ask, registry
 
+from tisfast.front.log_settings import UnknownLogFormat
 from tisfast.front.response import error_response
-from tisfast.front.routes import EXTENSIONS, ROUTES, Routes
+from tisfast.front.routes import ROUTES, Routes
+from tisfast.front.service import EXTENSIONS, Service
 from tisfast.types import STATUS_CODES, Status
 
 
 def routes(*served, **options):
     found = registry(*(served or (Served(),)))
-    return Routes(found, server_id="triton", server_version="9.9", **options), found
+    return Routes(Service(found, server_id="triton", server_version="9.9", **options)), found
 
 
 def get(path, *served, method="GET", body=b""):
@@ -190,9 +192,6 @@ def test_head_requests_get_no_body():
         ("GET", "/v2/systemsharedmemory/status"),
         ("POST", "/v2/cudasharedmemory/region/r/register"),
         ("POST", "/v2/systemsharedmemory/unregister"),
-        ("GET", "/v2/trace/setting"),
-        ("POST", "/v2/models/m/trace/setting"),
-        ("GET", "/v2/logging"),
     ],
 )
 def test_what_comes_later_is_refused_by_name(method, path):
@@ -218,3 +217,48 @@ def test_unsupported_compression_names_what_is_supported():
 
 def test_a_message_that_no_json_can_carry_is_answered_all_the_same():
     assert error(error_response(Status.INTERNAL, "half \ud800"))[1] == "half \\ud800"
+
+
+# ---- settings
+
+
+class Settings:
+    """Log or trace settings that take what they get; `model` is told by trace settings only."""
+
+    def __init__(self):
+        self.updates = []
+
+    def values(self, *model):
+        return {"seen": [*model], "updates": self.updates}
+
+    def update(self, *change):
+        if change[-1].get("log_format") == "x":
+            raise UnknownLogFormat("no such format")
+        self.updates.append(list(change))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [("/v2/logging", []), ("/v2/trace/setting", [""]), ("/v2/models/a%20b/trace/setting", ["a b"])],
+)
+def test_settings_are_asked_for_and_changed(method, path, seen):
+    handler, _ = routes(log_settings=Settings(), trace_settings=Settings())
+    found = value(handler.handle(ask(method, path), b'{"a": 1}'))
+    assert found == {"seen": seen, "updates": [] if method == "GET" else [[*seen, {"a": 1}]]}
+
+
+def test_other_verbs_on_settings():
+    assert error(get("/v2/logging", method="PUT")) == (405, "Method Not Allowed")
+
+
+def test_an_unknown_log_format_is_503_here():
+    handler, _ = routes(log_settings=Settings())
+    assert error(handler.handle(ask("POST", "/v2/logging"), b'{"log_format": "x"}')) == (503, "no such format")
+
+
+def test_a_settings_body_that_is_no_json_is_500():
+    handler, _ = routes(log_settings=Settings())
+    status, text = error(handler.handle(ask("POST", "/v2/logging"), b"{"))
+    assert status == 500
+    assert text.startswith("failed to parse the request JSON buffer: ")

@@ -24,6 +24,24 @@ class Deliberate(NamedTuple):
 
 # fmt: off
 TABLE: Final[list[Deliberate]] = [
+    Deliberate('5.04', '2.51 cuts a level to 32 bits; what does not fit is refused here.', {
+        'log: a level of 33 bits': ("200 {'log_file': '', 'log_info': True, 'log_warning': True, 'log_error': True, 'log_verbose_level': 705032704, 'log_format': 'default'} | ...", '500 attempt to access JSON non-unsigned-integer as unsigned-integer: log_verbose_level is 5000000000 | ...'),
+    }),
+    Deliberate('5.02', 'What is not honoured is refused by name, where 2.51 passes over it.', {
+        'log: an unknown setting': ("200 {'log_file': '', 'log_info': True, 'log_warning': True, 'log_error': True, 'log_verbose_level': 0, 'log_format': 'default'} | ...", "400 unknown log setting 'bogus'; the settings are log_file, log_info, log_warning, log_error, log_verbose_level, log_format | ..."),
+    }),
+    Deliberate('12.02', 'What is not honoured is refused by name, where 2.51 passes over it; a value of trace_mode that is in force may be sent back.', {
+        'trace of all: an unknown level': ("200 {'trace_level': ['OFF'], 'trace_rate': '1000', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", "400 unknown trace level 'BOGUS'; the levels are OFF, TIMESTAMPS and TENSORS | ..."),
+        'trace of a model: an unknown level': ("200 {'trace_level': ['OFF'], 'trace_rate': '1000', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", "400 unknown trace level 'BOGUS'; the levels are OFF, TIMESTAMPS and TENSORS | ..."),
+        'trace of all: another mode': ("200 {'trace_level': ['OFF'], 'trace_rate': '1000', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", '501 trace_mode can not be updated through network protocol; use --trace-config | ...'),
+        'trace of a model: another mode': ("200 {'trace_level': ['OFF'], 'trace_rate': '1000', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", '501 trace_mode can not be updated through network protocol; use --trace-config | ...'),
+        'trace of all: an unknown setting': ("200 {'trace_level': ['OFF'], 'trace_rate': '1000', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", "400 unknown trace setting 'bogus'; the settings are trace_level, trace_rate, trace_count, log_frequency | ..."),
+        'trace of a model: an unknown setting': ("200 {'trace_level': ['OFF'], 'trace_rate': '1000', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", "400 unknown trace setting 'bogus'; the settings are trace_level, trace_rate, trace_count, log_frequency | ..."),
+    }),
+    Deliberate('12.02', '2.51 takes -1 for 4294967295; a number out of range is refused here.', {
+        'trace of all: a negative rate': ("200 {'trace_level': ['OFF'], 'trace_rate': '4294967295', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", "400 Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], got: -1 | ..."),
+        'trace of a model: a negative rate': ("200 {'trace_level': ['OFF'], 'trace_rate': '4294967295', 'trace_count': '-1', 'log_frequency': '0', 'trace_file': '', 'trace_mode': 'triton'} | ...", "400 Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], got: -1 | ..."),
+    }),
     Deliberate('1.34', "2.51 loses answers of pipelined requests, now one and now another; here all come, in order.", {
         "pipelined": ("200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | ...", "200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | 404 Request for unknown model: 'nobody' is not found | 200 | 200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0']"),
     }, sometimes=True),

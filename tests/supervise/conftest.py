@@ -1,11 +1,27 @@
-"""A uvloop to run coroutines on, for the tests of supervise."""
+"""A uvloop to run coroutines on, and supervisors of models written in place, for the tests of supervise."""
 
 import asyncio
+import sys
 
 import pytest
 import uvloop
 
+from tisfast.config.settings import RepositorySettings, WorkerSettings
+from tisfast.engine.registry import Registry
+from tisfast.supervise.clock import MachineClock
+from tisfast.supervise.supervisor import Supervisor
+
 SECONDS_MAX = 30
+MODEL = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return []
+"""
+CONFIG = """
+backend: "python"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
 
 
 @pytest.fixture
@@ -20,3 +36,52 @@ def loop():
 def run(loop):
     """Run one coroutine to its end, within a deadline."""
     return lambda coroutine: loop.run_until_complete(asyncio.wait_for(coroutine, SECONDS_MAX))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def model(name: str, code: str = MODEL, config: str = CONFIG, version: str = "1"):
+        folder = tmp_path / name
+        (folder / version).mkdir(parents=True)
+        (folder / version / "model.py").write_text(code)
+        (folder / "config.pbtxt").write_text(config)
+        return folder
+
+    return model
+
+
+@pytest.fixture
+def registry():
+    made = Registry()
+    made.set_live(True)
+    return made
+
+
+@pytest.fixture
+def supervise(tmp_path, loop, run, registry, monkeypatch):
+    """Load the test's repository; returns the supervisor."""
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    started: list[Supervisor] = []
+
+    def start(*, retries: int = 0, workers: WorkerSettings | None = None) -> Supervisor:
+        supervisor = Supervisor(
+            RepositorySettings((str(tmp_path),), load_retries=retries),
+            workers or WorkerSettings(sys.executable),
+            registry,
+            MachineClock(),
+            loop,
+        )
+        started.append(supervisor)
+        supervisor.open()
+        supervisor.find()
+        run(supervisor.load_all(lambda _: None))
+        return supervisor
+
+    yield start
+    for supervisor in started:
+        run(supervisor.close())
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.001)

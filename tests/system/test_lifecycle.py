@@ -144,7 +144,7 @@ def test_many_kills_leave_nothing_behind(serve, write_model):
 
     def held() -> list[tuple[int, int]]:
         main = server.family()[0]
-        until(lambda: {c.status for c in main.net_connections("tcp")} == {psutil.CONN_LISTEN}, "the clients' ends closed")
+        until(lambda: {c.status for c in main.net_connections("tcp")} == {psutil.CONN_LISTEN}, "clients gone")
         return [(p.num_fds(), len(server.family())) for p in server.family()[:2]]
 
     for _ in range(5):

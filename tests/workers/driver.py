@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKERS = ROOT / "workers"
 WAIT_SECONDS = 20
 FP32, BYTES, BF16 = 11, 13, 14
-MAGIC, ABI = 0x54495346, 1
+MAGIC, ABI = 0x54495346, 2
 LIBRARY = WORKERS / "libtisfast_shm.so"
 
 

@@ -299,7 +299,6 @@ def test_an_error_for_one_request(serve):
             "ValueError: deep\nline\n\nAt:\n  MODEL(15): f\n  MODEL(16): execute\n",
         ),
         ("pb_utils.Tensor('', arr(r))", "TritonModelException: Tensor name cannot be an empty string."),
-        ("r.get_response_sender()", "TritonModelException: get_response_sender(), decoupled models; return a list"),
     ],
 )
 def test_failed_executions_are_told_in_tritons_words(serve, router, body, message):
@@ -536,14 +535,6 @@ def test_failures_to_load(load, source, kind, error, message):
     path = os.path.join(instance.load["version_dir"], "model.py")
     assert reply["message"] == reply["error"] + message.replace("MODEL", path)
     assert os.WEXITSTATUS(instance.exit_status()) == 1
-
-
-def test_a_decoupled_model_is_refused(load):
-    _, reply = load(model("pass"), decoupled=True)
-    assert (
-        reply["error"]
-        == "TritonModelException: model 'm' uses the decoupled transaction policy: not served yet by tisfast"
-    )
 
 
 def test_auto_complete(load):

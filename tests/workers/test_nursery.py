@@ -41,11 +41,11 @@ def test_every_interpreter_serves(python, tmp_path):
     """With numpy where the interpreter has it, and without arrays where it does not."""
     nursery = NurseryProcess(python)
     hello, _ = nursery.receive()
-    assert (hello["t"], hello["pid"], hello["abi"], hello["threads"]) == ("nursery", nursery.process.pid, 1, 1)
+    assert (hello["t"], hello["pid"], hello["abi"], hello["threads"]) == ("nursery", nursery.process.pid, 2, 1)
     assert (hello["numpy"] is not None) == has_numpy(python)
     router = Router(nursery.endpoint)
     instance = Instance(nursery, router, tmp_path, ADD_SUB if hello["numpy"] else PLAIN)
-    assert instance.hello == {"t": "hello", "id": instance.id, "token": b"secret", "pid": instance.pid, "abi": 1}
+    assert instance.hello == {"t": "hello", "id": instance.id, "token": b"secret", "pid": instance.pid, "abi": 2}
     assert instance.start()["t"] == "ready"
     for _ in range(3):
         answer = instance.ask([1, 2], [3, 4], id="r1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from tisfast.config.metric_control import check_metric_control
 from tisfast.config.report import KeyPath, Report, key_text
 from tisfast.config.schema import Message, is_ensemble
 from tisfast.config.suggest import near
@@ -28,7 +29,6 @@ NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching st
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
-    (("model_transaction_policy", "decoupled"), lambda m: m.model_transaction_policy.decoupled),
     (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
     (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
     (("response_cache", "enable"), lambda m: m.response_cache.enable),
@@ -37,8 +37,6 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("batch_output",), lambda m: m.batch_output),
     (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
     (("cc_model_filenames",), lambda m: m.cc_model_filenames),
-    (("metric_tags",), lambda m: m.metric_tags),
-    (("model_metrics",), lambda m: m.model_metrics.metric_control),
     (("model_operations",), lambda m: m.model_operations.op_library_filename),
     (("optimization", "graph", "level"), lambda m: m.optimization.graph.level),
     (("optimization", "priority"), lambda m: m.optimization.priority),
@@ -68,6 +66,7 @@ def check(message: Message, report: Report) -> None:
     for path, asks in _ASKS:
         if asks(message):
             _refuse(message, path, report)
+    check_metric_control(message, report)
     for index, group in enumerate(message.instance_group):
         _check_group(message, index, group, report)
     for index, tensor in enumerate(message.input):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tisfast import limits
+from tisfast.config.metrics import MetricsSettings
+from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
 PORT_MAX = 65535
@@ -37,6 +39,47 @@ class ListenSettings:
     def where(self) -> str:
         """ADDRESS:PORT, as Triton's messages write it."""
         return f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    """Files of a TLS port, in PEM; all "" for a port without TLS.  client_ca: whose certificates clients must show.
+
+    flags: of cert, key and client_ca, for messages.
+    """
+
+    cert: str = ""
+    key: str = ""
+    client_ca: str = ""
+    flags: tuple[str, str, str] = ("http-ssl-cert", "http-ssl-key", "http-ssl-client-ca")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError when a file is missing that the others need."""
+        cert, key, client_ca = self.flags
+        _require(bool(self.cert) or not self.key, cert, f"must be given with --{key}: the certificate of that key")
+        _require(bool(self.key) or not self.cert, key, f"must be given with --{cert}: the private key of it")
+        _require(bool(self.cert) or not self.client_ca, cert, f"must be given with --{client_ca}: TLS needs it")
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the port speaks TLS."""
+        return bool(self.cert)
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    """What the HTTP port allows.  restricted: of --http-restricted-api; forward_pattern: "" to forward no headers."""
+
+    max_input_bytes: int = limits.HTTP_INPUT_BYTES_MAX
+    restricted: tuple[str, ...] = ()
+    forward_pattern: str = ""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a size that lets nothing in."""
+        _require(
+            self.max_input_bytes > 0, "http-max-input-size", f"must be more than 0 bytes, not {self.max_input_bytes}"
+        )
 
 
 @dataclass(frozen=True)
@@ -126,16 +169,15 @@ class Settings:
     workers: WorkerSettings
     http: ListenSettings
     metrics: ListenSettings
-    max_input_bytes: int = limits.HTTP_INPUT_BYTES_MAX
-    cpu_metrics: bool = True
+    http_calls: HttpSettings = field(default_factory=HttpSettings)
+    shown: MetricsSettings = field(default_factory=MetricsSettings)
+    trace: TraceSettings = field(default_factory=TraceSettings)
+    allow_client_shm: bool = False
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
         """Raises ConfigError when two services want one address and port (row 25.14)."""
-        _require(
-            self.max_input_bytes > 0, "http-max-input-size", f"must be more than 0 bytes, not {self.max_input_bytes}"
-        )
         one, other = self.http, self.metrics
         if one.enabled and other.enabled and one.port and (one.address, one.port) == (other.address, other.port):
             raise ConfigError(

@@ -25,7 +25,11 @@ cdef class InferRequest:
     cdef bint queued                     # waits in the batcher
     cdef bint closes_batch               # last of its dispatched batch
     cdef readonly bint done
-    cdef Times times                     # of its (last) execution; all zero when it never reached an instance
+    cdef public object trace             # front.trace.Trace of a sampled request, else None
+    cdef uint32_t responses              # of a decoupled model: told so far
+    cdef int64_t answered_ns             # the same: when the last one was ready, 0 none was
+    cdef bint released                   # the worker let go of the input memory before the final answer
+    cdef readonly Times times            # of its (last) execution; all zero when it never reached an instance
 
 cdef class Clock:
     """Monotonic nanoseconds, and milliseconds since the epoch.  The app passes the machine's, tests a hand-moved one."""
@@ -37,8 +41,8 @@ cdef class Link:
     cdef public str instance
     cdef readonly Arena output           # where its answers lie, or None
     cdef readonly bint up                # may be given work
-    cdef readonly uint32_t inflight      # requests dispatched, not answered
-    cdef readonly uint32_t batches       # batches dispatched, not wholly answered
+    cdef readonly uint32_t inflight      # requests dispatched, not answered for the last time
+    cdef readonly uint32_t batches       # batches dispatched, not wholly answered; of a decoupled model: not executed
     cdef int64_t execution_ns            # moving mean of one execution, 0 unknown
     # Hand over one batch (list of InferRequest) and wake the worker.  The link keeps the requests until it reports each
     # to the model.  `room` says how many requests it can take now.

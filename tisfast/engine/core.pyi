@@ -1,4 +1,4 @@
-from typing import final
+from typing import Any, final
 
 from tisfast.native.memory import Arena
 
@@ -10,6 +10,9 @@ class InferRequest:
     queued_ns: int
     expires_ns: int
     done: bool
+    trace: Any
+    @property
+    def times(self) -> dict[str, int]: ...
 
 class Clock: ...
 

@@ -3,6 +3,7 @@ from typing import Any, final
 
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.engine.core import Clock, InferRequest, Link
+from tisfast.engine.histogram import Timings
 from tisfast.engine.stats import Statistics
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
@@ -12,6 +13,7 @@ class ModelRuntime:
     signature: ModelSignature
     arena: Arena
     stats: Statistics
+    timings: Timings
     config: dict[str, Any]
     ready: bool
     reason: str

@@ -1,17 +1,20 @@
 """A model version at work: one queue, its instances, its counters.  Layer 3 (engine).
 
-A request is answered exactly once: by `complete`, `complete_failed`, `reject`, `fail` or `close`, whichever comes
-first; `finish` is the one gate they all pass.
+A request has exactly one final answer: by `complete`, `complete_failed`, `respond`, `reject` or `fail`, whichever comes
+first; `finish` is the one gate they all pass.  Only `respond`, of decoupled models, answers before that.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from tisfast.config.metric_control import first_response_bounds_ms
+from tisfast.limits import OUTSTANDING_REQUESTS_MAX as _OUTSTANDING_REQUESTS_MAX
 from tisfast.limits import PREFETCH_NS as _PREFETCH_NS
 from tisfast.limits import PREFETCH_REQUESTS_MAX as _PREFETCH_REQUESTS_MAX
 from tisfast.types import Status
 
 cdef int64_t PREFETCH_NS = _PREFETCH_NS
 cdef int64_t PREFETCH_REQUESTS_MAX = _PREFETCH_REQUESTS_MAX
+cdef uint32_t OUTSTANDING_REQUESTS_MAX = _OUTSTANDING_REQUESTS_MAX
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 
@@ -23,6 +26,12 @@ cdef inline uint32_t _depth(Link link) noexcept:
     return <uint32_t>(1 + min(max(PREFETCH_NS // (link.execution_ns + 1), 1), PREFETCH_REQUESTS_MAX))
 
 
+cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
+    if status:
+        return ResponseKind.RESPONSE_CANCELED if status == CANCELLED else ResponseKind.RESPONSE_FAILED
+    return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
+
+
 cdef class ModelRuntime:
     """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
 
@@ -30,6 +39,7 @@ cdef class ModelRuntime:
         self.signature = signature
         self.arena = arena
         self.stats = Statistics()
+        self.timings = Timings(first_response_bounds_ms(config))
         self.config = config
         self.clock = clock
         self.batcher = Batcher(settings)
@@ -55,11 +65,12 @@ cdef class ModelRuntime:
 
     # ---- requests in
 
-    cdef InferRequest submit(self, InferInput input, Reply reply):
+    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None):
         cdef InferRequest request = InferRequest.__new__(InferRequest)
         cdef int64_t now_ns = self.clock.now_ns()
         request.input = input
         request.reply = reply
+        request.trace = trace
         request.queued_ns = now_ns
         if self.ordered:
             request.order = self.next_order
@@ -76,11 +87,18 @@ cdef class ModelRuntime:
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
-        if request.queued and not request.done:
+        if request.done:
+            return 0
+        if request.queued:
             self.batcher.withdraw(request)
             self.stats.pending -= 1
-            self.reject(request, CANCELLED, "Request cancelled: the client left the queue", FailureReason.CANCELED)
+            self.reject_cancelled(request)
+        else:
+            request.input.mark_cancelled()
         return 0
+
+    cdef int reject_cancelled(self, InferRequest request) except -1:
+        return self.reject(request, CANCELLED, "Request cancelled: the client left the queue", FailureReason.CANCELED)
 
     # ---- towards instances
 
@@ -115,6 +133,8 @@ cdef class ModelRuntime:
     cdef Link pick(self, bint *idle):
         """The instance with least to do, if it may take more."""
         cdef Link link, best = None
+        if self.signature.decoupled:
+            return self.pick_decoupled(idle)
         for link in self.links:
             if link.up and (best is None or link.inflight < best.inflight):
                 best = link
@@ -128,6 +148,24 @@ cdef class ModelRuntime:
         if self.batcher.dynamic:
             return best if best.batches < 2 else None
         return best if best.inflight < _depth(best) else None
+
+    cdef Link pick_decoupled(self, bint *idle):
+        """The same where requests stay open after `execute` has returned: what keeps an instance busy is executions."""
+        cdef Link link, best = None
+        for link in self.links:
+            if not link.up or link.inflight + self.batcher.max_batch > OUTSTANDING_REQUESTS_MAX:
+                continue
+            if best is None or link.batches < best.batches or (
+                    link.batches == best.batches and link.inflight < best.inflight):
+                best = link
+        if best is None:
+            return None
+        idle[0] = best.batches == 0
+        if idle[0]:
+            return best
+        if self.batcher.limited or best.room() < self.batcher.max_batch:
+            return None
+        return best if best.batches < (2 if self.batcher.dynamic else _depth(best)) else None
 
     def _expire(self, int64_t now_ns):
         cdef InferRequest request
@@ -156,19 +194,25 @@ cdef class ModelRuntime:
     # ---- answers
 
     cdef int leave_instance(self, Link link, InferRequest request, Times *times) except -1:
-        cdef int64_t took = times.done_ns - times.taken_ns
         request.times = times[0]
         link.inflight -= 1
         link.batches -= request.closes_batch
         self.inflight -= 1
         if request.execution_batch and times.done_ns:
-            link.execution_ns = took if link.execution_ns == 0 else (7 * link.execution_ns + took) // 8
-            self.stats.count_execution(request.execution_batch, times)
+            self.count_execution(link, request.execution_batch, times)
         return 0
 
+    cdef int count_execution(self, Link link, uint32_t inferences, Times *times) except -1:
+        cdef int64_t took = times.done_ns - times.taken_ns
+        link.execution_ns = took if link.execution_ns == 0 else (7 * link.execution_ns + took) // 8
+        return self.stats.count_execution(inferences, times)
+
     cdef int complete(self, Link link, InferRequest request, Answer answer, Times *times) except -1:
+        cdef int64_t now_ns = self.clock.now_ns()
         self.leave_instance(link, request, times)
-        self.stats.count_success(request.input.batch, times, request.queued_ns, self.clock.now_ns())
+        self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)
+        self.timings.add(times, request.queued_ns, now_ns)
+        self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
         return self.finish(request, answer, 0, None)
 
@@ -179,6 +223,33 @@ cdef class ModelRuntime:
         self.stats.last_inference_ms = self.clock.epoch_ms()
         return self.finish(request, None, status, message)
 
+    cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
+        link.batches -= 1
+        return self.count_execution(link, inferences, times)
+
+    cdef int respond(
+        self, Link link, InferRequest request, Answer answer, int status, str message, bint final, Times *times) except -1:
+        cdef int64_t now_ns = self.clock.now_ns()
+        if request.responses == 0:
+            self.timings.first_response.add(now_ns - request.queued_ns)
+        self.stats.count_response(
+            request.responses, _response_kind(answer, status), times, request.answered_ns or times.infer_start_ns)
+        request.responses += 1
+        request.answered_ns = times.done_ns
+        self.stats.last_inference_ms = self.clock.epoch_ms()
+        if not final:
+            return self.tell(request, answer, status, message, False)
+        request.times = times[0]
+        link.inflight -= 1
+        self.inflight -= 1
+        if status:
+            reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
+            self.stats.count_failure(reason, now_ns - request.queued_ns)
+        else:
+            self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)
+            self.timings.add(times, request.queued_ns, now_ns)
+        return self.finish(request, answer, status, message)
+
     cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1:
         """Answer a request that never reached an instance."""
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
@@ -187,23 +258,35 @@ cdef class ModelRuntime:
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
         assert not request.done
         request.done = True
+        return self.tell(request, answer, status, message, True)
+
+    cdef int tell(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
+        """Deliver in the order that the model promises: any, or (preserve_ordering) one stream after the other."""
         if not self.ordered:
-            return self.deliver(request, answer, status, message)
-        self.held[request.order] = (request, answer, status, message)
-        while self.next_answer in self.held:
-            request, answer, status, message = self.held.pop(self.next_answer)
+            return self.deliver(request, answer, status, message, final)
+        if request.order != self.next_answer:
+            self.held.setdefault(request.order, []).append((request, answer, status, message, final))
+            return 0
+        self.deliver(request, answer, status, message, final)
+        while final:  # the next one's turn; what it has said so far, and its successor's when it is done with it, too
+            final = False
             self.next_answer += 1
-            self.deliver(request, answer, status, message)
+            for request, answer, status, message, final in self.held.pop(self.next_answer, ()):
+                self.deliver(request, answer, status, message, final)
         return 0
 
-    cdef int deliver(self, InferRequest request, Answer answer, int status, str message) except -1:
+    cdef int deliver(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
         cdef Reply reply = request.reply
-        request.reply = None
+        if final:
+            request.reply = None
+        if request.trace is not None:
+            request.trace.answered(request, answer, final)
         if status == 0:
-            reply.answered(request, answer, True)
+            reply.answered(request, answer, final)
         else:
-            reply.failed(request, status, message, True)
-        request.input = None  # its blocks are free now, though a queue may still name the request (batcher.withdraw)
+            reply.failed(request, status, message, final)
+        if final:
+            request.input = None  # its blocks are free now, though a queue may still name it (batcher.withdraw)
         return 0
 
     # ---- what the supervisor says
@@ -218,11 +301,16 @@ cdef class ModelRuntime:
         self.links.remove(link)
 
     def requeue(self, list requests) -> None:
-        """Requests that a dead instance never took: first in the queue again, or refused when the model closed."""
+        """Requests that a dead instance never took: first in the queue again, unless their client or the model left."""
+        cdef InferRequest request
         self.inflight -= len(requests)
-        if self.refusal is not None:
-            for request in requests:
+        for request in requests:
+            if request.cancelled:
+                self.reject_cancelled(request)
+            elif self.refusal is not None:
                 self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+        requests = [request for request in requests if not request.done]
+        if not requests:
             return
         self.stats.pending += len(requests)
         self.batcher.put_back(requests)

@@ -12,6 +12,9 @@ cdef struct Times:
 cdef enum FailureReason:  # row 21.05
     REJECTED, CANCELED, BACKEND, OTHER
 
+cdef enum ResponseKind:  # row 11.03
+    RESPONSE_GOOD, RESPONSE_FAILED, RESPONSE_EMPTY, RESPONSE_CANCELED
+
 cdef class Statistics:
     cdef Tally success, fail, queue, compute_input, compute_infer, compute_output
     cdef readonly uint64_t inference_count, execution_count
@@ -19,9 +22,15 @@ cdef class Statistics:
     cdef readonly uint64_t pending             # queued, not executing (row 21.08)
     cdef readonly uint64_t rejected, canceled, backend_failed, other_failed  # row 21.05
     cdef readonly dict batch_stats             # batch size -> BatchTally
+    cdef readonly list responses               # ResponseTally by position in the stream; empty unless decoupled
     cdef void count_success(self, uint32_t batch, Times *t, int64_t queued_ns, int64_t now_ns) noexcept
     cdef void count_failure(self, FailureReason reason, int64_t ns) noexcept
     cdef int count_execution(self, uint32_t batch, Times *t) except -1
+    # Response number `index` of a decoupled model's request, on which work began at `since_ns`.
+    cdef int count_response(self, uint32_t index, ResponseKind kind, Times *t, int64_t since_ns) except -1
 
 cdef class BatchTally:
     cdef Tally compute_input, compute_infer, compute_output
+
+cdef class ResponseTally:
+    cdef Tally compute_infer, compute_output, success, fail, empty_response, cancel

@@ -2,6 +2,9 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from tisfast.limits import RESPONSE_STATS_MAX as _RESPONSE_STATS_MAX
+
+cdef uint32_t RESPONSE_STATS_MAX = _RESPONSE_STATS_MAX
 
 
 cdef inline dict _tally(Tally t):
@@ -18,6 +21,7 @@ cdef class Statistics:
 
     def __cinit__(self):
         self.batch_stats = {}
+        self.responses = []
 
     cdef void count_success(self, uint32_t batch, Times *t, int64_t queued_ns, int64_t now_ns) noexcept:
         _add(&self.success, now_ns - queued_ns)
@@ -48,6 +52,31 @@ cdef class Statistics:
         self.execution_count += 1
         return 0
 
+    cdef int count_response(self, uint32_t index, ResponseKind kind, Times *t, int64_t since_ns) except -1:
+        cdef ResponseTally tally
+        if index >= RESPONSE_STATS_MAX:
+            return 0
+        if index == len(self.responses):
+            self.responses.append(ResponseTally())
+        tally = <ResponseTally>self.responses[index]
+        if kind == RESPONSE_GOOD:
+            _add(&tally.success, t.done_ns - since_ns)
+        elif kind == RESPONSE_FAILED:
+            _add(&tally.fail, t.done_ns - since_ns)
+        elif kind == RESPONSE_EMPTY:
+            _add(&tally.empty_response, t.done_ns - since_ns)
+            return 0  # nothing was computed
+        else:
+            _add(&tally.cancel, t.done_ns - since_ns)
+            return 0
+        _add(&tally.compute_infer, t.infer_end_ns - since_ns)
+        _add(&tally.compute_output, t.done_ns - t.infer_end_ns)
+        return 0
+
+    def response_stats(self) -> dict:
+        """The `response_stats` object of row 11.03: {"0": {...}, ...}, by position of the response in its stream."""
+        return {str(index): tally.as_dict() for index, tally in enumerate(self.responses)}
+
     def inference_stats(self) -> dict:
         """The `inference_stats` object of row 11.02 for this version."""
         return {
@@ -75,4 +104,19 @@ cdef class BatchTally:
             "compute_input": _tally(self.compute_input),
             "compute_infer": _tally(self.compute_infer),
             "compute_output": _tally(self.compute_output),
+        }
+
+
+cdef class ResponseTally:
+    """What became of the responses at one position of their streams."""
+
+    def as_dict(self) -> dict:
+        """One entry of row 11.03."""
+        return {
+            "compute_infer": _tally(self.compute_infer),
+            "compute_output": _tally(self.compute_output),
+            "success": _tally(self.success),
+            "fail": _tally(self.fail),
+            "empty_response": _tally(self.empty_response),
+            "cancel": _tally(self.cancel),
         }

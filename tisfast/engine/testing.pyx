@@ -3,12 +3,12 @@
 Real parts of the engine meet these where production meets the machine's clock, rings and sockets.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.stats cimport Times
-from tisfast.wire.record cimport Answer, InferInput
+from tisfast.wire.record cimport Answer, InferInput, InputRef, RecordTemplate, record_template
 from tisfast.wire.signature cimport ModelSignature
 
 
@@ -45,10 +45,35 @@ cdef class FakeReply(Reply):
         return 0
 
 
+cdef class StreamReply(Reply):
+    """Records every call: (request, status, outputs or message or None, final) in `calls`, and may call `told` then."""
+
+    cdef public list calls
+    cdef public object told
+
+    def __cinit__(self, list calls, told=None):
+        self.calls = calls
+        self.told = told
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        outputs = None if answer is None else [answer.output(i) for i in range(answer.count)]
+        return self._add((request.input.id, 0, outputs, final))
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        return self._add((request.input.id, status, message, final))
+
+    cdef int _add(self, tuple call) except -1:
+        self.calls.append(call)
+        if self.told is not None:
+            self.told()
+        return 0
+
+
 cdef class FakeLink(Link):
     """An instance that executes when the test says so.  `batches`: dispatched, oldest first."""
 
     cdef public list dispatched
+    cdef public list streams             # requests of a decoupled model whose `execute` has returned
     cdef public uint32_t slots
     cdef ModelRuntime runtime
     cdef FakeClock clock
@@ -59,6 +84,7 @@ cdef class FakeLink(Link):
         self.clock = clock
         self.slots = slots
         self.dispatched = []
+        self.streams = []
         self.up = True
 
     cdef int dispatch(self, list batch, int64_t now_ns) except -1:
@@ -87,9 +113,34 @@ cdef class FakeLink(Link):
                 self.runtime.complete(self, request, None, &times)
         self.runtime.pump(self.clock.now)
 
+    def respond(self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0) -> None:
+        """An answer of a decoupled model to a dispatched request: without outputs, or an error."""
+        cdef Times times
+        self.clock.now += took_ns
+        times.taken_ns = times.infer_start_ns = request.dispatched_ns
+        times.infer_end_ns = times.done_ns = self.clock.now
+        message = "model says no" if status else None
+        answer = None if final or status else Answer.__new__(Answer)
+        self.runtime.respond(self, request, answer, status, message, final, &times)
+        self.runtime.pump(self.clock.now)
+
+    def execute_streams(self, int64_t took_ns=1000) -> list:
+        """`execute` of the oldest batch of a decoupled model returns; its requests, which stay open."""
+        cdef Times times
+        cdef list batch = self.dispatched.pop(0)
+        times.taken_ns = times.infer_start_ns = self.clock.now
+        self.clock.now += took_ns
+        times.infer_end_ns = times.done_ns = self.clock.now
+        self.streams += batch
+        self.runtime.executed(self, (<InferRequest>batch[0]).execution_batch, &times)
+        self.runtime.pump(self.clock.now)
+        return batch
+
     def die(self) -> None:
         """Lose the oldest batch, give the others back: what the supervisor does with RingLink.close()."""
-        taken = self.dispatched[0] if self.dispatched else []
+        taken = [request for request in self.streams if not (<InferRequest>request).done]
+        taken += self.dispatched[0] if self.dispatched else []
+        self.streams = []
         kept = [request for batch in self.dispatched[1:] for request in batch]
         self.dispatched = []
         self.up = False
@@ -114,9 +165,36 @@ def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeo
     return input
 
 
-def submit(ModelRuntime runtime, InferInput input, Reply reply) -> InferRequest:
+def place_input(ModelRuntime runtime, str id, list tensors, bytes parameters=b"", uint32_t batch=1) -> InferInput:
+    """An InferInput as fronts make it, in the model's arena.  tensors: (index, data type code, shape, bytes) each."""
+    cdef InferInput input = make_input(runtime.signature, id, batch)
+    cdef InputRef refs[8]
+    cdef int64_t shapes[8][8]
+    cdef uint64_t places[16]
+    cdef RecordTemplate template
+    cdef uint64_t end = 0
+    cdef bytes raw = id.encode()
+    cdef int i, k
+    for i, (index, code, shape, data) in enumerate(tensors):
+        for k, size in enumerate(shape):
+            shapes[i][k] = size
+        refs[i].index, refs[i].dtype, refs[i].rank, refs[i].shape = index, code, <uint8_t>len(shape), shapes[i]
+        places[2 * i], places[2 * i + 1] = end, len(data)
+        end += (len(data) + 63) & ~63
+    template = record_template(refs, <int>len(tensors), <uint64_t>-1, batch, 0, 0, 0, parameters)
+    input.record_bytes = template.nbytes(len(raw))
+    input.extra = runtime.arena.take(end + input.record_bytes)
+    for i, (_, _, _, data) in enumerate(tensors):
+        memoryview(input.extra)[places[2 * i]:places[2 * i] + places[2 * i + 1]] = data
+        places[2 * i] += input.extra.offset
+    input.record_offset = input.extra.offset + end
+    template.write(input.extra.data + end, places, raw, <uint32_t>len(raw))
+    return input
+
+
+def submit(ModelRuntime runtime, InferInput input, Reply reply, trace=None) -> InferRequest:
     """ModelRuntime.submit."""
-    return runtime.submit(input, reply)
+    return runtime.submit(input, reply, trace)
 
 
 def cancel(ModelRuntime runtime, InferRequest request) -> None:

@@ -1,28 +1,10 @@
 import asyncio
-from collections.abc import Callable
 from typing import final
 
-from tisfast.engine.registry import Registry
-from tisfast.front.response import Handler
+from tisfast.front.shared import FrontShared
 
 @final
-class FrontShared:
-    connections: set[HttpConnection]
-    draining: bool
-    on_empty: Callable[[], None] | None
-    tick: int
-    def __init__(
-        self,
-        registry: Registry | None,
-        routes: Handler,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        max_input_bytes: int,
-    ) -> None: ...
-    def connect(self) -> HttpConnection: ...
-    def sweep(self) -> None: ...
-    def begin_drain(self) -> None: ...
-    def close_idle(self) -> None: ...
-
-@final
-class HttpConnection(asyncio.BufferedProtocol): ...
+class HttpConnection(asyncio.BufferedProtocol):
+    def __init__(self, shared: FrontShared) -> None: ...
+    def close_if_idle(self) -> None: ...
+    def close_if_stalled(self) -> None: ...

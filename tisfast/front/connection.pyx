@@ -2,27 +2,34 @@
 
 uvloop calls get_buffer, the kernel writes there, buffer_updated says how much.  Heads go through one buffer shared by all
 connections; from the moment an inference head is parsed, its body goes straight into a block of the model's arena.
-Nothing here waits, and nothing logs: what a client does wrong is the client's to read.
+Nothing here waits.  What a client does wrong is the client's to read; logged are requests, when that is asked for.
 """
 
+import logging
 from collections import deque
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from tisfast.front.deliver cimport send_answer, send_response
+from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, Turns
 from tisfast.front.sender cimport Sender
-from tisfast.wire.head cimport Head, head_bytes, parse_head
+from tisfast.front.shared cimport FrontShared
+from tisfast.engine.core cimport InferRequest
+from tisfast.wire.generate cimport read_generate
+from tisfast.wire.head cimport GENERATE, GENERATE_STREAM, INFER, NO_CALL, Head, head_bytes, parse_head
 from tisfast.wire.infer cimport body_start, read_infer
+from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.record cimport InferInput
-from tisfast.wire.respond cimport Body
 
 from tisfast import limits
-from tisfast.errors import TisError, Unavailable
+from tisfast.errors import BadRequest, TisError, Unavailable, Unsupported
 from tisfast.front.response import error_response, too_large
+from tisfast.native.memory import now_ns
 from tisfast.types import Status
 from tisfast.wire.compress import decompress
+
+cdef object log = logging.getLogger("tisfast.http")
 
 cdef enum:
     HEAD, BLOCK, COLLECT, CHUNKED, DISCARD, CLOSED
@@ -38,67 +45,15 @@ cdef uint64_t COLLECT_BYTES_MAX = limits.HTTP_COLLECT_BYTES_MAX
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-cdef class FrontShared:
-    """registry: engine.registry.Registry or None; routes: has handle(head, body) -> Response; loop: uvloop."""
-
-    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes):
-        self.registry = registry
-        self.routes = routes
-        self.loop = loop
-        self.max_input_bytes = max_input_bytes
-        self.connections = set()
-        self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
-        self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
-        self.body = Body()
-
-    def connect(self) -> HttpConnection:
-        """Protocol factory."""
-        return HttpConnection(self)
-
-    def sweep(self) -> None:
-        """Once a second: close connections whose client stopped in the middle of a request."""
-        cdef HttpConnection connection
-        self.tick += 1
-        for connection in list(self.connections):
-            connection._close_if_stalled()
-
-    def begin_drain(self) -> None:
-        """From now on every answer closes its connection."""
-        self.draining = True
-        self.close_idle()
-
-    def close_idle(self) -> None:
-        """Close the connections that are between requests."""
-        cdef HttpConnection connection
-        for connection in list(self.connections):
-            if not connection.exchanges and connection.state == HEAD and not connection.pending:
-                connection._close()
+cdef int check_events(OutputChoice choice) except -1:
+    if choice.binary_default or choice.binary:
+        raise BadRequest(
+            "events (Accept: text/event-stream) carry JSON, and this request asks for binary outputs (binary_data, "
+            "binary_data_output or a raw body); ask for JSON outputs or do not accept events")
+    return 0
 
 
-cdef class Exchange(Reply):
-    """The engine's Reply for one HTTP request.  Rendered only when it is sent: answers may come before their turn."""
-
-    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
-        self.request = None
-        if self.connection is None:
-            return 0  # the client has gone; dropping the answer gives its block back
-        self.answer = answer
-        self.done = True
-        return self.connection._flush()
-
-    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
-        self.request = None
-        if self.connection is None:
-            return 0
-        return self.respond(error_response(Status(status), message))
-
-    cdef int respond(self, object response) except -1:
-        self.response = response
-        self.done = True
-        return self.connection._flush()
-
-
-cdef class HttpConnection:
+cdef class HttpConnection(Turns):
     """An asyncio.BufferedProtocol."""
 
     def __cinit__(self, FrontShared shared):
@@ -125,6 +80,8 @@ cdef class HttpConnection:
         self.closing = True
         for exchange in self.exchanges:
             exchange.connection = None
+            if exchange.trace is not None:
+                exchange.trace.finished()
             if exchange.request is not None:
                 exchange.runtime.cancel(exchange.request)
         self.exchanges.clear()
@@ -147,8 +104,7 @@ cdef class HttpConnection:
     def resume_writing(self) -> None:
         """Everything written is with the kernel."""
         self.sender.backlog = False
-        self._parse_pending()
-        self._update_reading()
+        self.flush()
 
     def get_buffer(self, hint):
         """Where the next bytes go."""
@@ -225,10 +181,16 @@ cdef class HttpConnection:
                     or memcmp(PyBytes_AS_STRING(self.head.raw), data, size) != 0:
                 self.head = None
                 self.head = parse_head(data[:size])
+                if self.shared.policy is not None:
+                    self.verdict = self.shared.policy.judge(self.head)
         except TisError as error:
             self._refuse(error_response(error.status, error.message), True)
             return n
         self.current = self.head
+        if self.shared.tracer is not None:
+            self.received_ns = now_ns()
+        if self.shared.verbose:
+            log.debug("HTTP request: %s %s", self.head.method, self.head.path)
         self._start_body()
         return size
 
@@ -239,6 +201,8 @@ cdef class HttpConnection:
         cdef Head head = self.current
         cdef uint64_t nbytes = max(head.content_length, 0)
         self.continue_owed = head.expect_continue and (nbytes > 0 or head.chunked)
+        if self.verdict is not None and self.verdict.refusal is not None:
+            return self._refuse_unread(self.verdict.refusal)
         if self.continue_owed and not self.exchanges:  # else once the requests before it are answered
             self.continue_owed = False
             self.transport.write(CONTINUE)
@@ -270,6 +234,10 @@ cdef class HttpConnection:
         """A block for the body of the current head's model.  Raises TisError."""
         cdef Head head = self.current
         self.runtime = self.shared.registry.resolve(head.name, head.version)
+        if self.runtime.signature.decoupled and not head.accepts_events:
+            raise Unsupported(
+                "HTTP end point doesn't support models with decoupled transaction policy; ask with Accept: "
+                "text/event-stream, which streams the responses, or use generate_stream")
         self.start = body_start(self.runtime.signature.record_room, head.inference_header_length)
         self.block = self.runtime.arena.take(self.start + nbytes)
         self.total = nbytes
@@ -340,6 +308,8 @@ cdef class HttpConnection:
         body = self._drop_collected()
         try:
             data = bytes(body) if body is not None else b""
+            if head.call >= GENERATE and self.shared.registry is not None:
+                return self._generate(data)
             if head.content_encoding:
                 data = decompress(head.content_encoding, data, self.shared.max_input_bytes)
             if self._is_infer():
@@ -354,6 +324,7 @@ cdef class HttpConnection:
         except Exception as error:  # our bug: answered, reported once, and the server goes on
             self.shared.loop.call_exception_handler({"message": f"{head.method} {head.path} failed", "exception": error})
             response = error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        self.shared.look_at_log()
         return exchange.respond(response)
 
     cdef int _infer(self) except -1:
@@ -361,29 +332,79 @@ cdef class HttpConnection:
         cdef Exchange exchange = self._open()
         cdef Block block = self.block
         cdef InferInput input
-        cdef InferRequest request
         self.block = None
         try:
             input = read_infer(
                 self.runtime.signature, self.runtime.arena, block, self.start, self.total,
-                self.current.inference_header_length, self.shared.max_input_bytes)
+                self.current.inference_header_length, self.shared.max_input_bytes, self.shared.regions,
+                b"" if self.verdict is None else self.verdict.forwarded)
+            if self.current.accepts_events:
+                check_events(<OutputChoice>input.outputs)
         except TisError as error:
             return exchange.respond(error_response(error.status, error.message))
+        return self._submit(exchange, input)
+
+    cdef int _generate(self, bytes text) except -1:
+        """A generate request, whose body is JSON and nothing else."""
+        cdef Exchange exchange = self._open()
+        cdef Head head = self.current
+        cdef InferInput input
+        try:
+            if head.content_encoding:
+                raise BadRequest("Unsupported content-encoding, only 'identity' is supported.")
+            self.runtime = self.shared.registry.resolve(head.name, head.version)
+            input = read_generate(self.runtime.signature, self.runtime.arena, text, self.shared.max_input_bytes)
+        except TisError as error:
+            return exchange.respond(error_response(error.status, error.message))
+        return self._submit(exchange, input)
+
+    cdef int _submit(self, Exchange exchange, InferInput input) except -1:
+        """The one place where requests go to the engine."""
+        cdef InferRequest request
         exchange.runtime = self.runtime
-        request = self.runtime.submit(input, exchange)
-        if not exchange.done:
+        if self.shared.tracer is not None:
+            exchange.trace = self._sample(input)
+        request = self.runtime.submit(input, exchange, exchange.trace)
+        if not request.done:
             exchange.request = request
         return 0
 
+    cdef object _sample(self, InferInput input):
+        """A trace of the current request, if it is to be traced."""
+        trace = self.shared.tracer.sample_http(input.model.name, self.current.raw)
+        if trace is not None:
+            trace.mark("HTTP_RECV_START", self.received_ns)
+            trace.mark("HTTP_RECV_END")
+            trace.submitted(input)
+        return trace
+
     cdef Exchange _open(self):
-        cdef Exchange exchange = Exchange.__new__(Exchange)
+        cdef Exchange exchange = self._exchange_of(self.current)
         exchange.connection = self
         exchange.head = self.current
         exchange.close_after = not self.current.keep_alive
         self.exchanges.append(exchange)
         return exchange
 
+    cdef Exchange _exchange_of(self, Head head):
+        cdef StreamExchange stream
+        if head.call == INFER and not head.accepts_events or head.call == NO_CALL or self.shared.registry is None:
+            return Exchange.__new__(Exchange)
+        if head.call == GENERATE:
+            return GenerateExchange.__new__(GenerateExchange)
+        stream = StreamExchange.__new__(StreamExchange)
+        stream.generate = head.call == GENERATE_STREAM
+        return stream
+
     # ---- answers
+
+    cdef int _refuse_unread(self, object response) except -1:
+        """Answer before the body; whether a client that waits for a 100 Continue sends it after that is its choice."""
+        cdef bint close = self.current.chunked or self.continue_owed
+        self.continue_owed = False
+        self.filled, self.total = 0, max(self.current.content_length, 0)
+        self.state = DISCARD if self.total else HEAD
+        return self._refuse(response, close)
 
     cdef int _refuse(self, object response, bint close) except -1:
         """Answer a request that never became one; `close` when what follows cannot be told from its body."""
@@ -398,17 +419,21 @@ cdef class HttpConnection:
         self.exchanges.append(exchange)
         return exchange.respond(response)
 
-    cdef int _flush(self) except -1:
+    cdef int flush(self) except -1:
         """Send what is answered, in order; then parse what waited for that."""
         cdef Exchange exchange
-        while self.exchanges and (<Exchange>self.exchanges[0]).done and not self.closing:
-            exchange = <Exchange>self.exchanges.popleft()
-            exchange.connection = None
+        while self.exchanges and (<Exchange>self.exchanges[0]).ready and not self.closing:
+            exchange = <Exchange>self.exchanges[0]
             exchange.close_after = exchange.close_after or self.shared.draining
-            if exchange.answer is not None:
-                send_answer(self.sender, self.shared.body, exchange.answer, exchange.head, exchange.close_after)
-            else:
-                send_response(self.sender, exchange.response, exchange.head, exchange.close_after)
+            if exchange.trace is not None:
+                exchange.trace.mark("HTTP_SEND_START")
+            if not exchange.send(self.sender, self.shared.body):
+                break
+            if exchange.trace is not None:
+                exchange.trace.mark("HTTP_SEND_END")
+                exchange.trace.finished()
+            self.exchanges.popleft()
+            exchange.connection = None
             if exchange.linger:
                 self._linger()
             elif exchange.close_after:
@@ -419,6 +444,11 @@ cdef class HttpConnection:
                 self.transport.write(CONTINUE)
         self._parse_pending()
         return self._update_reading()
+
+    cdef int give_up(self) except -1:
+        self.closing = True
+        self.transport.abort()
+        return 0
 
     def _close(self) -> None:
         """After what is being written: nothing more is read."""
@@ -439,7 +469,12 @@ cdef class HttpConnection:
         if self.paused:
             self.transport.resume_reading()
 
-    def _close_if_stalled(self) -> None:
+    def close_if_idle(self) -> None:
+        """Nothing is being asked or answered."""
+        if not self.exchanges and self.state == HEAD and not self.pending:
+            self._close()
+
+    def close_if_stalled(self) -> None:
         """Swept each second.  The client owes us bytes in the middle of a head or a body, and the reading of answers."""
         cdef Py_ssize_t unsent = self.transport.get_write_buffer_size() if self.sender.backlog else 0
         if unsent == 0 or unsent != self.unsent:

@@ -8,5 +8,8 @@ from tisfast.wire.respond cimport Body
 # again afterwards.  An answer that cannot be given in the form asked for becomes its error.
 cdef int send_answer(Sender sender, Body body, Answer answer, Head head, bint closes) except -1
 
+# The same as a generate body.
+cdef int send_generated(Sender sender, Body body, Answer answer, Head head, bint closes) except -1
+
 # head: of the request, or None when it had none.
 cdef int send_response(Sender sender, object response, Head head, bint closes) except -1

@@ -3,6 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from tisfast.front.sender cimport PIECES_MAX, iovec
+from tisfast.wire.generate cimport render_generate
 from tisfast.wire.text cimport TextBuffer
 
 from tisfast.errors import TisError
@@ -39,6 +40,24 @@ cdef int send_answer(Sender sender, Body body, Answer answer, Head head, bint cl
     for i in range(body.count):
         pieces[2 + i] = [<void *>body.segments[i].data, body.segments[i].nbytes]
     return sender.send(pieces, 2 + body.count, 2, answer)
+
+
+cdef int send_generated(Sender sender, Body body, Answer answer, Head head, bint closes) except -1:
+    cdef TextBuffer text = body.text
+    cdef iovec pieces[2]
+    cdef Py_ssize_t json_bytes
+    text.reset(RENDER_KEEP_BYTES)
+    try:
+        render_generate(text, answer)
+    except TisError as error:
+        return send_response(sender, error_response(error.status, error.message), head, closes)
+    json_bytes = text.used
+    text.put_bytes(JSON_HEAD)
+    text.put_uint(json_bytes)
+    text.put_bytes(head_end(head, closes))
+    pieces[0] = [text.data + json_bytes, text.used - json_bytes]
+    pieces[1] = [text.data, json_bytes]
+    return sender.send(pieces, 2, 2, None)
 
 
 cdef int send_response(Sender sender, object response, Head head, bint closes) except -1:

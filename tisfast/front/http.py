@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tisfast.front.connection import FrontShared, HttpConnection
+from tisfast.front.connection import HttpConnection
+from tisfast.front.shared import FrontShared
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
+    from tisfast.front.policy import Policy
     from tisfast.front.response import Handler
+    from tisfast.front.tracer import Tracer
+    from tisfast.native.region import Regions
 
 SWEEP_SECONDS = 1.0
 
@@ -19,14 +23,24 @@ class HttpFront:
     """One HTTP listener.
 
     registry: where inference requests go, None for a listener without inference; routes: everything else;
-    max_input_bytes: --http-max-input-size.
+    max_input_bytes: --http-max-input-size; policy: what flags say about headers, None when they say nothing; regions:
+    shared memory that clients have registered.
     """
 
     def __init__(
-        self, registry: Registry | None, routes: Handler, loop: asyncio.AbstractEventLoop, *, max_input_bytes: int
+        self,
+        registry: Registry | None,
+        routes: Handler,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        max_input_bytes: int,
+        policy: Policy | None = None,
+        regions: Regions | None = None,
     ) -> None:
         self._loop = loop
-        self._shared = FrontShared(registry, routes, loop, max_input_bytes=max_input_bytes)
+        self._shared = FrontShared(
+            registry, routes, loop, max_input_bytes=max_input_bytes, policy=policy, regions=regions
+        )
         self._timer: asyncio.TimerHandle | None = None
         self.closed = asyncio.Event()
 
@@ -48,10 +62,14 @@ class HttpFront:
         if not self._shared.connections:
             self._on_empty()
 
+    def trace_with(self, tracer: Tracer | None) -> None:
+        """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
+        self._shared.tracer = tracer
+
     def _connect(self) -> HttpConnection:
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        return self._shared.connect()
+        return HttpConnection(self._shared)
 
     def _sweep(self) -> None:
         self._shared.sweep()

@@ -1,60 +1,88 @@
-"""GET /metrics: Triton's families under Triton's names, then tisfast's own (rows 21.02 to 21.10, 21.17, 21.19, 21.23).
+"""GET /metrics: Triton's families under Triton's names, then tisfast's own (rows 21.*).  Layer 4 (front).
 
-Counters live in the engine and are read when scraped: the hot path pays an addition.  prometheus_client takes 60 ms to
-import and is needed only by who is scraped, so it is imported at the first scrape.  Layer 4 (front).
+Counters live in the engine and are read when scraped: the hot path pays additions.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tisfast.config.metric_control import FIRST_RESPONSE
+from tisfast.config.metrics import MetricsSettings
+from tisfast.front import families
+from tisfast.front.families import Samples, family, labels_of
 from tisfast.front.machine_facts import CpuMeter, memory_bytes
 from tisfast.front.response import Response, http_error
+from tisfast.front.summaries import Windows
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from tisfast.engine.registry import Registry
     from tisfast.engine.runtime import ModelRuntime
+    from tisfast.front.nvml import GpuMeter, GpuReading
     from tisfast.wire.head import Head
 
 CONTENT_TYPE: Final = "text/plain; charset=utf-8"
 _TOTAL: Final = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
 """The library ends every counter's family name so; Triton's names have no such end."""
 
+_CACHED: Final = "(includes cached requests)"
+_UNCACHED: Final = "(does not include cached requests)"
 _PHASES: Final = (
-    ("request", "success", "inference request duration in microseconds (includes cached requests)"),
-    ("queue", "queue", "inference queuing duration in microseconds (includes cached requests)"),
-    ("compute_input", "compute_input", "compute input duration in microseconds (does not include cached requests)"),
-    ("compute_infer", "compute_infer", "compute inference duration in microseconds (does not include cached requests)"),
-    (
-        "compute_output",
-        "compute_output",
-        "inference compute output duration in microseconds (does not include cached requests)",
-    ),
+    ("request", "success", f"Cumulative inference request duration in microseconds {_CACHED}"),
+    ("queue", "queue", f"Cumulative inference queuing duration in microseconds {_CACHED}"),
+    ("compute_input", "compute_input", f"Cumulative compute input duration in microseconds {_UNCACHED}"),
+    ("compute_infer", "compute_infer", f"Cumulative compute inference duration in microseconds {_UNCACHED}"),
+    ("compute_output", "compute_output", f"Cumulative inference compute output duration in microseconds {_UNCACHED}"),
 )
 """Name in the metric, key of the statistics, help text."""
 
-Samples = Iterable[tuple[dict[str, str], float]]
+_SUMMARY_TEXTS: Final = {
+    "request": f"Summary of inference request duration in microseconds {_CACHED}",
+    "queue": f"Summary of inference queuing duration in microseconds {_CACHED}",
+}
+_GPU: Final = (
+    ("nv_gpu_utilization", "GPU utilization rate [0.0 - 1.0)", "gauge", "utilization"),
+    ("nv_gpu_memory_total_bytes", "GPU total memory, in bytes", "gauge", "memory_total_bytes"),
+    ("nv_gpu_memory_used_bytes", "GPU used memory, in bytes", "gauge", "memory_used_bytes"),
+    ("nv_gpu_power_usage", "GPU power usage in watts", "gauge", "power_watts"),
+    ("nv_gpu_power_limit", "GPU power management limit in watts", "gauge", "power_limit_watts"),
+    (
+        "nv_energy_consumption",
+        "GPU energy consumption in joules since the Triton Server started",
+        "counter",
+        "energy_joules",
+    ),
+)
+_DURATIONS: Final = (
+    ("request", "From the arrival of a request that succeeded to its answer, in seconds"),
+    ("queue", "What such a request waited for an instance, in seconds"),
+    ("compute", "What such a request spent in an instance, its input and output included, in seconds"),
+)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version."""
+
+    registry: Registry
+    restarts: Callable[[], Iterable[tuple[str, str, int]]]
+    load_seconds: Callable[[], Iterable[tuple[str, str, float]]] = tuple
+    gpus: GpuMeter | None = None
 
 
 class MetricsRoutes:
-    """The handler of the metrics listener.
-
-    worker_restarts: model, version and restarts of its workers so far, for each model version.  cpu: whether to report
-    the machine's CPU and memory (--allow-cpu-metrics).
-    """
+    """The handler of the metrics listener."""
 
     def __init__(
-        self,
-        registry: Registry,
-        worker_restarts: Callable[[], Iterable[tuple[str, str, int]]],
-        *,
-        cpu: bool = True,
+        self, sources: Sources, shown: MetricsSettings, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._collector = Collector(registry, worker_restarts, cpu=cpu)
+        self._collector = Collector(sources, shown, monotonic)
 
     def handle(self, head: Head, body: bytes) -> Response:
         """Row 1.37."""
@@ -68,19 +96,16 @@ class MetricsRoutes:
 
 
 class Collector:
-    """A prometheus_client collector in a registry of its own."""
+    """A prometheus_client collector in a registry of its own.  monotonic: seconds, for what is read at intervals."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        worker_restarts: Callable[[], Iterable[tuple[str, str, int]]],
-        *,
-        cpu: bool = True,
-    ) -> None:
-        self._cpu_wanted = cpu
-        self._registry = registry
-        self._worker_restarts = worker_restarts
+    def __init__(self, sources: Sources, shown: MetricsSettings, monotonic: Callable[[], float]) -> None:
+        self._sources = sources
+        self._shown = shown
+        self._monotonic = monotonic
+        self._windows = Windows()
         self._cpu = CpuMeter()
+        self._cpu_values: tuple[float, int, int] = (0.0, 0, 0)
+        self._cpu_due = float("-inf")
 
     def exposition(self) -> bytes:
         """Prometheus text of everything."""
@@ -96,98 +121,142 @@ class Collector:
 
     def collect(self) -> Iterator[Metric]:
         """All families, in Triton's order."""
-        runtimes = self._registry.runtimes()
-        yield from self._counts(runtimes)
-        yield from self._durations(runtimes)
-        yield self._pending(runtimes)
+        runtimes = self._sources.registry.runtimes()
+        yield from _counts(runtimes)
+        if self._shown.counter_latencies:
+            yield from _durations(runtimes)
+        yield _pending(runtimes)
         yield from self._machine()
+        if self._shown.summary_latencies:
+            yield from self._summaries(runtimes)
+        if self._shown.histogram_latencies:
+            yield families.first_response_histogram(
+                FIRST_RESPONSE,
+                "Duration from request to first response in milliseconds",
+                ((labels_of(r), r.timings.first_response) for r in runtimes),
+            )
+        yield self._load_durations(runtimes)
         yield from self._own(runtimes)
 
-    def _counts(self, runtimes: list[ModelRuntime]) -> Iterator[Metric]:
-        yield _family(
-            "nv_inference_request_success",
-            "Number of successful inference requests, all batch sizes",
-            "counter",
-            ((_labels(r), r.stats.inference_stats()["success"]["count"]) for r in runtimes),
-        )
-        yield _family(
-            "nv_inference_request_failure",
-            "Number of failed inference requests, all batch sizes",
-            "counter",
-            (sample for r in runtimes for sample in _failures(r)),
-        )
-        yield _family(
-            "nv_inference_count",
-            "Number of inferences performed (does not include cached requests)",
-            "counter",
-            ((_labels(r), r.stats.inference_count) for r in runtimes),
-        )
-        yield _family(
-            "nv_inference_exec_count",
-            "Number of model executions performed (does not include cached requests)",
-            "counter",
-            ((_labels(r), r.stats.execution_count) for r in runtimes),
-        )
+    def _machine(self) -> Iterator[Metric]:
+        # There is no pinned pool: tensors lie in arenas, which tisfast_arena_bytes shows.
+        yield _gauge("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", 0)
+        yield _gauge("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", 0)
+        if self._sources.gpus is not None:
+            yield from _gpus(self._sources.gpus.readings)
+        if self._shown.cpu:
+            used, memory_total, memory_used = self._look_at_cpu()
+            yield _gauge("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", used)
+            yield _gauge("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", memory_total)
+            yield _gauge("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", memory_used)
 
-    def _durations(self, runtimes: list[ModelRuntime]) -> Iterator[Metric]:
-        tallies = [(_labels(r), r.stats.inference_stats()) for r in runtimes]
-        for name, key, text in _PHASES:
-            yield _family(
-                f"nv_inference_{name}_duration_us",
-                f"Cumulative {text}",
-                "counter",
-                ((labels, tally[key]["ns"] // 1000) for labels, tally in tallies),
+    def _look_at_cpu(self) -> tuple[float, int, int]:
+        """At most once per --metrics-interval-ms: two scrapers would otherwise shorten each other's time span."""
+        now = self._monotonic()
+        if now >= self._cpu_due:
+            self._cpu_due = now + self._shown.interval_ms / 1000
+            self._cpu_values = (self._cpu.utilization(), *memory_bytes())
+        return self._cpu_values
+
+    def _summaries(self, runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+        shares = [share for share, _ in self._shown.quantiles]
+        now = self._monotonic()
+        self._windows.forget_others([runtime.timings for runtime in runtimes])
+        quantiles = [self._windows.quantiles(runtime.timings, shares, now) for runtime in runtimes]
+        for part, _, text in _PHASES:
+            yield families.summary(
+                f"nv_inference_{part}_summary_us",
+                _SUMMARY_TEXTS.get(part, text),
+                (
+                    (labels_of(r), getattr(r.timings, part), dict(zip(map(_number, shares), found[part], strict=True)))
+                    for r, found in zip(runtimes, quantiles, strict=True)
+                ),
             )
 
-    def _pending(self, runtimes: list[ModelRuntime]) -> Metric:
-        return _family(
-            "nv_inference_pending_request_count",
-            "Instantaneous number of pending requests awaiting execution per-model.",
+    def _load_durations(self, runtimes: list[ModelRuntime]) -> Metric:
+        labels = {(r.signature.name, r.signature.version): labels_of(r) for r in runtimes}
+        return family(
+            "nv_model_load_duration_secs",
+            "Model load time in seconds",
             "gauge",
-            ((_labels(r), r.stats.pending) for r in runtimes),
+            ((labels[m, v], seconds) for m, v, seconds in self._sources.load_seconds() if (m, v) in labels),
         )
 
-    def _machine(self) -> Iterator[Metric]:
-        total, used = memory_bytes()
-        for name, text, value in (
-            # There is no pinned pool: tensors lie in arenas, which tisfast_arena_bytes shows.
-            ("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", 0),
-            ("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", 0),
-            ("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", self._cpu.utilization()),
-            ("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", total),
-            ("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", used),
-        ):
-            if self._cpu_wanted or not name.startswith("nv_cpu_"):
-                yield _family(name, text, "gauge", [({}, value)])
-
     def _own(self, runtimes: list[ModelRuntime]) -> Iterator[Metric]:
-        yield _family(
+        yield family(
             "tisfast_worker_restarts",
             "Worker processes restarted after their death",
             "counter",
-            (({"model": m, "version": v}, count) for m, v, count in self._worker_restarts()),
+            (({"model": m, "version": v}, count) for m, v, count in self._sources.restarts()),
             suffix="_total",
         )
-        yield _family(
+        yield family(
             "tisfast_arena_bytes",
             "Shared memory of a model version: requests now, at most, and as the system counts them; answers likewise",
             "gauge",
             (sample for r in runtimes for sample in _arena(r)),
         )
-        yield _batch_sizes(runtimes)
+        yield families.batch_sizes(runtimes)
+        for part, text in _DURATIONS:
+            shown = ((labels_of(r), getattr(r.timings, part)) for r in runtimes)
+            yield families.seconds_histogram(f"tisfast_{part}_duration_seconds", text, shown)
 
 
-def _family(name: str, text: str, kind: str, samples: Samples, suffix: str = "") -> Metric:
-    from prometheus_client.core import Metric  # noqa: PLC0415 (60 ms)
+def _counts(runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+    yield family(
+        "nv_inference_request_success",
+        "Number of successful inference requests, all batch sizes",
+        "counter",
+        ((labels_of(r), r.stats.inference_stats()["success"]["count"]) for r in runtimes),
+    )
+    yield family(
+        "nv_inference_request_failure",
+        "Number of failed inference requests, all batch sizes",
+        "counter",
+        (sample for r in runtimes for sample in _failures(r)),
+    )
+    yield family(
+        "nv_inference_count",
+        f"Number of inferences performed {_UNCACHED}",
+        "counter",
+        ((labels_of(r), r.stats.inference_count) for r in runtimes),
+    )
+    yield family(
+        "nv_inference_exec_count",
+        f"Number of model executions performed {_UNCACHED}",
+        "counter",
+        ((labels_of(r), r.stats.execution_count) for r in runtimes),
+    )
 
-    family = Metric(name, text, kind)
-    for labels, value in samples:
-        family.add_sample(name + suffix, labels, value)
-    return family
+
+def _durations(runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+    tallies = [(labels_of(r), r.stats.inference_stats()) for r in runtimes]
+    for name, key, text in _PHASES:
+        samples = ((labels, tally[key]["ns"] // 1000) for labels, tally in tallies)
+        yield family(f"nv_inference_{name}_duration_us", text, "counter", samples)
 
 
-def _labels(runtime: ModelRuntime) -> dict[str, str]:
-    return {"model": runtime.signature.name, "version": runtime.signature.version}
+def _pending(runtimes: list[ModelRuntime]) -> Metric:
+    return family(
+        "nv_inference_pending_request_count",
+        "Instantaneous number of pending requests awaiting execution per-model.",
+        "gauge",
+        ((labels_of(r), r.stats.pending) for r in runtimes),
+    )
+
+
+def _gpus(readings: Iterable[GpuReading]) -> Iterator[Metric]:
+    for name, text, kind, field in _GPU:
+        values = ((reading.uuid, getattr(reading, field)) for reading in readings)
+        yield family(name, text, kind, (({"gpu_uuid": uuid}, value) for uuid, value in values if value is not None))
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return family(name, text, "gauge", [({}, value)])
+
+
+def _number(share: float) -> str:
+    return f"{share:g}"
 
 
 def _failures(runtime: ModelRuntime) -> Samples:
@@ -198,7 +267,7 @@ def _failures(runtime: ModelRuntime) -> Samples:
         "BACKEND": stats.backend_failed,
         "OTHER": stats.other_failed,
     }
-    return [({**_labels(runtime), "reason": reason}, count) for reason, count in counts.items()]
+    return [({**labels_of(runtime), "reason": reason}, count) for reason, count in counts.items()]
 
 
 def _arena(runtime: ModelRuntime) -> Samples:
@@ -210,20 +279,4 @@ def _arena(runtime: ModelRuntime) -> Samples:
         "resident": arena.resident_bytes,
         "output_resident": answers,
     }
-    return [({**_labels(runtime), "kind": kind}, value) for kind, value in sizes.items()]
-
-
-def _batch_sizes(runtimes: list[ModelRuntime]) -> Metric:
-    """Inferences per execution; buckets are powers of two up to each model's largest batch."""
-    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 (60 ms)
-
-    family = HistogramMetricFamily("tisfast_batch_size", "Inferences per execution", labels=["model", "version"])
-    for runtime in runtimes:
-        executions = {entry["batch_size"]: entry["compute_infer"]["count"] for entry in runtime.stats.batches()}
-        largest = max(runtime.signature.max_batch_size, 1)
-        bounds = [1 << power for power in range((largest - 1).bit_length() + 1)]
-        buckets = [(f"{le}.0", float(sum(n for size, n in executions.items() if size <= le))) for le in bounds]
-        buckets.append(("+Inf", float(sum(executions.values()))))
-        total = sum(size * n for size, n in executions.items())
-        family.add_metric([runtime.signature.name, runtime.signature.version], buckets=buckets, sum_value=total)
-    return family
+    return [({**labels_of(runtime), "kind": kind}, value) for kind, value in sizes.items()]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 PLAIN: Final = "text/plain"
+EVENTS: Final = "text/event-stream; charset=utf-8"
 BINARY: Final = "application/octet-stream"
 _REASONS: Final = {
     200: "OK",
@@ -84,10 +85,15 @@ def compressed_answer(coding: str, json: bytes, tensors: list[bytes]) -> Respons
     return Response(200, BINARY, body, (*headers, ("Inference-Header-Content-Length", str(len(json)))))
 
 
+def status_line(http_status: int) -> str:
+    """The first line of an answer."""
+    return f"HTTP/1.1 {http_status} {_REASONS.get(http_status, 'Error')}"
+
+
 def head_lines(response: Response) -> bytes:
     """The HTTP head of an answer, but for its last line end and what concerns the connection."""
     lines = [
-        f"HTTP/1.1 {response.status} {_REASONS.get(response.status, 'Error')}",
+        status_line(response.status),
         f"Content-Type: {response.content_type}",
         *(f"{name}: {value}" for name, value in response.headers),
         f"Content-Length: {len(response.body)}",

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from tisfast.errors import BadRequest, TisError, Unsupported
-from tisfast.front import statistics
+from tisfast.errors import BadRequest, Internal, TisError, Unsupported
+from tisfast.front import region_routes
+from tisfast.front.log_settings import UnknownLogFormat
 from tisfast.front.response import (
     EMPTY,
     NOT_READY,
@@ -21,20 +22,17 @@ from tisfast.front.response import (
     http_error,
     json_response,
 )
-from tisfast.wire.head import version_number
+from tisfast.types import Status
 from tisfast.wire.json_data import load
 
 if TYPE_CHECKING:
-    from tisfast.engine.registry import ModelEntry, Registry
+    from tisfast.front.service import Service
     from tisfast.wire.head import Head
-    from tisfast.wire.signature import TensorSpec
 
 __all__ = ["ROUTES", "Handler", "Response", "Route", "Routes", "error_response"]
 
-EXTENSIONS: Final = ("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics")
-"""Row 1.09, Triton's order: those of its list that are served.  A client that asks must not be told of others."""
-
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+_ANY_MODEL: Final = r"(?:/models/(?P<model>[^/]+))?"
 
 
 class Route(NamedTuple):
@@ -62,20 +60,30 @@ ROUTES: Final = (
     _route("GET", _MODEL, "model_metadata", "metadata"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
-    _route("POST", rf"{_MODEL}/generate(?:_stream)?", "", "inference"),
-    _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", "", "shared-memory"),
-    _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:un)?register", "", "shared-memory"),
-    _route("GET POST", r"/v2(?:/models/[^/]+)?/trace/setting", "", "trace"),
-    _route("GET POST", r"/v2/logging", "", "logging"),
+    _route("POST", rf"{_MODEL}/generate", "infer", "inference"),
+    _route("POST", rf"{_MODEL}/generate_stream", "infer", "inference"),
+    _route("GET", rf"{region_routes.PATH}/status", "region_status", "shared-memory"),
+    _route("POST", rf"{region_routes.PATH}/register", "region_register", "shared-memory"),
+    _route("POST", rf"{region_routes.PATH}/unregister", "region_unregister", "shared-memory"),
+    _route("GET", rf"/v2{_ANY_MODEL}/trace/setting", "trace_settings", "trace"),
+    _route("POST", rf"/v2{_ANY_MODEL}/trace/setting", "update_trace_settings", "trace"),
+    _route("GET", r"/v2/logging", "log_settings", "logging"),
+    _route("POST", r"/v2/logging", "update_log_settings", "logging"),
 )
 
 
-class Routes:
-    """Answers for one server.  registry: what is served; server_id and server_version: of row 1.09."""
+def category_of(path: str) -> str:
+    """The category of restricted APIs that a path belongs to, "" for a path that is not served."""
+    return next((route.category for route in ROUTES if route.pattern.fullmatch(path)), "")
 
-    def __init__(self, registry: Registry, *, server_id: str, server_version: str) -> None:
-        self._registry = registry
-        self._metadata = json_response({"name": server_id, "version": server_version, "extensions": EXTENSIONS})
+
+class Routes:
+    """Answers for one server: its operations (Service) as HTTP."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._metadata = json_response(service.server_metadata())
+        regions = region_routes.RegionRoutes(service)
         self._handlers: dict[str, Callable[[re.Match[str], bytes], Response]] = {
             "live": self._live,
             "ready": self._ready,
@@ -87,6 +95,13 @@ class Routes:
             "model_statistics": self._model_statistics,
             "model_metadata": self._model_metadata,
             "repository_index": self._repository_index,
+            "log_settings": self._log_settings,
+            "update_log_settings": self._update_log_settings,
+            "trace_settings": self._trace_settings,
+            "update_trace_settings": self._update_trace_settings,
+            "region_status": regions.status,
+            "region_register": regions.register,
+            "region_unregister": regions.unregister,
         }
 
     def handle(self, head: Head, body: bytes) -> Response:
@@ -98,22 +113,24 @@ class Routes:
         return response if head.method != "HEAD" else response._replace(body=b"")
 
     def _dispatch(self, head: Head, body: bytes) -> Response:
+        known = False
         for route in ROUTES:
             match = route.pattern.fullmatch(head.path)
             if match is None:
                 continue
+            known = True
             if head.method not in route.methods:
-                return http_error(405, "Method Not Allowed")
+                continue
             if not route.handler:
                 raise Unsupported(f"{head.method} {head.path} is not supported by this server yet")
             return self._handlers[route.handler](match, body)
-        return http_error(404, "Not Found")
+        return http_error(405, "Method Not Allowed") if known else http_error(404, "Not Found")
 
     def _live(self, _match: re.Match[str], _body: bytes) -> Response:
-        return EMPTY if self._registry.live() else NOT_READY
+        return EMPTY if self._service.live() else NOT_READY
 
     def _ready(self, _match: re.Match[str], _body: bytes) -> Response:
-        return EMPTY if self._registry.ready() else NOT_READY
+        return EMPTY if self._service.ready() else NOT_READY
 
     def _server_metadata(self, _match: re.Match[str], _body: bytes) -> Response:
         return self._metadata
@@ -123,65 +140,60 @@ class Routes:
         raise BadRequest(f"{match.group(0)} is not an inference request")
 
     def _model_ready(self, match: re.Match[str], _body: bytes) -> Response:
-        name, version = _model_of(match)
-        if not self._registry.knows(name):  # here alone an unknown model is 400 (row 1.07)
-            raise BadRequest(f"Request for unknown model: '{name}' is not found")
-        runtime = self._registry.resolve(name, version)
-        if runtime.ready:
-            return EMPTY
-        version = runtime.signature.version
-        raise BadRequest(f"Model version not ready: '{name}' version {version}: {runtime.reason}")
+        self._service.model_ready(*_model_of(match))
+        return EMPTY
 
     def _model_config(self, match: re.Match[str], _body: bytes) -> Response:
-        return json_response(self._registry.resolve(*_model_of(match)).config)
+        return json_response(self._service.model_config(*_model_of(match)))
 
     def _model_metadata(self, match: re.Match[str], _body: bytes) -> Response:
-        name, version = _model_of(match)
-        runtime = self._registry.resolve(name, version)
-        batched = runtime.signature.max_batch_size > 0
-        return json_response(
-            {
-                "name": name,
-                "versions": [version] if version else self._registry.versions(name),
-                "platform": runtime.platform,
-                "inputs": [_tensor(spec, batched) for spec in runtime.signature.inputs],
-                "outputs": [_tensor(spec, batched) for spec in runtime.signature.outputs],
-            }
-        )
+        return json_response(self._service.model_metadata(*_model_of(match)))
 
     def _all_statistics(self, _match: re.Match[str], _body: bytes) -> Response:
-        return json_response(statistics.model_statistics(self._registry.runtimes()))
+        return json_response(self._service.statistics())
 
     def _model_statistics(self, match: re.Match[str], _body: bytes) -> Response:
-        name, version = _model_of(match)
-        runtimes = [runtime for runtime in self._registry.runtimes() if runtime.signature.name == name]
-        if not runtimes:
-            raise BadRequest(f"requested model '{name}' is not available")
-        chosen = [runtime for runtime in runtimes if version in ("", runtime.signature.version)]
-        if not chosen:
-            raise BadRequest(f"requested model version is not available for model '{name}' (got {version})")
-        return json_response(statistics.model_statistics(chosen))
+        return json_response(self._service.statistics(*_model_of(match)))
 
     def _repository_index(self, _match: re.Match[str], body: bytes) -> Response:
         request = load(body) if body else {}
         ready = request.get("ready", False) if isinstance(request, dict) else False
         if not isinstance(ready, bool):
             raise BadRequest(f"Invalid value for 'ready': expected a boolean (got {ready!r:.60})")
-        entries = self._registry.models()
-        return json_response([_index_line(entry) for entry in entries if not ready or entry.state == "READY"])
+        return json_response(self._service.repository_index(ready=ready))
+
+    def _log_settings(self, _match: re.Match[str], _body: bytes) -> Response:
+        return json_response(self._service.log_settings())
+
+    def _update_log_settings(self, _match: re.Match[str], body: bytes) -> Response:
+        try:
+            return json_response(self._service.update_log_settings(_changes(body)))
+        except UnknownLogFormat as error:  # row 5.04: Triton's answer on HTTP alone
+            return error_response(Status.UNAVAILABLE, error.message)
+
+    def _trace_settings(self, match: re.Match[str], _body: bytes) -> Response:
+        return json_response(self._service.trace_settings(_named(match)))
+
+    def _update_trace_settings(self, match: re.Match[str], body: bytes) -> Response:
+        model = _named(match)
+        self._service.trace_settings(model)  # an unknown model comes before a broken body
+        return json_response(self._service.update_trace_settings(model, _changes(body)))
+
+
+def _named(match: re.Match[str]) -> str:
+    """The model in a path that may do without one."""
+    return unquote(match.group("model") or "")
+
+
+def _changes(body: bytes) -> dict[str, Any]:
+    """Settings in a body.  Triton takes any other JSON value for an object without members.  Raises Internal."""
+    try:
+        value = load(body)
+    except BadRequest as error:
+        raise Internal(error.message) from None
+    return value if isinstance(value, dict) else {}
 
 
 def _model_of(match: re.Match[str]) -> tuple[str, str]:
     """Name and version ("" for any) in a path."""
-    version = match.group("version")
-    return unquote(match.group("model")), version_number(version) if version else ""
-
-
-def _tensor(spec: TensorSpec, batched: bool) -> dict[str, object]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": [-1, *spec.dims] if batched else list(spec.dims)}
-
-
-def _index_line(entry: ModelEntry) -> dict[str, str]:
-    """Row 6.01: what a model does not have is left out, so one that was never loaded has a name only."""
-    fields = {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
-    return {key: value for key, value in fields.items() if value}
+    return unquote(match.group("model")), match.group("version") or ""

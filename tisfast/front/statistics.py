@@ -23,7 +23,7 @@ def _version(runtime: ModelRuntime) -> dict[str, Any]:
         "inference_count": stats.inference_count,
         "execution_count": stats.execution_count,
         "inference_stats": stats.inference_stats(),
-        "response_stats": {},  # of decoupled models
+        "response_stats": stats.response_stats(),  # of decoupled models
         "batch_stats": stats.batches(),
         "memory_usage": [],  # as measured by backends; Python models measure nothing
     }

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "tf_ring.h" nogil:
-    enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE
+    enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED
     enum: TF_FINAL, TF_RETAINED
     enum: TF_SUBMIT_SLOTS
     enum: TF_VAIN_SPINS_MAX

@@ -113,6 +113,12 @@ class Instance:
         """The worker's process id, 0 while there is none."""
         return self._worker.pid if self._worker is not None else 0
 
+    def set_verbose(self, level: int) -> None:
+        """The worker's verbose lines are wanted when above 0; holds for the workers that come after it, too."""
+        self._birth.load["model"]["log_verbose"] = level
+        if self._worker is not None:
+            self._worker.set_verbose(level)
+
     async def load(self) -> None:
         """Start the first worker.  Raises WorkerFailed; then there is none."""
         await self._start()

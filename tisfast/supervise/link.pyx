@@ -8,9 +8,12 @@ Where requests, or answers, come too seldom for spinning to pay, it sleeps at on
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tisfast.engine.stats cimport Times
-from tisfast.native.channel cimport TF_ANSWER, TF_ERROR, TF_RELEASE, TF_RETAINED, TF_VAIN_SPINS_MAX
+from tisfast.native.channel cimport (
+    TF_ANSWER, TF_CLOSED, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_RELEASE, TF_RETAINED, TF_VAIN_SPINS_MAX)
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, read_answer
+
+from collections import deque
 
 from tisfast.errors import Internal, TisError
 from tisfast.limits import SPIN_US
@@ -105,6 +108,13 @@ cdef class Poller:
             self.loop.call_soon(self.turn)
 
 
+cdef inline Times times_of(tf_complete_slot *slot) noexcept:
+    cdef Times times
+    times.taken_ns, times.infer_start_ns = slot.taken_ns, slot.infer_start_ns
+    times.infer_end_ns, times.done_ns = slot.infer_end_ns, slot.done_ns
+    return times
+
+
 cdef class OutputArena(Arena):
     """A worker's output arena: blocks go back to the worker through its channel, until the channel is closed."""
 
@@ -129,6 +139,8 @@ cdef class RingLink(Link):
         self.output = output
         self.running = {}
         self.retained = {}
+        self.decoupled = runtime.signature.decoupled
+        self.executing = deque()
 
     @property
     def fds(self) -> tuple:
@@ -138,8 +150,12 @@ cdef class RingLink(Link):
 
     @property
     def executing_since_ns(self) -> int:
-        """When the execution that is running now started at the earliest; 0 when idle."""
-        return self.progress_ns if self.running else 0
+        """When the execution that is running now started at the earliest; 0 when idle.
+
+        Of a decoupled model: when `execute` or one of its answers was last heard of; streams that stay open after it has
+        returned are nobody's hang, as nobody knows what they wait for.
+        """
+        return self.progress_ns if (self.batches if self.decoupled else self.running) else 0
 
     def open(self) -> None:
         """The worker is ready: give it work."""
@@ -166,6 +182,7 @@ cdef class RingLink(Link):
         kept = [request for ticket, request in self.running.items() if <uint64_t>ticket >= taken]
         self.running.clear()
         self.retained.clear()
+        self.executing.clear()
         self.inflight = self.batches = 0
         return lost, kept
 
@@ -178,8 +195,11 @@ cdef class RingLink(Link):
         cdef InferRequest request
         cdef int64_t ticket
         cdef Py_ssize_t left = len(batch)
-        if not self.running:
+        if self.decoupled:
+            self.executing.append((<InferRequest>batch[0]).execution_batch)
+        if self.batches == 1 if self.decoupled else not self.running:  # the engine has counted this batch already
             self.progress_ns = now_ns
+        if self._quiet():
             self.poller.busy.add(self)
         for request in batch:
             left -= 1
@@ -197,39 +217,85 @@ cdef class RingLink(Link):
         cdef int n = 0
         while n < ANSWERS_PER_TURN and self.channel.next_answer(&slot):
             n += 1
-            if slot.kind == TF_RELEASE:
-                self.retained.pop(slot.request, None)
-            else:
-                self._on_answer(&slot)
+            self._on_slot(&slot)
         if n:
             self.runtime.pump(self.poller.clock.now_ns())
-            if not self.running and not self.retained:
+            if self._quiet() and self.batches == 0:
                 self.poller.busy.discard(self)
         return n > 0
 
+    cdef bint _quiet(self) noexcept:
+        return not self.running and not self.retained
+
+    cdef int _on_slot(self, tf_complete_slot *slot) except -1:
+        if slot.kind == TF_RELEASE:
+            return self._on_release(slot.request)
+        if slot.kind == TF_EXECUTED and self.decoupled:
+            return self._on_executed(slot)
+        return self._on_answer(slot)
+
+    cdef int _on_release(self, uint64_t ticket) except -1:
+        cdef InferRequest request = self.running.get(ticket)
+        if request is None:
+            self.retained.pop(ticket, None)
+        else:
+            request.released = True  # the input stays all the same: its record says whether the client has left
+        return 0
+
+    cdef int _on_executed(self, tf_complete_slot *slot) except -1:
+        cdef Times times = times_of(slot)
+        if not self.executing:
+            return 0  # more than was dispatched: the worker lied
+        self.progress_ns = self.poller.clock.now_ns()
+        return self.runtime.executed(self, self.executing.popleft(), &times)
+
     cdef int _on_answer(self, tf_complete_slot *slot) except -1:
-        cdef InferRequest request = self.running.pop(slot.request, None)
+        cdef InferRequest request
         cdef Times times
         cdef Answer answer = None
         cdef Block block
+        if self.decoupled and not slot.flags & TF_FINAL:
+            request = self.running.get(slot.request)
+        else:
+            request = self.running.pop(slot.request, None)
         if request is None:
+            self._block(slot)  # goes back
             return 0  # a ticket that is not out: the worker lied or repeats itself; nobody waits for it
-        times.taken_ns, times.infer_start_ns = slot.taken_ns, slot.infer_start_ns
-        times.infer_end_ns, times.done_ns = slot.infer_end_ns, slot.done_ns
         self.progress_ns = self.poller.clock.now_ns()
-        if slot.flags & TF_RETAINED:
+        if slot.flags & TF_RETAINED and not request.released:
             self.retained[slot.request] = request.input
+        if self.decoupled:
+            return self._on_response(request, slot)
+        times = times_of(slot)
         try:
             block = self._block(slot)
             if slot.kind == TF_ANSWER:
                 answer = read_answer(request.input, block, slot.meta_bytes)
             else:
-                status, message = self._status(slot), self._text(slot, block)
+                status, message = self._status(slot), self._text(request, slot, block)
         except TisError as error:
             status, message = error.status, error.message
         if answer is not None:
             return self.runtime.complete(self, request, answer, &times)
         return self.runtime.complete_failed(self, request, status, message, &times)
+
+    cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1:
+        """One of any number of answers to a request of a decoupled model."""
+        cdef Times times = times_of(slot)
+        cdef bint final = slot.flags & TF_FINAL != 0
+        cdef Answer answer = None
+        cdef Block block
+        cdef int status = 0
+        cdef str message = None
+        try:
+            block = self._block(slot)
+            if slot.kind == TF_ANSWER:
+                answer = read_answer(request.input, block, slot.meta_bytes)
+            elif slot.kind != TF_CLOSED or slot.status or not final:
+                status, message = self._status(slot), self._text(request, slot, block)
+        except TisError as error:
+            status, message = error.status, error.message
+        return self.runtime.respond(self, request, answer, status, message, final, &times)
 
     cdef Block _block(self, tf_complete_slot *slot):
         """A lease on the block that holds the record, from its start to the arena's end: its true size is the worker's
@@ -247,7 +313,13 @@ cdef class RingLink(Link):
     cdef int _status(self, tf_complete_slot *slot) except -1:
         return slot.status if Status.UNKNOWN <= slot.status <= Status.CANCELLED else Status.INTERNAL
 
-    cdef str _text(self, tf_complete_slot *slot, Block block):
+    cdef str _text(self, InferRequest request, tf_complete_slot *slot, Block block):
+        if slot.kind == TF_CLOSED:
+            return (
+                f"model '{request.input.model.name}' ended this request without a final response: nothing in instance "
+                f"{self.instance} refers to its response sender any more, and TRITONSERVER_RESPONSE_COMPLETE_FINAL was "
+                "not sent"
+            )
         if slot.kind != TF_ERROR:
             return f"instance {self.instance} sent a slot of unknown kind {slot.kind}"
         if block is None:

@@ -23,6 +23,7 @@ class ServedModel:
         self.runtime = runtime
         self.instances: list[Instance] = []
         self.execution_seconds_max = execution_seconds_max
+        self.load_seconds = 0.0
         self._timer = timer
         self._executions = 0
         self._active_ns = 0

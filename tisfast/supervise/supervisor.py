@@ -74,6 +74,17 @@ class Supervisor:
         signatures = [(served.runtime.signature, served.restarts) for served in self._served]
         return [(signature.name, signature.version, count) for signature, count in signatures]
 
+    def set_verbose(self, level: int) -> None:
+        """Tell every worker whether its model's verbose lines are wanted (log_verbose_level)."""
+        for served in self._served:
+            for instance in served.instances:
+                instance.set_verbose(level)
+
+    def load_seconds(self) -> list[tuple[str, str, float]]:
+        """Model, version, and seconds that its loading took, for metrics."""
+        signatures = [(served.runtime.signature, served.load_seconds) for served in self._served]
+        return [(signature.name, signature.version, seconds) for signature, seconds in signatures]
+
     def adopt(self, spawned: NurseryProcess) -> None:
         """Take over a nursery process that was started early."""
         self._nurseries[spawned.interpreter] = Nursery(spawned.interpreter, self._loop, spawned)

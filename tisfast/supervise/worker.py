@@ -90,6 +90,7 @@ class Worker:
         self._token = secrets.token_bytes(16)
         self._id = f"{birth.name}#{self._token[:4].hex()}"
         self._pidfd = -1
+        self._load_sent = False
         self._readers: list[LineReader] = []
         self._hello: asyncio.Future[Message] = place.loop.create_future()
         self._result: asyncio.Future[Message] = place.loop.create_future()
@@ -105,6 +106,7 @@ class Worker:
             await self._fork(fds)
             await self._first(self._hello, limits.HELLO_SECONDS_MAX, "say hello")
             self._place.control.send(self._id, self.birth.load)
+            self._load_sent = True
             result = await self._first(self._result, self.birth.load_seconds_max, "load the model")
         except BaseException:
             self.kill("did not start")
@@ -121,6 +123,11 @@ class Worker:
     def stop(self) -> None:
         """Ask it to finish what it holds, finalize and exit; `ended` tells when it did."""
         self._place.control.send(self._id, {"t": "stop"})
+
+    def set_verbose(self, level: int) -> None:
+        """Pass a new log_verbose_level on, unless the level comes with what it is still to load."""
+        if self._load_sent:
+            self._place.control.send(self._id, {"t": "verbose", "level": level})
 
     def kill(self, verdict: str) -> None:
         """End it now.  verdict completes "the instance ..." in what its requests are told."""

@@ -7,6 +7,7 @@ class Head:
     target: str
     path: str
     is_infer: bool
+    call: int
     name: str
     version: str
     http10: bool
@@ -17,6 +18,7 @@ class Head:
     inference_header_length: int
     content_encoding: str
     accept_encoding: str
+    accepts_events: bool
     def headers(self) -> list[tuple[bytes, bytes]]: ...
 
 def parse(raw: bytes) -> Head: ...

@@ -21,6 +21,7 @@ cdef extern from "<string.h>":
 cdef Py_ssize_t HEAD_BYTES_MAX = limits.HTTP_HEAD_BYTES_MAX
 cdef int64_t BODY_BYTES_MAX = limits.HTTP_BODY_BYTES_MAX
 cdef int64_t JSON_BYTES_MAX = limits.JSON_HEAD_BYTES_PLAIN_MAX
+cdef dict CALLS = {"infer": INFER, "generate": GENERATE, "generate_stream": GENERATE_STREAM}
 cdef str JSON_BYTES_HEADER = "Inference-Header-Content-Length"
 
 
@@ -116,18 +117,24 @@ cdef int read_target(Head head, bytes url) except -1:
     return read_model(head)
 
 
-# /v2/models/NAME[/versions/DIGITS]/infer
+# /v2/models/NAME[/versions/DIGITS]/infer, and the same of generate and generate_stream
 cdef int read_model(Head head) except -1:
+    cdef list parts
     head.name = head.version = ""
-    if head.method != "POST" or not head.path.startswith("/v2/models/") or not head.path.endswith("/infer"):
+    if head.method != "POST" or not head.path.startswith("/v2/models/"):
         return 0
-    parts = head.path[11 : len(head.path) - 6].split("/")
+    parts = head.path[11:].split("/")
+    call = CALLS.get(parts.pop(), NO_CALL)
+    if call == NO_CALL:
+        return 0
     if len(parts) == 3 and parts[1] == "versions" and parts[2].isdigit():
         head.version = version_number(parts[2])
     elif len(parts) != 1:
         return 0
     head.name = unquote(parts[0])
-    head.is_infer = head.name != ""
+    if head.name != "":
+        head.call = call
+        head.is_infer = call == INFER
     return 0
 
 
@@ -171,8 +178,14 @@ cdef int read_codings(Head head, dict headers) except -1:
     coding = b",".join(headers.get(b"content-encoding", [])).strip(b" \t").lower()
     head.content_encoding = "" if coding == b"identity" else coding.decode("latin-1")
     accepted = headers.get(b"accept-encoding")
+    head.accepts_events = accepts(headers, b"text/event-stream")
     head.accept_encoding = choose(b",".join(accepted).decode("latin-1")) if accepted else ""
     return 0
+
+
+cdef bint accepts(dict headers, bytes kind) except -1:
+    """Whether Accept names this very type; */* is what clients send who did not think of it."""
+    return b"accept" in headers and kind in {token.partition(b";")[0].strip() for token in tokens(headers, b"accept")}
 
 
 cdef int64_t json_bytes_of(Head head, str text) except -1:

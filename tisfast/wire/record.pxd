@@ -25,6 +25,8 @@ cdef class InferInput:
     cdef readonly object outputs    # front's own: how to write each output (wire/plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
+    # Note in the record that the client has left; the worker may look at any time.
+    cdef void mark_cancelled(self) noexcept
     # Address of a byte of arena 0 that `owns` said yes to.
     cdef unsigned char *address(self, uint64_t offset) noexcept
 
@@ -72,6 +74,7 @@ cdef class Answer:
     cdef OutputRef* outputs         # `count` entries, owned
     cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes
     cdef readonly bytes parameters  # JSON object text, b"" when none
+    cdef list kept                  # what a codec made of outputs and sends instead of them, or None
 
 # Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)

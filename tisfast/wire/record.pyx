@@ -35,6 +35,7 @@ cdef struct SignatureEntry:
     uint32_t zero
 
 cdef uint16_t CORRELATION_IS_TEXT = 4
+cdef uint16_t CANCELLED = 8
 cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef uint32_t OUTPUTS_MAX = limits.OUTPUTS_MAX
@@ -52,6 +53,10 @@ cdef class InferInput:
     cdef unsigned char *address(self, uint64_t offset) noexcept:
         cdef Block block = self.extra if self.extra is not None else self.body if self.body is not None else self.record_block
         return block.arena.base + offset
+
+    cdef void mark_cancelled(self) noexcept:
+        if self.record_bytes >= sizeof(RequestHead):
+            (<RequestHead *>self.address(self.record_offset)).flags |= CANCELLED
 
     @property
     def record(self) -> bytes:

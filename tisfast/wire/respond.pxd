@@ -1,6 +1,6 @@
 # An Answer becomes a response body.  Layer 2 (wire).
 from libc.stdint cimport uint64_t
-from tisfast.wire.record cimport Answer
+from tisfast.wire.record cimport Answer, OutputRef
 from tisfast.wire.text cimport TextBuffer
 
 cdef struct Segment:
@@ -20,3 +20,6 @@ cdef class Body:
     # Appends to `text`.  Raises TisError when an output cannot be given in the form asked for.
     cdef int render(self, Answer answer) except -1
     cdef int add_segment(self, const unsigned char *data, uint64_t nbytes) except -1
+
+# One output's elements as JSON, with commas and without brackets.  Raises TisError.
+cdef int put_data(TextBuffer text, Answer answer, OutputRef *out) except -1

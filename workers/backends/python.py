@@ -1,15 +1,20 @@
 """The python backend: a `TritonPythonModel` from the version folder's model.py, and its life (rows 16.01 to 16.07)."""
 
+import functools
 import importlib.util
 import inspect
 import os
 import sys
 import types
 
-from tisfast_worker.errors import not_served
+from tisfast_worker.errors import TritonError
 from tisfast_worker.failure import ReturnError
 from tisfast_worker.model_config import ModelConfig
 from tisfast_worker.response import InferenceResponse
+from tisfast_worker.sender import take_answers
+
+
+_NEVER_SENT = "the model let go of this request's response sender without a response"
 
 
 class LoadError(Exception):
@@ -25,7 +30,9 @@ class Backend:
         self._class = None
         self._instance = None
         self._execute = None
-        self._event_loop = None
+        self._event_loop = None  # of `async def execute`, between batches at rest
+        self._background = None  # the same of a decoupled model, always running
+        self.failed = None  # set by the loop of a decoupled model: called with (requests, error), from any thread
 
     def load(self):
         """Import the file as `<version>.<stem>` (row 16.01), so that it can import its siblings relatively, too."""
@@ -61,23 +68,25 @@ class Backend:
 
     def initialize(self):
         """Make the instance and run its `initialize` (row 16.02)."""
-        if self._model.decoupled:
-            raise not_served(f"model '{self._model.name}' uses the decoupled transaction policy")
         self._instance = self._class()
         if hasattr(self._instance, "initialize"):
             self._instance.initialize(self._arguments())
         self._execute = getattr(self._instance, "execute", None)
         if inspect.iscoroutinefunction(self._execute):
-            self._start_event_loop()
+            if self._model.decoupled:
+                self._start_background()
+            else:
+                self._start_event_loop()
 
     def execute(self, requests):
         """The model's responses, as many as requests.  Raises ReturnError when it returns something else."""
         if self._execute is None:
-            path = os.path.join(self._model.version_dir, self._model.file)
-            raise ReturnError(f"Python model {path} does not implement `execute` method.")
+            raise self._no_execute()
         responses = self._execute(requests)
         if responses.__class__ is not list:
             responses = self._odd_return(responses)
+        if self._model.senders:
+            responses = self._with_sent(requests, responses)
         if len(responses) != len(requests):
             raise ReturnError(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
@@ -91,12 +100,27 @@ class Backend:
                 )
         return responses
 
+    def start(self, requests):
+        """Execute for a decoupled model: a coroutine runs on in the background.  Raises ReturnError."""
+        if self._execute is None:
+            raise self._no_execute()
+        returned = self._execute(requests)
+        if returned is None:
+            return
+        if not inspect.iscoroutine(returned):
+            raise self._not_none()
+        if self._background is None:  # a plain function that returned a coroutine
+            self._start_background()
+        self._background.start(self._awaited(returned), functools.partial(self.failed, requests))
+
     def finalize(self):
         """Run the model's `finalize` if it has one."""
         if hasattr(self._instance, "finalize"):
             self._instance.finalize()
         if self._event_loop is not None:
             self._event_loop.close()
+        if self._background is not None:
+            self._background.stop()
 
     def _arguments(self):
         model = self._model
@@ -110,12 +134,41 @@ class Backend:
             "model_name": model.name,
         }
 
+    def _no_execute(self):
+        path = os.path.join(self._model.version_dir, self._model.file)
+        return ReturnError(f"Python model {path} does not implement `execute` method.")
+
+    def _not_none(self):
+        return ReturnError(
+            f"Python model '{self._model.instance}' is using the decoupled mode and the execute function must return "
+            "None."
+        )
+
+    async def _awaited(self, coroutine):
+        if await coroutine is not None:
+            raise self._not_none()
+
+    def _with_sent(self, requests, responses):
+        """Responses that came through a sender take their places; waits for those whose sender somebody still has."""
+        answers = take_answers(self._model.senders)
+        merged = list(responses) or [None] * len(requests)
+        for at, (request, response) in enumerate(zip(requests, merged)):
+            answer = answers.get(id(request))
+            if response is None and answer is not None:
+                answer.done.wait()
+                merged[at] = answer.response or InferenceResponse([], error=TritonError(_NEVER_SENT))
+            elif answer is not None and answer.response is not None:
+                raise ReturnError("execute returned a response to a request that was answered through its sender.")
+        return merged
+
     def _odd_return(self, responses):
-        """A coroutine's result, or an error.  Lists' subclasses pass."""
+        """A coroutine's result, or an error.  Lists' subclasses pass, and None where senders were asked for."""
         if inspect.iscoroutine(responses):
             if self._event_loop is None:  # a plain function that returned a coroutine
                 self._start_event_loop()
             responses = self._event_loop.run_until_complete(responses)
+        if responses is None and self._model.senders:
+            return []
         if not isinstance(responses, list):
             raise ReturnError(f"Expected a list in the execute return, found type '{type(responses)}'.")
         return responses
@@ -129,3 +182,9 @@ class Backend:
 
         self._event_loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._event_loop)
+
+    def _start_background(self):
+        """The same for a decoupled model: the next batch begins while this one runs, so it has a thread of its own."""
+        from tisfast_worker.background import BackgroundLoop  # noqa: PLC0415 - asyncio, as above
+
+        self._background = BackgroundLoop()

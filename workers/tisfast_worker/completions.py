@@ -10,15 +10,15 @@ from tisfast_worker import limits
 from tisfast_worker.failure import WireError
 from tisfast_worker.native import COMPLETE_SLOT, SLOT_BYTES, TF_FINAL, TF_RELEASE, TF_RETAINED
 
-_RELEASE_FIELDS = (0,) * 7
+_NO_ANSWER = (0,) * 7
 
 
 class Completions:
     """Producer of the complete ring.  The ring has one producer: whoever holds the lock.
 
-    A release may come at any instruction, from the loop's own thread too (a finaliser), so it never waits for the
-    lock: it queues itself, then tries the lock; the holder looks at the queue after letting go.  Either way one of the
-    two sees it.
+    What finalisers have to say (a release, a lost stream) may come at any instruction, from the loop's own thread too,
+    so it never waits for the lock: it queues itself, then tries the lock; the holder looks at the queue after letting
+    go.  Either way one of the two sees it.
     """
 
     def __init__(self, library, channel, bell, bell_fd):
@@ -32,7 +32,7 @@ class Completions:
         self._tail = 0  # slots written
         self._room = 0  # slots known to be free: the ring is asked again only when they are used up
         self._lock = threading.Lock()
-        self._releases = deque()
+        self._posted = deque()  # (kind, flags, status, ticket): slots without block and times
         self._retained = {}  # id(weak reference): (weak reference, ticket)
 
     def send(self, answers, retained, times, batch):
@@ -59,8 +59,31 @@ class Completions:
                 batch = 0
             self._publish(self._ring, unseen)
             self._ring_bell(self._bell, self._bell_fd)
-        if self._releases:
-            self._send_releases()
+        if self._posted:
+            self._send_posted()
+
+    def put(self, kind, flags, status, nbytes, ticket, block, times, batch):
+        """Write and show one slot, from any thread.  Waits, bounded, while the ring is full."""
+        with self._lock:
+            if not self._room and not self._find_room(0):
+                self._wait_for_room()
+            at = self._first + (self._tail & self._mask) * SLOT_BYTES
+            COMPLETE_SLOT.pack_into(self._memory, at, kind, flags, status, nbytes, ticket, block, *times, batch, 0)
+            self._tail += 1
+            self._room -= 1
+            self._show(1)
+        if self._posted:
+            self._send_posted()
+
+    def post(self, kind, flags, status, ticket):
+        """The same of a slot that says no more than that, from finalisers too: never waits."""
+        self._posted.append((kind, flags, status, ticket))
+        self._send_posted()
+
+    def flush(self):
+        """Send what was posted while the ring was full."""
+        if self._posted:
+            self._send_posted()
 
     def release_when_gone(self, lease, ticket):
         """Send TF_RELEASE for this request when nobody refers to `lease` any more."""
@@ -68,23 +91,23 @@ class Completions:
         self._retained[id(reference)] = (reference, ticket)
 
     def _gone(self, reference):
-        self._releases.append(self._retained.pop(id(reference))[1])
-        self._send_releases()
+        self.post(TF_RELEASE, 0, 0, self._retained.pop(id(reference))[1])
 
-    def _send_releases(self):
-        while self._releases and self._lock.acquire(blocking=False):
+    def _send_posted(self):
+        while self._posted and self._lock.acquire(blocking=False):
             try:
-                self._put_releases()
+                self._put_posted()
             finally:
                 self._lock.release()
-            if self._releases:
-                return  # the ring is full: the loop's next flush takes them along
+            if self._posted and not self._room:
+                return  # the ring is full: the next answer takes them along
 
-    def _put_releases(self):
+    def _put_posted(self):
         unseen = 0
-        while self._releases and (self._room or self._find_room(unseen)):
+        while self._posted and (self._room or self._find_room(unseen)):
             at = self._first + (self._tail & self._mask) * SLOT_BYTES
-            COMPLETE_SLOT.pack_into(self._memory, at, TF_RELEASE, 0, 0, 0, self._releases.popleft(), *_RELEASE_FIELDS)
+            kind, flags, status, ticket = self._posted.popleft()
+            COMPLETE_SLOT.pack_into(self._memory, at, kind, flags, status, 0, ticket, *_NO_ANSWER)
             self._tail += 1
             self._room -= 1
             unseen += 1

@@ -12,6 +12,7 @@ import time
 from collections import deque
 
 from tisfast_worker import limits, msgpack
+from tisfast_worker.served import PROCESS
 from tisfast_worker.zmtp import Dealer, ZmtpError
 
 
@@ -188,6 +189,8 @@ class ControlThread:
             self._control.flush()
         elif kind == "stop":
             self._on_stop()
+        elif kind == "verbose":
+            PROCESS.verbose = message.get("level", 0) > 0
         else:
             raise ZmtpError(f"the server sent a {kind!r} message to a running worker")
 

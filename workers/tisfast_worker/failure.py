@@ -37,6 +37,13 @@ def triton_text(error):
     return _cut(last_line(error) + "\n\nAt:\n" + "".join(reversed(frames)))
 
 
+def failure_texts(error):
+    """What clients read of a failed execution, and for the log its traceback (of ReturnError none) and last line."""
+    if isinstance(error, ReturnError):
+        return str(error), "", str(error)
+    return triton_text(error), traceback_text(error), last_line(error)
+
+
 def traceback_text(error):
     """The whole traceback for the log, from the first frame of user code."""
     try:

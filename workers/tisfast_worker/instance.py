@@ -15,6 +15,7 @@ from tisfast_worker.model import Model
 from tisfast_worker.native import TF_ABI_VERSION
 from tisfast_worker.plane import DataPlane
 from tisfast_worker.served import PROCESS
+from tisfast_worker.stream_loop import StreamLoop
 
 WORKERS_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -119,7 +120,10 @@ def _live(order, library, control, load):
         return 1
     _settle_garbage()
     thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
-    Loop(model, backend.execute, plane, _tracer(thread)).run()
+    if model.decoupled:
+        StreamLoop(model, backend, plane, _tracer(thread)).run()
+    else:
+        Loop(model, backend.execute, plane, _tracer(thread)).run()
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0

@@ -42,3 +42,6 @@ COLLECT_BLOCKS_MIN = 16
 """Small output blocks out before those given back are collected: a dozen stays in the cache, the calls are shared."""
 REST_SECONDS = 10
 """Seconds without a request after which the output arena's free pages go back; the server's ARENA_TRIM_SECONDS."""
+STREAM_BLOCKS_MAX = 1024
+"""Responses of one stream that its client has not read: a quarter of what an instance may have out, so that a client that
+does not read slows its own stream first.  Further `send`s wait OUTPUT_WAIT_SECONDS_MAX, then the stream ends."""

@@ -8,13 +8,17 @@ go before references are counted (TF_RETAINED tells the server to keep the input
 import sys
 import time
 
-from tisfast_worker import failure, limits
+from tisfast_worker import limits
 from tisfast_worker.answer import AnswerWriter
 from tisfast_worker.completions import lease_type
 from tisfast_worker.errors import ErrorCode
-from tisfast_worker.failure import ReturnError, WireError
+from tisfast_worker.failure import WireError, failure_texts
 from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC
 from tisfast_worker.record import RequestReader
+from tisfast_worker.request import FLAG_CANCELLED
+from tisfast_worker.sender import take_answers
+
+CANCELLED_TEXT = "Request cancelled: the client left before the request ran"
 
 
 class Loop:
@@ -47,12 +51,16 @@ class Loop:
         while True:
             pending = wait(channel, spin_ns, rest_ns)
             if pending == 0:  # idle for a while, or told to stop: the second wait tells which
-                self._outputs.rest()
-                pending = wait(channel, 0, -1)
+                pending = self._idle(wait)
                 if pending == 0:
                     return
             while pending:
                 pending -= batch(pending)
+
+    def _idle(self, wait):
+        """Tidy up; then the slots of the next batch, however long it takes, or 0 to stop."""
+        self._outputs.rest()
+        return wait(self._channel.base, 0, -1)
 
     def _batch(self, pending):
         """Serve the next batch; returns its slots."""
@@ -88,15 +96,19 @@ class Loop:
         return slots
 
     def _requests(self, slots):
-        """(requests, their tickets, [(ticket, reason)] of records that are not sound)."""
+        """(requests, their tickets, [(ticket, code, reason)] of those that shall not run)."""
         requests, tickets, refused = [], [], []
         for _, _, _, nbytes, ticket, offset, _ in slots:
             lease = self._free.pop() if self._free else self._lease_type.from_address(self._lease_at)
             try:
-                requests.append(self._read(offset, nbytes, lease))
+                request = self._read(offset, nbytes, lease)
             except WireError as error:
-                refused.append((ticket, str(error)))
+                refused.append((ticket, ErrorCode.INTERNAL, str(error)))
                 continue
+            if request._head[2] & FLAG_CANCELLED:
+                refused.append((ticket, ErrorCode.CANCELLED, CANCELLED_TEXT))
+                continue
+            requests.append(request)
             self._leases.append(lease)
             tickets.append(ticket)
         return requests, tickets, refused
@@ -105,12 +117,11 @@ class Loop:
         """The model's responses, or one error text for all.  Whatever a model raises is the model's: keep serving."""
         try:
             return self._execute(requests)
-        except ReturnError as error:
-            self._trace(requests, "", str(error))
-            return self._model.failed_text(error)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a worker ends when its server says so
-            self._trace(requests, failure.traceback_text(error), failure.last_line(error))
-            return self._model.failed_text(failure.triton_text(error))
+            take_answers(self._model.senders)
+            text, traceback, line = failure_texts(error)
+            self._trace(requests, traceback, line)
+            return self._model.failed_text(text)
 
     def _encode(self, requests, responses, tickets):
         """One answer to each request.  The writer turns what is wrong with one response into that request's error."""
@@ -161,8 +172,8 @@ class Loop:
     def _refuse(self, refused, taken_ns):
         """Answer requests that never reached the model."""
         self._times = (taken_ns, taken_ns, taken_ns)
-        for ticket, reason in refused:
-            self._answers.append((*self._writer.error(ErrorCode.INTERNAL, reason), ticket))
+        for ticket, code, reason in refused:
+            self._answers.append((*self._writer.error(code, reason), ticket))
         self._send([False] * len(self._answers))
         self._answers.clear()
 

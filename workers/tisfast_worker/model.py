@@ -37,6 +37,7 @@ class Model:
             self.outputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["outputs"])]
             self.spin_ns = message.get("spin_us", 0) * 1000
             self.log_verbose = message.get("log_verbose", 0)
+            self.senders = []  # SingleAnswers that the running execution asked for
         except (KeyError, TypeError) as error:
             raise WireError(f"the load message lacks or garbles {error}") from None
         if len(self.outputs) > limits.OUTPUTS_MAX:

@@ -29,6 +29,7 @@ class OutputArena(Mapping):
         self._head = 0  # give slots taken
         self._out = 0  # blocks that the server holds, or will
         self._large_out = False  # a large one may be among them
+        self.owners = None  # BlockOwners, where somebody counts
         self.before_wait = (
             None  # called before the first pause: what is encoded must be published, or nothing comes back
         )
@@ -61,11 +62,16 @@ class OutputArena(Mapping):
         pending = self._pending(self._ring)
         if not pending:
             return
+        given = []
         for at in range(self._head, self._head + pending):
             slot = self._slots_at + (at & self._mask) * SLOT_BYTES
+            block = struct.unpack_from("<Q", self._channel.memory, slot)[0]
+            given.append(block)
             # A stale or foreign handle is refused by the arena: the server's bug, and it loses nothing of ours.
-            if self._give(self._arena, struct.unpack_from("<Q", self._channel.memory, slot)[0]) == 0:
+            if self._give(self._arena, block) == 0:
                 self._out -= 1
+        if self.owners is not None:
+            self.owners.given(given)
         self._head += pending
         self._advance(self._ring, pending)
         self._large_out = self._large_out and self._out > 0
@@ -93,3 +99,36 @@ class OutputArena(Mapping):
             time.sleep(pause)
             pause = min(2 * pause, limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
         raise OutputArenaFull("")
+
+
+class Unread:
+    """How many blocks of one stream's answers the server still holds."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self):
+        """None."""
+        self.blocks = 0
+
+
+class BlockOwners:
+    """Whose answers lie in which block."""
+
+    def __init__(self):
+        """Nobody's."""
+        self._of = {}
+
+    def add(self, block, unread):
+        """`block` is this stream's; returns its count, made for its first block."""
+        if unread is None:
+            unread = Unread()
+        unread.blocks += 1
+        self._of[block] = unread
+        return unread
+
+    def given(self, blocks):
+        """These have come back."""
+        for block in blocks:
+            unread = self._of.pop(block, None)
+            if unread is not None:
+                unread.blocks -= 1

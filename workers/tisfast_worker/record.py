@@ -16,7 +16,7 @@ TENSOR = struct.Struct("<HBBI")  # index, dtype, rank, zero
 class InputPlan:
     """What one signature means."""
 
-    __slots__ = ("layouts", "none", "output_names", "position", "refs", "refs_at", "sizes", "strings_at")
+    __slots__ = ("layouts", "none", "output_names", "position", "refs", "refs_at", "senders", "sizes", "strings_at")
 
 
 class RequestReader:
@@ -55,7 +55,7 @@ class RequestReader:
         plan.refs = struct.Struct("<%sQ" % (2 * inputs))
         plan.refs_at = HEAD.size + len(signature) + -len(signature) % 8
         plan.strings_at = plan.refs_at + plan.refs.size
-        plan.output_names = self._output_names
+        plan.output_names, plan.senders = self._output_names, self._model.senders
         if len(self._plans) >= limits.PLANS_MAX:
             self._plans.clear()
         self._plans[signature] = plan

@@ -4,15 +4,18 @@ import struct
 
 from tisfast_worker import parameters as params
 from tisfast_worker.errors import TritonModelException, not_served
+from tisfast_worker.sender import SingleAnswer, SingleSender
 from tisfast_worker.tensor import ArenaTensor, Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
-TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 TRITONSERVER_MEMORY_CPU = 0
 TRITONSERVER_MEMORY_GPU = 1
+
+
+FLAGS_AT, FLAG_CANCELLED = 6, 8  # of a request record, WIRE.md
 
 
 class PreferredMemory:
@@ -112,7 +115,7 @@ class InferenceRequest:
         return set(self._requested)
 
     def is_cancelled(self):
-        """Whether the client has left; a request that executes is answered all the same, so this stays False."""
+        """Whether the client has left; of a request made by hand never."""
         return False
 
     def trace(self):
@@ -125,8 +128,8 @@ class InferenceRequest:
             raise not_served(f"set_release_flags({flags!r}), request rescheduling")
 
     def get_response_sender(self):
-        """Refused: response senders belong to decoupled models."""
-        raise not_served("get_response_sender(), decoupled models; return a list of InferenceResponse from execute")
+        """Refused: nobody waits for the answer to a request made by hand."""
+        raise TritonModelException("get_response_sender(): only requests that `execute` was given have a sender")
 
     def exec(self, decoupled=False):
         """Refused: calling other models from a model."""
@@ -140,7 +143,7 @@ class InferenceRequest:
 class ArenaRequest(InferenceRequest):
     """A request as it lies in the input arena; what a model does not ask for is never decoded."""
 
-    __slots__ = ("_head", "_lease", "_plan", "_refs", "_strings_at", "batch")
+    __slots__ = ("_head", "_lease", "_plan", "_refs", "_sender", "_strings_at", "batch")
 
     def __init__(self, plan, lease, head, refs, strings_at):
         """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: of id and text."""
@@ -189,6 +192,25 @@ class ArenaRequest(InferenceRequest):
         """The outputs that the client asked for: all of them when it named none.  A set."""
         requested = self._head[3]
         return {name for i, name in enumerate(self._plan.output_names) if requested >> i & 1}
+
+    @property
+    def cancelled_at(self):
+        """Where in the input arena the server notes that the client has left."""
+        return self._strings_at - self._plan.strings_at + FLAGS_AT
+
+    def is_cancelled(self):
+        """Whether the client has left; the request runs on, and its answer reaches nobody."""
+        return ord(self._lease[self.cancelled_at]) & FLAG_CANCELLED != 0
+
+    def get_response_sender(self):
+        """The sender that answers this request: always the same one."""
+        try:
+            return self._sender
+        except AttributeError:  # no decoupled model: those have theirs from the start
+            answer = SingleAnswer()
+            self._plan.senders.append((self, answer))
+            self._sender = SingleSender(answer, self.is_cancelled)
+            return self._sender
 
     def _text(self, skip, nbytes):
         if not nbytes:

@@ -1,0 +1,81 @@
+"""GPU readings, with a library of the tests' own behind the ctypes calls."""
+
+from __future__ import annotations
+
+import ctypes
+
+from tisfast.front.nvml import GpuMeter, GpuReading, open_nvml
+
+NO_SUCH = 3
+
+
+class Library:
+    """Two GPUs; the second one tells nothing but its name."""
+
+    def __init__(self, start=0):
+        self.start, self.energy = start, 5_000
+
+    def nvmlInit_v2(self):
+        return self.start
+
+    def nvmlDeviceGetCount_v2(self, count):
+        count._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index, device):
+        device._obj.value = index.value + 1
+        return 0
+
+    def nvmlDeviceGetUUID(self, device, uuid, nbytes):
+        uuid.value = f"GPU-{device.value}".encode()
+        return 0
+
+    def nvmlDeviceGetUtilizationRates(self, device, out):
+        out._obj.gpu = 25
+        return self.told(device)
+
+    def nvmlDeviceGetMemoryInfo(self, device, out):
+        out._obj.total, out._obj.used = 1 << 40, 1 << 20
+        return self.told(device)
+
+    def nvmlDeviceGetPowerUsage(self, device, out):
+        return self.number(device, out, 70_500)
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, device, out):
+        return self.number(device, out, 700_000)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, device, out):
+        return self.number(device, out, self.energy)
+
+    def number(self, device, out, value):
+        out._obj.value = value
+        return self.told(device)
+
+    def told(self, device):
+        return 0 if device.value == 1 else NO_SUCH
+
+
+def test_readings():
+    first, second = open_nvml(lambda _: Library()).read()
+    assert first == GpuReading("GPU-1", 0.25, 1 << 40, 1 << 20, 70.5, 700.0, 5.0)
+    assert second == GpuReading("GPU-2", None, None, None, None, None, None)
+
+
+def test_a_machine_without_a_driver_has_none():
+    assert open_nvml(lambda name: ctypes.CDLL(f"absent-{name}")) is None
+
+
+def test_a_driver_that_does_not_start_is_told(caplog):
+    assert open_nvml(lambda _: Library(start=9)) is None
+    assert "NVML could not start (its error 9)" in caplog.text
+
+
+def test_energy_counts_from_the_start_of_the_server():
+    library = Library()
+    meter = GpuMeter(open_nvml(lambda _: library), 3600)
+    meter.start()
+    assert meter.readings[0].energy_joules == 0
+    library.energy += 2_500
+    meter._look()
+    meter.close()
+    assert meter.readings[0].energy_joules == 2.5

@@ -1,0 +1,73 @@
+"""After the same traffic both servers show the same families, types, help texts, labels and counts."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from perf.oracle.server import Kind, Server
+from tests.oracle.cases.table import post, tensor
+from tests.oracle.conftest import EXAMPLES
+from tests.oracle.exchange import Request, converse
+
+FLAGS = ("--metrics-config", "summary_latencies=true", "--metrics-config", "summary_quantiles=0.5:0.05,0.99:0.001")
+COUNTED = (
+    *("nv_inference_request_success", "nv_inference_request_failure"),
+    *("nv_inference_count", "nv_inference_exec_count"),
+)
+NEWER = ("nv_model_load_duration_secs",)  # 2.51 does not have it yet (row 21.15)
+
+
+class Exposition:
+    """One scrape: type and help by family, and value by name and labels, for one model."""
+
+    def __init__(self, text: str) -> None:
+        self.about: dict[str, tuple[str, str]] = {}
+        helps = dict(re.findall(r"^# HELP (nv_\w+) (.*)$", text, re.MULTILINE))
+        for name, kind in re.findall(r"^# TYPE (nv_\w+) (\w+)$", text, re.MULTILINE):
+            self.about[name] = (kind, helps[name])
+        self.samples: dict[tuple[str, frozenset[str]], float] = {}
+        for name, labels, value in re.findall(r"^(nv_\w+?)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE):
+            if not labels or 'model="add_sub"' in labels:
+                self.samples[name, frozenset(labels.split(",")) - {""}] = float(value)
+
+
+def scraped(kind: Kind) -> Exposition:
+    inputs = [tensor(name, "FP32", [4], [1, 2, 3, 4]) for name in ("INPUT0", "INPUT1")]
+    good, bad = post("add_sub", {"inputs": inputs}), post("add_sub", {"inputs": inputs[:1]})
+    requests: tuple[Request, ...] = (good, good, good, bad)
+    with Server(kind, [EXAMPLES], list(FLAGS)) as server:
+        assert [answer.status for answer in converse(server.http, requests)] == [200, 200, 200, 400]
+        connection = http.client.HTTPConnection("localhost", server.metrics, timeout=10)
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.getheader("Content-Type") == "text/plain; charset=utf-8"
+        text = answer.read().decode()
+        connection.close()
+    return Exposition(text)
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[Exposition, Exposition]]:
+    yield scraped("triton"), scraped("tisfast")
+
+
+def test_families_types_and_help_texts(both: tuple[Exposition, Exposition]) -> None:
+    theirs, ours = both
+    assert {name: about for name, about in ours.about.items() if name not in NEWER} == theirs.about
+    assert [name for name in ours.about if name not in NEWER] == list(theirs.about)
+
+
+def test_names_and_labels_of_samples(both: tuple[Exposition, Exposition]) -> None:
+    theirs, ours = both
+    assert {key for key in ours.samples if key[0] not in NEWER} == set(theirs.samples)
+
+
+def test_counts(both: tuple[Exposition, Exposition]) -> None:
+    theirs, ours = both
+    counted = [key for key in theirs.samples if key[0] in COUNTED or key[0].endswith("_us_count")]
+    assert len(counted) > len(COUNTED)
+    assert {key: ours.samples[key] for key in counted} == {key: theirs.samples[key] for key in counted}

@@ -1,0 +1,159 @@
+"""Requests of a connection and their answers: one whole, or a stream of events.  Layer 4 (front).
+
+The engine calls an exchange when there is an answer; the connection calls `send` when it is the exchange's turn.  An
+answer is rendered only then: answers may come before their turn.
+"""
+
+from collections import deque
+
+from tisfast.front.deliver cimport send_answer, send_generated, send_response
+from tisfast.front.events cimport render_event, send_event, stream_head
+from tisfast.front.sender cimport Sender
+from tisfast.wire.respond cimport Body
+
+from tisfast import limits
+from tisfast.front.response import error_response
+from tisfast.types import STATUS_CODES, Status
+
+cdef Py_ssize_t WAITING_MAX = limits.HTTP_STREAM_WAITING_MAX
+cdef str NOT_ONE = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
+    "of responses")
+
+
+cdef class Turns:
+    """See exchange.pxd."""
+
+    cdef int flush(self) except -1:
+        raise NotImplementedError("flush")
+
+    cdef int give_up(self) except -1:
+        raise NotImplementedError("give_up")
+
+
+cdef class Exchange(Reply):
+    """See exchange.pxd."""
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        self.request = None
+        if self.connection is None:
+            return 0  # the client has gone; dropping the answer gives its block back
+        self.answer = answer
+        self.ready = True
+        return self.connection.flush()
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        self.request = None
+        if self.connection is None:
+            return 0
+        return self.respond(error_response(Status(status), message))
+
+    cdef int respond(self, object response) except -1:
+        self.response = response
+        self.ready = True
+        return self.connection.flush()
+
+    cdef bint send(self, Sender sender, Body body) except -1:
+        if self.answer is not None:
+            send_answer(sender, body, self.answer, self.head, self.close_after)
+        else:
+            send_response(sender, self.response, self.head, self.close_after)
+        return True
+
+
+cdef class GenerateExchange(Exchange):
+    """See exchange.pxd."""
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        if final:
+            self.request = None
+        if self.connection is None or self.ready:
+            return 0
+        if answer is None and self.answer is None or answer is not None and self.answer is not None:
+            return self._refuse(request, Status.INTERNAL, NOT_ONE, final)
+        if answer is not None:
+            self.answer = answer
+        if not final:
+            return 0
+        self.ready = True
+        return self.connection.flush()
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        if final:
+            self.request = None
+        if self.connection is None or self.ready:
+            return 0
+        if self.answer is not None:
+            return self._refuse(request, Status.INTERNAL, NOT_ONE, final)
+        return self._refuse(request, Status(status), message, final)
+
+    cdef int _refuse(self, InferRequest request, object status, str message, bint final) except -1:
+        self.answer = None
+        if not final:  # nobody reads what may still come
+            self.runtime.cancel(request)
+        return self.respond(error_response(status, message))
+
+    cdef bint send(self, Sender sender, Body body) except -1:
+        if self.answer is not None:
+            send_generated(sender, body, self.answer, self.head, self.close_after)
+        else:
+            send_response(sender, self.response, self.head, self.close_after)
+        return True
+
+
+cdef class StreamExchange(Exchange):
+    """See exchange.pxd."""
+
+    def __cinit__(self):
+        self.waiting = deque()
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        return self._arrived(answer, final)
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        return self._arrived((status, message), final)
+
+    cdef int _arrived(self, object event, bint final) except -1:
+        if final:
+            self.request = None
+        if self.connection is None:
+            return 0
+        if event is not None:
+            self.waiting.append(event)
+        self.ended = final
+        self.ready = True
+        if len(self.waiting) > WAITING_MAX:
+            return self.connection.give_up()
+        return self.connection.flush()
+
+    cdef bint send(self, Sender sender, Body body) except -1:
+        """What the client does not take now waits here: `waiting` holds the answers' blocks, so a model that runs ahead
+        fills its output arena and waits for the client."""
+        if self.response is not None:  # refused before it became a request
+            send_response(sender, self.response, self.head, self.close_after)
+            return True
+        while self.waiting and not sender.backlog:
+            self._send_next(sender, body)
+        if self.waiting:
+            return False
+        if not self.ended:
+            self.ready = False
+            return False
+        if not self.finished:
+            body.text.reset(0)
+            self._write(sender, body, Status.OK)
+        return True
+
+    cdef int _send_next(self, Sender sender, Body body) except -1:
+        event = self.waiting.popleft()
+        return self._write(sender, body, render_event(body, event, self.generate))
+
+    cdef int _write(self, Sender sender, Body body, int status) except -1:
+        """What is in body.text; before it the head, behind it the end, when it is time for them."""
+        cdef bytes before = b""
+        if not self.started:  # the first event's status is that of all
+            self.started = True
+            self.close_after = self.close_after or self.head.http10
+            before = stream_head(STATUS_CODES[status].http, self.head, self.close_after)
+        self.finished = self.ended and not self.waiting
+        return send_event(sender, before, body.text, not self.head.http10, self.finished)

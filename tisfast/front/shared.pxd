@@ -1,0 +1,24 @@
+# What all connections of one listener share.  Layer 4 (front).
+from libc.stdint cimport int64_t, uint64_t
+from tisfast.native.region cimport Regions
+from tisfast.wire.respond cimport Body
+
+cdef class FrontShared:
+    """What all connections of one listener share."""
+    cdef readonly object registry        # None: this listener serves no inference (metrics)
+    cdef readonly object routes
+    cdef readonly object policy          # policy.Policy, or None when no flag asks for one
+    cdef readonly object loop
+    cdef readonly uint64_t max_input_bytes
+    cdef readonly Regions regions
+    cdef public object tracer            # front.tracer.Tracer while any request may be traced, else None
+    cdef readonly set connections
+    cdef readonly bint draining
+    cdef readonly bint verbose           # each request is logged
+    cdef public object on_empty          # called when the last connection has gone
+    cdef readonly int64_t tick           # seconds counted by the sweep: connections compare, no clock is read
+    cdef uint64_t collected              # bytes of chunked bodies of all connections
+    cdef bytearray receive               # heads arrive here; emptied before buffer_updated returns
+    cdef unsigned char *receive_data
+    cdef Body body                       # answers are rendered here, one at a time
+    cdef int look_at_log(self) except -1 # set `verbose`

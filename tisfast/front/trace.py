@@ -1,0 +1,117 @@
+"""One traced request, from its first byte to its last (rows 22.01 to 22.04).  Layer 4 (front).
+
+A front makes none of these unless a request is sampled; then it notes times, which cost a clock reading each, and what
+follows is done by the thread that writes (trace_outbox).  All times are CLOCK_MONOTONIC ns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tisfast import limits
+from tisfast.front.trace_tensors import TracedTensor, input_tensors, output_tensors
+from tisfast.native.memory import now_ns
+
+if TYPE_CHECKING:
+    from tisfast.engine.core import InferRequest
+    from tisfast.wire.record import Answer, InferInput
+
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
+_COMPUTE: Final = (
+    ("COMPUTE_START", "taken_ns"),
+    ("COMPUTE_INPUT_END", "infer_start_ns"),
+    ("COMPUTE_OUTPUT_START", "infer_end_ns"),
+    ("COMPUTE_END", "done_ns"),
+)
+
+
+class Context(NamedTuple):
+    """The caller's span, as W3C's Trace Context headers name it: lower-case hexadecimal digits."""
+
+    trace_id: str
+    span_id: str
+    state: str
+
+
+def read_context(traceparent: str, tracestate: str = "") -> Context | None:
+    """What the two headers say; None when they say nothing valid, which starts a trace of its own (W3C 3.2.2)."""
+    match = _TRACEPARENT.fullmatch(traceparent.strip()[: limits.TRACE_HEADER_BYTES_MAX])
+    if match is None or match.group(1) == "ff" or not int(match.group(2), 16) or not int(match.group(3), 16):
+        return None
+    return Context(match.group(2), match.group(3), tracestate.strip()[: limits.TRACE_HEADER_BYTES_MAX])
+
+
+class Mark(NamedTuple):
+    """Something happened."""
+
+    name: str
+    ns: int
+
+
+class Trace:
+    """What is known of one traced request.
+
+    number: of the trace in this server; done: gets the trace when it is complete.  The front calls `mark` as it likes,
+    `submitted` before it queues the request, and `finished` once the last response is sent or cannot be; the engine
+    calls `answered` for each response.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        levels: tuple[str, ...],
+        log_frequency: int,
+        context: Context | None,
+        done: Callable[[Trace], None],
+    ) -> None:
+        self.number = number
+        self.timestamps = "TIMESTAMPS" in levels
+        self.log_frequency = log_frequency
+        self.context = context
+        self.model = self.version = self.request_id = ""
+        self.front: list[Mark] = []
+        self.engine: list[Mark] = []
+        self.compute: list[Mark] = []
+        self.tensors: list[TracedTensor] = []
+        self._wants_tensors = "TENSORS" in levels
+        self._done = done
+        self._left = 2  # front and engine
+
+    def mark(self, name: str, ns: int = 0) -> None:
+        """Something happened in the front, now or at `ns`: HTTP_RECV_START, GRPC_SEND_END and their like."""
+        if len(self.front) < limits.TRACE_MARKS_MAX:
+            self.front.append(Mark(name, ns or now_ns()))
+
+    def submitted(self, request: InferInput) -> None:
+        """The request is about to be queued."""
+        self.model, self.version, self.request_id = request.model.name, request.model.version, request.id
+        self.engine.append(Mark("REQUEST_START", now_ns()))
+        if self._wants_tensors:
+            self.tensors += input_tensors(request)
+
+    def answered(self, request: InferRequest, answer: Answer | None, final: bool) -> None:
+        """A response is there; None: an error, or the end of a decoupled model's stream.  final: none follows."""
+        self.mark("INFER_RESPONSE_COMPLETE")
+        if self._wants_tensors and answer is not None and len(self.tensors) < limits.TRACE_MARKS_MAX:
+            self.tensors += output_tensors(answer)
+        if final:
+            self._ended(request)
+
+    def finished(self) -> None:
+        """The front has nothing more to send, or nobody to send it to.  Called once."""
+        self._leave()
+
+    def _ended(self, request: InferRequest) -> None:
+        self.engine.append(Mark("QUEUE_START", request.queued_ns))
+        self.engine.append(Mark("REQUEST_END", now_ns()))
+        times = request.times
+        if times["done_ns"]:  # else it never reached an instance
+            self.compute = [Mark(name, times[key]) for name, key in _COMPUTE]
+        self._leave()
+
+    def _leave(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._done(self)

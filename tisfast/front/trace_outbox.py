@@ -1,0 +1,92 @@
+"""From the event loop to the thread that writes traces: bounded, and what does not fit is counted.  Layer 4 (front)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tisfast.front.trace import Trace
+
+log = logging.getLogger("tisfast.trace")
+
+
+class Outbox:
+    """A queue of complete traces and the thread that empties it, started with the first one.
+
+    write: called in that thread with at most `portion_max` traces, the oldest first; queued_max: bound of the queue;
+    delay_seconds: how long traces may wait for others to go with them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[Sequence[Trace]], None],
+        *,
+        queued_max: int,
+        portion_max: int,
+        delay_seconds: float,
+    ) -> None:
+        self._name = name
+        self._write = write
+        self._queued_max = queued_max
+        self._portion_max = portion_max
+        self._delay_seconds = delay_seconds
+        self._queue: deque[Trace] = deque()
+        self._news = threading.Condition()
+        self._closing = False
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    def put(self, trace: Trace) -> None:
+        """Queue a trace; never blocks for what the thread does."""
+        with self._news:
+            if self._closing or len(self._queue) >= self._queued_max:
+                self._dropped += 1
+                return
+            self._queue.append(trace)
+            self._start()
+            if len(self._queue) == 1 or len(self._queue) == self._portion_max:
+                self._news.notify()
+
+    def close(self, seconds: float) -> None:
+        """Write what is queued, within `seconds`; what is left then is lost, and told."""
+        with self._news:
+            self._closing = True
+            self._news.notify()
+        if self._thread is not None:
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                log.warning("%d traces were not written in the %g s that the end may take", len(self._queue), seconds)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while portion := self._take():
+            try:
+                self._write(portion)
+            except Exception:  # our bug: told, and tracing goes on
+                log.exception("%d traces could not be written", len(portion))
+
+    def _take(self) -> list[Trace]:
+        """The next portion, [] at the end."""
+        with self._news:
+            self._news.wait_for(lambda: self._queue or self._closing)
+            if self._delay_seconds:
+                self._news.wait_for(lambda: len(self._queue) >= self._portion_max or self._closing, self._delay_seconds)
+            dropped, self._dropped = self._dropped, 0
+            portion = [self._queue.popleft() for _ in range(min(len(self._queue), self._portion_max))]
+        if dropped:
+            log.warning(
+                "%d traces were dropped: %d were waiting already, as many as may; raise the trace rate, or write to a "
+                "faster place",
+                dropped,
+                self._queued_max,
+            )
+        return portion

@@ -1,0 +1,6 @@
+from tisfast.native.memory import Arena
+from tisfast.wire.record import Answer, InferInput
+from tisfast.wire.signature import ModelSignature
+
+def parse(model: ModelSignature, arena: Arena, text: bytes, *, max_input_bytes: int = ...) -> InferInput: ...
+def render(answer: Answer) -> bytes: ...

@@ -1,0 +1,136 @@
+"""The way out for decoupled models: answers of all streams of an instance, from any thread, one at a time.
+
+One lock orders what is not made for several threads: the output arena's book-keeping, the answer writer, and whether a
+stream is closed.  Finalisers (a sender that was dropped) may run while it is held, and never take it.
+"""
+
+import threading
+import time
+
+from tisfast_worker import limits
+from tisfast_worker.answer import AnswerWriter
+from tisfast_worker.errors import ErrorCode, TritonModelException
+from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RETAINED
+from tisfast_worker.output import BlockOwners
+from tisfast_worker.request import FLAG_CANCELLED
+from tisfast_worker.sender import StreamSender
+
+_END = TF_FINAL | TF_RETAINED  # user code has the request or the sender in its hands: the release tells when not
+_INTERNAL = ErrorCode.INTERNAL + 1
+
+
+class Outlet:
+    """Sends what the streams of one instance have to say."""
+
+    def __init__(self, model, plane):
+        """For the decoupled model `model`."""
+        self._model, self._completions, self._outputs = model, plane.completions, plane.outputs
+        self._inputs = plane.inputs.memory
+        self._owners = plane.outputs.owners = BlockOwners()
+        self._writer = AnswerWriter(model, plane.outputs)
+        self._lock = threading.Lock()
+        self._open = {}  # ticket: True, of streams not closed; a dict's single steps are atomic
+        self._draining = None
+
+    @property
+    def open_streams(self):
+        """Requests that have not had their final answer."""
+        return len(self._open)
+
+    def open(self, request, ticket, taken_ns):
+        """The sender of a request that was taken."""
+        self._open[ticket] = True
+        return StreamSender(self, request, ticket, taken_ns)
+
+    def is_cancelled(self, at):
+        """Whether the record whose flags lie at `at` says so; valid until the stream's final answer."""
+        return self._inputs[at] & FLAG_CANCELLED != 0
+
+    def send(self, sender, response, flags):
+        """One answer of a stream, or its end; False when it is closed already.
+
+        Waits, bounded, while the client of this stream leaves too much unread, or the output arena is full.
+        """
+        sent_ns = time.monotonic_ns()
+        unread = sender.unread
+        if unread is not None and unread.blocks >= limits.STREAM_BLOCKS_MAX:
+            self._wait_for_reader(sender)
+        with self._lock:
+            if sender.closed:
+                return False
+            if response is None:
+                self._end(sender, TF_CLOSED, 0, 0, 0, sent_ns)
+                return True
+            self._outputs.collect_some()
+            kind, status, nbytes, block = self._writer.write(sender, response)
+            if flags:
+                self._end(sender, kind, status, nbytes, block, sent_ns)
+                return True
+            if block:
+                sender.unread = self._owners.add(block, sender.unread)
+            times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
+            self._completions.put(kind, 0, status, nbytes, sender.ticket, block, times, 0)
+        return True
+
+    def fail(self, sender, code, text):
+        """End a stream with an error, unless it has ended."""
+        with self._lock:
+            if not sender.closed:
+                self._end(sender, *self._writer.error(code, text), time.monotonic_ns())
+
+    def refuse(self, ticket, code, text, taken_ns):
+        """Answer a request that never reached the model."""
+        with self._lock:
+            kind, status, nbytes, block = self._writer.error(code, text)
+            times = (taken_ns, taken_ns, taken_ns, time.monotonic_ns())
+            self._completions.put(kind, TF_FINAL, status, nbytes, ticket, block, times, 0)
+
+    def executed(self, ticket, requests, times):
+        """`execute` has returned.  `ticket`: of its batch's first request."""
+        self._completions.put(TF_EXECUTED, 0, 0, 0, ticket, 0, times, requests)
+
+    def lost(self, sender):
+        """Nobody can answer this stream any more.  Called by finalisers: takes no lock that it would wait for."""
+        self._completions.post(TF_CLOSED, _END, _INTERNAL, sender.ticket)
+        self._forget(sender)
+
+    def rest(self):
+        """The instance is idle."""
+        with self._lock:
+            self._outputs.rest()
+        self._completions.flush()
+
+    def drain(self):
+        """Wait until all streams are closed.  Its bound is the server's: who does not stop in time is killed."""
+        self._draining = threading.Event()
+        if self._open:
+            self._draining.wait()
+        self._completions.flush()
+
+    def _end(self, sender, kind, status, nbytes, block, sent_ns):
+        times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
+        self._completions.put(kind, _END, status, nbytes, sender.ticket, block, times, 0)
+        self._forget(sender)
+
+    def _forget(self, sender):
+        sender.closed = True
+        self._open.pop(sender.ticket, None)
+        if self._draining is not None and not self._open:
+            self._draining.set()
+
+    def _wait_for_reader(self, sender):
+        """Without the lock: one client that does not read must not stop the others' streams."""
+        deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
+        while sender.unread.blocks >= limits.STREAM_BLOCKS_MAX and not sender.closed:
+            with self._lock:
+                self._outputs.collect()
+            if sender.unread.blocks < limits.STREAM_BLOCKS_MAX:
+                return
+            if time.monotonic() > deadline:
+                text = (
+                    f"model '{self._model.name}': the client of this stream left {limits.STREAM_BLOCKS_MAX} responses "
+                    f"unread for {limits.OUTPUT_WAIT_SECONDS_MAX} s, so the stream ends here"
+                )
+                self.fail(sender, ErrorCode.UNAVAILABLE, text)
+                raise TritonModelException(text)
+            time.sleep(limits.OUTPUT_WAIT_STEP_SECONDS_MAX)

@@ -1,0 +1,135 @@
+"""pb_utils.InferenceResponseSender (row 16.12), of decoupled models and of others.  Texts are Triton's."""
+
+import threading
+
+from tisfast_worker.errors import TritonModelException
+from tisfast_worker.response import InferenceResponse
+
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+_CLOSED = "Unable to send response. Response sender has been closed."
+
+
+class InferenceResponseSender:
+    """What both kinds of model get: `send`, from any thread, and `is_cancelled`."""
+
+    __slots__ = ()
+
+    def send(self, response=None, flags=0):
+        """Answer the request; TRITONSERVER_RESPONSE_COMPLETE_FINAL in `flags` ends it, then without `response` too.
+
+        Raises TritonModelException when the sender is closed or the arguments do not fit together, else TypeError.
+        """
+        raise NotImplementedError
+
+    def is_cancelled(self):
+        """Whether the client has left: what is sent from then on reaches nobody."""
+        raise NotImplementedError
+
+
+def check_arguments(response, flags):
+    """Triton's rules for `send`."""
+    if response is not None and not isinstance(response, InferenceResponse):
+        raise TypeError(f"send(): response must be an InferenceResponse or None, not a {type(response).__name__}")
+    if not isinstance(flags, int):
+        raise TypeError(f"send(): flags must be an int, not a {type(flags).__name__}")
+    if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
+        raise TritonModelException("Unable to send response. Unsupported flag provided.")
+    if response is None and flags == 0:
+        raise TritonModelException(
+            "Inference Response object must be provided when the response flags is set to zero."
+        )
+
+
+class StreamSender(InferenceResponseSender):
+    """The way back to one client of a decoupled model: any number of responses up to the final one.
+
+    The request refers to it, and whoever asked for it.  When all of them have let go of one that was not closed, it
+    ends in an error: nobody can answer any more.
+    """
+
+    __slots__ = ("_cancelled_at", "_head", "_outlet", "batch", "closed", "started_ns", "taken_ns", "ticket", "unread")
+    _lease = object()  # the answer writer's: no tensor of a stream is passed by reference, the model may write to it again
+
+    def __init__(self, outlet, request, ticket, taken_ns):
+        """`request`: the ArenaRequest, not kept; `unread`: what of its answers the server still holds."""
+        self._outlet, self.ticket, self.taken_ns, self.started_ns = outlet, ticket, taken_ns, taken_ns
+        self._head, self.batch, self._cancelled_at = request._head, request.batch, request.cancelled_at
+        self.unread = None
+        self.closed = False
+
+    def send(self, response=None, flags=0):
+        """See InferenceResponseSender."""
+        check_arguments(response, flags)
+        if self.closed:
+            raise TritonModelException(_CLOSED)
+        if not self._outlet.send(self, response, flags):
+            raise TritonModelException(_CLOSED)
+
+    def is_cancelled(self):
+        """Whether the client has left; False once the final response is sent."""
+        return not self.closed and self._outlet.is_cancelled(self._cancelled_at)
+
+    def __del__(self):
+        if not self.closed:
+            self._outlet.lost(self)
+
+
+class SingleAnswer:
+    """What became of a request of a model that is not decoupled and asked for its sender."""
+
+    __slots__ = ("done", "response")
+
+    def __init__(self):
+        """Nothing yet.  `done`: the final flag was sent, or nobody can send it any more."""
+        self.response = None
+        self.done = threading.Event()
+
+
+def take_answers(senders):
+    """The answers of `senders` (pairs of request and SingleAnswer) by the requests' `id`, and `senders` emptied.
+
+    From here on only user code holds the senders; letting go of one ends the wait for its answer.
+    """
+    answers = {}
+    for request, answer in senders:
+        answers[id(request)] = answer
+        del request._sender
+    senders.clear()
+    return answers
+
+
+class SingleSender(InferenceResponseSender):
+    """The sender of a request to a model that is not decoupled: exactly one response, kept until `execute` is done."""
+
+    __slots__ = ("_answer", "_is_cancelled", "_lock")
+
+    def __init__(self, answer, is_cancelled):
+        """`answer`: where the response goes; `is_cancelled`: asks whether the client has left."""
+        self._answer, self._is_cancelled = answer, is_cancelled
+        self._lock = threading.Lock()
+
+    def send(self, response=None, flags=0):
+        """See InferenceResponseSender; a second response is refused."""
+        check_arguments(response, flags)
+        answer = self._answer
+        with self._lock:
+            if response is not None and answer.response is not None:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send more than one response."
+                )
+            if response is None and answer.response is None:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
+                )
+            if answer.done.is_set():
+                raise TritonModelException(_CLOSED)
+            answer.response = response or answer.response
+            if flags:
+                answer.done.set()
+
+    def is_cancelled(self):
+        """Whether the client has left."""
+        return self._is_cancelled()
+
+    def __del__(self):
+        self._answer.done.set()
