@@ -19,6 +19,7 @@ from tisfast.errors import TisError
 from tisfast.front.http import HttpFront
 from tisfast.front.metrics import MetricsRoutes
 from tisfast.front.routes import Routes
+from tisfast.front.service import Service
 from tisfast.listeners import Listener
 from tisfast.native.memory import short_turns
 from tisfast.shutdown import Countdown, FrontFace, drain, first
@@ -64,6 +65,7 @@ class Server:
         self._loop = loop
         self._clock = MachineClock()
         self._registry = Registry(strict_readiness=settings.life.strict_readiness)
+        self._service = Service(self._registry, server_id=settings.life.server_id, server_version=__version__)
         self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
         self._supervisor.adopt(spawned)
         self._stop = asyncio.Event()
@@ -131,8 +133,7 @@ class Server:
     def _front(self, service: str) -> HttpFront:
         most = self._settings.max_input_bytes
         if service == "HTTP":
-            routes = Routes(self._registry, server_id=self._settings.life.server_id, server_version=__version__)
-            return HttpFront(self._registry, routes, self._loop, max_input_bytes=most)
+            return HttpFront(self._registry, Routes(self._service), self._loop, max_input_bytes=most)
         metrics = MetricsRoutes(self._registry, self._supervisor.restarts, cpu=self._settings.cpu_metrics)
         return HttpFront(None, metrics, self._loop, max_input_bytes=most)
 

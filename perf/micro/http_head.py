@@ -6,6 +6,7 @@ from timeit import timeit
 
 from tisfast.engine.registry import Registry
 from tisfast.front.routes import Routes
+from tisfast.front.service import Service
 from tisfast.wire import head
 from tisfast.wire.compress import choose
 
@@ -18,7 +19,7 @@ INFER = (
 
 def main() -> None:
     again, live = bytes(bytearray(INFER)), head.parse(b"GET /v2/health/live HTTP/1.1\r\n\r\n")
-    routes = Routes(Registry(), server_id="triton", server_version="0")
+    routes = Routes(Service(Registry(), server_id="triton", server_version="0"))
     print(f"http_head_new {timeit(lambda: head.parse(INFER), number=N) / N * 1e9:.1f}")
     print(f"http_head_repeated {timeit(lambda: again == INFER, number=N) / N * 1e9:.1f}")
     print(f"http_head_accept_encoding {timeit(lambda: choose('gzip, deflate'), number=N) / N * 1e9:.1f}")

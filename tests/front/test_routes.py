@@ -8,13 +8,14 @@ import pytest
 from tests_front_models import Served, ask, registry
 
 from tisfast.front.response import error_response
-from tisfast.front.routes import EXTENSIONS, ROUTES, Routes
+from tisfast.front.routes import ROUTES, Routes
+from tisfast.front.service import EXTENSIONS, Service
 from tisfast.types import STATUS_CODES, Status
 
 
 def routes(*served, **options):
     found = registry(*(served or (Served(),)))
-    return Routes(found, server_id="triton", server_version="9.9", **options), found
+    return Routes(Service(found, server_id="triton", server_version="9.9", **options)), found
 
 
 def get(path, *served, method="GET", body=b""):

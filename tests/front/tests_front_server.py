@@ -13,6 +13,7 @@ from tisfast.engine.testing import FakeClock, FakeLink
 from tisfast.front.http import HttpFront
 from tisfast.front.response import Response
 from tisfast.front.routes import Routes
+from tisfast.front.service import Service
 from tisfast.native.memory import Arena
 from tisfast.types import Status
 from tisfast.wire.signature import ModelSignature
@@ -91,7 +92,7 @@ class Server:
         self.runtime.set_state(True, "")
         self.registry.add(self.runtime)
         self.registry.set_live(True)
-        self._routes = Routes(self.registry, server_id="test", server_version="0")
+        self._routes = Routes(Service(self.registry, server_id="test", server_version="0"))
         self.front = HttpFront(self.registry, self, loop, max_input_bytes=max_input_bytes)
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]

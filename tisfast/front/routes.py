@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, TisError, Unsupported
-from tisfast.front import statistics
 from tisfast.front.response import (
     EMPTY,
     NOT_READY,
@@ -21,18 +20,13 @@ from tisfast.front.response import (
     http_error,
     json_response,
 )
-from tisfast.wire.head import version_number
 from tisfast.wire.json_data import load
 
 if TYPE_CHECKING:
-    from tisfast.engine.registry import ModelEntry, Registry
+    from tisfast.front.service import Service
     from tisfast.wire.head import Head
-    from tisfast.wire.signature import TensorSpec
 
 __all__ = ["ROUTES", "Handler", "Response", "Route", "Routes", "error_response"]
-
-EXTENSIONS: Final = ("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics")
-"""Row 1.09, Triton's order: those of its list that are served.  A client that asks must not be told of others."""
 
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 
@@ -71,11 +65,11 @@ ROUTES: Final = (
 
 
 class Routes:
-    """Answers for one server.  registry: what is served; server_id and server_version: of row 1.09."""
+    """Answers for one server: its operations (Service) as HTTP."""
 
-    def __init__(self, registry: Registry, *, server_id: str, server_version: str) -> None:
-        self._registry = registry
-        self._metadata = json_response({"name": server_id, "version": server_version, "extensions": EXTENSIONS})
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._metadata = json_response(service.server_metadata())
         self._handlers: dict[str, Callable[[re.Match[str], bytes], Response]] = {
             "live": self._live,
             "ready": self._ready,
@@ -110,10 +104,10 @@ class Routes:
         return http_error(404, "Not Found")
 
     def _live(self, _match: re.Match[str], _body: bytes) -> Response:
-        return EMPTY if self._registry.live() else NOT_READY
+        return EMPTY if self._service.live() else NOT_READY
 
     def _ready(self, _match: re.Match[str], _body: bytes) -> Response:
-        return EMPTY if self._registry.ready() else NOT_READY
+        return EMPTY if self._service.ready() else NOT_READY
 
     def _server_metadata(self, _match: re.Match[str], _body: bytes) -> Response:
         return self._metadata
@@ -123,65 +117,29 @@ class Routes:
         raise BadRequest(f"{match.group(0)} is not an inference request")
 
     def _model_ready(self, match: re.Match[str], _body: bytes) -> Response:
-        name, version = _model_of(match)
-        if not self._registry.knows(name):  # here alone an unknown model is 400 (row 1.07)
-            raise BadRequest(f"Request for unknown model: '{name}' is not found")
-        runtime = self._registry.resolve(name, version)
-        if runtime.ready:
-            return EMPTY
-        version = runtime.signature.version
-        raise BadRequest(f"Model version not ready: '{name}' version {version}: {runtime.reason}")
+        self._service.model_ready(*_model_of(match))
+        return EMPTY
 
     def _model_config(self, match: re.Match[str], _body: bytes) -> Response:
-        return json_response(self._registry.resolve(*_model_of(match)).config)
+        return json_response(self._service.model_config(*_model_of(match)))
 
     def _model_metadata(self, match: re.Match[str], _body: bytes) -> Response:
-        name, version = _model_of(match)
-        runtime = self._registry.resolve(name, version)
-        batched = runtime.signature.max_batch_size > 0
-        return json_response(
-            {
-                "name": name,
-                "versions": [version] if version else self._registry.versions(name),
-                "platform": runtime.platform,
-                "inputs": [_tensor(spec, batched) for spec in runtime.signature.inputs],
-                "outputs": [_tensor(spec, batched) for spec in runtime.signature.outputs],
-            }
-        )
+        return json_response(self._service.model_metadata(*_model_of(match)))
 
     def _all_statistics(self, _match: re.Match[str], _body: bytes) -> Response:
-        return json_response(statistics.model_statistics(self._registry.runtimes()))
+        return json_response(self._service.statistics())
 
     def _model_statistics(self, match: re.Match[str], _body: bytes) -> Response:
-        name, version = _model_of(match)
-        runtimes = [runtime for runtime in self._registry.runtimes() if runtime.signature.name == name]
-        if not runtimes:
-            raise BadRequest(f"requested model '{name}' is not available")
-        chosen = [runtime for runtime in runtimes if version in ("", runtime.signature.version)]
-        if not chosen:
-            raise BadRequest(f"requested model version is not available for model '{name}' (got {version})")
-        return json_response(statistics.model_statistics(chosen))
+        return json_response(self._service.statistics(*_model_of(match)))
 
     def _repository_index(self, _match: re.Match[str], body: bytes) -> Response:
         request = load(body) if body else {}
         ready = request.get("ready", False) if isinstance(request, dict) else False
         if not isinstance(ready, bool):
             raise BadRequest(f"Invalid value for 'ready': expected a boolean (got {ready!r:.60})")
-        entries = self._registry.models()
-        return json_response([_index_line(entry) for entry in entries if not ready or entry.state == "READY"])
+        return json_response(self._service.repository_index(ready=ready))
 
 
 def _model_of(match: re.Match[str]) -> tuple[str, str]:
     """Name and version ("" for any) in a path."""
-    version = match.group("version")
-    return unquote(match.group("model")), version_number(version) if version else ""
-
-
-def _tensor(spec: TensorSpec, batched: bool) -> dict[str, object]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": [-1, *spec.dims] if batched else list(spec.dims)}
-
-
-def _index_line(entry: ModelEntry) -> dict[str, str]:
-    """Row 6.01: what a model does not have is left out, so one that was never loaded has a name only."""
-    fields = {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
-    return {key: value for key, value in fields.items() if value}
+    return unquote(match.group("model")), match.group("version") or ""

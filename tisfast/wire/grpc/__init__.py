@@ -1,0 +1,1 @@
+"""gRPC messages to values and back, sans-io.  Layer 2 (wire)."""
