@@ -7,12 +7,6 @@ cdef extern from "<sys/uio.h>":
         size_t iov_len
 
 cdef extern from "<nghttp2/nghttp2.h>":
-    struct Field "nghttp2_nv":
-        uint8_t *name
-        uint8_t *value
-        size_t namelen
-        size_t valuelen
-        uint8_t flags
     struct nghttp2_session:
         pass
     # Error codes of RFC 9113, 7.
@@ -23,6 +17,13 @@ cdef extern from "<nghttp2/nghttp2.h>":
         REFUSED_STREAM "NGHTTP2_REFUSED_STREAM"
         CANCEL "NGHTTP2_CANCEL"
         ENHANCE_YOUR_CALM "NGHTTP2_ENHANCE_YOUR_CALM"
+
+cdef struct Field:                       # laid out as nghttp2_nv
+    uint8_t *name
+    uint8_t *value
+    size_t name_bytes
+    size_t value_bytes
+    uint8_t flags
 
 # A field whose texts outlive the session (constants): nothing is copied.
 cdef Field constant_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept

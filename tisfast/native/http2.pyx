@@ -15,6 +15,12 @@ from tisfast import limits
 from tisfast.errors import Internal
 
 cdef extern from "<nghttp2/nghttp2.h>":
+    struct nghttp2_nv:
+        uint8_t *name
+        uint8_t *value
+        size_t namelen
+        size_t valuelen
+        uint8_t flags
     struct nghttp2_session_callbacks:
         pass
     struct nghttp2_option:
@@ -98,8 +104,8 @@ cdef extern from "<nghttp2/nghttp2.h>":
     int32_t nghttp2_session_get_last_proc_stream_id(nghttp2_session *) noexcept
     int nghttp2_submit_settings(nghttp2_session *, uint8_t, const nghttp2_settings_entry *, size_t) noexcept
     int nghttp2_submit_response(
-        nghttp2_session *, int32_t, const Field *, size_t, const nghttp2_data_provider *) noexcept
-    int nghttp2_submit_trailer(nghttp2_session *, int32_t, const Field *, size_t) noexcept
+        nghttp2_session *, int32_t, const nghttp2_nv *, size_t, const nghttp2_data_provider *) noexcept
+    int nghttp2_submit_trailer(nghttp2_session *, int32_t, const nghttp2_nv *, size_t) noexcept
     int nghttp2_submit_rst_stream(nghttp2_session *, uint8_t, int32_t, uint32_t) noexcept
     int nghttp2_submit_ping(nghttp2_session *, uint8_t, const uint8_t *) noexcept
     int nghttp2_submit_shutdown_notice(nghttp2_session *) noexcept
@@ -280,10 +286,11 @@ cdef class Http2Session:
         cdef nghttp2_data_provider provider
         provider.source.ptr = NULL
         provider.read_callback = read_body
-        return check(nghttp2_submit_response(self.raw, stream_id, fields, n, &provider if body else NULL))
+        return check(nghttp2_submit_response(
+            self.raw, stream_id, <const nghttp2_nv *>fields, n, &provider if body else NULL))
 
     cdef int trail(self, int32_t stream_id, const Field *fields, int n) except -1:
-        return check(nghttp2_submit_trailer(self.raw, stream_id, fields, n))
+        return check(nghttp2_submit_trailer(self.raw, stream_id, <const nghttp2_nv *>fields, n))
 
     cdef int resume(self, int32_t stream_id) except -1:
         cdef int code = nghttp2_session_resume_data(self.raw, stream_id)

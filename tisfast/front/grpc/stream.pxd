@@ -40,6 +40,7 @@ cdef class GrpcStream(Reply):
     cdef Coding coding                   # of our messages
     cdef OutMessage sending
     cdef object queue                    # deque of OutMessage and what `render` takes, or None
+    cdef bytes http_status               # None: 200; of a call that was none of gRPC
     cdef int code                        # once finished
     cdef bytes message
     cdef int64_t out_tick                # when a byte last left, or began to wait

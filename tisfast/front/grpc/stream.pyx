@@ -264,6 +264,8 @@ cdef class GrpcStream(Reply):
         cdef Field fields[5]
         self.head_sent = True
         fields[0] = constant_field(b":status", 7, b"200", 3)
+        if self.http_status is not None:
+            fields[0] = copied_field(b":status", 7, PyBytes_AS_STRING(self.http_status), 3)
         fields[1] = constant_field(b"content-type", 12, b"application/grpc", 16)
         fields[2] = constant_field(b"grpc-accept-encoding", 20, b"identity, deflate, gzip", 23)
         fields[3] = status_field(self.code)
