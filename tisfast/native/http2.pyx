@@ -15,37 +15,37 @@ from tisfast import limits
 from tisfast.errors import Internal
 
 cdef extern from "<nghttp2/nghttp2.h>":
-    struct nghttp2_nv:
+    ctypedef struct nghttp2_nv:
         uint8_t *name
         uint8_t *value
         size_t namelen
         size_t valuelen
         uint8_t flags
-    struct nghttp2_session_callbacks:
+    ctypedef struct nghttp2_session_callbacks:
         pass
-    struct nghttp2_option:
+    ctypedef struct nghttp2_option:
         pass
-    struct nghttp2_settings_entry:
+    ctypedef struct nghttp2_settings_entry:
         int32_t settings_id
         uint32_t value
-    struct nghttp2_frame_hd:
+    ctypedef struct nghttp2_frame_hd:
         size_t length
         int32_t stream_id
         uint8_t type
         uint8_t flags
-    struct nghttp2_headers:
+    ctypedef struct nghttp2_headers:
         int cat
-    struct nghttp2_rst_stream:
+    ctypedef struct nghttp2_rst_stream:
         uint32_t error_code
-    union nghttp2_frame:
+    ctypedef union nghttp2_frame:
         nghttp2_frame_hd hd
         nghttp2_headers headers
         nghttp2_rst_stream rst_stream
-    union nghttp2_data_source:
+    ctypedef union nghttp2_data_source:
         void *ptr
     ctypedef ssize_t (*nghttp2_data_source_read_callback)(
         nghttp2_session *, int32_t, uint8_t *, size_t, uint32_t *, nghttp2_data_source *, void *) noexcept
-    struct nghttp2_data_provider:
+    ctypedef struct nghttp2_data_provider:
         nghttp2_data_source source
         nghttp2_data_source_read_callback read_callback
     enum:

@@ -20,7 +20,7 @@ cdef class GrpcShared:
     cdef readonly int64_t tick               # seconds counted by the sweep
     cdef bint keeps_metadata                 # of inferences, too
     cdef int compression                     # level of answers: 0 none, 1 low, 2 medium, 3 high
-    cdef uint64_t collected                  # bytes of messages outside arenas, of all connections
+    cdef readonly uint64_t collected_bytes   # bytes of messages outside arenas, of all connections
     cdef bytearray receive                   # frames arrive here; emptied before buffer_updated returns
     cdef unsigned char *receive_data
     cdef GrpcBody body                       # answers are rendered here, one at a time

@@ -9,6 +9,7 @@ from tisfast.front.grpc.methods import Methods
 class GrpcShared:
     connections: set[GrpcConnection]
     draining: bool
+    collected_bytes: int
     on_empty: Callable[[], None] | None
     tick: int
     def __init__(

@@ -53,8 +53,8 @@ cdef class GrpcShared:
 
     cdef int count_collected(self, int64_t change) except -1:
         """Messages outside arenas are bounded over all connections.  Raises Unavailable."""
-        self.collected += change
-        if change > 0 and self.collected > COLLECTED_BYTES_MAX:
+        self.collected_bytes += change
+        if change > 0 and self.collected_bytes > COLLECTED_BYTES_MAX:
             raise Unavailable(
                 f"messages that are being received outside of models' memory exceed {COLLECTED_BYTES_MAX} bytes "
                 "together; retry later")
