@@ -138,8 +138,8 @@ class BuildProto(Command):
         in_place = self.editable_mode or self.get_finalized_command("build_ext").inplace
         target = Path("" if in_place or self.build_lib is None else self.build_lib, PROTO, "triton.desc")
         target.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", f"--descriptor_set_out={target}", *protos]
-        subprocess.run(command, check=True)
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", "--include_imports"]
+        subprocess.run([*command, f"--descriptor_set_out={target}", *protos], check=True)  # imports come before importers
 
 
 class Build(build):

@@ -21,9 +21,11 @@ from tisfast.front.grpc.front import GrpcFront
 from tisfast.front.grpc.methods import Methods
 from tisfast.front.http import HttpFront
 from tisfast.front.metrics import MetricsRoutes
+from tisfast.front.regions import ClientRegions
 from tisfast.front.routes import Routes
 from tisfast.front.service import Service
 from tisfast.listeners import Listener
+from tisfast.native.cuda import Cuda, CudaMissing, Devices
 from tisfast.native.memory import short_turns
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
@@ -70,7 +72,12 @@ class Server:
         self._loop = loop
         self._clock = MachineClock()
         self._registry = Registry(strict_readiness=settings.life.strict_readiness)
-        self._service = Service(self._registry, server_id=settings.life.server_id, server_version=__version__)
+        self._regions = ClientRegions(
+            _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
+        )
+        self._service = Service(
+            self._registry, server_id=settings.life.server_id, server_version=__version__, regions=self._regions
+        )
         self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
         self._supervisor.adopt(spawned)
         self._stop = asyncio.Event()
@@ -145,7 +152,8 @@ class Server:
             options = self._settings.grpc_options
             return GrpcFront(self._registry, Methods(self._service), self._loop, options, max_input_bytes=most)
         if service == "HTTP":
-            return HttpFront(self._registry, Routes(self._service), self._loop, max_input_bytes=most)
+            routes = Routes(self._service)
+            return HttpFront(self._registry, routes, self._loop, max_input_bytes=most, regions=self._regions.table)
         metrics = MetricsRoutes(self._registry, self._supervisor.restarts, cpu=self._settings.cpu_metrics)
         return HttpFront(None, metrics, self._loop, max_input_bytes=most)
 
@@ -183,6 +191,10 @@ class Server:
             os._exit(1)
         log.info("Signal (%d) received.", number)
         self._stop.set()
+
+
+def _no_devices() -> Devices:
+    raise CudaMissing("TRITON_SERVER_CPU_ONLY is set")
 
 
 def _process_start_seconds() -> float:

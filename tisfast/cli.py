@@ -119,6 +119,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
         ),
         max_input_bytes=given["http_max_input_size"],
         cpu_metrics=given["allow_cpu_metrics"],
+        allow_client_shm=given["allow_client_shm"],
         life=LifeSettings(
             server_id=given["id"],
             exit_timeout_seconds=given["exit_timeout_secs"],

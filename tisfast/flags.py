@@ -97,6 +97,7 @@ SERVED: Final = (
     Flag("allow-gpu-metrics", boolean, True, "Metrics", "accepted; GPU metrics are not reported yet"),
     Flag("metrics-address", str, None, "Metrics", "address to listen on; default: that of --http-address"),
     Flag("metrics-port", int, 8002, "Metrics", "port to listen on; 0 lets the system choose"),
+    Flag("allow-client-shm", boolean, False, "Server", "let clients register shared memory for their tensors"),
     Flag("id", str, "triton", "Server", "identifier of this server"),
     Flag("exit-timeout-secs", int, limits.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
     Flag("log-verbose", int, 0, "Logging", "0 for none, 1 and more for verbose lines"),
@@ -184,5 +185,4 @@ UNSERVED: Final = (
     *_same(boolean, "the Vertex AI front", allow_vertex_ai=False),
     *_same(int, "the Vertex AI front", vertex_ai_port=8080, vertex_ai_thread_count=8),
     *_same(str, "the Vertex AI front", vertex_ai_default_model=""),
-    *_same(boolean, "shared memory of clients", allow_client_shm=False),
 )

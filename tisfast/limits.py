@@ -27,6 +27,16 @@ HTTP_BODY_IDLE_SECONDS_MAX: Final = 60
 """Seconds without a byte in the middle of a body, after which the connection is closed and its block freed."""
 HTTP_BACKLOG: Final = 1024
 """Listen backlog (row 1.34)."""
+CLASSES_MAX: Final = 1_000_000
+"""Elements of one batch entry of an output that is given as classification (row 3.04)."""
+LABELS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of one label file: a million labels of a usual length."""
+REGIONS_MAX: Final = 4096
+"""Shared-memory regions that clients may have registered: each holds a descriptor and a mapping."""
+DEVICE_MAX: Final = 1023
+"""Largest GPU number that is believed; the driver knows how many there are."""
+REGION_NAME_BYTES_MAX: Final = 4096
+"""Bytes of a region's name, which every request that uses it carries."""
 JSON_DEPTH_MAX: Final = 100
 """Nesting of JSON tensor data (row 1.15)."""
 RECEIVE_BUFFER_BYTES: Final = 64 * 1024

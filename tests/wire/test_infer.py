@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_wire_models import FP32, arena, binary, body, model, read_record, strings, tensor
 
-from tisfast.errors import BadRequest, Internal, TisError, Unavailable, Unsupported
+from tisfast.errors import BadRequest, Internal, NotFound, TisError, Unavailable
 from tisfast.limits import HEAD_CACHE_ENTRIES_MAX, REQUEST_ID_BYTES_MAX
 from tisfast.types import BY_WIRE
 from tisfast.wire import infer
@@ -291,19 +291,14 @@ DATA = {"data": [1, 2, 3]}
             "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean",
         ),
         (
-            body(tensor(**DATA), outputs=[{"name": "O", "parameters": {"classification": 2}}])[0],
-            Unsupported,
-            "'classification'",
-        ),
-        (
             body(tensor(parameters={"shared_memory_region": "r"}))[0],
-            Unsupported,
-            "'shared_memory_region'",
+            NotFound,
+            "Unable to find shared memory region: 'r'",
         ),
         (
             body(tensor(**DATA), outputs=[{"name": "O", "parameters": {"shared_memory_region": "r"}}])[0],
-            Unsupported,
-            "'shared_memory_region'",
+            NotFound,
+            "Unable to find shared memory region: 'r'",
         ),
         (body(tensor(**DATA), parameters=5)[0], Internal, "failed to get request params."),
         (body(tensor(**DATA), parameters={"a": []})[0], BadRequest, "parameter 'a' has invalid type"),

@@ -176,6 +176,7 @@ class Settings:
     metrics: ListenSettings
     max_input_bytes: int = limits.HTTP_INPUT_BYTES_MAX
     cpu_metrics: bool = True
+    allow_client_shm: bool = False
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)
     grpc_options: GrpcSettings = field(default_factory=GrpcSettings)

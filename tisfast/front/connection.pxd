@@ -4,6 +4,7 @@ from tisfast.engine.core cimport InferRequest, Reply
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.front.sender cimport Sender
 from tisfast.native.memory cimport Block, View
+from tisfast.native.region cimport Regions
 from tisfast.wire.chunked cimport ChunkDecoder
 from tisfast.wire.head cimport Head
 from tisfast.wire.record cimport Answer
@@ -15,6 +16,7 @@ cdef class FrontShared:
     cdef readonly object routes
     cdef readonly object loop
     cdef readonly uint64_t max_input_bytes
+    cdef readonly Regions regions
     cdef readonly set connections
     cdef readonly bint draining
     cdef public object on_empty          # called when the last connection has gone

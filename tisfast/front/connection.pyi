@@ -4,6 +4,7 @@ from typing import final
 
 from tisfast.engine.registry import Registry
 from tisfast.front.response import Handler
+from tisfast.native.region import Regions
 
 @final
 class FrontShared:
@@ -18,6 +19,7 @@ class FrontShared:
         loop: asyncio.AbstractEventLoop,
         *,
         max_input_bytes: int,
+        regions: Regions | None = None,
     ) -> None: ...
     def connect(self) -> HttpConnection: ...
     def sweep(self) -> None: ...

@@ -13,6 +13,7 @@ from libc.string cimport memcmp, memcpy
 
 from tisfast.front.deliver cimport send_answer, send_response
 from tisfast.front.sender cimport Sender
+from tisfast.native.region cimport Regions
 from tisfast.wire.head cimport Head, head_bytes, parse_head
 from tisfast.wire.infer cimport body_start, read_infer
 from tisfast.wire.record cimport InferInput
@@ -39,13 +40,15 @@ cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 cdef class FrontShared:
-    """registry: engine.registry.Registry or None; routes: has handle(head, body) -> Response; loop: uvloop."""
+    """registry: engine.registry.Registry or None; routes: has handle(head, body) -> Response; loop: uvloop; regions:
+    those that clients have registered."""
 
-    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes):
+    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes, Regions regions=None):
         self.registry = registry
         self.routes = routes
         self.loop = loop
         self.max_input_bytes = max_input_bytes
+        self.regions = regions
         self.connections = set()
         self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
@@ -366,7 +369,7 @@ cdef class HttpConnection:
         try:
             input = read_infer(
                 self.runtime.signature, self.runtime.arena, block, self.start, self.total,
-                self.current.inference_header_length, self.shared.max_input_bytes)
+                self.current.inference_header_length, self.shared.max_input_bytes, self.shared.regions)
         except TisError as error:
             return exchange.respond(error_response(error.status, error.message))
         exchange.runtime = self.runtime

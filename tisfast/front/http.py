@@ -11,6 +11,7 @@ from tisfast.front.connection import FrontShared, HttpConnection
 if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
     from tisfast.front.response import Handler
+    from tisfast.native.region import Regions
 
 SWEEP_SECONDS = 1.0
 
@@ -19,14 +20,20 @@ class HttpFront:
     """One HTTP listener.
 
     registry: where inference requests go, None for a listener without inference; routes: everything else;
-    max_input_bytes: --http-max-input-size.
+    max_input_bytes: --http-max-input-size; regions: shared memory that clients have registered.
     """
 
     def __init__(
-        self, registry: Registry | None, routes: Handler, loop: asyncio.AbstractEventLoop, *, max_input_bytes: int
+        self,
+        registry: Registry | None,
+        routes: Handler,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        max_input_bytes: int,
+        regions: Regions | None = None,
     ) -> None:
         self._loop = loop
-        self._shared = FrontShared(registry, routes, loop, max_input_bytes=max_input_bytes)
+        self._shared = FrontShared(registry, routes, loop, max_input_bytes=max_input_bytes, regions=regions)
         self._timer: asyncio.TimerHandle | None = None
         self.closed = asyncio.Event()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, TisError, Unsupported
+from tisfast.front import region_routes
 from tisfast.front.response import (
     EMPTY,
     NOT_READY,
@@ -57,8 +58,9 @@ ROUTES: Final = (
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
     _route("POST", rf"{_MODEL}/generate(?:_stream)?", "", "inference"),
-    _route("GET", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status", "", "shared-memory"),
-    _route("POST", r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:un)?register", "", "shared-memory"),
+    _route("GET", rf"{region_routes.PATH}/status", "region_status", "shared-memory"),
+    _route("POST", rf"{region_routes.PATH}/register", "region_register", "shared-memory"),
+    _route("POST", rf"{region_routes.PATH}/unregister", "region_unregister", "shared-memory"),
     _route("GET POST", r"/v2(?:/models/[^/]+)?/trace/setting", "", "trace"),
     _route("GET POST", r"/v2/logging", "", "logging"),
 )
@@ -70,6 +72,7 @@ class Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._metadata = json_response(service.server_metadata())
+        regions = region_routes.RegionRoutes(service)
         self._handlers: dict[str, Callable[[re.Match[str], bytes], Response]] = {
             "live": self._live,
             "ready": self._ready,
@@ -81,6 +84,9 @@ class Routes:
             "model_statistics": self._model_statistics,
             "model_metadata": self._model_metadata,
             "repository_index": self._repository_index,
+            "region_status": regions.status,
+            "region_register": regions.register,
+            "region_unregister": regions.unregister,
         }
 
     def handle(self, head: Head, body: bytes) -> Response:

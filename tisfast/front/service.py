@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from tisfast.engine.runtime import ModelRuntime
     from tisfast.wire.signature import TensorSpec
 
-EXTENSIONS: Final = ("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+EXTENSIONS: Final = (
+    "classification",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
 """Row 1.09, Triton's order: those of its list that are served.  A client that asks must not be told of others."""
 
 
 class RegionOperations(Protocol):
     """Shared memory that clients registered (rows 10.*).  name "": all regions."""
+
+    def check_allowed(self) -> None:
+        """Raises Unsupported when clients may not register regions."""
 
     def system_status(self, name: str) -> list[dict[str, Any]]:
         """Per region: name, key, offset, byte_size."""

@@ -22,6 +22,7 @@ from tisfast.config.tensors import TensorConfig
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
+from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.supervise import machine
 from tisfast.supervise.instance import Instance
@@ -144,9 +145,12 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     use_bytes = machine.arena_use_bytes()
     arena_bytes = use_bytes * limits.ARENA_CAP_FACTOR
     inputs, outputs = signature_fields(config)
-    signature = ModelSignature(
-        config.name, version.number, config.max_batch_size, config.decoupled, inputs, [field[:3] for field in outputs]
-    )
+    folder = version.model.folder
+    labelled = [
+        (*field[:3], read_labels(folder, tensor.label_filename))
+        for field, tensor in zip(outputs, config.outputs, strict=True)
+    ]
+    signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
     arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)

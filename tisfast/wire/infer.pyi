@@ -1,7 +1,14 @@
 from tisfast.native.memory import Arena
+from tisfast.native.region import Regions
 from tisfast.wire.record import InferInput
 from tisfast.wire.signature import ModelSignature
 
 def parse(
-    model: ModelSignature, arena: Arena, body: bytes, head_bytes: int = -1, *, max_input_bytes: int = ...
+    model: ModelSignature,
+    arena: Arena,
+    body: bytes,
+    head_bytes: int = -1,
+    *,
+    max_input_bytes: int = ...,
+    regions: Regions | None = None,
 ) -> InferInput: ...

@@ -10,8 +10,9 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from tisfast.native.memory cimport Arena, Block
+from tisfast.native.region cimport Regions
 from tisfast.wire.json_data cimport fill_numbers, fill_strings, load_json, measure_strings
-from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, InferPlan, TensorPlan
+from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, TensorPlan, find
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.request cimport parse_plan, raw_plan
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
@@ -27,7 +28,7 @@ cdef const char *ID_START = b'{"id":'
 
 cdef InferInput read_infer(
     ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
-    uint64_t max_input_bytes):
+    uint64_t max_input_bytes, Regions regions):
     cdef InferPlan plan
     cdef const unsigned char *data = body.data + start
     cdef uint64_t json_bytes = nbytes if head_bytes < 0 else <uint64_t>head_bytes
@@ -41,10 +42,10 @@ cdef InferInput read_infer(
                 f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
                 "bytes. Use --http-max-input-size to increase the limit.")
         if head_bytes > 0 and json_bytes <= CACHED_HEAD_BYTES_MAX:
-            plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes)
+            plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, regions)
         else:
-            plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes)
-    return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes)
+            plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes, regions)
+    return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
 
 
 # Bytes of a leading {"id":"…" whose text needs no decoding, else 0.  begin: where the text starts.
@@ -67,7 +68,7 @@ cdef uint64_t leading_id(const unsigned char *data, uint64_t n, uint64_t *begin)
 
 cdef InferPlan remembered_plan(
     ModelSignature model, const unsigned char *data, uint64_t head_bytes, uint64_t binary_bytes,
-    uint64_t max_input_bytes):
+    uint64_t max_input_bytes, Regions regions):
     cdef uint64_t begin = 0
     cdef uint64_t skip = leading_id(data, head_bytes, &begin)
     cdef bytes key = PyBytes_FromStringAndSize(<char *>data + skip, head_bytes - skip)
@@ -76,13 +77,14 @@ cdef InferPlan remembered_plan(
         if skip:
             plan.id = PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL)
         return plan
-    plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes)
+    plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes, regions)
     # A second "id" further on would win over the leading one, so such a head is not remembered.
     if plan.all_binary and not (skip and b'"id"' in key):
         if len(model.heads) >= CACHED_HEADS_MAX:
             model.heads.clear()
         model.heads[key] = plan
-        plan.data = None
+        if not plan.regional:
+            plan.data = None
     return plan
 
 
@@ -92,8 +94,8 @@ cdef inline uint64_t align64(uint64_t n) noexcept:
 
 # start, tail: of the body and of what stands behind its head, in the block.
 cdef InferInput assemble(
-    InferPlan plan, Arena arena, Block body, uint64_t start, uint64_t tail, uint64_t max_input_bytes):
-    cdef InferInput request = new_request(plan)
+    InferPlan plan, Arena arena, Block body, uint64_t start, uint64_t tail, uint64_t max_input_bytes, Regions regions):
+    cdef InferInput request = new_request(plan, regions)
     cdef Py_ssize_t id_bytes
     cdef const char *id_text = PyUnicode_AsUTF8AndSize(plan.id, &id_bytes)
     cdef uint64_t tensors = measure(plan, max_input_bytes)
@@ -113,13 +115,13 @@ cdef InferInput assemble(
         home = request.extra = arena.take(need)
     else:
         request.extra = body     # its JSON has become Python values
-    place(plan, request, body, tail, free)
+    place(plan, request, body, tail, free, regions)
     request.record_offset = home.offset
     plan.template.write(home.data, plan.places, id_text, <uint32_t>id_bytes)
     return request
 
 
-cdef inline InferInput new_request(InferPlan plan):
+cdef InferInput new_request(InferPlan plan, Regions regions):
     cdef InferInput request = InferInput.__new__(InferInput)
     request.model = plan.model
     request.id = plan.id
@@ -130,8 +132,26 @@ cdef inline InferInput new_request(InferPlan plan):
     request.sequence_flags = plan.flags
     request.requested = plan.requested
     request.shape_key = plan.shape_key
-    request.outputs = plan.outputs
+    if plan.regional:
+        check_regions(plan, regions)
+    request.outputs = plan.outputs.bind(regions) if plan.outputs.in_regions else plan.outputs
     return request
+
+
+# Before anything is reserved for them.
+cdef int check_regions(InferPlan plan, Regions regions) except -1:
+    cdef TensorPlan *tensor
+    cdef int i
+    for i in range(plan.count):
+        tensor = &plan.tensors[i]
+        if tensor.source == FROM_REGION:
+            find(regions, <str>plan.data[tensor.position]).check(tensor.offset, tensor.nbytes)
+    return 0
+
+
+cdef int fetch(InferPlan plan, TensorPlan *tensor, Regions regions, unsigned char *at) except -1:
+    find(regions, <str>plan.data[tensor.position]).read(tensor.offset, at, tensor.nbytes)
+    return walk_strings(plan, tensor, at) if tensor.dtype == BYTES else 0
 
 
 # True when the tensor's bytes are used where they were received.
@@ -172,7 +192,8 @@ cdef int check_strings(InferPlan plan, str name, uint64_t got, uint64_t expected
 
 
 # Copies or decodes what does not stay, from `free` on in the extra block, and notes where each tensor lies.
-cdef int place(InferPlan plan, InferInput request, Block body, uint64_t tail, uint64_t free) except -1:
+cdef int place(
+    InferPlan plan, InferInput request, Block body, uint64_t tail, uint64_t free, Regions regions) except -1:
     cdef TensorPlan *tensor
     cdef unsigned char *at
     cdef int i
@@ -194,6 +215,8 @@ cdef int place(InferPlan plan, InferInput request, Block body, uint64_t tail, ui
         free += align64(tensor.nbytes)
         if tensor.source == FROM_JSON:
             fill(plan, tensor, at)
+        elif tensor.source == FROM_REGION:
+            fetch(plan, tensor, regions, at)
         else:  # a raw string: its length goes in front
             (<uint32_t *>at)[0] = <uint32_t>(tensor.nbytes - 4)
             memcpy(at + 4, body.data + tail, tensor.nbytes - 4)
@@ -237,9 +260,10 @@ cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *a
 
 
 def parse(
-    ModelSignature model, Arena arena, bytes body, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26) -> InferInput:
+    ModelSignature model, Arena arena, bytes body, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26,
+    Regions regions=None) -> InferInput:
     """Parse a body as though it had been received into a block of the arena."""
     cdef uint64_t start = body_start(model.record_room, head_bytes)
     cdef Block block = arena.take(start + <uint64_t>len(body))
     memcpy(block.data + start, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
-    return read_infer(model, arena, block, start, PyBytes_GET_SIZE(body), head_bytes, max_input_bytes)
+    return read_infer(model, arena, block, start, PyBytes_GET_SIZE(body), head_bytes, max_input_bytes, regions)

@@ -4,6 +4,9 @@ cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
+from tisfast.native.region cimport Region, Regions
+
+from tisfast.errors import NotFound
 
 
 cdef class OutputChoice:
@@ -11,6 +14,38 @@ cdef class OutputChoice:
 
     cdef bint is_binary(self, int index) noexcept:
         return (self.binary >> index & 1) if self.listed else self.binary_default
+
+    cdef OutputChoice bind(self, Regions regions):
+        cdef OutputChoice bound = OutputChoice.__new__(OutputChoice)
+        cdef Way way
+        bound.binary_default = self.binary_default
+        bound.listed = self.listed
+        bound.in_regions = self.in_regions
+        bound.empty_final = self.empty_final
+        bound.binary = self.binary
+        bound.special = self.special
+        bound.ways = dict(self.ways)
+        for index, way in self.ways.items():
+            if way.region is not None:
+                bound.ways[index] = in_region(way, find(regions, way.region))
+        return bound
+
+
+cdef Way in_region(Way way, Region target):
+    cdef Way bound = Way.__new__(Way)
+    target.check(way.offset, way.nbytes)
+    bound.region, bound.offset, bound.nbytes, bound.target = way.region, way.offset, way.nbytes, target
+    return bound
+
+
+cdef Region find(Regions regions, str name):
+    if regions is None:
+        raise NotFound(f"Unable to find shared memory region: '{name}'")
+    return regions.find(name)
+
+
+cdef class Way:
+    """See plan.pxd."""
 
 
 @cython.freelist(64)

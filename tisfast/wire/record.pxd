@@ -72,6 +72,7 @@ cdef class Answer:
     cdef OutputRef* outputs         # `count` entries, owned
     cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes
     cdef readonly bytes parameters  # JSON object text, b"" when none
+    cdef list kept                  # what a codec made of outputs and sends instead of them, or None
 
 # Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)

@@ -6,15 +6,18 @@ wrong, then what does not fit the model.  What stands behind Triton's text in br
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from tisfast.native.region cimport Regions
+from tisfast.wire.asked cimport check_output_parameters, choose_output, request_parameter
+from tisfast.wire.fields cimport absent, list_of, not_a, text_of, truth, unsigned
 from tisfast.wire.fit cimport check_fit
-from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_NOWHERE, InferPlan, OutputChoice, TensorPlan
+from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_NOWHERE, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.record cimport InputRef, RecordTemplate, record_template
 from tisfast.wire.signature cimport BYTES, FP16, BF16, ModelSignature, TensorSpec, item_bytes
 
 import orjson
 
 from tisfast import limits
-from tisfast.errors import BadRequest, Internal, Unsupported
+from tisfast.errors import BadRequest, Internal
 from tisfast.types import BY_WIRE
 
 cdef dict DTYPE_BY_WIRE = {name: kind.code for name, kind in BY_WIRE.items()}
@@ -25,43 +28,11 @@ cdef Py_ssize_t SURPLUS_INPUTS_MAX = 64  # beyond the model's: few enough to nam
 cdef object MISSING = object()
 
 
-cdef not_a(str field, str kind):
-    return Internal(f"Unable to parse '{field}': attempt to access JSON non-{kind} as {kind}")
-
-
-cdef absent(str field):
-    return Internal(f"Unable to parse '{field}': attempt to access non-existing object member '{field}'")
-
-
-cdef str text_of(dict owner, str field):
-    value = owner.get(field, MISSING)
-    if type(value) is str:
-        return <str>value
-    raise absent(field) if value is MISSING else not_a(field, "string")
-
-
-cdef list list_of(dict owner, str field):
-    value = owner.get(field, MISSING)
-    if type(value) is list:
-        return <list>value
-    raise absent(field) if value is MISSING else not_a(field, "array")
-
-
-cdef uint64_t unsigned(object value, str field) except? 0xFFFFFFFFFFFFFFFF:
-    if type(value) is not int or not 0 <= value <= 0xFFFFFFFFFFFFFFFF:
-        raise not_a(field, "unsigned-integer")
-    return value
-
-
-cdef bint truth(object value, str field) except -1:
-    if type(value) is not bool:
-        raise not_a(field, "boolean")
-    return value
-
-
-cdef InferPlan parse_plan(ModelSignature model, object doc, uint64_t binary_bytes, uint64_t max_input_bytes):
+cdef InferPlan parse_plan(
+    ModelSignature model, object doc, uint64_t binary_bytes, uint64_t max_input_bytes, Regions regions):
     cdef InferPlan plan = new_plan(model)
     cdef dict root
+    plan.regions = regions
     if type(doc) is not dict:
         raise absent("inputs")
     root = <dict>doc
@@ -124,7 +95,7 @@ cdef int read_id(InferPlan plan, dict root) except -1:
     return 0
 
 
-# Triton's own parameters into the plan; returns the others as JSON text.
+# Returns the custom ones as JSON text.
 cdef bytes read_parameters(InferPlan plan, object parameters):
     cdef dict custom = {}
     if type(parameters) is not dict:
@@ -132,34 +103,9 @@ cdef bytes read_parameters(InferPlan plan, object parameters):
     for name, value in (<dict>parameters).items():
         if name == "binary_data_output":
             plan.outputs.binary_default = truth(value, name)
-        elif name == "timeout":
-            plan.timeout_us = unsigned(value, name)
-        elif name == "priority":
-            plan.priority = unsigned(value, name)
-        elif name == "sequence_id":
-            plan.correlation = correlation_of(value)
-        elif name == "sequence_start":
-            plan.flags |= truth(value, name)
-        elif name == "sequence_end":
-            plan.flags |= <uint16_t>(truth(value, name) << 1)
-        elif (<str>name).startswith("triton_"):
-            raise BadRequest(
-                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
-                f" (got '{name}')")
-        elif type(value) in (str, int, bool, float):
-            custom[name] = value
         else:
-            raise BadRequest(
-                f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+            request_parameter(plan, name, value, custom, "")
     return orjson.dumps(custom) if custom else b""
-
-
-cdef object correlation_of(object value):
-    if type(value) is str:
-        return value
-    if type(value) is int and 0 <= value <= 0xFFFFFFFFFFFFFFFF:
-        return value
-    raise not_a("sequence_id", "string")
 
 
 cdef int read_inputs(InferPlan plan, list inputs, uint64_t binary_bytes, uint64_t max_input_bytes) except -1:
@@ -213,9 +159,8 @@ cdef int64_t *read_input(
     spec = plan.model.input_by_name.get(name)
     tensor.index = <uint16_t>spec.index if spec is not None else 0xFFFF
     if "shared_memory_region" in parameters:
-        raise Unsupported(f"input '{name}': parameter 'shared_memory_region' is not supported by this server yet; "
-                          "send the tensor's bytes in the request")
-    if "binary_data_size" in parameters:
+        read_region(plan, tensor, parameters)
+    elif "binary_data_size" in parameters:
         read_binary(plan, tensor, name, unsigned(parameters["binary_data_size"], "binary_data_size"), binary_bytes)
     else:
         read_json(plan, tensor, name, entry, max_input_bytes)
@@ -311,51 +256,31 @@ cdef int read_json(InferPlan plan, TensorPlan *tensor, str name, dict entry, uin
     return 0
 
 
+cdef int read_region(InferPlan plan, TensorPlan *tensor, dict parameters) except -1:
+    cdef str region = text_of(parameters, "shared_memory_region")
+    cdef uint64_t offset = unsigned(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
+    cdef uint64_t nbytes = unsigned(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size")
+    return region_input(plan, tensor, region, offset, nbytes)
+
+
+cdef int region_input(InferPlan plan, TensorPlan *tensor, str region, uint64_t offset, uint64_t nbytes) except -1:
+    find(plan.regions, region).check(offset, nbytes)  # as at every use; here because Triton looks before it counts
+    plan.data[tensor.position] = region
+    plan.regional = True
+    tensor.source = FROM_REGION
+    tensor.offset = offset
+    tensor.nbytes = nbytes
+    return 0
+
+
 cdef int read_outputs(InferPlan plan, list outputs) except -1:
-    cdef uint64_t requested = 0
-    cdef TensorSpec spec
     cdef dict entry, parameters
     for item in outputs:
         entry = <dict>item if type(item) is dict else {}
         declared = entry.get("parameters")
         parameters = <dict>declared if type(declared) is dict else {}
-        name = text_of(entry, "name")
-        check_output_parameters(name, parameters)
-        spec = plan.model.output_by_name.get(name)
-        if spec is None:
-            raise BadRequest(
-                f"unexpected inference output '{name}' for model '{plan.model.name}' "
-                f"(its outputs are {', '.join(plan.model.output_by_name)})")
-        if requested >> spec.index & 1:
-            raise BadRequest(f"{plan.who()}output '{name}' already exists in request")
-        requested |= <uint64_t>1 << spec.index
-        if "binary_data" in parameters and truth(parameters["binary_data"], "binary_data"):
-            plan.outputs.binary |= <uint64_t>1 << spec.index
-    if outputs:
-        plan.outputs.listed = True
-        plan.requested = requested
-    return 0
-
-
-cdef int check_output_parameters(str name, dict parameters) except -1:
-    cdef bint shared = "shared_memory_region" in parameters
-    if not parameters:
-        return 0
-    if shared and "classification" in parameters:
-        raise BadRequest("Output can't set both 'shared_memory_region' and 'classification'")
-    if shared and parameters.get("binary_data") is True:
-        raise BadRequest("Output can't set both 'shared_memory_region' and 'binary_data'")
-    if shared:
-        raise Unsupported(f"output '{name}': parameter 'shared_memory_region' is not supported by this server yet; "
-                          "take the tensor from the response")
-    if "classification" not in parameters:
-        return 0
-    if type(parameters["classification"]) is not int or parameters["classification"] < 0:
-        raise Internal(
-            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer")
-    if parameters["classification"]:
-        raise Unsupported(f"output '{name}': parameter 'classification' is not supported by this server yet; "
-                          "ask for the output itself")
+        check_output_parameters(parameters)  # before the name is looked at
+        choose_output(plan, text_of(entry, "name"), parameters)
     return 0
 
 

@@ -14,6 +14,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport isfinite, isnan
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from tisfast.wire.outputs cimport Special, prepare
 from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.signature cimport (
@@ -89,6 +90,9 @@ cdef int render_outputs(Body body, Answer answer, OutputChoice choice) except -1
         if not first:
             text.put(b",", 1)
         first = False
+        if choice.special >> out.index & 1:
+            put_special(body, answer, out, choice)
+            continue
         text.put_bytes(<bytes>answer.layout.heads_json[i])
         if choice.is_binary(out.index):
             text.put(b',"parameters":{"binary_data_size":', 34)
@@ -101,6 +105,33 @@ cdef int render_outputs(Body body, Answer answer, OutputChoice choice) except -1
             put_data(text, answer, out)
             text.put(b"]}", 2)
     return 0
+
+
+# Best classes instead of the tensor, or what says that it is in a region.
+cdef int put_special(Body body, Answer answer, OutputRef *out, OutputChoice choice) except -1:
+    cdef Special special = prepare(answer, out)
+    cdef TextBuffer text = body.text
+    cdef OutputRef strings
+    if special.region is not None:
+        text.put_bytes(<bytes>answer.layout.heads_json[out - answer.outputs])
+        return text.put(b"}", 1)
+    shape = ",".join([str(dim) for dim in special.shape])
+    text.put_bytes(b'{"name":%b,"datatype":"BYTES","shape":[%b]' % (orjson.dumps(name_of(answer, out)), shape.encode()))
+    if choice.is_binary(out.index):
+        text.put(b',"parameters":{"binary_data_size":', 34)
+        text.put_uint(<uint64_t>len(special.strings))
+        text.put(b"}}", 2)
+        if special.strings:
+            body.add_segment(<unsigned char *>PyBytes_AS_STRING(special.strings), len(special.strings))
+        return 0
+    strings = out[0]
+    strings.rank = 1
+    strings.shape = <int64_t *>&special.elements
+    strings.data = <unsigned char *>PyBytes_AS_STRING(special.strings)
+    strings.nbytes = len(special.strings)
+    text.put(b',"data":[', 9)
+    put_strings(text, answer, &strings)
+    return text.put(b"]}", 2)
 
 
 cdef int put_data(TextBuffer text, Answer answer, OutputRef *out) except -1:

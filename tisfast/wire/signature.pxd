@@ -38,6 +38,7 @@ cdef class TensorSpec:
     cdef readonly tuple dims        # as configured (reshape is the worker's affair), -1 = variable, no batch dimension
     cdef readonly bint optional
     cdef readonly bint ragged
+    cdef readonly tuple labels      # of classes, as bytes; () for none
 
 cdef class ModelSignature:
     """Immutable after construction.  version: the number as text."""

@@ -8,8 +8,17 @@ class TensorSpec:
     dims: tuple[int, ...]
     optional: bool
     ragged: bool
+    labels: tuple[bytes, ...]
     def __init__(
-        self, name: str, index: int, dtype: int, dims: Iterable[int], *, optional: bool = False, ragged: bool = False
+        self,
+        name: str,
+        index: int,
+        dtype: int,
+        dims: Iterable[int],
+        *,
+        optional: bool = False,
+        ragged: bool = False,
+        labels: Iterable[bytes] = (),
     ) -> None: ...
 
 class ModelSignature:
@@ -32,5 +41,5 @@ class ModelSignature:
         max_batch_size: int,
         decoupled: bool,
         inputs: Iterable[tuple[str, int, Sequence[int], bool, bool]],
-        outputs: Iterable[tuple[str, int, Sequence[int]]],
+        outputs: Iterable[tuple[str, int, Sequence[int]] | tuple[str, int, Sequence[int], Sequence[bytes]]],
     ) -> None: ...

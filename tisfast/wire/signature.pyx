@@ -13,7 +13,7 @@ cdef uint32_t RECORD_SLACK = 48 + 8 + 256
 cdef class TensorSpec:
     """One input or output.  dims: as configured, -1 for variable, without the batch dimension."""
 
-    def __init__(self, str name, int index, int dtype, dims, *, bint optional=False, bint ragged=False):
+    def __init__(self, str name, int index, int dtype, dims, *, bint optional=False, bint ragged=False, labels=()):
         if dtype not in BY_CODE:
             raise BadRequest(f"tensor '{name}' has data type code {dtype}; known codes are 1 to {max(BY_CODE)}")
         self.name = name
@@ -23,13 +23,15 @@ cdef class TensorSpec:
         self.dims = tuple(dims)
         self.optional = optional
         self.ragged = ragged
+        self.labels = tuple(labels)
 
     def __repr__(self):
         return f"TensorSpec({self.name!r}, {self.datatype}, {list(self.dims)})"
 
 
 cdef class ModelSignature:
-    """inputs: (name, dtype code, dims, optional, ragged) each; outputs: (name, dtype code, dims) each."""
+    """inputs: (name, dtype code, dims, optional, ragged) each; outputs: (name, dtype code, dims) each,
+    and the labels of its classes where it has any."""
 
     def __init__(self, str name, str version, int max_batch_size, bint decoupled, inputs, outputs):
         self.name = name
@@ -39,7 +41,9 @@ cdef class ModelSignature:
         self.inputs = [
             TensorSpec(spec[0], i, spec[1], spec[2], optional=spec[3], ragged=spec[4]) for i, spec in enumerate(inputs)
         ]
-        self.outputs = [TensorSpec(spec[0], i, spec[1], spec[2]) for i, spec in enumerate(outputs)]
+        self.outputs = [
+            TensorSpec(spec[0], i, spec[1], spec[2], labels=spec[3] if len(spec) > 3 else ()) for i, spec in enumerate(outputs)
+        ]
         if len(self.outputs) > limits.OUTPUTS_MAX:
             raise BadRequest(f"model '{name}' has {len(self.outputs)} outputs; at most {limits.OUTPUTS_MAX} are served")
         self.input_by_name = {spec.name: spec for spec in self.inputs}

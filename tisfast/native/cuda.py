@@ -1,0 +1,166 @@
+"""Device memory of other processes, opened by CUDA IPC handle, through the driver's library.  Layer 1 (native).
+
+The library is loaded when the first handle comes, never at import: a server without a GPU does not look for one.  The
+two protocols are all that the rest of the server knows of GPUs; the tests put their own memory behind them.
+
+GIL: ctypes releases it around every call; a copy waits for its own stream only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any, Final, Protocol
+
+from tisfast.errors import BadRequest, Internal
+
+HANDLE_BYTES: Final = 64
+"""sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
+LIBRARY: Final = "libcuda.so.1"
+_LAZY_PEER_ACCESS: Final = 1
+_NON_BLOCKING: Final = 1
+
+
+class CudaMissing(Exception):
+    """This machine, or this server, has no GPU to offer; the text says why."""
+
+
+class DeviceMemory(Protocol):
+    """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`."""
+
+    nbytes: int
+
+    def to_host(self, offset: int, address: int, nbytes: int) -> None:
+        """Copy out; done when it returns.  Raises Internal."""
+
+    def from_host(self, offset: int, address: int, nbytes: int) -> None:
+        """Copy in; done when it returns.  Raises Internal."""
+
+
+class Devices(Protocol):
+    """Whatever can open handles."""
+
+    def open(self, handle: bytes, device: int) -> DeviceMemory:
+        """handle: HANDLE_BYTES long.  Raises BadRequest when it cannot be opened there."""
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_ubyte * HANDLE_BYTES),)
+
+
+_POINTER = ctypes.c_uint64
+_SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
+    "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
+    "cuCtxSetCurrent": (ctypes.c_void_p,),
+    "cuStreamCreate": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
+    "cuStreamSynchronize": (ctypes.c_void_p,),
+    "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_POINTER), _Handle, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (_POINTER,),
+    "cuMemGetAddressRange_v2": (ctypes.POINTER(_POINTER), ctypes.POINTER(ctypes.c_size_t), _POINTER),
+    "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, _POINTER, ctypes.c_size_t, ctypes.c_void_p),
+    "cuMemcpyHtoDAsync_v2": (_POINTER, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
+    "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
+}
+
+
+class _Failed(Exception):
+    """A call of the driver's failed; the text names call and reason."""
+
+
+class _Driver:
+    """The library's functions; each raises _Failed."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._library = ctypes.CDLL(path)
+            for name, arguments in _SIGNATURES.items():
+                function = getattr(self._library, name)
+                function.argtypes, function.restype = arguments, ctypes.c_int
+        except (OSError, AttributeError) as error:
+            raise CudaMissing(f"the NVIDIA driver's library cannot be used: {error}") from error
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code == 0:
+            return
+        text = ctypes.c_char_p()
+        known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value
+        raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}")
+
+
+class _Device:
+    """One GPU: its primary context, kept, and a stream of our own."""
+
+    def __init__(self, driver: _Driver, number: int) -> None:
+        self._driver = driver
+        device = ctypes.c_int()
+        driver.call("cuDeviceGet", ctypes.byref(device), number)
+        self._context = ctypes.c_void_p()
+        driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        self._stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """A call in this device's context."""
+        self._driver.call("cuCtxSetCurrent", self._context)
+        self._driver.call(name, *arguments)
+
+    def copy(self, name: str, to: int, source: int, nbytes: int) -> None:
+        """Raises Internal."""
+        try:
+            self.call(name, to, source, nbytes, self._stream)
+            self._driver.call("cuStreamSynchronize", self._stream)
+        except _Failed as error:
+            raise Internal(f"copying {nbytes} bytes between host and GPU failed: {error}") from error
+
+
+class _Opened:
+    """A DeviceMemory."""
+
+    def __init__(self, device: _Device, handle: bytes) -> None:
+        base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
+        device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+        self._device = device
+        self._base: int = base.value
+        weakref.finalize(self, device.call, "cuIpcCloseMemHandle", base.value)
+        device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
+        self.nbytes: int = start.value + size.value - base.value
+
+    def to_host(self, offset: int, address: int, nbytes: int) -> None:
+        """See DeviceMemory."""
+        self._device.copy("cuMemcpyDtoHAsync_v2", address, self._base + offset, nbytes)
+
+    def from_host(self, offset: int, address: int, nbytes: int) -> None:
+        """See DeviceMemory."""
+        self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes)
+
+
+class Cuda:
+    """This machine's GPUs.  Raises CudaMissing when there is none that can be used."""
+
+    def __init__(self, path: str = LIBRARY) -> None:
+        self._driver = _Driver(path)
+        count = ctypes.c_int()
+        try:
+            self._driver.call("cuInit", 0)
+            self._driver.call("cuDeviceGetCount", ctypes.byref(count))
+        except _Failed as error:
+            raise CudaMissing(f"the NVIDIA driver offers no GPU: {error}") from error
+        if count.value == 0:
+            raise CudaMissing("the NVIDIA driver sees no GPU")
+        self._count = count.value
+        self._devices: dict[int, _Device] = {}
+
+    def open(self, handle: bytes, device: int) -> DeviceMemory:
+        """See Devices."""
+        try:
+            if device >= self._count:
+                raise _Failed(f"device_id is {device}, there are {self._count} GPUs")
+            if device not in self._devices:
+                self._devices[device] = _Device(self._driver, device)
+            return _Opened(self._devices[device], handle)
+        except _Failed as error:
+            raise BadRequest(f"failed to register shared memory region: invalid args ({error})") from error

@@ -1,0 +1,33 @@
+# Memory that clients own and registered under a name: POSIX shared memory or device memory.  Layer 1 (native).
+from libc.stdint cimport uint64_t
+
+cdef class Region:
+    """Part of somebody else's memory.  Closed when the last reference is gone: who uses it keeps it, whatever is
+    unregistered meanwhile.  Offsets are from the region's start."""
+    cdef readonly str name
+    cdef readonly str key             # of the system family, as registered; "" for devices
+    cdef readonly uint64_t offset     # of the region in the file
+    cdef readonly uint64_t nbytes
+    cdef readonly int device          # -1: system memory
+    # Raises BadRequest with Triton's wording (row 10.08) when [offset, offset + nbytes) is not within the region.
+    cdef int check(self, uint64_t offset, uint64_t nbytes) except -1
+    # Copy out of and into the region; the bounds are checked against the memory's size as it is now.  Raises TisError.
+    cdef int read(self, uint64_t offset, void *to, uint64_t nbytes) except -1
+    cdef int write(self, uint64_t offset, const void *data, uint64_t nbytes) except -1
+    cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1
+
+cdef class SystemRegion(Region):
+    cdef int fd
+    cdef bint owns                    # fd
+    cdef unsigned char *base          # page that `data` lies in
+    cdef uint64_t mapped_bytes
+    cdef unsigned char *data
+
+cdef class DeviceRegion(Region):
+    cdef object memory                # native.cuda.DeviceMemory
+
+cdef class Regions:
+    """All registered regions by name: one name space for both families (row 10.04)."""
+    cdef dict by_name
+    # Raises NotFound (row 10.01).
+    cdef Region find(self, str name)

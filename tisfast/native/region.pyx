@@ -1,0 +1,175 @@
+"""Regions: memory that clients own, and that is therefore never trusted to be there.  Layer 1 (native).
+
+A client may truncate its file at any moment.  So every use looks at the file's size (0.4 us), and copies under a guard
+that turns a page that vanished meanwhile into an error of this one request (csrc/tf_guard.h).
+
+GIL: held; a copy of 16 MB takes 0.8 ms, and nobody else in the server runs Python meanwhile that would want it.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport errno
+from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
+from posix.unistd cimport close
+
+import os
+
+from tisfast.errors import BadRequest, Internal, NotFound
+
+cdef extern from "tf_shm.h":
+    int64_t tf_shm_size(int fd) noexcept
+
+cdef extern from "tf_guard.h":
+    int tf_guard_install() noexcept
+    int tf_guard_copy(void *to, const void *data, size_t n) noexcept
+
+cdef extern from "<sys/mman.h>":
+    enum: PROT_READ, PROT_WRITE, MAP_SHARED
+    void *MAP_FAILED
+    void *mmap(void *at, size_t n, int protection, int flags, int fd, int64_t offset) noexcept
+    int munmap(void *at, size_t n) noexcept
+
+cdef uint64_t PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+
+
+cdef class Region:
+    """See region.pxd."""
+
+    cdef int check(self, uint64_t offset, uint64_t nbytes) except -1:
+        if offset >= self.nbytes:
+            raise BadRequest(
+                f"Invalid offset for shared memory region: '{self.name}' (offset {offset}, the region has {self.nbytes} "
+                "bytes)")
+        if nbytes > UINT64_MAX - offset:
+            raise BadRequest(
+                f"Integer overflow detected: byte_size ({nbytes}) + offset ({offset}) exceeds maximum value "
+                f"({UINT64_MAX}) for region '{self.name}'")
+        if nbytes > self.nbytes - offset:
+            raise BadRequest(
+                f"Invalid offset + byte size for shared memory region: '{self.name}' (offset {offset} + {nbytes} bytes, "
+                f"the region has {self.nbytes} bytes)")
+        return 0
+
+    cdef int read(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
+        self.check(offset, nbytes)
+        return self._copy(offset, to, nbytes, True)
+
+    cdef int write(self, uint64_t offset, const void *data, uint64_t nbytes) except -1:
+        self.check(offset, nbytes)
+        return self._copy(offset, <void *>data, nbytes, False)
+
+    cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
+        raise NotImplementedError(f"{type(self).__name__}._copy")
+
+    def fetch(self, uint64_t offset, uint64_t nbytes) -> bytes:
+        """A copy of its bytes, for tests and tools.  Raises TisError."""
+        self.check(offset, nbytes)
+        found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>nbytes)
+        self.read(offset, PyBytes_AS_STRING(found), nbytes)
+        return found
+
+    def store(self, uint64_t offset, bytes data) -> None:
+        """Write bytes, for tests and tools.  Raises TisError."""
+        self.write(offset, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef class SystemRegion(Region):
+    """[offset, offset + nbytes) of the file behind `fd`, which belongs to this object from here on, also when this
+    raises.  Raises BadRequest when the file is not that long or cannot be mapped."""
+
+    def __cinit__(self, str name, str key, int fd, uint64_t offset, uint64_t nbytes):
+        cdef uint64_t slack = offset % PAGE_BYTES
+        cdef int64_t size = tf_shm_size(fd)
+        cdef void *base
+        self.name = name
+        self.key = key
+        self.fd = fd
+        self.owns = True
+        self.offset = offset
+        self.nbytes = nbytes
+        self.device = -1
+        if size < 0 or nbytes == 0 or offset > <uint64_t>size or nbytes > <uint64_t>size - offset:
+            raise BadRequest(
+                f"failed to register shared memory region '{name}': invalid args (offset {offset} + byte_size {nbytes}; "
+                f"the file of key '{key}' has {size} bytes, and byte_size must be above 0)")
+        err = tf_guard_install()
+        base = mmap(NULL, nbytes + slack, PROT_READ | PROT_WRITE, MAP_SHARED, fd, <int64_t>(offset - slack))
+        if base == MAP_FAILED or err:
+            raise BadRequest(
+                f"failed to register shared memory region '{name}': unable to process address space: "
+                f"{os.strerror(-err if err else errno)}")
+        self.base = <unsigned char *>base
+        self.mapped_bytes = nbytes + slack
+        self.data = self.base + slack
+
+    def __dealloc__(self):
+        if self.base != NULL:
+            munmap(self.base, self.mapped_bytes)
+        if self.owns:
+            close(self.fd)
+
+    cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
+        cdef int64_t size = tf_shm_size(self.fd)
+        cdef unsigned char *at = self.data + offset
+        if size < 0 or <uint64_t>size < self.offset + offset + nbytes:
+            raise BadRequest(
+                f"Invalid offset + byte size for shared memory region: '{self.name}' (the file of key '{self.key}' has "
+                f"shrunk to {size} bytes, {self.offset + offset + nbytes} are needed)")
+        if tf_guard_copy(host if out else at, at if out else host, nbytes) == 0:
+            return 0
+        raise Internal(
+            f"shared memory region '{self.name}' could not be {'read' if out else 'written'}: its memory went away "
+            f"during the copy of {nbytes} bytes (the file of key '{self.key}' was truncated, or its file system is full)")
+
+
+cdef class DeviceRegion(Region):
+    """The first `nbytes` of device memory.  Raises BadRequest when it is not that large."""
+
+    def __cinit__(self, str name, memory, int device, uint64_t nbytes):
+        self.name = name
+        self.key = ""
+        self.device = device
+        self.nbytes = nbytes
+        self.memory = memory
+        if nbytes == 0 or nbytes > memory.nbytes:
+            raise BadRequest(
+                f"failed to register shared memory region '{name}': invalid args (byte_size {nbytes}; the memory behind "
+                f"the handle has {memory.nbytes} bytes, and byte_size must be above 0)")
+
+    cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
+        if out:
+            self.memory.to_host(offset, <size_t>host, nbytes)
+        else:
+            self.memory.from_host(offset, <size_t>host, nbytes)
+        return 0
+
+
+cdef class Regions:
+    """See region.pxd."""
+
+    def __cinit__(self):
+        self.by_name = {}
+
+    cdef Region find(self, str name):
+        region = self.by_name.get(name)
+        if region is None:
+            raise NotFound(f"Unable to find shared memory region: '{name}'")
+        return <Region>region
+
+    def add(self, Region region) -> None:
+        """Register; the name must be free (the caller has looked)."""
+        self.by_name[region.name] = region
+
+    def get(self, str name):
+        """The region of that name, or None."""
+        return self.by_name.get(name)
+
+    def remove(self, str name) -> None:
+        """Forget it; it lives on while a request uses it."""
+        del self.by_name[name]
+
+    def all(self) -> list:
+        """Every region, by name."""
+        return [self.by_name[name] for name in sorted(self.by_name)]
+
+    def __len__(self):
+        return len(self.by_name)

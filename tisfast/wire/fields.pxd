@@ -1,0 +1,12 @@
+# Fields of a parsed JSON object.  Layer 2 (wire).
+from libc.stdint cimport uint64_t
+
+# Errors with Triton's texts: `field` is of another type than `kind`; it is not there.
+cdef not_a(str field, str kind)
+cdef absent(str field)
+
+# These raise Internal for what is missing or of another type.
+cdef str text_of(dict owner, str field)
+cdef list list_of(dict owner, str field)
+cdef uint64_t unsigned(object value, str field) except? 0xFFFFFFFFFFFFFFFF
+cdef bint truth(object value, str field) except -1

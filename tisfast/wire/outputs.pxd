@@ -1,0 +1,15 @@
+# Outputs that are not given as their tensors, for every protocol.  Layer 2 (wire).
+from libc.stdint cimport uint64_t
+from tisfast.wire.record cimport Answer, OutputRef
+
+cdef class Special:
+    """Either the output has been written into a region, or its best classes stand for it.  Lives with its answer."""
+    cdef readonly str region              # not None: it is there now
+    cdef readonly uint64_t offset, nbytes # of the bytes in the region
+    cdef readonly bytes strings           # else: BYTES elements in KServe's form
+    cdef readonly tuple shape             # of `strings`
+    cdef readonly uint64_t elements       # of `strings`
+
+# For an output whose bit is set in OutputChoice.special; once per answer.  Raises Internal when the region is too small
+# (row 10.08), BadRequest when the output cannot be classified (row 3.04) or its region has gone.
+cdef Special prepare(Answer answer, OutputRef *out)

@@ -1,0 +1,56 @@
+"""Outputs as classes and outputs in regions; see outputs.pxd.  Layer 2 (wire)."""
+
+from libc.stdint cimport uint64_t
+from tisfast.wire.classify cimport best_classes
+from tisfast.wire.plan cimport OutputChoice, Way
+from tisfast.wire.record cimport Answer, OutputRef
+from tisfast.wire.signature cimport TensorSpec
+
+from tisfast.errors import Internal
+
+
+cdef class Special:
+    """See outputs.pxd."""
+
+
+cdef Special prepare(Answer answer, OutputRef *out):
+    cdef Way way = <Way>(<OutputChoice>answer.input.outputs).ways[out.index]
+    cdef TensorSpec spec = <TensorSpec>answer.input.model.outputs[out.index]
+    if way.region is not None:
+        return to_region(way, spec, out)
+    return to_classes(answer, way, spec, out)
+
+
+cdef Special to_region(Way way, TensorSpec spec, OutputRef *out):
+    cdef Special special = Special.__new__(Special)
+    if out.nbytes > way.nbytes:
+        raise Internal(
+            f"shared memory size specified with the request for output '{spec.name}' ({way.nbytes} bytes) should be at "
+            f"least {out.nbytes} bytes to hold the results")
+    way.target.write(way.offset, out.data, out.nbytes)
+    special.region = way.region
+    special.offset = way.offset
+    special.nbytes = out.nbytes
+    return special
+
+
+# Each entry of the batch is classified by itself (row 3.02).
+cdef Special to_classes(Answer answer, Way way, TensorSpec spec, OutputRef *out):
+    cdef Special special = Special.__new__(Special)
+    cdef bint batched = answer.input.model.max_batch_size > 0 and out.rank > 0 and out.shape[0] > 0
+    cdef uint64_t rows = <uint64_t>out.shape[0] if batched else 1
+    cdef uint64_t elements = 1, classes
+    cdef int i
+    for i in range(batched, out.rank):
+        elements *= <uint64_t>out.shape[i]
+    classes = min(way.classes, elements)
+    special.strings = best_classes(spec, out.data, rows, elements, classes)
+    if batched:
+        special.shape = (rows, classes)
+    else:
+        special.shape = (classes,)
+    special.elements = rows * classes
+    if answer.kept is None:
+        answer.kept = []
+    answer.kept.append(special)
+    return special
