@@ -47,6 +47,8 @@ HEAD_CACHE_ENTRIES_MAX: Final = 256
 """Remembered parses per model version."""
 REQUEST_ID_BYTES_MAX: Final = 4096
 """Bytes of a request id that are echoed; longer ids are refused."""
+SURPLUS_INPUTS_MAX: Final = 64
+"""Inputs of a request beyond those of its model: few enough to name them all in the error."""
 OUTPUTS_MAX: Final = 64
 """Outputs of one model: the requested set is one machine word on the worker wire."""
 TENSOR_RANK_MAX: Final = 32
@@ -65,6 +67,13 @@ ANSWER_PARAMETERS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of the response parameters of one answer, as JSON."""
 ANSWER_LAYOUTS_MAX: Final = 256
 """Remembered answer signatures per model version."""
+
+
+# ---- gRPC front
+GRPC_COPIED_OUTPUT_BYTES_MAX: Final = 1024
+"""Outputs of at most so many bytes are copied behind their head: cheaper than a piece of their own to gather."""
+GRPC_TEXT_BYTES_KEPT: Final = 64 * 1024
+"""Bytes of a response's text buffer that are kept for the next response."""
 
 # ---- engine
 DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536

@@ -56,5 +56,7 @@ cdef class ModelSignature:
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs
     cdef bytes head_json            # "model_name":"…","model_version":"…" of every answer
     cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded
+    cdef dict messages              # the same of gRPC messages
+    cdef bytes head_message         # model_name and model_version of every ModelInferResponse
     cdef dict layouts               # remembered answer signatures (wire/record); bounded
     cdef int _derive(self) except -1

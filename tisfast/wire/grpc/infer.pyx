@@ -92,7 +92,7 @@ cdef InferInput read_grpc_infer(
     cdef uint32_t raws_max = <uint32_t>len(model.inputs) + SURPLUS_INPUTS_MAX
     cdef Message message = scan(body.data + start, nbytes, raws_max)
     cdef InferPlan plan
-    if message.in_order and message.raw_count and message.head_end <= CACHED_HEAD_BYTES_MAX:
+    if message.in_order and message.head_end <= CACHED_HEAD_BYTES_MAX:
         plan = remembered_plan(model, message)
     else:
         plan = parse_message(model, message)
