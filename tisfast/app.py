@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from tisfast import __version__, console, limits, logs
 from tisfast.config.settings import LogSettings, Settings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
+from tisfast.front.grpc.front import GrpcFront
+from tisfast.front.grpc.methods import Methods
 from tisfast.front.http import HttpFront
 from tisfast.front.metrics import MetricsRoutes
 from tisfast.front.regions import ClientRegions
@@ -28,8 +31,10 @@ from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.spawn import NurseryProcess
 from tisfast.supervise.supervisor import Supervisor
+from tisfast.tls import Certificates
 
 log = logging.getLogger("tisfast.server")
+GRPC = "GRPCInference"  # the service's name in Triton's messages
 
 
 def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> int:
@@ -78,6 +83,7 @@ class Server:
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
+        self._tls: dict[str, ssl.SSLContext] = {}
 
     async def run(self) -> int:
         """From start to end; returns the exit code."""
@@ -100,7 +106,10 @@ class Server:
                 self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
-        for settings in (self._settings.http, self._settings.metrics):
+        tls = self._settings.grpc_options.tls
+        if tls is not None:
+            self._tls[GRPC] = Certificates(tls.cert, tls.key, tls.client_ca, alpn=("h2",)).context
+        for settings in (self._settings.grpc, self._settings.http, self._settings.metrics):
             if settings.enabled:
                 self._listeners.append(Listener(settings))
 
@@ -132,13 +141,16 @@ class Server:
     async def _open_fronts(self) -> None:
         for listener in self._listeners:
             front = self._front(listener.service)
-            await listener.open(front.protocol_factory)
+            await listener.open(front.protocol_factory, self._tls.get(listener.service))
             self._fronts.append(front)
             log.info("Started %s Service at %s", listener.service, listener.where)
         self._say_ready()
 
-    def _front(self, service: str) -> HttpFront:
+    def _front(self, service: str) -> HttpFront | GrpcFront:
         most = self._settings.max_input_bytes
+        if service == GRPC:
+            options = self._settings.grpc_options
+            return GrpcFront(self._registry, Methods(self._service), self._loop, options, max_input_bytes=most)
         if service == "HTTP":
             routes = Routes(self._service)
             return HttpFront(self._registry, routes, self._loop, max_input_bytes=most, regions=self._regions.table)
@@ -148,7 +160,7 @@ class Server:
     def _say_ready(self) -> None:
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()
         facts: dict[str, object] = {"event": "ready", "seconds": round(seconds, 3)}
-        facts.update({f"{listener.service.lower()}_port": listener.port for listener in self._listeners})
+        facts.update({f"{listener.flag}_port": listener.port for listener in self._listeners})
         log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
         http = next((listener for listener in self._listeners if listener.service == "HTTP"), None)
         if http is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Callable
 
 from tisfast import limits
@@ -21,6 +22,7 @@ class Listener:
     def __init__(self, settings: ListenSettings) -> None:
         """Binds.  Raises Unavailable with row 1.35's text."""
         self.service = settings.service
+        self.flag = settings.flag
         self._settings = settings
         self._server: asyncio.AbstractServer | None = None
         self._socket = _bound(settings)
@@ -39,11 +41,15 @@ class Listener:
             f"{'localhost' if host in ('0.0.0.0', '', 'ipv6:[::]', '::') else host.removeprefix('ipv6:')}:{self.port}"
         )
 
-    async def open(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Accept connections from now on.  Raises Unavailable when another server took the port meanwhile."""
+    async def open(
+        self, protocol: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext | None = None
+    ) -> None:
+        """Accept connections from now on.  context: of TLS.  Raises Unavailable when another server took the port."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(protocol, sock=self._socket, backlog=limits.HTTP_BACKLOG)
+            self._server = await loop.create_server(
+                protocol, sock=self._socket, backlog=limits.HTTP_BACKLOG, ssl=context
+            )
         except OSError as error:
             raise _refused(self._settings, error) from None
 
