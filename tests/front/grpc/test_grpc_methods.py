@@ -72,14 +72,14 @@ class Front:
         service = Service(self.registry, server_id="s", server_version="9", **{"regions": self.regions, **parts})
         self.methods = Methods(service, self.loop)
 
-    def ask(self, name, data=None, **fields):
-        told = message(f"{name}Request")(**fields).SerializeToString() if data is None else data
-        answer = self.methods.unary(f"/inference.GRPCInferenceService/{name}").handler(told, {})
-        return message(f"{name}Response").FromString(answer)
+    def ask(self, rpc, data=None, **fields):
+        told = message(f"{rpc}Request")(**fields).SerializeToString() if data is None else data
+        answer = self.methods.unary(f"/inference.GRPCInferenceService/{rpc}").handler(told, {})
+        return message(f"{rpc}Response").FromString(answer)
 
-    def refused(self, name, status=Status.INVALID_ARG, **fields):
+    def refused(self, rpc, status=Status.INVALID_ARG, **fields):
         with pytest.raises(TisError) as caught:
-            self.ask(name, **fields)
+            self.ask(rpc, **fields)
         assert caught.value.status == status
         return caught.value.message
 

@@ -27,7 +27,7 @@ class Call(NamedTuple):
     metadata: tuple[tuple[str, str], ...] = ()
 
 
-def rpc(name: str, rows: str, method: str, **fields: Any) -> Call:
+def rpc(name: str, rows: str, method: str, /, **fields: Any) -> Call:
     """A unary call of the inference service."""
     return sent(name, rows, method, message_class(f"inference.{method}Request")(**fields).SerializeToString())
 

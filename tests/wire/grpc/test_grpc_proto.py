@@ -55,4 +55,4 @@ def test_the_service_is_tritons():
 def test_health_and_reflection_are_grpcs(file, module):
     theirs = pytest.importorskip(module)
     ours = described(descriptors.pool().FindFileByName(file))
-    assert ours == {name: value for name, value in described(theirs.DESCRIPTOR).items() if name in ours or "." in name}
+    assert ours.items() <= described(theirs.DESCRIPTOR).items()  # newer versions have more

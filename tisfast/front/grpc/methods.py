@@ -227,6 +227,7 @@ def _texts(value: object) -> list[str]:
 
 
 _LOG_KINDS: Final = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+_LOG_FORMATS: Final = ("default", "ISO8601")
 _LOG_SETTINGS: Final = {
     "log_info": ("bool_param", "boolean"),
     "log_warning": ("bool_param", "boolean"),
@@ -243,4 +244,6 @@ def _log_value(name: str, setting: Any) -> bool | int | str | None:
     if kind != expected:
         raise BadRequest(f"expect {words} for '{name}'")
     value: bool | int | str | None = getattr(setting, kind) if kind else None
+    if name == "log_format" and value not in _LOG_FORMATS:
+        raise BadRequest(f"invalid argument for log_format, got: {value:.60}")  # HTTP has another text and status
     return value
