@@ -139,7 +139,8 @@ class BuildProto(Command):
         target = Path("" if in_place or self.build_lib is None else self.build_lib, PROTO, "triton.desc")
         target.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", "--include_imports"]
-        subprocess.run([*command, f"--descriptor_set_out={target}", *protos], check=True)  # imports come before importers
+        command += [f"--descriptor_set_out={target}", *protos]  # imports come before who imports them
+        subprocess.run(command, check=True)
 
 
 class Build(build):

@@ -150,7 +150,15 @@ class Server:
         most = self._settings.max_input_bytes
         if service == GRPC:
             options = self._settings.grpc_options
-            return GrpcFront(self._registry, Methods(self._service), self._loop, options, max_input_bytes=most)
+            methods = Methods(self._service, self._loop)
+            return GrpcFront(
+                self._registry,
+                methods,
+                self._loop,
+                options,
+                max_input_bytes=limits.GRPC_MESSAGE_BYTES_MAX,
+                regions=self._regions.table,
+            )
         if service == "HTTP":
             routes = Routes(self._service)
             return HttpFront(self._registry, routes, self._loop, max_input_bytes=most, regions=self._regions.table)

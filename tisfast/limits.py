@@ -72,6 +72,8 @@ ANSWER_LAYOUTS_MAX: Final = 256
 # ---- gRPC front
 GRPC_COPIED_OUTPUT_BYTES_MAX: Final = 1024
 """Outputs of at most so many bytes are copied behind their head: cheaper than a piece of their own to gather."""
+HEALTH_WATCH_SECONDS: Final = 1
+"""Seconds between two looks at the readiness that health watchers are told of."""
 GRPC_TEXT_BYTES_KEPT: Final = 64 * 1024
 """Bytes of a response's text buffer that are kept for the next response."""
 

@@ -16,7 +16,7 @@ from tisfast.wire.grpc.cursor cimport BROKEN, FIELD, LEN, Cursor, Field, cursor,
 from tisfast.wire.grpc.request cimport parse_message
 from tisfast.wire.grpc.scan cimport MODEL_NAME, MODEL_VERSION, RAW_CONTENTS, Message, Raw, scan
 from tisfast.wire.grpc.values cimport broken, text_of
-from tisfast.wire.head cimport version_number
+from tisfast.wire.head cimport canonical_version
 from tisfast.wire.infer cimport fetch, new_request, walk_strings
 from tisfast.wire.plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPlan, TensorPlan
 from tisfast.wire.record cimport InferInput
@@ -63,7 +63,8 @@ cdef class Peek:
                 self.raw_at = c.at - data
         if nbytes < total and (not others or not self.name):
             return PEEK_NONE if others else PEEK_MORE
-        self.version = canonical(self.version)
+        if self.version:
+            self.version = canonical_version(self.version)
         return PEEK_FOUND
 
     cdef int take(self, const Field *field) except -1:
@@ -72,18 +73,6 @@ cdef class Peek:
         else:
             self.version = text_of(field)
         return 0
-
-
-cdef str canonical(str version):
-    if not version:
-        return ""
-    if version.isascii() and version.isdigit():
-        return version_number(version)
-    if version.isascii() and version[0] == "-" and version[1:].isdigit():
-        raise BadRequest(f"invalid model version specified '{version:.60}' , version should be an integral value > 0")
-    raise BadRequest(
-        f"failed to get model version from specified version string '{version:.60}' (details: stol), version should be an "
-        "integral value > 0")
 
 
 cdef InferInput read_grpc_infer(
