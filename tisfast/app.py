@@ -17,7 +17,7 @@ from tisfast import __version__, console, limits, logs
 from tisfast.config.settings import LogSettings, Settings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
-from tisfast.front.grpc.front import GrpcFront
+from tisfast.front.grpc.front import GrpcExtras, GrpcFront
 from tisfast.front.grpc.methods import Methods
 from tisfast.front.http import HttpFront
 from tisfast.front.metrics import MetricsRoutes
@@ -157,7 +157,7 @@ class Server:
                 self._loop,
                 options,
                 max_input_bytes=limits.GRPC_MESSAGE_BYTES_MAX,
-                regions=self._regions.table,
+                extras=GrpcExtras(regions=self._regions.table),
             )
         if service == "HTTP":
             routes = Routes(self._service)

@@ -88,6 +88,6 @@ cdef class Http2Session:
     cdef int consumed(self, int32_t stream_id, size_t connection_bytes, size_t stream_bytes) except -1
     cdef int ping(self) except -1
     cdef int announce_shutdown(self) except -1       # streams that are on their way still come
-    cdef int go_away(self) except -1                 # no more streams; those that are open go on
-    cdef int terminate(self, uint32_t error_code, bytes reason) except -1    # GOAWAY, then the end
+    # No more streams; those that are open go on.
+    cdef int go_away(self, uint32_t error_code, bytes reason) except -1
     cdef int _settle(self, ssize_t code) except -2

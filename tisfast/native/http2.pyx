@@ -100,7 +100,6 @@ cdef extern from "<nghttp2/nghttp2.h>":
     int nghttp2_session_consume_connection(nghttp2_session *, size_t) noexcept
     int nghttp2_session_consume_stream(nghttp2_session *, int32_t, size_t) noexcept
     int nghttp2_session_resume_data(nghttp2_session *, int32_t) noexcept
-    int nghttp2_session_terminate_session(nghttp2_session *, uint32_t) noexcept
     int32_t nghttp2_session_get_last_proc_stream_id(nghttp2_session *) noexcept
     int nghttp2_submit_settings(nghttp2_session *, uint8_t, const nghttp2_settings_entry *, size_t) noexcept
     int nghttp2_submit_response(
@@ -312,15 +311,10 @@ cdef class Http2Session:
     cdef int announce_shutdown(self) except -1:
         return check(nghttp2_submit_shutdown_notice(self.raw))
 
-    cdef int go_away(self) except -1:
+    cdef int go_away(self, uint32_t error_code, bytes reason) except -1:
         cdef int32_t last = nghttp2_session_get_last_proc_stream_id(self.raw)
-        return check(nghttp2_submit_goaway(self.raw, NGHTTP2_FLAG_NONE, last, NO_ERROR, NULL, 0))
-
-    cdef int terminate(self, uint32_t error_code, bytes reason) except -1:
-        cdef int32_t last = nghttp2_session_get_last_proc_stream_id(self.raw)
-        check(nghttp2_submit_goaway(
+        return check(nghttp2_submit_goaway(
             self.raw, NGHTTP2_FLAG_NONE, last, error_code, <const uint8_t *>reason, len(reason)))
-        return check(nghttp2_session_terminate_session(self.raw, error_code))
 
 
 cdef int check(int code) except -1:

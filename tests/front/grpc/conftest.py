@@ -9,6 +9,9 @@ import uvloop
 from tests_grpc_server import GrpcServer
 
 
+SECONDS_MAX = 30
+
+
 @pytest.fixture
 def run():
     """Runs a coroutine function with a fresh server on a fresh loop; whatever it did, no block may stay out."""
@@ -17,8 +20,10 @@ def run():
         loop = uvloop.new_event_loop()
         try:
             server = loop.run_until_complete(GrpcServer.start(loop, **options))
-            loop.run_until_complete(asyncio.wait_for(scenario(server), 20))
-            loop.run_until_complete(server.close())
+            try:
+                loop.run_until_complete(asyncio.wait_for(scenario(server), SECONDS_MAX))
+            finally:
+                loop.run_until_complete(asyncio.wait_for(server.close(), SECONDS_MAX))
             assert server.runtime.arena.used_blocks == 0
             assert server.front._shared.collected_bytes == 0
             assert server.errors == []

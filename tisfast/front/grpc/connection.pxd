@@ -11,6 +11,7 @@ cdef class GrpcConnection(GrpcSession):
     cdef Sender sender
     cdef CallHead head
     cdef bint closing                    # nothing is sent any more
+    cdef bint ending                     # nothing is read any more; closed once what is queued is out
     cdef bint greeted                    # the client has spoken HTTP/2
     cdef bint head_open                  # a head has begun and is not complete
     cdef bint leaving, left              # first and last GOAWAY are out

@@ -15,7 +15,7 @@ from tisfast.front.grpc.stream_infer cimport StreamInferCall
 from tisfast.front.grpc.unary cimport StreamingCall, UnaryCall
 from tisfast.front.sender cimport Sender
 from tisfast.front.sender cimport iovec as sender_iovec
-from tisfast.native.http2 cimport CANCEL, ENHANCE_YOUR_CALM, Outgoing
+from tisfast.native.http2 cimport CANCEL, ENHANCE_YOUR_CALM, NO_ERROR, Outgoing
 
 import random
 
@@ -99,6 +99,8 @@ cdef class GrpcConnection(GrpcSession):
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
         cdef int code = 0
+        if self.ending:
+            return
         self.touched_tick = self.shared.tick
         self.receiving = True
         try:
@@ -129,7 +131,7 @@ cdef class GrpcConnection(GrpcSession):
             self.collecting = False
         if self.sender.backlog:
             self._update_reading()
-        elif self.over():
+        elif self.ending or self.over():
             self._close()
         return 0
 
@@ -254,7 +256,7 @@ cdef class GrpcConnection(GrpcSession):
             self.ping_open = False
             if self.leaving and not self.left:
                 self.left = True
-                self.go_away()
+                self.go_away(NO_ERROR, b"")
             return 0
         now = self.shared.loop.time()
         interval = settings.min_ping_interval_ms * 1e-3
@@ -288,7 +290,11 @@ cdef class GrpcConnection(GrpcSession):
         return 0
 
     cdef int calm(self, bytes reason) except -1:
-        return self.terminate(ENHANCE_YOUR_CALM, reason)
+        """Send the client away; the connection closes once it has been told why."""
+        if not self.ending:
+            self.ending = True
+            self.go_away(ENHANCE_YOUR_CALM, reason)
+        return 0
 
     # ---- time
 
@@ -342,7 +348,7 @@ cdef class GrpcConnection(GrpcSession):
         if self.leaving:
             if not self.left and tick - self.leaving_tick >= DRAIN_TICKS:
                 self.left = True
-                self.go_away()
+                self.go_away(NO_ERROR, b"")
             if grace and self.age_ticks_max and tick - self.born_tick >= self.age_ticks_max + ticks(grace):
                 self.closing = True
                 self.transport.abort()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tisfast.front.grpc.connection import GrpcConnection
 from tisfast.front.grpc.shared import GrpcShared
@@ -13,15 +13,32 @@ if TYPE_CHECKING:
     from tisfast.config.settings import GrpcSettings
     from tisfast.engine.registry import Registry
     from tisfast.front.grpc.methods import Methods
+    from tisfast.native.region import Regions
 
 SWEEP_SECONDS = 1.0
+
+
+class Restriction(Protocol):
+    """Restricted APIs (row 13.22)."""
+
+    def check(self, category: str, metadata: Mapping[str, str]) -> None:
+        """Raises TisError for a call that lacks the field it needs."""
+
+
+class GrpcExtras(NamedTuple):
+    """What a server may have: shared memory that clients registered, and restricted APIs."""
+
+    regions: Regions | None = None
+    restriction: Restriction | None = None
+
+
+NO_EXTRAS: Final = GrpcExtras()
 
 
 class GrpcFront:
     """One gRPC listener, with the face of front.http.HttpFront.
 
-    registry: where inferences go; methods: all other RPCs; max_input_bytes: of typed tensors once they are expanded;
-    regions: shared memory that clients registered, tracer: of requests, restriction: of APIs; each may be None.
+    registry: where inferences go; methods: all other RPCs; max_input_bytes: of typed tensors once they are expanded.
     """
 
     def __init__(
@@ -32,21 +49,10 @@ class GrpcFront:
         settings: GrpcSettings,
         *,
         max_input_bytes: int,
-        regions: object = None,
-        tracer: object = None,
-        restriction: object = None,
+        extras: GrpcExtras = NO_EXTRAS,
     ) -> None:
         self._loop = loop
-        self._shared = GrpcShared(
-            registry,
-            methods,
-            loop,
-            settings,
-            max_input_bytes=max_input_bytes,
-            regions=regions,
-            tracer=tracer,
-            restriction=restriction,
-        )
+        self._shared = GrpcShared(registry, methods, loop, settings, max_input_bytes=max_input_bytes, extras=extras)
         self._timer: asyncio.TimerHandle | None = None
         self.closed = asyncio.Event()
 

@@ -9,7 +9,6 @@ cdef class GrpcShared:
     cdef readonly object registry
     cdef readonly object methods             # grpc.methods.Methods
     cdef readonly object regions             # shared-memory regions, or None
-    cdef readonly object tracer              # or None
     cdef readonly object settings            # config.settings.GrpcSettings
     cdef readonly object restriction         # or None: allows(category, metadata) raises TisError
     cdef readonly object loop

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from tisfast.config.settings import GrpcSettings
 from tisfast.engine.registry import Registry
 from tisfast.front.grpc.connection import GrpcConnection
+from tisfast.front.grpc.front import GrpcExtras
 from tisfast.front.grpc.methods import Methods
 
 class GrpcShared:
@@ -20,9 +21,7 @@ class GrpcShared:
         settings: GrpcSettings,
         *,
         max_input_bytes: int,
-        regions: object = None,
-        tracer: object = None,
-        restriction: object = None,
+        extras: GrpcExtras,
     ) -> None: ...
     def sweep(self) -> None: ...
     def begin_drain(self) -> None: ...

@@ -18,18 +18,15 @@ cdef dict LEVELS = {"none": 0, "low": 1, "medium": 2, "high": 3}
 cdef class GrpcShared:
     """registry: engine.registry.Registry; methods: front.grpc.methods.Methods; settings: config.settings.GrpcSettings."""
 
-    def __init__(
-            self, registry, methods, loop, settings, *, uint64_t max_input_bytes, regions=None, tracer=None,
-            restriction=None):
+    def __init__(self, registry, methods, loop, settings, *, uint64_t max_input_bytes, extras):
         self.registry = registry
         self.methods = methods
         self.loop = loop
         self.settings = settings
         self.max_input_bytes = max_input_bytes
-        self.regions = regions
-        self.tracer = tracer
-        self.restriction = restriction
-        self.keeps_metadata = tracer is not None or restriction is not None
+        self.regions = extras.regions
+        self.restriction = extras.restriction
+        self.keeps_metadata = self.restriction is not None
         self.compression = LEVELS[settings.compression]
         self.connections = set()
         self.receive = bytearray(limits.GRPC_RECEIVE_BUFFER_BYTES)

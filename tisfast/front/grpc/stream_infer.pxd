@@ -8,18 +8,17 @@ cdef class StreamAnswer:
     """What is to be sent for one request: an answer, the end of a decoupled one, or an error.  Rendered when its turn
     comes."""
     cdef Answer answer
-    cdef InferInput input                # of an empty final response
+    cdef InferInput input                # of an empty final response, and of an error of a request that was accepted
     cdef bint final
     cdef int status                      # of an error
     cdef str error
-    cdef str id, name, version
+    cdef str id, name, version           # of an error of a request that was refused
 
 cdef class StreamRequest(Reply):
     """One request of the call."""
     cdef StreamInferCall call            # None once the call is over
     cdef ModelRuntime runtime
     cdef InferRequest request            # while the engine has it
-    cdef str id
     cdef bint decoupled
     cdef StreamAnswer answer             # that waits for answers of earlier requests
     cdef int deliver(self, StreamAnswer answer, bint final) except -1

@@ -47,8 +47,9 @@ cdef class StreamRequest(Reply):
         return self.deliver(made, final)
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
-        signature = request.input.model
-        return self.deliver(error_answer(status, message, self.id, signature.name, signature.version), final)
+        cdef StreamAnswer made = StreamAnswer.__new__(StreamAnswer)
+        made.status, made.error, made.input, made.final = status, message, request.input, final
+        return self.deliver(made, final)
 
     cdef int deliver(self, StreamAnswer answer, bint final) except -1:
         cdef StreamInferCall call = self.call
@@ -103,7 +104,6 @@ cdef class StreamInferCall(InferenceStream):
         made = StreamRequest.__new__(StreamRequest)
         made.call = self
         made.runtime = self.runtime
-        made.id = input.id
         made.decoupled = input.model.decoupled
         self.requests.add(made)
         if not made.decoupled:
@@ -153,6 +153,8 @@ cdef class StreamInferCall(InferenceStream):
                 return rendered_message(body, answer.answer, self.coding)
             if answer.error is None:
                 body.render_empty_final(answer.input)
+            elif answer.input is not None:
+                body.render_stream_failure(answer.error, answer.input, answer.final)
             else:
                 body.render_stream_error(answer.error, answer.id, answer.name, answer.version)
         except TisError as error:
