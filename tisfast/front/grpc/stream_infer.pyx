@@ -118,8 +118,9 @@ cdef class StreamInferCall(InferenceStream):
         cdef StreamRequest made = StreamRequest.__new__(StreamRequest)
         self.block = None
         self._drop_collected()
-        name = self.shared.peek.name if self.shared.peek.name is not None else ""
-        made.answer = error_answer(int(error.status), error.message, error.facts.get("id", ""), name, "")
+        # The codec knows the id; what fails before it has just been peeked at.
+        name = error.facts["id"] if "id" in error.facts else self.shared.peek.id or ""
+        made.answer = error_answer(int(error.status), error.message, name, "", "")
         self.order.append(made)
         self.advance()
         return self.throttle()

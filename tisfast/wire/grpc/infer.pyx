@@ -14,7 +14,7 @@ from tisfast.native.region cimport Regions
 from tisfast.wire.grpc.contents cimport Contents
 from tisfast.wire.grpc.cursor cimport BROKEN, FIELD, LEN, Cursor, Field, cursor, next_field
 from tisfast.wire.grpc.request cimport parse_message
-from tisfast.wire.grpc.scan cimport MODEL_NAME, MODEL_VERSION, RAW_CONTENTS, Message, Raw, scan
+from tisfast.wire.grpc.scan cimport ID, MODEL_NAME, MODEL_VERSION, RAW_CONTENTS, Message, Raw, scan
 from tisfast.wire.grpc.values cimport broken, text_of
 from tisfast.wire.head cimport canonical_version
 from tisfast.wire.infer cimport fetch, new_request, walk_strings
@@ -23,7 +23,7 @@ from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
 
 from tisfast import limits
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, TisError
 
 cdef uint64_t CACHED_HEAD_BYTES_MAX = limits.HEAD_CACHE_BYTES_MAX
 cdef Py_ssize_t CACHED_HEADS_MAX = limits.HEAD_CACHE_ENTRIES_MAX
@@ -39,7 +39,7 @@ cdef class Peek:
         cdef bint others = False    # a field behind name and version was met
         cdef Field field
         cdef int state
-        self.name = self.version = ""
+        self.name = self.version = self.id = ""
         self.raw_at = 0
         while True:
             field.number = 0
@@ -52,6 +52,8 @@ cdef class Peek:
                 self.take(&field)
                 continue
             others = True
+            if field.kind == LEN and field.number == ID:
+                self.id = text_of(&field)
             if field.kind == LEN and field.number == RAW_CONTENTS and self.raw_at == 0:
                 self.raw_at = field.data - data
         if nbytes == total:
@@ -81,12 +83,16 @@ cdef InferInput read_grpc_infer(
     cdef uint32_t raws_max = <uint32_t>len(model.inputs) + SURPLUS_INPUTS_MAX
     cdef Message message = scan(body.data + start, nbytes, raws_max)
     cdef InferPlan plan
-    if message.in_order and message.head_end <= CACHED_HEAD_BYTES_MAX:
-        plan = remembered_plan(model, message)
-    else:
-        plan = parse_message(model, message)
-    align_tensors(plan, body, start)
-    return assemble(plan, arena, body, start, max_input_bytes, regions)
+    try:
+        if message.in_order and message.head_end <= CACHED_HEAD_BYTES_MAX:
+            plan = remembered_plan(model, message)
+        else:
+            plan = parse_message(model, message)
+        align_tensors(plan, body, start)
+        return assemble(plan, arena, body, start, max_input_bytes, regions)
+    except TisError as error:  # in a stream the id tells which request was refused
+        error.facts.setdefault("id", id_of(message))
+        raise
 
 
 # The head without the id is what repeats: clients number their requests.
