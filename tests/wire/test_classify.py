@@ -111,7 +111,9 @@ def test_types_that_have_no_classes(dtype):
 
 
 def test_too_many_elements():
-    made = answer(ask("UINT8", classification=1), [(0, BY_WIRE["UINT8"].code, [CLASSES_MAX + 1], bytes(CLASSES_MAX + 1))])
+    made = answer(
+        ask("UINT8", classification=1), [(0, BY_WIRE["UINT8"].code, [CLASSES_MAX + 1], bytes(CLASSES_MAX + 1))]
+    )
     with pytest.raises(BadRequest, match="classification output tensor too large"):
         respond.render(made)
     made = answer(ask("UINT8", classification=1), [(0, BY_WIRE["UINT8"].code, [CLASSES_MAX], bytes(CLASSES_MAX))])
@@ -128,7 +130,9 @@ def test_a_count_that_is_none(count):
 @pytest.mark.parametrize("dtype", TYPES)
 @given(data=st.data())
 def test_any_values_are_sorted_as_by_a_stable_sort(dtype, data):
-    values = data.draw(arrays(TYPES[dtype], st.integers(1, 40), elements={"allow_nan": False} if "FP" in dtype else None))
+    values = data.draw(
+        arrays(TYPES[dtype], st.integers(1, 40), elements={"allow_nan": False} if "FP" in dtype else None)
+    )
     count = data.draw(st.integers(1, 50))
     found = classes(ask(dtype, classification=count), values)[1]
     order = sorted(range(len(values)), key=lambda i: (-values[i].item(), i))[:count]
