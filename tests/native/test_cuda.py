@@ -1,4 +1,4 @@
-"""The driver's library through ctypes: a C stand-in for libcuda, built here, shows the calls, their order and failures."""
+"""The driver's library through ctypes: a C stand-in for libcuda, built here, shows calls, order and failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ int cuDeviceGetCount(int *n) { *n = devices; return 0; }
 int cuDeviceGet(int *d, int n) { *d = n + 10; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { contexts[d - 10] = d; *c = &contexts[d - 10]; return 0; }
 int cuCtxSetCurrent(void *c) { current = *(int *)c - 10; return 0; }
-int cuStreamCreate(void **s, unsigned flags) { *s = (void *)(uintptr_t)(0x500 + flags + (unsigned)current * 16); return 0; }
+int cuStreamCreate(void **s, unsigned flags) {
+    *s = (void *)(uintptr_t)(0x500 + flags + (unsigned)current * 16); return 0;
+}
 int cuStreamSynchronize(void *s) { return s == (void *)(uintptr_t)(0x501 + current * 16) ? 0 : 400; }
 int cuIpcOpenMemHandle_v2(ptr *p, handle h, unsigned flags) {
     if (h.bytes[63] != 7 || flags != 1) return 201;

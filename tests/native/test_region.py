@@ -26,7 +26,7 @@ def shm():
         yield file
 
 
-def region(shm, offset=0, nbytes=len(DATA)):
+def region(shm, offset=0, nbytes=16384):
     return SystemRegion("r", shm.key, shm.open(), offset, nbytes)
 
 

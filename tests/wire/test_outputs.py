@@ -167,8 +167,8 @@ def test_an_output_larger_than_announced_is_not_written():
     with pytest.raises(Internal) as caught:
         respond.render(answer(request, [(0, FP32, [3], F3)]))
     assert str(caught.value) == (
-        "shared memory size specified with the request for output 'O' (8 bytes) should be at least 12 bytes to hold the "
-        "results"
+        "shared memory size specified with the request for output 'O' (8 bytes) should be at least 12 bytes to hold "
+        "the results"
     )
     assert table.get("o").fetch(0, 32) == bytes(32)
 
