@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 from tritonclient import http as httpclient
-from tritonclient.utils import InferenceServerException, serialize_byte_tensor, serialized_byte_size
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tritonclient.utils import shared_memory as shm
 
 from tests.system.conftest import ROOT, until
@@ -81,7 +81,7 @@ def models(serve, write_model):
 
 def given(name, region, values, datatype="FP32", offset=0):
     tensor = httpclient.InferInput(name, list(values.shape), datatype)
-    nbytes = serialized_byte_size(values) if datatype == "BYTES" else values.nbytes
+    nbytes = len(serialize_byte_tensor(values).item()) if datatype == "BYTES" else values.nbytes
     tensor.set_shared_memory(region, nbytes, offset)
     return tensor
 
@@ -133,7 +133,7 @@ def test_strings_in_regions(serve, connect, region):
         "types", [given("IN_STRING", "in", texts, "BYTES")], outputs=[wanted("OUT_STRING", "in", 50, 50)]
     )
     assert answer.get_output("OUT_STRING")["shape"] == [3]
-    np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, object, [3], offset=50), texts)
+    np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.object_, [3], offset=50), texts)
 
 
 def test_the_gate_is_closed_unless_opened(serve, write_model, connect, region):
