@@ -1,4 +1,4 @@
-"""Tensors of 600 KB through shared-memory regions of a client: read into the arena, written from it; and classification."""
+"""Tensors of 600 KB through regions of a client, read into the arena and written from it; and classification."""
 
 from __future__ import annotations
 
