@@ -1,4 +1,4 @@
-"""The gRPC codec: a ModelInferRequest of add_sub read, its answer rendered; the same by protobuf's runtime beside it."""
+"""The gRPC codec: a request of add_sub read, its answer rendered; the same by protobuf's runtime beside it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ def _value(call: Call, message: Any) -> Any:
     if call.path.endswith("/ServerMetadata"):
         return {name: each for name, each in value.items() if name not in FREE}
     if call.path.endswith("/ModelStatistics"):
-        return [(each["name"], each["version"], sorted(each.get("inference_stats", {}))) for each in value["model_stats"]]
+        return [
+            (each["name"], each["version"], sorted(each.get("inference_stats", {}))) for each in value["model_stats"]
+        ]
     if "regions" in value or "models" in value:
         return {name: sorted(each, key=str) for name, each in value.items()}
     return value
@@ -82,5 +84,3 @@ def brief(answer: Answer) -> str:
 
 def _short(message: Any) -> Any:
     return message if not isinstance(message, dict) else {k: v for k, v in message.items() if k != "config"}
-
-

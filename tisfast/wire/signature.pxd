@@ -58,5 +58,6 @@ cdef class ModelSignature:
     cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded
     cdef dict messages              # the same of gRPC messages
     cdef bytes head_message         # model_name and model_version of every ModelInferResponse
+    cdef bint region_heads          # a whole body has named regions only: such bodies are worth remembering, too
     cdef dict layouts               # remembered answer signatures (wire/record); bounded
     cdef int _derive(self) except -1

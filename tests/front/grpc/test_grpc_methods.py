@@ -1,5 +1,6 @@
 """Every RPC but inferences: messages in, messages out, over the operations of a service."""
 
+# ruff: noqa: E501  (tables: one case, one line)
 from __future__ import annotations
 
 import asyncio
@@ -116,7 +117,9 @@ def test_health_of_server_and_models():
     front.registry.set_stopping()
     assert (front.ask("ServerLive").live, front.ask("ServerReady").ready) == (True, False)
     assert front.refused("ModelReady", name="x") == "Request for unknown model: 'x' is not found"
-    assert front.refused("ModelReady", status=Status.NOT_FOUND, name="m", version="2").endswith("version 2 is not found")
+    assert front.refused("ModelReady", status=Status.NOT_FOUND, name="m", version="2").endswith(
+        "version 2 is not found"
+    )
     assert "version should be an integral value > 0" in front.refused("ModelReady", name="m", version="one")
 
 
@@ -127,7 +130,10 @@ def test_metadata():
     model = front.ask("ModelMetadata", name="m")
     assert (model.name, list(model.versions), model.platform) == ("m", ["1"], "python")
     assert [(t.name, t.datatype, list(t.shape)) for t in model.inputs] == [("I", "FP32", [-1, 3]), ("S", "BYTES", [1])]
-    assert front.refused("ModelMetadata", status=Status.NOT_FOUND, name="x") == "Request for unknown model: 'x' is not found"
+    assert (
+        front.refused("ModelMetadata", status=Status.NOT_FOUND, name="x")
+        == "Request for unknown model: 'x' is not found"
+    )
 
 
 def test_the_configuration_is_a_model_config():
@@ -143,7 +149,10 @@ def test_statistics():
     front = Front(*served)
     (one,) = front.ask("ModelStatistics", name="m", version="1").model_stats
     assert (one.inference_count, one.execution_count, one.inference_stats.success.count) == (3, 1, 1)
-    assert (one.batch_stats[0].batch_size, one.batch_stats[0].compute_infer.ns) == (3, one.inference_stats.compute_infer.ns)
+    assert (one.batch_stats[0].batch_size, one.batch_stats[0].compute_infer.ns) == (
+        3,
+        one.inference_stats.compute_infer.ns,
+    )
     assert [each.name for each in front.ask("ModelStatistics").model_stats] == ["m", "n"]
     assert front.refused("ModelStatistics", name="x") == "requested model 'x' is not available"
 
@@ -166,10 +175,22 @@ def test_the_repository():
 @pytest.mark.parametrize(
     ("rpc", "parameters", "text"),
     [
-        ("Load", {"config": {"int64_param": 1}}, "invalid value type for load parameter 'config', expected string_param."),
-        ("Load", {"file:1/x": {"string_param": ""}}, "invalid value type for load parameter 'file:1/x', expected bytes_param."),
+        (
+            "Load",
+            {"config": {"int64_param": 1}},
+            "invalid value type for load parameter 'config', expected string_param.",
+        ),
+        (
+            "Load",
+            {"file:1/x": {"string_param": ""}},
+            "invalid value type for load parameter 'file:1/x', expected bytes_param.",
+        ),
         ("Load", {"x": {"string_param": ""}}, "unrecognized load parameter 'x'."),
-        ("Unload", {"unload_dependents": {"string_param": ""}}, "invalid value type for 'unload_dependents' parameter, expected "),
+        (
+            "Unload",
+            {"unload_dependents": {"string_param": ""}},
+            "invalid value type for 'unload_dependents' parameter, expected ",
+        ),
         ("Unload", {"x": {"bool_param": True}}, "unrecognized unload parameter 'x'."),
     ],
 )
@@ -220,7 +241,10 @@ def test_trace_settings():
     changes = {"trace_level": {"value": ["OFF"]}, "trace_rate": {"value": ["5"]}, "trace_count": {}}
     front.ask("TraceSetting", settings=changes, model_name="m")
     assert trace.told == [("m", {"trace_level": ["OFF"], "trace_rate": "5", "trace_count": None})]
-    assert front.refused("TraceSetting", settings={"trace_rate": {"value": ["1", "2"]}}) == "expect only 1 value for 'trace_rate'"
+    assert (
+        front.refused("TraceSetting", settings={"trace_rate": {"value": ["1", "2"]}})
+        == "expect only 1 value for 'trace_rate'"
+    )
 
 
 def test_what_is_no_message():
@@ -230,6 +254,7 @@ def test_what_is_no_message():
 
 
 # ---- health and reflection
+
 
 def health(data):
     return descriptors.message_class("grpc.health.v1.HealthCheckResponse").FromString(data).status
@@ -281,10 +306,20 @@ def test_reflection(package):
 
     services = [each.name for each in reflect(package, list_services="").list_services_response.service]
     assert {"inference.GRPCInferenceService", "grpc.health.v1.Health", f"{package}.ServerReflection"} <= set(services)
-    symbols = ("inference.GRPCInferenceService", "inference.GRPCInferenceService.ModelInfer", "inference.ModelInferRequest")
-    for question in (*({"file_containing_symbol": symbol} for symbol in symbols), {"file_by_filename": "grpc_service.proto"}):
+    symbols = (
+        "inference.GRPCInferenceService",
+        "inference.GRPCInferenceService.ModelInfer",
+        "inference.ModelInferRequest",
+    )
+    for question in (
+        *({"file_containing_symbol": symbol} for symbol in symbols),
+        {"file_by_filename": "grpc_service.proto"},
+    ):
         files = reflect(package, **question).file_descriptor_response.file_descriptor_proto
-        assert [FileDescriptorProto.FromString(file).name for file in files] == ["grpc_service.proto", "model_config.proto"]
+        assert [FileDescriptorProto.FromString(file).name for file in files] == [
+            "grpc_service.proto",
+            "model_config.proto",
+        ]
     extensions = reflect(package, all_extension_numbers_of_type="inference.ModelConfig").all_extension_numbers_response
     assert (extensions.base_type_name, list(extensions.extension_number)) == ("inference.ModelConfig", [])
     for question in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.oracle.cases import answers, binary_requests, json_requests, routes, transport
+from tests.oracle.cases import answers, binary_requests, classes, json_requests, regions, routes, transport
 from tests.oracle.cases.table import Case
 
 ALL: Final[list[Case]] = [
@@ -13,5 +13,7 @@ ALL: Final[list[Case]] = [
     *binary_requests.CASES,
     *transport.CASES,
     *answers.CASES,
+    *classes.CASES,
+    *regions.CASES,
 ]
 assert len({case.name for case in ALL}) == len(ALL), "two cases of one name"

@@ -1,10 +1,11 @@
 """Throw random and mutated messages at the reader of ModelInferRequest for a bounded time.
 
-`python -m tests.wire.grpc.fuzz_grpc` runs for TISFAST_FUZZ_SECONDS (5) from TISFAST_FUZZ_SEED (the time); pytest runs it
-too.  Whatever comes must become a request whose record can be read, or a TisError, and leave no block behind; and what
+`python -m tests.wire.grpc.fuzz_grpc` runs for TISFAST_FUZZ_SECONDS (5) from TISFAST_FUZZ_SEED (the time); pytest runs
+it too.  Whatever comes must become a request whose record can be read, or a TisError, and leave no block behind; and what
 protobuf's runtime takes for broken, or for a message, so must we.
 """
 
+# ruff: noqa: E501  (tables: one case, one line)
 from __future__ import annotations
 
 import json
@@ -30,7 +31,9 @@ CORPUS = [
     told.SerializeToString()
     for told in (
         simple(id="7", model_version="1"),
-        simple(parameters={"x": {"double_param": 1.5}, "timeout": {"int64_param": 3}, "sequence_id": {"string_param": "a"}}),
+        simple(
+            parameters={"x": {"double_param": 1.5}, "timeout": {"int64_param": 3}, "sequence_id": {"string_param": "a"}}
+        ),
         request(inputs=[tensor("I"), tensor("J")], raw_input_contents=[F3, F3], outputs=[{"name": "P"}]),
         request(inputs=[tensor(contents={"fp32_contents": [1, 2, 3]})]),
         request(inputs=[tensor(datatype="BYTES", contents={"bytes_contents": [b"a", b"", b"bcd"]})]),

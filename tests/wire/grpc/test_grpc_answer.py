@@ -73,7 +73,9 @@ def elements(datatype, shape):
     for dim in shape:
         count *= dim
     if datatype == "BYTES":
-        return strings(*[b"x" * (i % 5) for i in range(min(count, 5000))]) + strings() + b"\0" * 4 * max(count - 5000, 0)
+        return (
+            strings(*[b"x" * (i % 5) for i in range(min(count, 5000))]) + strings() + b"\0" * 4 * max(count - 5000, 0)
+        )
     if datatype not in PACKED:
         return bytes(2 * count)
     return bytes(range(256)) * (count * struct.calcsize(PACKED[datatype]) // 256) + bytes(
@@ -130,5 +132,3 @@ def test_classes_instead_of_a_tensor():
     got = read(respond.render(told))
     assert [(o.name, o.datatype, list(o.shape)) for o in got.outputs] == [("O", "BYTES", [2]), ("P", "FP32", [3])]
     assert list(got.raw_output_contents) == [strings(b"3.000000:2", b"2.000000:1"), F3]
-
-

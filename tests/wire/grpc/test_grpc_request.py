@@ -1,20 +1,33 @@
 """ModelInferRequest messages become requests: what protobuf's runtime wrote is what the worker gets."""
 
+# ruff: noqa: E501  (tables: one case, one line)
 from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wire.grpc.tests_grpc_messages import F3, FIELD_OF, parse, request, simple, size_of, tensor, tensor_bytes
-from tests.wire.tests_wire_models import arena, model, read_record, strings
+from tests.wire.grpc.tests_grpc_messages import (
+    F3,
+    FIELD_OF,
+    message,
+    parse,
+    request,
+    simple,
+    size_of,
+    tensor,
+    tensor_bytes,
+)
+from tests.wire.tests_wire_models import answer, arena, model, read_record, strings
 from tisfast.errors import BadRequest, Internal, TisError
+from tisfast.native.region import Regions, SystemRegion
 from tisfast.types import BY_WIRE, Status
-from tisfast.wire.grpc import infer
+from tisfast.wire.grpc import infer, respond
 
 MORE, FOUND, NONE = range(3)
 PLACE = arena()
@@ -44,7 +57,9 @@ VALUES = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=9).map(lambda value: {"string_param": value}),
     st.floats(allow_nan=False).map(lambda value: {"double_param": value}),
 )
-CUSTOM = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=9).map(lambda name: "c" + name), VALUES, max_size=3)
+CUSTOM = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), max_size=9).map(lambda name: "c" + name), VALUES, max_size=3
+)
 
 
 @st.composite
@@ -107,7 +122,9 @@ def field(number, data):
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-UNKNOWN = st.sampled_from([b"\xa0\x06\x01", b"\xa2\x06\x02hi", b"\xa5\x06abcd", b"\xa1\x06abcdefgh", b"\xa3\x06\x08\x01\xa4\x06"])
+UNKNOWN = st.sampled_from(
+    [b"\xa0\x06\x01", b"\xa2\x06\x02hi", b"\xa5\x06abcd", b"\xa1\x06abcdefgh", b"\xa3\x06\x08\x01\xa4\x06"]
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -168,6 +185,7 @@ def test_a_repeated_head_takes_the_new_ids_and_sizes():
 
 # ---- parameters
 
+
 def test_tritons_own_parameters():
     told = simple(
         parameters={
@@ -226,6 +244,7 @@ def test_other_bad_parameters():
 
 # ---- outputs
 
+
 def test_requested_outputs():
     served = model(outputs=("O", "P"))
     assert parse(served, simple(outputs=[{"name": "P"}]))[0]["requested"] == 2
@@ -241,17 +260,57 @@ SHARED = {"shared_memory_region": {"string_param": "r"}, "shared_memory_byte_siz
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"shared_memory_region": {"int64_param": 1}}, "invalid value type for 'shared_memory_region' parameter for tensor "),
+        (
+            {"shared_memory_region": {"int64_param": 1}},
+            "invalid value type for 'shared_memory_region' parameter for tensor ",
+        ),
         ({"shared_memory_region": {"string_param": "r"}}, "'shared_memory_byte_size' must be specified along with "),
         ({"shared_memory_offset": {"int64_param": 1}}, "'shared_memory_offset' can not be specified without "),
         ({"shared_memory_byte_size": {"int64_param": 1}}, "'shared_memory_byte_size' can not be specified without "),
-        ({**SHARED, "shared_memory_offset": {"bool_param": True}}, "invalid value type for 'shared_memory_offset' parameter"),
-        ({**SHARED, "shared_memory_byte_size": {"string_param": "1"}}, "invalid value type for 'shared_memory_byte_size' "),
+        (
+            {**SHARED, "shared_memory_offset": {"bool_param": True}},
+            "invalid value type for 'shared_memory_offset' parameter",
+        ),
+        (
+            {**SHARED, "shared_memory_byte_size": {"string_param": "1"}},
+            "invalid value type for 'shared_memory_byte_size' ",
+        ),
     ],
 )
 def test_bad_places_in_shared_memory(parameters, text):
     assert refused(simple(outputs=[{"name": "O", "parameters": parameters}])).startswith(text)
     assert refused(request(inputs=[tensor(parameters=parameters)])).startswith(text)
+
+
+@pytest.fixture
+def region(tmp_path):
+    """Regions of one file, 'r', that holds F3 twice."""
+    file = tmp_path / "region"
+    file.write_bytes(F3 * 2)
+    regions = Regions()
+    regions.add(SystemRegion("r", "/r", os.open(file, os.O_RDWR), 0, 24))
+    return file, regions
+
+
+def test_tensors_in_regions_and_in_the_message_beside_them(region):
+    file, regions = region
+    served = model(inputs=("I", "J"))
+    at = {**SHARED, "shared_memory_offset": {"int64_param": 12}}
+    told = request(inputs=[tensor("I", parameters=SHARED), tensor("J")], raw_input_contents=[F3[::-1]])
+    told.outputs.add(name="O").MergeFrom(message("ModelInferRequest.InferRequestedOutputTensor")(parameters=at))
+    for i in range(2):  # the second time its head is known
+        taken = infer.parse(served, PLACE, told.SerializeToString(), regions=regions)
+        assert [each[3] for each in read_record(taken)[1]] == [F3, F3[::-1]]
+        values = struct.pack("<3f", 7 + i, 8, 9)
+        got = respond.render(answer(taken, [(0, 11, (3,), values)]))
+        parsed = message("ModelInferResponse").FromString(got)
+        assert list(parsed.raw_output_contents) == [b""]
+        assert parsed.outputs[0].parameters["shared_memory_byte_size"].int64_param == 12
+        assert parsed.outputs[0].parameters["shared_memory_offset"].int64_param == 12
+        assert file.read_bytes() == F3 + values
+    served = type(served)("m", "1", 0, False, [("I", 11, (-1,), False, False), ("J", 11, (-1,), True, False)], [("O", 11, (-1,))])
+    short = {**SHARED, "shared_memory_byte_size": {"int64_param": 25}}
+    assert refused(request(inputs=[tensor(parameters=short)]), served, regions=regions).startswith("Invalid offset + byte size")
 
 
 def test_regions_that_nobody_registered():
@@ -260,15 +319,23 @@ def test_regions_that_nobody_registered():
     told = simple(outputs=[{"name": "O", "parameters": SHARED}])
     assert refused(told, status=Status.NOT_FOUND) == "Unable to find shared memory region: 'r'"
     told = request(inputs=[tensor(parameters=SHARED, contents={"fp32_contents": [1]})])
-    assert refused(told).startswith("unexpected 'content' provided when using shared memory for input tensor 'I' for model 'm'")
+    assert refused(told).startswith(
+        "unexpected 'content' provided when using shared memory for input tensor 'I' for model 'm'"
+    )
 
 
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"classification": {"string_param": "1"}}, "invalid value type for 'classification' parameter, expected int64_param"),
+        (
+            {"classification": {"string_param": "1"}},
+            "invalid value type for 'classification' parameter, expected int64_param",
+        ),
         ({"classification": {"int64_param": 0}}, "invalid value for 'classification' parameter, expected >= 0"),
-        ({**SHARED, "classification": {"int64_param": 1}}, "output can't set both 'shared_memory_region' and 'classification'"),
+        (
+            {**SHARED, "classification": {"int64_param": 1}},
+            "output can't set both 'shared_memory_region' and 'classification'",
+        ),
     ],
 )
 def test_bad_classifications(parameters, text):
@@ -340,7 +407,9 @@ def test_small_integers_must_fit_their_type():
 
 def test_strings_in_contents_are_counted():
     told = request(inputs=[tensor(shape=(3,), datatype="BYTES", contents={"bytes_contents": [b"a", b"b"]})])
-    assert "expected 3 string elements for inference input 'I' for model 'm', got 2" in refused(told, model(dtype="BYTES"))
+    assert "expected 3 string elements for inference input 'I' for model 'm', got 2" in refused(
+        told, model(dtype="BYTES")
+    )
 
 
 def test_decoded_contents_have_a_bound():
@@ -370,6 +439,7 @@ def test_what_is_no_message(message):
 
 
 # ---- the first look
+
 
 def test_the_model_is_known_from_the_beginning():
     whole = simple(model_version="02", id="x", raw_input_contents=[F3 * 100]).SerializeToString()

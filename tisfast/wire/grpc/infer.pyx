@@ -85,9 +85,9 @@ cdef InferInput read_grpc_infer(
     cdef InferPlan plan
     try:
         if message.in_order and message.head_end <= CACHED_HEAD_BYTES_MAX:
-            plan = remembered_plan(model, message)
+            plan = remembered_plan(model, message, regions)
         else:
-            plan = parse_message(model, message)
+            plan = parse_message(model, message, regions)
         align_tensors(plan, body, start)
         return assemble(plan, arena, body, start, max_input_bytes, regions)
     except TisError as error:  # in a stream the id tells which request was refused
@@ -105,13 +105,13 @@ cdef bytes key_of(Message message):
     return key
 
 
-cdef InferPlan remembered_plan(ModelSignature model, Message message):
+cdef InferPlan remembered_plan(ModelSignature model, Message message, Regions regions):
     cdef bytes key = key_of(message)
     cdef InferPlan plan = model.messages.get(key)
     if plan is not None and message.id_bytes <= ID_BYTES_MAX and fits(plan, message):
         plan.id = id_of(message)
         return plan
-    plan = parse_message(model, message)
+    plan = parse_message(model, message, regions)
     if plan.all_binary:
         if len(model.messages) >= CACHED_HEADS_MAX:
             model.messages.clear()

@@ -5,6 +5,7 @@ whether all of it fits the model.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from tisfast.native.region cimport Regions
 from tisfast.wire.asked cimport choose_output
 from tisfast.wire.grpc.contents cimport Contents, measure_contents
 from tisfast.wire.grpc.cursor cimport FIELD, LEN, NO_FIELD, VARINT, Cursor, Field, cursor, next_field, take_varint
@@ -46,13 +47,14 @@ cdef class InputMessage:
     cdef bint has_contents
 
 
-cdef InferPlan parse_message(ModelSignature model, Message message):
+cdef InferPlan parse_message(ModelSignature model, Message message, Regions regions):
     cdef InferPlan plan = new_plan(model)
     cdef Cursor c = cursor(message.data, message.nbytes)
     cdef dict parameters = {}
     cdef list inputs = []
     cdef list outputs = []
     cdef Field field
+    plan.regions = regions
     while next_field(&c, &field) == FIELD:  # scanned before: it is whole
         if field.kind != LEN:
             continue
