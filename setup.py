@@ -22,8 +22,46 @@ GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes
 ONLY_TESTS = "tisfast.engine.testing"  # what the engine's tests meet it with: in the source tree, not in a wheel
 MODEL_MODULE = "triton_python_backend_utils"
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
+HTTP2_MODULE = "tisfast.native.http2"
+HTTP2_NEEDED = (
+    "tisfast's gRPC front is built on nghttp2, and its headers are not on this system.  Install them with one of\n"
+    "  apt-get install libnghttp2-dev pkg-config\n"
+    "  dnf install libnghttp2-devel pkgconf-pkg-config\n"
+    "  apk add nghttp2-dev pkgconf"
+)
+HTTP2_BOUNDS = ("nghttp2_option_set_stream_reset_rate_limit", "nghttp2_option_set_max_continuations")
 OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
+
+
+def pkg_config(*arguments: str) -> list[str]:
+    """What pkg-config prints of nghttp2.  Exits with the command that installs it when there is none."""
+    command = [os.environ.get("PKG_CONFIG", "pkg-config"), *arguments, "libnghttp2"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        sys.exit(HTTP2_NEEDED)
+
+
+def http2() -> dict[str, list[str]]:
+    """How to compile and link nghttp2: shared, or into the module with TISFAST_STATIC_NGHTTP2=1 (wheels).
+
+    A library without bounds against rapid reset (CVE-2023-44487) and CONTINUATION floods (CVE-2024-28182) is refused:
+    both came with fixes that distributions took back into older versions, so the header is asked, not the version.
+    """
+    folders = [flag[2:] for flag in pkg_config("--cflags-only-I")]
+    headers = [Path(folder, "nghttp2/nghttp2.h") for folder in (*folders, *pkg_config("--variable=includedir"))]
+    text = next((path.read_text() for path in headers if path.exists()), None)
+    if text is None:
+        sys.exit(HTTP2_NEEDED)
+    missing = [name for name in HTTP2_BOUNDS if name not in text]
+    if missing:
+        version = " ".join(pkg_config("--modversion"))
+        sys.exit(f"nghttp2 {version} lacks {', '.join(missing)}: known attacks have no bound in it.  Take 1.61 or newer.")
+    libraries = [flag[2:] for flag in pkg_config("--libs-only-L")]
+    if os.environ.get("TISFAST_STATIC_NGHTTP2") == "1":
+        return {"include_dirs": folders, "library_dirs": libraries, "extra_link_args": ["-l:libnghttp2.a"]}
+    return {"include_dirs": folders, "library_dirs": libraries, "libraries": ["nghttp2"]}
 
 
 def extensions() -> list[Extension]:
@@ -31,14 +69,17 @@ def extensions() -> list[Extension]:
     found = []
     for path in sorted(Path("tisfast").rglob("*.pyx")):
         name = ".".join(path.with_suffix("").parts)
+        more = http2() if name == HTTP2_MODULE else {}
         found.append(
             Extension(
                 name,
-                [str(path), *(CSRC if name.startswith("tisfast.native.") else [])],
-                include_dirs=["csrc"],
+                [str(path), *(CSRC if name.startswith("tisfast.native.") and not more else [])],
+                include_dirs=["csrc", *more.get("include_dirs", [])],
+                library_dirs=more.get("library_dirs", []),
+                libraries=more.get("libraries", []),
                 define_macros=DEFINES,
                 extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
-                extra_link_args=["-Wl,-s"],
+                extra_link_args=["-Wl,-s", *more.get("extra_link_args", [])],
                 depends=[str(p) for p in Path("csrc").glob("*.h")],
             )
         )
@@ -98,7 +139,8 @@ class BuildProto(Command):
         target = Path("" if in_place or self.build_lib is None else self.build_lib, PROTO, "triton.desc")
         target.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", "--include_imports"]
-        subprocess.run([*command, f"--descriptor_set_out={target}", *protos], check=True)  # imports come before importers
+        command += [f"--descriptor_set_out={target}", *protos]  # imports come before who imports them
+        subprocess.run(command, check=True)
 
 
 class Build(build):

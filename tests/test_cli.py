@@ -104,9 +104,9 @@ def test_a_repository_is_required():
 
 @pytest.mark.parametrize(
     "argument",
-    ["--allow-grpc=true", "--allow-grpc", "--model-control-mode=explicit", "--load-model=x",
-     "--cache-config=local,size=1", "--rate-limit=execution_count",
-     "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-port=9001",
+    ["--grpc-infer-thread-count=4", "--model-control-mode=explicit", "--load-model=x",
+     "--cache-config=local,size=1", "--rate-limit=execution_count", "--grpc-restricted-protocol=health:k=v",
+     "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-max-response-pool-size=9",
      "--allow-sagemaker=true"],
 )  # fmt: skip
 def test_flags_that_are_not_served_are_refused_by_name(argument):
@@ -124,6 +124,27 @@ def test_flags_that_are_not_served_are_taken_where_they_ask_for_nothing(flag):
 
 def test_with_grpc_off_its_settings_ask_for_nothing():
     settings("--allow-grpc=false", "--grpc-port=9001", "--grpc-infer-thread-count=16")
+
+
+def test_grpc_flags_are_served():
+    found = settings(
+        "--grpc-port=9001", "--grpc-keepalive-time=5000", "--grpc-infer-response-compression-level=low",
+        "--grpc-http2-max-ping-strikes=0", "--grpc-max-connection-age=60000", "--grpc-keepalive-permit-without-calls",
+    )  # fmt: skip
+    assert found.grpc.enabled and found.grpc.port == 9001 and found.grpc_options.tls is None
+    assert found.grpc_options.keepalive_time_ms == 5000 and found.grpc_options.compression == "low"
+    assert found.grpc_options.max_ping_strikes == 0 and found.grpc_options.max_connection_age_ms == 60000
+    assert found.grpc_options.keepalive_permit_without_calls
+
+
+def test_grpc_over_tls_needs_its_files():
+    with pytest.raises(ConfigError, match="--grpc-server-cert must be given"):
+        settings("--grpc-use-ssl")
+    with pytest.raises(ConfigError, match="--grpc-root-cert must be given"):
+        settings("--grpc-use-ssl-mutual", "--grpc-server-cert=c", "--grpc-server-key=k")
+    tls = settings("--grpc-use-ssl", "--grpc-server-cert=c", "--grpc-server-key=k", "--grpc-root-cert=r").grpc_options.tls
+    assert (tls.cert, tls.key, tls.client_ca) == ("c", "k", "")
+    settings("--allow-grpc=false", "--grpc-use-ssl")
 
 
 def test_backend_settings_that_are_served():

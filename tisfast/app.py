@@ -6,16 +6,19 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Sequence
 
 import uvloop
 
-from tisfast import __version__, console, logs
+from tisfast import __version__, console, limits, logs
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
+from tisfast.front.grpc.front import GrpcExtras, GrpcFront
+from tisfast.front.grpc.methods import Methods
 from tisfast.front.http import HttpFront
 from tisfast.front.log_settings import LogSettings as LiveLogSettings
 from tisfast.front.metrics import MetricsRoutes, Sources
@@ -34,6 +37,7 @@ from tisfast.supervise.supervisor import Supervisor
 from tisfast.tls import Certificates, reload_all
 
 log = logging.getLogger("tisfast.server")
+GRPC = "GRPCInference"  # the service's name in Triton's messages
 
 
 def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> int:
@@ -115,6 +119,8 @@ class Server:
                 self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
+        if self._settings.grpc.enabled:
+            self._listeners.append(Listener(self._settings.grpc, _certificates(self._settings.grpc_options.tls, ("h2",))))
         if self._settings.http.enabled:
             self._policy = http_policy(self._settings.http_calls)
             self._listeners.append(Listener(self._settings.http, _certificates(self._settings.http_calls.tls)))
@@ -156,7 +162,18 @@ class Server:
             log.info("Started %s Service at %s", listener.service, listener.where)
         self._say_ready()
 
-    def _front(self, service: str) -> HttpFront:
+    def _front(self, service: str) -> HttpFront | GrpcFront:
+        if service == GRPC:
+            options = self._settings.grpc_options
+            methods = Methods(self._service, self._loop)
+            return GrpcFront(
+                self._registry,
+                methods,
+                self._loop,
+                options,
+                max_input_bytes=limits.GRPC_MESSAGE_BYTES_MAX,
+                extras=GrpcExtras(regions=self._regions.table),
+            )
         most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
             front = HttpFront(
@@ -183,7 +200,7 @@ class Server:
     def _say_ready(self) -> None:
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()
         facts: dict[str, object] = {"event": "ready", "seconds": round(seconds, 3)}
-        facts.update({f"{listener.service.lower()}_port": listener.port for listener in self._listeners})
+        facts.update({f"{listener.flag}_port": listener.port for listener in self._listeners})
         log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
         http = next((listener for listener in self._listeners if listener.service == "HTTP"), None)
         if http is not None:
@@ -220,8 +237,8 @@ class Server:
         self._stop.set()
 
 
-def _certificates(settings: TlsSettings) -> Certificates | None:
-    return Certificates(settings.cert, settings.key, settings.client_ca) if settings.enabled else None
+def _certificates(settings: TlsSettings, alpn: Sequence[str] = ()) -> Certificates | None:
+    return Certificates(settings.cert, settings.key, settings.client_ca, alpn=alpn) if settings.enabled else None
 
 
 def _no_devices() -> Devices:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from tisfast.config.metrics import MetricsSettings, read_metrics_config
 from tisfast.config.settings import (
+    GrpcSettings,
     HttpSettings,
     LifeSettings,
     ListenSettings,
@@ -27,7 +28,7 @@ from tisfast.config.settings import (
 )
 from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
-from tisfast.flags import GRPC, SERVED, UNSERVED
+from tisfast.flags import SERVED, UNSERVED
 
 USAGE = """usage: tisfast COMMAND [options]
 
@@ -104,6 +105,14 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
         http=ListenSettings(
             "HTTP", "http", given["allow_http"], given["http_address"], given["http_port"], given["reuse_http_port"]
         ),
+        grpc=ListenSettings(
+            "GRPCInference",
+            "grpc",
+            given["allow_grpc"],
+            given["grpc_address"],
+            given["grpc_port"],
+            given["reuse_grpc_port"],
+        ),
         metrics=ListenSettings(
             "Metrics",
             "metrics",
@@ -131,9 +140,39 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             exit_on_error=given["exit_on_error"],
             strict_readiness=given["strict_readiness"],
         ),
+        grpc_options=_grpc_options(given),
         log=LogSettings(**{name: given[f"log_{name}"] for name in LogSettings.__dataclass_fields__}),
     )
     return ServeOptions(settings, tuple(notices))
+
+
+def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
+    tls = TlsSettings()
+    if given["allow_grpc"] and (given["grpc_use_ssl"] or given["grpc_use_ssl_mutual"]):
+        authorities = given["grpc_root_cert"] if given["grpc_use_ssl_mutual"] else ""
+        if given["grpc_use_ssl_mutual"] and not authorities:
+            raise ConfigError(
+                "--grpc-root-cert must be given: clients are asked for certificates (--grpc-use-ssl-mutual)",
+                key="grpc-root-cert",
+            )
+        for flag in ("grpc_server_cert", "grpc_server_key"):
+            if not given[flag]:
+                name = flag.replace("_", "-")
+                raise ConfigError(f"--{name} must be given: TLS was asked for (--grpc-use-ssl)", key=name)
+        flags = ("grpc-server-cert", "grpc-server-key", "grpc-root-cert")
+        tls = TlsSettings(given["grpc_server_cert"], given["grpc_server_key"], authorities, flags)
+    return GrpcSettings(
+        compression=given["grpc_infer_response_compression_level"],
+        tls=tls,
+        keepalive_time_ms=given["grpc_keepalive_time"],
+        keepalive_timeout_ms=given["grpc_keepalive_timeout"],
+        keepalive_permit_without_calls=given["grpc_keepalive_permit_without_calls"],
+        max_pings_without_data=given["grpc_http2_max_pings_without_data"],
+        min_ping_interval_ms=given["grpc_http2_min_recv_ping_interval_without_data"],
+        max_ping_strikes=given["grpc_http2_max_ping_strikes"],
+        max_connection_age_ms=given["grpc_max_connection_age"],
+        max_connection_age_grace_ms=given["grpc_max_connection_age_grace"],
+    )
 
 
 def _serve(arguments: list[str]) -> int:
@@ -205,9 +244,8 @@ def _serve_parser() -> _Parser:
 
 
 def _refuse_unserved(given: Mapping[str, Any]) -> None:
-    no_grpc = given["allow_grpc"] and given["allow_grpc"][-1] is False
     for flag in UNSERVED:
-        if no_grpc and flag in GRPC:
+        if flag.name.startswith("grpc-") and not given["allow_grpc"]:
             continue  # settings of a service that is switched off
         for value in given[flag.name.replace("-", "_")] or []:
             if value not in flag.harmless:

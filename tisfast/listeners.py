@@ -23,6 +23,7 @@ class Listener:
         """Binds.  certificates: for a TLS port.  Raises Unavailable with row 1.35's text."""
         self.certificates = certificates
         self.service = settings.service
+        self.flag = settings.flag
         self._settings = settings
         self._server: asyncio.AbstractServer | None = None
         self._socket = _bound(settings)
@@ -42,7 +43,7 @@ class Listener:
         )
 
     async def open(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Accept connections from now on.  Raises Unavailable when another server took the port meanwhile."""
+        """Accept connections from now on.  Raises Unavailable when another server took the port."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(

@@ -189,9 +189,6 @@ def test_head_requests_get_no_body():
         ("POST", "/v2/models/m/versions/1/generate_stream"),
         ("POST", "/v2/repository/models/m/load"),
         ("POST", "/v2/repository/r/models/m/unload"),
-        ("GET", "/v2/systemsharedmemory/status"),
-        ("POST", "/v2/cudasharedmemory/region/r/register"),
-        ("POST", "/v2/systemsharedmemory/unregister"),
     ],
 )
 def test_what_comes_later_is_refused_by_name(method, path):

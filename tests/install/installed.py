@@ -46,7 +46,7 @@ class Installed:
 
     def serves(self) -> None:
         """Serve, answer an inference, end on SIGTERM with code 0."""
-        ports = ("--http-address=127.0.0.1", "--http-port=0", "--metrics-port=0")
+        ports = ("--http-address=127.0.0.1", "--http-port=0", "--grpc-port=0", "--metrics-port=0")
         server = self._start("tisfast", "serve", f"--model-repository={self.models}", "--log-format=json", *ports)
         try:
             said, port = self._until_ready(server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import pytest
 
 from perf.oracle.server import Kind, Server, StartFailed
+from tests.oracle.cases import regions
 from tests.oracle.cases.table import Case
 from tests.oracle.exchange import Answer, converse
 
@@ -52,7 +54,8 @@ class Servers:
         if name == "broken":
             flags = ["--exit-on-error=false"]
             return Server(self.kind, [HERE / "broken_models"], flags, "/v2/health/live").__enter__()
-        return Server(self.kind, [EXAMPLES, HERE / "models"]).__enter__()
+        flags = ["--allow-client-shm=true"] if self.kind == "tisfast" else []  # 2.51 has no such gate
+        return Server(self.kind, [EXAMPLES, HERE / "models"], flags).__enter__()
 
     def ask(self, case: Case) -> list[Answer]:
         """Have the conversation of a case; every answer is `crashed` when the server died of it."""
@@ -67,6 +70,15 @@ class Servers:
         """End both."""
         while self._running:
             self._running.popitem()[1].stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def region_file() -> Iterator[None]:
+    """The shared memory that the cases of regions.py name."""
+    path = Path("/dev/shm") / regions.KEY[1:]
+    path.write_bytes(struct.pack(f"<{regions.NBYTES // 4}f", *range(regions.NBYTES // 4)))
+    yield
+    path.unlink()
 
 
 @pytest.fixture(scope="session")

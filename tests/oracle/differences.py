@@ -111,12 +111,20 @@ TABLE: Final[list[Deliberate]] = [
     Deliberate('15.55', "A required input is missing, whatever else is there; 2.51 only counts.", {
         "optional input alone": ('200 FACTS=[\'{"correlation_id": 0, "flags": 0, "id": "", "inputs": [["EXTRA", [1], [1]]], "parameters": {}, "requested": ["FACTS", "ZEROS"], "timeout": 0}\'] ZEROS=[0, 0]', "400 [request id: <id_unknown>] expected number of inputs between 1 and 2 but got 1 inputs for model 'facts'. Got input(s) ['EXTRA'], but missing required input(s) ['INPUT0']. Please provide all required input(s)."),
     }),
-    Deliberate('10.01', "Shared memory of clients is not served yet.", {
-        "unknown shared memory": ("404 Unable to find shared memory region: 'r'", "501 input 'INPUT0': parameter 'shared_memory_region' is not supported by this server yet; send the tensor's bytes in the request"),
-        "output into unknown shared memory": ("404 Unable to find shared memory region: 'r'", "501 output 'OUTPUT0': parameter 'shared_memory_region' is not supported by this server yet; take the tensor from the response"),
+    Deliberate('10.02', "A region that starts within a file is that part of it; 2.51 adds the offset twice, and reads what lies behind the mapping.", {
+        "regions: part of a file": ("200 | 200 [{'name': 'r', 'key': 'tisfast_oracle_region', 'offset': 4096, 'byte_size': 16}] | ...", "200 | 200 [{'name': 'r', 'key': 'tisfast_oracle_region', 'offset': 4096, 'byte_size': 16}] | 200 OUTPUT0=['1024.0', '1025.0', '1026.0', '1027.0'] | 400 Invalid offset + byte size for shared memory region: 'r' (offset 0 + 20 bytes, the region has 16 bytes) | 200"),
     }),
-    Deliberate('3.01', "Classification is not served yet.", {
-        "classification of an output": ("200 OUTPUT0=['5.000000:3', '4.000000:2']", "501 output 'OUTPUT0': parameter 'classification' is not supported by this server yet; ask for the output itself"),
+    Deliberate('10.02', "A region may start anywhere in its file, and must have a byte; 2.51 passes on what the kernel says of a mapping.", {
+        "regions: an odd offset": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", '200 | 200'),
+        "regions: no bytes": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 0 + byte_size 0; the file of key '/tisfast_oracle_region' has 8192 bytes, and byte_size must be above 0) | 200"),
+        "regions: an offset that overflows": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 18446744073709551584 + byte_size 64; the file of key '/tisfast_oracle_region' has 8192 bytes, and byte_size must be above 0) | 200"),
+    }),
+    Deliberate('10.03', "Newer Triton refuses keys that are no name, and those of its own regions.", {
+        "regions: slashes only": ("500 Unable to open shared memory region: '//' | 200", "400 cannot register shared memory region 'r' - invalid shm key '//' | 200"),
+        "regions: the reserved prefix": ("500 Unable to open shared memory region: '/triton_python_backend_shm_region_x' | 200", "400 cannot register shared memory region 'r' with key '/triton_python_backend_shm_region_x' as the key contains the reserved prefix 'triton_python_backend_shm_region_' | 200"),
+    }),
+    Deliberate('10.07', "A machine without a GPU is called so.", {
+        "regions: CUDA without GPU": ('400 failed to register shared memory region: invalid args | 200', "400 failed to register CUDA shared memory region: 'c', GPUs not supported (..."),
     }),
     Deliberate('2.01', "Inference-Header-Content-Length must be a number, and one: newer Triton refuses another text, 2.51 reads what it can of it (a front end that guesses where the JSON ends can be tricked). The body is left unread, so the connection ends.", {
         "head length negative": ('400 inference header size should be in range (0, 232), got: -1', '400, connection: close inference header size should be in range (0, 232), got: -1'),

@@ -60,7 +60,7 @@ class Server:
         self.scratch = scratch
         self.began = time.monotonic()
         command = [sys.executable, "-m", "tisfast", "serve", f"--model-repository={repository}", "--log-format=json"]
-        command += ["--http-port=0", "--http-address=127.0.0.1", "--metrics-port=0", *flags]
+        command += ["--http-port=0", "--grpc-port=0", "--http-address=127.0.0.1", "--metrics-port=0", *flags]
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,

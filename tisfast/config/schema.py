@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
 __all__ = [
-    *("Field", "Message", "class_of", "is_ensemble", "is_repeated", "map_entry", "message_class", "model_config"),
+    "Field",
+    "Message",
+    "class_of",
+    "is_ensemble",
+    "is_repeated",
+    "map_entry",
+    "message_class",
+    "model_config",
     "put_entry",
 ]
 

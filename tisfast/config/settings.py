@@ -6,6 +6,7 @@ Values only: `cli.py` reads the command line and the environment and builds thes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from tisfast import limits
 from tisfast.config.metrics import MetricsSettings
@@ -13,6 +14,7 @@ from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
 PORT_MAX = 65535
+INT32_MAX = 2**31 - 1
 
 
 def _require(good: bool, flag: str, message: str) -> None:
@@ -80,6 +82,39 @@ class HttpSettings:
         _require(
             self.max_input_bytes > 0, "http-max-input-size", f"must be more than 0 bytes, not {self.max_input_bytes}"
         )
+
+
+@dataclass(frozen=True)
+class GrpcSettings:
+    """The gRPC port beyond its socket (rows 13.17 to 13.19).
+
+    compression: level of answers, none, low, medium or high.  0 for max_pings_without_data and max_ping_strikes: no
+    limit; 0 for the ages: for ever.
+    """
+
+    compression: str = "none"
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    keepalive_time_ms: int = 7_200_000
+    keepalive_timeout_ms: int = 20_000
+    keepalive_permit_without_calls: bool = False
+    max_pings_without_data: int = 2
+    min_ping_interval_ms: int = 300_000
+    max_ping_strikes: int = 2
+    max_connection_age_ms: int = 0
+    max_connection_age_grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for figures out of range."""
+        for flag, figure, least in (
+            ("grpc-keepalive-time", self.keepalive_time_ms, 1),
+            ("grpc-keepalive-timeout", self.keepalive_timeout_ms, 1),
+            ("grpc-http2-max-pings-without-data", self.max_pings_without_data, 0),
+            ("grpc-http2-min-recv-ping-interval-without-data", self.min_ping_interval_ms, 0),
+            ("grpc-http2-max-ping-strikes", self.max_ping_strikes, 0),
+            ("grpc-max-connection-age", self.max_connection_age_ms, 0),
+            ("grpc-max-connection-age-grace", self.max_connection_age_grace_ms, 0),
+        ):
+            _require(least <= figure <= INT32_MAX, flag, f"must be {least} to {INT32_MAX}, not {figure}")
 
 
 @dataclass(frozen=True)
@@ -168,6 +203,7 @@ class Settings:
     repository: RepositorySettings
     workers: WorkerSettings
     http: ListenSettings
+    grpc: ListenSettings
     metrics: ListenSettings
     http_calls: HttpSettings = field(default_factory=HttpSettings)
     shown: MetricsSettings = field(default_factory=MetricsSettings)
@@ -175,14 +211,19 @@ class Settings:
     allow_client_shm: bool = False
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    grpc_options: GrpcSettings = field(default_factory=GrpcSettings)
 
     def __post_init__(self) -> None:
         """Raises ConfigError when two services want one address and port (row 25.14)."""
-        one, other = self.http, self.metrics
-        if one.enabled and other.enabled and one.port and (one.address, one.port) == (other.address, other.port):
-            raise ConfigError(
-                f"The server cannot listen to {one.service} requests and {other.service} requests at the same "
-                f"address and port {one.where}",
-                key=f"{other.flag}-port",
-                hint=f"give --{other.flag}-port another value",
-            )
+        for one, other in combinations((self.http, self.grpc, self.metrics), 2):
+            _require_apart(one, other)
+
+
+def _require_apart(one: ListenSettings, other: ListenSettings) -> None:
+    if one.enabled and other.enabled and one.port and (one.address, one.port) == (other.address, other.port):
+        raise ConfigError(
+            f"The server cannot listen to {one.service} requests and {other.service} requests at the same "
+            f"address and port {one.where}",
+            key=f"{other.flag}-port",
+            hint=f"give --{other.flag}-port another value",
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tisfast.errors import BadRequest, Unsupported
 from tisfast.front import statistics
-from tisfast.wire.head import version_number
+from tisfast.wire.head import canonical_version
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import ModelEntry, Registry
@@ -112,13 +112,18 @@ class Service:
 
     def model_ready(self, name: str, version: str = "") -> None:
         """Row 1.07.  Raises unless the model version can be asked for inferences."""
+        reason = self.unready_reason(name, version)
+        if reason:
+            version = self._registry.resolve(name, checked_version(version)).signature.version
+            raise BadRequest(f"Model version not ready: '{name}' version {version}: {reason}")
+
+    def unready_reason(self, name: str, version: str = "") -> str:
+        """Why a known model version cannot be asked at this moment, "" when it can.  Raises for an unknown one."""
         version = checked_version(version)
         if not self._registry.knows(name):  # here alone an unknown model is 400
             raise BadRequest(f"Request for unknown model: '{name}' is not found")
         runtime = self._registry.resolve(name, version)
-        if not runtime.ready:
-            version = runtime.signature.version
-            raise BadRequest(f"Model version not ready: '{name}' version {version}: {runtime.reason}")
+        return "" if runtime.ready else runtime.reason or "it is not ready"
 
     # ---- what is served
 
@@ -214,7 +219,7 @@ class Service:
 
 def checked_version(version: str) -> str:
     """The canonical text of a model version as a client wrote it, "" for any.  Raises BadRequest (row 1.12)."""
-    return version_number(version) if version else ""
+    return canonical_version(version) if version else ""
 
 
 def _tensor(spec: TensorSpec, batched: bool) -> dict[str, Any]:

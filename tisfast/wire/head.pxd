@@ -39,3 +39,6 @@ cdef Py_ssize_t head_bytes(const unsigned char *data, Py_ssize_t n, Py_ssize_t s
 cdef int check_start(const unsigned char *data, Py_ssize_t n) except -1
 
 cpdef str version_number(str digits)
+
+# Of any text.  Raises BadRequest (row 1.12).
+cpdef str canonical_version(str text)

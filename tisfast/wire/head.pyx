@@ -206,10 +206,23 @@ cdef int64_t json_bytes_of(Head head, str text) except -1:
 cpdef str version_number(str digits):
     """The canonical text of a version in a URL."""
     if len(digits) > 19 or int(digits) > 0x7FFFFFFFFFFFFFFF:
-        raise BadRequest(
-            f"failed to get model version from specified version string '{digits[:60]}' (details: stol), version should "
-            "be an integral value > 0")
+        raise no_version(digits)
     return str(int(digits))
+
+
+cpdef str canonical_version(str text):
+    """The canonical text of a version that may be written in any way."""
+    if text.isascii() and text.isdigit():
+        return version_number(text)
+    if text.isascii() and text.startswith("-") and text[1:].isdigit():
+        raise BadRequest(f"invalid model version specified '{text[:60]}' , version should be an integral value > 0")
+    raise no_version(text)
+
+
+cdef no_version(str text):
+    return BadRequest(
+        f"failed to get model version from specified version string '{text[:60]}' (details: stol), version should be an "
+        "integral value > 0")
 
 
 def parse(bytes raw) -> Head:

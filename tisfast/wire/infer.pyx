@@ -1,6 +1,6 @@
 """An inference body becomes an InferInput: find or make the plan, place the tensors, write the record.  Layer 2 (wire).
 
-A head whose tensors are all binary is remembered with its plan (bounded by limits.HEAD_CACHE_*).  Clients number their
+A head whose tensors are all binary or in regions is remembered with its plan (bounded by limits.HEAD_CACHE_*).  Clients number their
 requests, and put the id first: so a head that starts with {"id":"…" is remembered without that id, and a stream of
 numbered requests is one entry.
 """
@@ -41,10 +41,11 @@ cdef InferInput read_infer(
             raise BadRequest(
                 f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
                 "bytes. Use --http-max-input-size to increase the limit.")
-        if head_bytes > 0 and json_bytes <= CACHED_HEAD_BYTES_MAX:
+        if (head_bytes > 0 or model.region_heads) and json_bytes <= CACHED_HEAD_BYTES_MAX:
             plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, regions, forwarded)
         else:
             plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes, regions, forwarded)
+            model.region_heads = plan.regional and plan.all_binary
     return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
 
 

@@ -10,6 +10,7 @@ cdef enum Source:
     FROM_JSON       # `data` in the head
     FROM_NOWHERE    # no elements
     FROM_REGION     # in a region that the client registered; `data` at its position holds the region's name
+    FROM_CONTENTS   # typed elements of a gRPC message; `data` at its position holds their decoder
 
 cdef struct TensorPlan:
     uint64_t nbytes         # FROM_JSON BYTES: known when the strings are measured

@@ -63,6 +63,7 @@ cdef class AnswerLayout:
     cdef readonly int count
     cdef OutputRef *outputs         # data is NULL; nbytes is what the shape asks for, of BYTES the least possible
     cdef list heads_json            # per output: {"name":…,"datatype":…,"shape":[…]
+    cdef list heads_message         # per output: its InferOutputTensor; None until gRPC needs it
 
 cdef class Answer:
     """A worker's good answer, every offset and length checked.  Keeps the output block and, when an output is an input

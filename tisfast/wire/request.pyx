@@ -24,7 +24,7 @@ cdef dict DTYPE_BY_WIRE = {name: kind.code for name, kind in BY_WIRE.items()}
 cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
 cdef Py_ssize_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef uint64_t INT64_TOP = 0x7FFFFFFFFFFFFFFF
-cdef Py_ssize_t SURPLUS_INPUTS_MAX = 64  # beyond the model's: few enough to name in the error
+cdef Py_ssize_t SURPLUS_INPUTS_MAX = limits.SURPLUS_INPUTS_MAX
 cdef object MISSING = object()
 
 

@@ -56,5 +56,8 @@ cdef class ModelSignature:
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs
     cdef bytes head_json            # "model_name":"…","model_version":"…" of every answer
     cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded
+    cdef dict messages              # the same of gRPC messages
+    cdef bytes head_message         # model_name and model_version of every ModelInferResponse
+    cdef bint region_heads          # a whole body has named regions only: such bodies are worth remembering, too
     cdef dict layouts               # remembered answer signatures (wire/record); bounded
     cdef int _derive(self) except -1

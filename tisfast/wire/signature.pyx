@@ -29,6 +29,18 @@ cdef class TensorSpec:
         return f"TensorSpec({self.name!r}, {self.datatype}, {list(self.dims)})"
 
 
+# A text as a field of a protobuf message; number < 16.
+cdef bytes text_field(int number, str text):
+    cdef bytes data = text.encode()
+    cdef list head = [number << 3 | 2]
+    cdef Py_ssize_t n = len(data)
+    while n >= 0x80:
+        head.append(n & 0x7F | 0x80)
+        n >>= 7
+    head.append(n)
+    return bytes(head) + data
+
+
 cdef class ModelSignature:
     """inputs: (name, dtype code, dims, optional, ragged) each; outputs: (name, dtype code, dims) each,
     and the labels of its classes where it has any."""
@@ -62,7 +74,9 @@ cdef class ModelSignature:
                 self.shapes_vary = True
         self.all_outputs = (1 << len(self.outputs)) - 1
         self.head_json = b'"model_name":%b,"model_version":%b' % (orjson.dumps(self.name), orjson.dumps(self.version))
+        self.head_message = text_field(1, self.name) + text_field(2, self.version)
         self.heads = {}
+        self.messages = {}
         self.layouts = {}
         return 0
 

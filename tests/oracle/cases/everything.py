@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.oracle.cases import answers, binary_requests, json_requests, routes, settings, transport
+from tests.oracle.cases import (
+    answers,
+    binary_requests,
+    classes,
+    json_requests,
+    regions,
+    routes,
+    settings,
+    transport,
+)
 from tests.oracle.cases.table import Case
 
 ALL: Final[list[Case]] = [
@@ -14,5 +23,7 @@ ALL: Final[list[Case]] = [
     *transport.CASES,
     *answers.CASES,
     *settings.CASES,
+    *classes.CASES,
+    *regions.CASES,
 ]
 assert len({case.name for case in ALL}) == len(ALL), "two cases of one name"

@@ -1,37 +1,249 @@
-"""Which RPCs there are and who answers them, but for ModelInfer and ModelStreamInfer.  Layer 4 (front)."""
+"""Which RPCs there are and who answers them, but for ModelInfer and ModelStreamInfer.  Layer 4 (front).
+
+Each is an operation of front.service.Service: the message's fields in, the operation's values out.  Rows 13.*.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-UnaryHandler = Callable[[bytes, Mapping[str, str]], bytes]
-"""(message, metadata) to message; raises TisError."""
+from tisfast.descriptors import message_class
+from tisfast.errors import BadRequest, Internal, Unsupported
+from tisfast.front.grpc.calls import StreamCall, StreamMethod, UnaryHandler, UnaryMethod
+from tisfast.front.grpc.health import Health
+from tisfast.front.grpc.reflection import Reflection
+
+if TYPE_CHECKING:
+    from tisfast.front.service import Service
+
+__all__ = ["Methods", "StreamCall", "StreamMethod", "UnaryHandler", "UnaryMethod"]
+
+SERVICE: Final = "inference.GRPCInferenceService"
+REFLECTIONS: Final = ("grpc.reflection.v1", "grpc.reflection.v1alpha")
+SINGLE_REPOSITORY: Final = "'repository_name' specification is not supported"
+
+Fields = dict[str, Any]
 
 
-class UnaryMethod(NamedTuple):
-    """One request, one answer.  category: of the restricted APIs."""
+class Rpc(NamedTuple):
+    """One row of the table.  operation: method of Methods, from a request to the fields of the response."""
 
-    handler: UnaryHandler
+    name: str
+    operation: str
     category: str
 
 
-class StreamCall(Protocol):
-    """One call of a method that may answer many times."""
+RPCS: Final = (
+    Rpc("ServerLive", "_server_live", "health"),
+    Rpc("ServerReady", "_server_ready", "health"),
+    Rpc("ModelReady", "_model_ready", "health"),
+    Rpc("ServerMetadata", "_server_metadata", "metadata"),
+    Rpc("ModelMetadata", "_model_metadata", "metadata"),
+    Rpc("ModelConfig", "_model_config", "model-config"),
+    Rpc("ModelStatistics", "_model_statistics", "statistics"),
+    Rpc("RepositoryIndex", "_repository_index", "model-repository"),
+    Rpc("RepositoryModelLoad", "_load", "model-repository"),
+    Rpc("RepositoryModelUnload", "_unload", "model-repository"),
+    Rpc("SystemSharedMemoryStatus", "_system_status", "shared-memory"),
+    Rpc("SystemSharedMemoryRegister", "_system_register", "shared-memory"),
+    Rpc("SystemSharedMemoryUnregister", "_system_unregister", "shared-memory"),
+    Rpc("CudaSharedMemoryStatus", "_cuda_status", "shared-memory"),
+    Rpc("CudaSharedMemoryRegister", "_cuda_register", "shared-memory"),
+    Rpc("CudaSharedMemoryUnregister", "_cuda_unregister", "shared-memory"),
+    Rpc("TraceSetting", "_trace_setting", "trace"),
+    Rpc("LogSettings", "_log_settings", "logging"),
+)
 
-    def on_message(self, message: bytes) -> list[bytes]:
-        """Answers to send now.  Raises TisError to end the call with it."""
 
-    def on_end(self) -> None:
-        """The client has ended its side, or the call is over."""
+class Methods:
+    """The methods of one server.  loop: where health watchers are told of changes."""
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
+        health = Health(service.ready, loop)
+        self._unary = {f"/{SERVICE}/{rpc.name}": self._method(rpc) for rpc in RPCS}
+        self._unary["/grpc.health.v1.Health/Check"] = UnaryMethod(health.check, "health")
+        self._streams = {"/grpc.health.v1.Health/Watch": StreamMethod(health.watch, "health", closes=False)}
+        for package in REFLECTIONS:
+            path = f"/{package}.ServerReflection/ServerReflectionInfo"
+            self._streams[path] = StreamMethod(Reflection(package).open, "metadata", closes=True)
+
+    def unary(self, path: str) -> UnaryMethod | None:
+        """The method of an HTTP/2 path, None when there is none of that name with one request and one answer."""
+        return self._unary.get(path)
+
+    def stream(self, path: str) -> StreamMethod | None:
+        """The same for methods that answer many times."""
+        return self._streams.get(path)
+
+    def _method(self, rpc: Rpc) -> UnaryMethod:
+        operation: Callable[[Any], Fields] = getattr(self, rpc.operation)
+
+        def handler(message: bytes, _metadata: Mapping[str, str]) -> bytes:
+            fields = operation(parsed(f"inference.{rpc.name}Request", message))
+            answer: bytes = message_class(f"inference.{rpc.name}Response")(**fields).SerializeToString()
+            return answer
+
+        return UnaryMethod(handler, rpc.category)
+
+    # ---- health and metadata
+
+    def _server_live(self, _request: Any) -> Fields:
+        return {"live": self._service.live()}
+
+    def _server_ready(self, _request: Any) -> Fields:
+        return {"ready": self._service.ready()}
+
+    def _model_ready(self, request: Any) -> Fields:
+        return {"ready": not self._service.unready_reason(request.name, request.version)}
+
+    def _server_metadata(self, _request: Any) -> Fields:
+        return self._service.server_metadata()
+
+    def _model_metadata(self, request: Any) -> Fields:
+        return self._service.model_metadata(request.name, request.version)
+
+    def _model_config(self, request: Any) -> Fields:
+        from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - 10 ms, only for who needs it
+
+        config = self._service.model_config(request.name, request.version)
+        return {"config": ParseDict(config, message_class("inference.ModelConfig")())}
+
+    def _model_statistics(self, request: Any) -> Fields:
+        return self._service.statistics(request.name, request.version)
+
+    # ---- the repository
+
+    def _repository_index(self, request: Any) -> Fields:
+        _check_repository(request)
+        return {"models": self._service.repository_index(ready=request.ready)}
+
+    def _load(self, request: Any) -> Fields:
+        _check_repository(request)
+        self._service.load(request.model_name, _load_parameters(request.parameters))
+        return {}
+
+    def _unload(self, request: Any) -> Fields:
+        _check_repository(request)
+        self._service.unload(request.model_name, _unload_parameters(request.parameters))
+        return {}
+
+    # ---- shared memory
+
+    def _system_status(self, request: Any) -> Fields:
+        return {"regions": {each["name"]: each for each in self._service.regions.system_status(request.name)}}
+
+    def _system_register(self, request: Any) -> Fields:
+        self._service.regions.register_system(request.name, request.key, request.offset, request.byte_size)
+        return {}
+
+    def _system_unregister(self, request: Any) -> Fields:
+        self._service.regions.unregister_system(request.name)
+        return {}
+
+    def _cuda_status(self, request: Any) -> Fields:
+        return {"regions": {each["name"]: each for each in self._service.regions.cuda_status(request.name)}}
+
+    def _cuda_register(self, request: Any) -> Fields:
+        regions = self._service.regions
+        regions.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
+        return {}
+
+    def _cuda_unregister(self, request: Any) -> Fields:
+        self._service.regions.unregister_cuda(request.name)
+        return {}
+
+    # ---- settings
+
+    def _trace_setting(self, request: Any) -> Fields:
+        changes = {name: _trace_value(name, list(setting.value)) for name, setting in sorted(request.settings.items())}
+        if changes:
+            values = self._service.update_trace_settings(request.model_name, changes)
+        else:
+            values = self._service.trace_settings(request.model_name)
+        return {"settings": {name: {"value": _texts(value)} for name, value in values.items()}}
+
+    def _log_settings(self, request: Any) -> Fields:
+        changes = {name: _log_value(name, setting) for name, setting in sorted(request.settings.items())}
+        values = self._service.update_log_settings(changes) if changes else self._service.log_settings()
+        return {"settings": {name: {_LOG_KINDS[type(value)]: value} for name, value in values.items()}}
 
 
-class StreamMethod(NamedTuple):
-    """open: called once per call; `send` may be called later, from the loop, with further messages.
+def parsed(name: str, message: bytes) -> Any:
+    """A message of this type.  Raises Internal for what is none (Triton's text)."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - protobuf is imported on first use
 
-    closes: the call ends when the client's side does (reflection); otherwise only the client ends it (health Watch).
-    """
+    try:
+        return message_class(name).FromString(message)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise Internal(f"Unable to parse request ({len(message)} bytes are no {name})") from error
 
-    open: Callable[[Callable[[bytes], None]], StreamCall]
-    category: str
-    closes: bool
+
+def _check_repository(request: Any) -> None:
+    if request.repository_name:
+        raise Unsupported(SINGLE_REPOSITORY)
+
+
+def _load_parameters(parameters: Mapping[str, Any]) -> Fields:
+    """Rows 6.06 to 6.08, 6.14."""
+    values: Fields = {}
+    for name, parameter in sorted(parameters.items()):
+        kind = "string_param" if name == "config" else "bytes_param" if name.startswith("file:") else ""
+        if not kind:
+            raise BadRequest(f"unrecognized load parameter '{name}'.")
+        if parameter.WhichOneof("parameter_choice") != kind:
+            raise BadRequest(f"invalid value type for load parameter '{name}', expected {kind}.")
+        values[name] = getattr(parameter, kind)
+    return values
+
+
+def _unload_parameters(parameters: Mapping[str, Any]) -> Fields:
+    """Rows 6.09, 6.14."""
+    values: Fields = {}
+    for name, parameter in sorted(parameters.items()):
+        if name != "unload_dependents":
+            raise BadRequest(f"unrecognized unload parameter '{name}'.")
+        if parameter.WhichOneof("parameter_choice") != "bool_param":
+            raise BadRequest(f"invalid value type for '{name}' parameter, expected bool_param.")
+        values[name] = parameter.bool_param
+    return values
+
+
+def _trace_value(name: str, value: list[str]) -> list[str] | str | None:
+    """As the settings take it: a list of levels, else one text; None for "as above it" (row 12.03)."""
+    if not value:
+        return None
+    if name == "trace_level":
+        return value
+    if len(value) > 1:
+        raise BadRequest(f"expect only 1 value for '{name}'")
+    return value[0]
+
+
+def _texts(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+
+
+_LOG_KINDS: Final = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+_LOG_FORMATS: Final = ("default", "ISO8601")
+_LOG_SETTINGS: Final = {
+    "log_info": ("bool_param", "boolean"),
+    "log_warning": ("bool_param", "boolean"),
+    "log_error": ("bool_param", "boolean"),
+    "log_verbose_level": ("uint32_param", "int32"),
+    "log_format": ("string_param", "string"),
+}
+
+
+def _log_value(name: str, setting: Any) -> bool | int | str | None:
+    """Rows 5.04, 5.05."""
+    kind = setting.WhichOneof("parameter_choice")
+    expected, words = _LOG_SETTINGS.get(name, (kind, ""))
+    if kind != expected:
+        raise BadRequest(f"expect {words} for '{name}'")
+    value: bool | int | str | None = getattr(setting, kind) if kind else None
+    if name == "log_format" and value not in _LOG_FORMATS:
+        raise BadRequest(f"invalid argument for log_format, got: {value:.60}")  # HTTP has another text and status
+    return value

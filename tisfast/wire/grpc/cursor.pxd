@@ -62,7 +62,7 @@ cdef inline int next_field(Cursor *c, Field *field) noexcept nogil:
     cdef uint64_t tag = 0
     if c.at >= c.end:
         return NO_FIELD
-    if not take_varint(c, &tag) or tag > 0xFFFFFFFF or tag < 8:
+    if not take_varint(c, &tag) or tag >> 32 or tag < 8:
         return BROKEN
     field.number = <uint32_t>(tag >> 3)
     field.kind = <uint8_t>(tag & 7)
@@ -89,7 +89,7 @@ cdef inline int skip_group(Cursor *c, uint32_t number) noexcept nogil:
     cdef uint64_t tag = 0, ignored = 0
     open[0] = number
     while depth:
-        if not take_varint(c, &tag) or tag > 0xFFFFFFFF or tag < 8:
+        if not take_varint(c, &tag) or tag >> 32 or tag < 8:
             return BROKEN
         if tag & 7 == GROUP_START:
             if depth == GROUPS_MAX:

@@ -1,6 +1,8 @@
 # A ModelInferRequest becomes an InferInput.  Layer 2 (wire).
 from libc.stdint cimport uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block
+from tisfast.native.region cimport Regions
+from tisfast.wire.grpc.cursor cimport Field
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
@@ -13,10 +15,12 @@ cdef class Peek:
     """What the beginning of a message says: which model is asked, and where its first raw tensor starts."""
     cdef readonly str name
     cdef readonly str version       # canonical, "" for any
+    cdef readonly str id            # of the request, as far as the bytes tell
     cdef readonly uint64_t raw_at   # of the first raw tensor in the message, 0 when that is not known yet
     # data[0 : nbytes] of a message of `total` bytes; Peeked.  Raises Internal for a whole message that is broken, and
     # BadRequest for a version that is none.
     cdef int read(self, const unsigned char *data, uint64_t nbytes, uint64_t total) except -1
+    cdef int take(self, const Field *field) except -1
 
 # Where a message is to start in its block: behind room for the record, and such that the first raw tensor lies at a
 # multiple of 64 (then it is never moved).
@@ -25,7 +29,8 @@ cdef inline uint64_t message_start(uint32_t record_room, uint64_t raw_at) noexce
 
 # The message is body.data[start : start + nbytes], the block one of the model's arena.  Raw tensors stay where they are
 # (they are moved within the block when their type asks for another alignment), typed contents go into a block of their
-# own.  Raises TisError with Triton's wording.  regions: the clients' shared memory, None for a server without it.
+# own, of at most max_input_bytes each.  Raises TisError with Triton's wording, and the request's id among its facts.  regions: the clients' shared memory, None
+# for a server without it.
 cdef InferInput read_grpc_infer(
     ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, uint64_t max_input_bytes,
-    object regions)
+    Regions regions)

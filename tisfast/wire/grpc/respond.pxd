@@ -24,6 +24,9 @@ cdef class GrpcBody:
     cdef int render(self, Answer answer, int mode, bint final) except -1
     # A decoupled model has ended: only with request.outputs.empty_final (row 13.14).
     cdef int render_empty_final(self, InferInput request) except -1
-    # An error within a stream (row 13.15); name and version "" when they are not known.
+    # A request of a stream that was refused (row 13.15); name and version "" when they are not known.
     cdef int render_stream_error(self, str message, str id, str name, str version) except -1
+    # A request of a stream that failed once it was with the model: also says whether further answers come.
+    cdef int render_stream_failure(self, str message, InferInput request, bint final) except -1
     cdef int add_piece(self, const unsigned char *data, uint64_t nbytes) except -1
+    cdef int wrap(self, str error) except -1

@@ -1,0 +1,33 @@
+"""Runs scenarios against a front on a fresh loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import uvloop
+from tests_grpc_server import GrpcServer
+
+
+SECONDS_MAX = 30
+
+
+@pytest.fixture
+def run():
+    """Runs a coroutine function with a fresh server on a fresh loop; whatever it did, no block may stay out."""
+
+    def go(scenario, **options):
+        loop = uvloop.new_event_loop()
+        try:
+            server = loop.run_until_complete(GrpcServer.start(loop, **options))
+            try:
+                loop.run_until_complete(asyncio.wait_for(scenario(server), SECONDS_MAX))
+            finally:
+                loop.run_until_complete(asyncio.wait_for(server.close(), SECONDS_MAX))
+            assert server.runtime.arena.used_blocks == 0
+            assert server.front._shared.collected_bytes == 0
+            assert server.errors == []
+        finally:
+            loop.close()
+
+    return go

@@ -1,0 +1,273 @@
+"""ModelInfer and ModelStreamInfer on the wire; the instance is fake and fails when told to."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import pytest
+from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame
+from tests_grpc_server import CHAT, ECHO, INFER, STREAM_INFER, message
+
+from tisfast import limits
+
+
+def field(number: int, data: bytes) -> bytes:
+    n, length = len(data), b""
+    while n >= 0x80:
+        length += bytes([n & 0x7F | 0x80])
+        n >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([n]) + data
+
+
+def request(values=4, model=b"m", id=b"", late=False):
+    """ModelInferRequest; late: the model is named behind everything else."""
+    shape = struct.pack("B", values) if values < 128 else bytes([values & 0x7F | 0x80, values >> 7])
+    tensor = field(5, field(1, b"I") + field(2, b"FP32") + field(3, shape))
+    raw = field(7, struct.pack(f"<{values}f", *range(values)))
+    name = field(1, model)
+    return tensor + field(3, id) + raw + name if late else name + field(3, id) + tensor + raw
+
+
+def error_of(data: bytes) -> str:
+    assert data[0] == 1 << 3 | 2
+    return data[2 : 2 + data[1]].decode()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("size", [1, 9, 16384])
+def test_a_request_reaches_the_model_however_it_is_cut(run, late, size):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(INFER, end=False)
+        client.body(stream, message(request(late=late)), end=True, size=size)
+        await server.dispatched(1)
+        assert server.link.dispatched[0][0].input.batch == 1
+        server.execute()
+        result = await client.result(stream)
+        assert result.status == "13" and result.text == "model says no" and result.messages == []
+
+    run(scenario)
+
+
+def test_a_compressed_request_is_expanded(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.call(INFER, ("grpc-encoding", "gzip"), body=message(gzip.compress(request()), True))
+        await server.dispatched(1)
+
+    run(scenario)
+
+
+def test_a_request_waits_for_the_end_of_its_call(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(INFER, body=message(request()), end=False)
+        await server.settle()
+        assert not server.link.dispatched
+        client.send(DataFrame(stream, b"", flags=["END_STREAM"]))
+        await server.dispatched(1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        (message(request(model=b"nope")), "5", "unknown model: 'nope'"),
+        (message(b"\xff\xff\xff"), None, ""),
+        (message(b""), None, ""),
+        (b"", "13", "none came"),
+        (message(request()) * 2, "13", "second one"),
+        (message(request())[:-1], "13", "bytes"),
+        (b"\0\x7f\xff\xff\xff" + request(), "14", "no room"),
+    ],
+)
+def test_bad_requests_get_a_status(run, body, status, text):
+    async def scenario(server):
+        client = await server.connect()
+        result = await client.result(client.call(INFER, body=body))
+        assert result.status not in (None, "0") and status in (None, result.status) and text in result.text
+
+    run(scenario)
+
+
+def test_decoupled_models_answer_streams_only(run):
+    async def scenario(server):
+        client = await server.connect()
+        result = await client.ask(INFER, request())
+        assert result.status == "12"
+        assert result.text == "ModelInfer RPC doesn't support models with decoupled transaction policy"
+
+    run(scenario, decoupled=True)
+
+
+def test_a_deadline_takes_a_queued_request_out_of_the_queue(run):
+    async def scenario(server):
+        client = await server.connect()
+        for _ in range(2):
+            client.call(INFER, body=message(request()))  # keep the instance busy
+        await server.dispatched(2)
+        stream = client.call(INFER, ("grpc-timeout", "20m"), body=message(request()))
+        await server.until(lambda: server.runtime.queued == 1)
+        assert (await client.result(stream)).status == "4"
+        assert server.runtime.queued == 0
+
+    run(scenario)
+
+
+def test_a_cancelled_call_leaves_the_queue(run):
+    async def scenario(server):
+        client = await server.connect()
+        streams = [client.call(INFER, body=message(request())) for _ in range(4)]
+        await server.until(lambda: server.runtime.queued == 2)
+        client.send(RstStreamFrame(streams[-1], error_code=8))
+        await server.until(lambda: server.runtime.queued == 1)
+        client.transport.abort()
+        await server.until(lambda: server.runtime.queued == 0)
+
+    run(scenario)
+
+
+def test_an_answer_that_races_with_a_cancellation_is_dropped(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(INFER, body=message(request()))
+        await server.dispatched(1)
+        client.send(RstStreamFrame(stream, error_code=8))
+        await server.settle()
+        server.execute()
+        assert (await client.ask(ECHO, b"x")).messages == [b"x"]
+
+    run(scenario)
+
+
+def test_an_answer_that_races_with_a_deadline_is_one_answer(run):
+    async def scenario(server):
+        client = await server.connect()
+        for microseconds in range(0, 2000, 100):
+            stream = client.call(INFER, ("grpc-timeout", f"{microseconds}u"), body=message(request()))
+            await server.settle()
+            if server.link.dispatched:
+                server.execute()
+            assert (await client.result(stream)).status in ("4", "13")
+
+    run(scenario)
+
+
+def test_a_stream_answers_in_order_errors_included(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(STREAM_INFER, end=False)
+        for i in range(3):
+            client.body(stream, message(request(id=b"%d" % i)))
+            client.body(stream, message(request(model=b"no%d" % i)))
+        client.body(stream, b"", end=True)
+        for _ in range(3):
+            await server.dispatched(1)
+            server.execute()
+        result = await client.result(stream)
+        texts = [error_of(data) for data in result.messages]
+        assert result.status == "0"
+        assert ["says no" in text or text.split("'")[1] for text in texts] == [True, "no0", True, "no1", True, "no2"]
+
+    run(scenario)
+
+
+def test_with_triton_grpc_error_the_first_error_ends_a_stream(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(STREAM_INFER, ("triton_grpc_error", "true"), end=False)
+        for _ in range(5):
+            client.body(stream, message(request()))
+        await server.dispatched(1)
+        server.execute()
+        result = await client.result(stream)
+        assert result.status == "13" and result.text == "model says no" and result.messages == []
+        assert server.runtime.queued == 0
+
+    run(scenario)
+
+
+def test_a_stream_that_sends_without_end_is_held_back(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(STREAM_INFER, end=False)
+        many = limits.GRPC_STREAM_REQUESTS_MAX + 10
+        for _ in range(many):
+            client.body(stream, message(request()))
+        await server.until(lambda: server.runtime.queued + sum(map(len, server.link.dispatched)) == many)
+        for _ in range(many):
+            await server.dispatched(1)
+            server.execute()
+        client.body(stream, message(request()), end=True)
+        await server.dispatched(1)
+        server.execute()
+        result = await client.result(stream)
+        assert result.status == "0" and len(result.messages) == many + 1
+
+    run(scenario)
+
+
+def test_draining_finishes_calls_and_takes_no_more(run):
+    async def scenario(server):
+        client = await server.connect()
+        idle = await server.connect()
+        stream = client.call(INFER, body=message(request()))
+        asking = client.call(STREAM_INFER, body=message(request()), end=False)
+        chat = client.call(CHAT, end=False)
+        await server.dispatched(2)
+        server.front.begin_drain()
+        late = client.call(ECHO, body=message(b""))  # on its way when the server said goodbye
+        assert (await idle.goaway()).error_code == 0
+        assert (await client.result(chat)).status == "14"
+        refused = await client.result(late)
+        assert refused.status == "14" and "shutting down" in refused.text
+        server.execute()
+        server.execute()
+        assert (await client.result(stream)).status == "13"
+        ended = await client.result(asking)
+        assert ended.status == "14" and len(ended.messages) == 1
+        await client.goaway()
+        assert server.front.closed.is_set()
+
+    run(scenario)
+
+
+def test_a_connection_of_age_takes_no_more_calls_and_ends(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(INFER, body=message(request()))
+        await server.dispatched(1)
+        server.sweep(3)
+        assert (await client.frame(GoAwayFrame)).last_stream_id == 2**31 - 1
+        await client.frame(GoAwayFrame)
+        server.execute()
+        assert (await client.result(stream)).status == "13"
+        await client.goaway()
+
+    run(scenario, max_connection_age_ms=2000)
+
+
+def test_the_grace_of_an_old_connection_ends_too(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.call(INFER, body=message(request()))
+        await server.dispatched(1)
+        server.sweep(10)
+        await client.goaway()
+
+    run(scenario, max_connection_age_ms=2000, max_connection_age_grace_ms=1000)
+
+
+def test_a_client_that_does_not_answer_pings_is_closed(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.acks = False
+        client.call(CHAT, end=False)
+        await server.until(lambda: server.chats)
+        server.sweep(8)
+        await client.goaway()
+        await server.gone()
+
+    run(scenario, keepalive_time_ms=2000, keepalive_timeout_ms=3000)

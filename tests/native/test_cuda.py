@@ -1,0 +1,125 @@
+"""The driver's library through ctypes: a C stand-in for libcuda, built here, shows calls, order and failures."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tisfast.errors import BadRequest, Internal
+from tisfast.native.cuda import Cuda, CudaMissing
+
+SOURCE = r"""
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
+int opened, closed, fail_copy, fail_init, devices = 2, current = -1; static uint64_t size;
+static int contexts[8];
+int cuInit(unsigned flags) { return fail_init ? 100 : (int)flags; }
+int cuDeviceGetCount(int *n) { *n = devices; return 0; }
+int cuDeviceGet(int *d, int n) { *d = n + 10; return 0; }
+int cuDevicePrimaryCtxRetain(void **c, int d) { contexts[d - 10] = d; *c = &contexts[d - 10]; return 0; }
+int cuCtxSetCurrent(void *c) { current = *(int *)c - 10; return 0; }
+int cuStreamCreate(void **s, unsigned flags) {
+    *s = (void *)(uintptr_t)(0x500 + flags + (unsigned)current * 16); return 0;
+}
+int cuStreamSynchronize(void *s) { return s == (void *)(uintptr_t)(0x501 + current * 16) ? 0 : 400; }
+int cuIpcOpenMemHandle_v2(ptr *p, handle h, unsigned flags) {
+    if (h.bytes[63] != 7 || flags != 1) return 201;
+    memcpy(&size, h.bytes, 8);
+    *p = (ptr)(uintptr_t)calloc(1, size); opened++; return 0;
+}
+int cuIpcCloseMemHandle(ptr p) { free((void *)(uintptr_t)p); closed++; return 0; }
+int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) { *base = p; *n = size; return 0; }
+int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
+    (void)s; if (fail_copy) return 700; memcpy(to, (void *)(uintptr_t)p, n); return 0;
+}
+int cuMemcpyHtoDAsync_v2(ptr p, const void *from, size_t n, void *s) {
+    (void)s; memcpy((void *)(uintptr_t)p, from, n); return 0;
+}
+int cuGetErrorString(int code, const char **text) { *text = "no context"; return code == 201 ? 0 : 1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    folder = tmp_path_factory.mktemp("cuda")
+    (folder / "cuda.c").write_text(SOURCE)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so", folder / "cuda.c"], check=True)
+    return str(folder / "libcuda.so")
+
+
+@pytest.fixture
+def driver(library):
+    """The stand-in's switches and counters."""
+
+    class Driver:
+        def __getattr__(self, name):
+            return ctypes.c_int.in_dll(ctypes.CDLL(library), name)
+
+    found = Driver()
+    yield found
+    found.fail_copy.value = found.fail_init.value = 0
+    found.devices.value = 2
+
+
+def handle(nbytes, mark=7):
+    return nbytes.to_bytes(8, "little") + bytes(55) + bytes([mark])
+
+
+def test_open_copy_close(library, driver):
+    opened, closed = driver.opened.value, driver.closed.value
+    memory = Cuda(library).open(handle(32), 1)
+    assert (memory.nbytes, driver.current.value, driver.opened.value) == (32, 1, opened + 1)
+    data = ctypes.create_string_buffer(b"abcdef", 6)
+    memory.from_host(4, ctypes.addressof(data), 6)
+    back = ctypes.create_string_buffer(8)
+    memory.to_host(3, ctypes.addressof(back), 8)
+    assert back.raw == b"\0abcdef\0"
+    del memory
+    assert driver.closed.value == closed + 1
+
+
+def test_two_devices_have_their_own_contexts_and_streams(library, driver):
+    cuda = Cuda(library)
+    first, second = cuda.open(handle(8), 0), cuda.open(handle(8), 1)
+    back = ctypes.create_string_buffer(8)
+    for memory, device in ((first, 0), (second, 1), (first, 0)):
+        memory.to_host(0, ctypes.addressof(back), 8)
+        assert driver.current.value == device
+
+
+def test_a_handle_that_is_none_names_the_drivers_reason(library):
+    text = r"failed to register shared memory region: invalid args \(cuIpcOpenMemHandle_v2: no context\)"
+    with pytest.raises(BadRequest, match=text):
+        Cuda(library).open(handle(32, mark=0), 0)
+
+
+def test_a_device_that_is_not_there(library):
+    with pytest.raises(BadRequest, match=r"invalid args \(device_id is 2, there are 2 GPUs\)"):
+        Cuda(library).open(handle(32), 2)
+
+
+def test_a_copy_that_fails_is_an_error_of_the_request(library, driver):
+    memory = Cuda(library).open(handle(32), 0)
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal, match="copying 4 bytes between host and GPU failed: cuMemcpyDtoHAsync_v2: error 700"):
+        memory.to_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
+
+
+def test_machines_without_a_gpu_say_why(library, driver, tmp_path):
+    with pytest.raises(CudaMissing, match="the NVIDIA driver's library cannot be used: .*nothing.so"):
+        Cuda(str(tmp_path / "nothing.so"))
+    driver.devices.value = 0
+    with pytest.raises(CudaMissing, match="the NVIDIA driver sees no GPU"):
+        Cuda(library)
+    driver.fail_init.value = 1
+    with pytest.raises(CudaMissing, match="the NVIDIA driver offers no GPU: cuInit: error 100"):
+        Cuda(library)

@@ -1,0 +1,210 @@
+"""Tensors in regions: read at every use, written where the client wants them, refused where they do not fit."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests_wire_models import FP32, answer, arena, binary, body, model, read_record, strings, tensor
+
+from tisfast.errors import BadRequest, Internal, NotFound, TisError
+from tisfast.native.region import DeviceRegion, Regions
+from tisfast.wire import infer, respond
+
+F3 = struct.pack("<3f", 1, 2.5, -3)
+
+
+class Memory:
+    """A client's memory: native.cuda.DeviceMemory over a bytearray."""
+
+    def __init__(self, data: bytes) -> None:
+        self.nbytes = len(data)
+        self.buffer = ctypes.create_string_buffer(data, len(data))
+        self._address, self._move = ctypes.addressof(self.buffer), ctypes.memmove
+
+    def to_host(self, offset: int, address: int, nbytes: int) -> None:
+        self._move(address, self._address + offset, nbytes)
+
+    def from_host(self, offset: int, address: int, nbytes: int) -> None:
+        self._move(self._address + offset, address, nbytes)
+
+
+def regions(**memories):
+    table = Regions()
+    for name, data in memories.items():
+        memory = Memory(data)
+        table.add(DeviceRegion(name, memory, 0, memory.nbytes))
+    return table
+
+
+def shared(region="a", nbytes=12, offset=None, name="I", **fields):
+    parameters = {"shared_memory_region": region, "shared_memory_byte_size": nbytes}
+    if offset is not None:
+        parameters["shared_memory_offset"] = offset
+    return tensor(name, parameters=parameters, **fields)
+
+
+def into(region="o", nbytes=12, name="O", **parameters):
+    return {
+        "name": name,
+        "parameters": {"shared_memory_region": region, "shared_memory_byte_size": nbytes, **parameters},
+    }
+
+
+def parse(table, *inputs, signature=None, place=None, tail=b"", **fields):
+    text, n = body(*inputs, tail=tail, **fields)
+    return infer.parse(signature or model(), place or arena(), text, n if tail else -1, regions=table)
+
+
+def test_an_input_is_copied_from_its_region_at_each_use():
+    table, signature = regions(a=b"....." + F3), model()
+    for values in (F3, struct.pack("<3f", 7, 8, 9)):
+        table.get("a").store(5, values)
+        request = parse(table, shared(offset=5), signature=signature)
+        assert read_record(request)[1] == [(0, FP32, [3], values)]
+
+
+def test_a_remembered_head_looks_its_region_up_again():
+    table, signature = regions(a=F3), model()
+    for _ in range(3):
+        parse(table, shared(), signature=signature)
+    table.remove("a")
+    with pytest.raises(NotFound, match="Unable to find shared memory region: 'a'"):
+        parse(table, shared(), signature=signature)
+    table.add(DeviceRegion("a", Memory(F3[:8]), 0, 8))
+    with pytest.raises(BadRequest, match=r"Invalid offset \+ byte size for shared memory region: 'a'"):
+        parse(table, shared(), signature=signature)
+
+
+def test_regions_json_and_binary_may_be_mixed():
+    signature = model(inputs=("A", "B", "C"))
+    inputs = (tensor("A", data=[4, 5, 6]), shared(name="B"), binary("C"))
+    request = parse(regions(a=F3), *inputs, signature=signature, tail=F3[::-1])
+    assert [t[3] for t in read_record(request)[1]] == [struct.pack("<3f", 4, 5, 6), F3, F3[::-1]]
+
+
+def test_strings_in_a_region_are_counted():
+    data = strings(b"a", b"", b"xyz")
+    table, signature = regions(a=data), model(dtype="BYTES")
+    request = parse(table, shared(nbytes=len(data), datatype="BYTES"), signature=signature)
+    assert read_record(request)[1][0][3] == data
+    with pytest.raises(BadRequest, match="expected 3 string elements for inference input 'I'"):
+        parse(table, shared(nbytes=9, datatype="BYTES"), signature=signature)
+    table.get("a").store(0, b"\xff\xff\xff\xff")
+    with pytest.raises(BadRequest, match="incomplete string data|expected 3 string elements"):
+        parse(table, shared(nbytes=len(data), datatype="BYTES"), signature=signature)
+
+
+@pytest.mark.parametrize(
+    ("entry", "error", "text"),
+    [
+        (shared("b"), NotFound, "Unable to find shared memory region: 'b'"),
+        (shared("b", shape=[9, 9]), NotFound, "Unable to find shared memory region: 'b'"),
+        (shared(offset=12), BadRequest, "Invalid offset for shared memory region: 'a'"),
+        (shared(offset=1), BadRequest, r"Invalid offset \+ byte size for shared memory region: 'a'"),
+        (shared(nbytes=2**64 - 1, offset=8), BadRequest, "Integer overflow detected"),
+        (shared(nbytes=8), BadRequest, "input byte size mismatch for input 'I' for model 'm'. Expected 12, got 8"),
+        (shared(nbytes=0), BadRequest, "Expected 12, got 0"),
+        (shared(nbytes=-1), Internal, "Unable to parse 'shared_memory_byte_size'"),
+        (shared(offset="x"), Internal, "Unable to parse 'shared_memory_offset'"),
+        (shared(7), Internal, "Unable to parse 'shared_memory_region'"),
+        (shared(data=[1]), BadRequest, "But set 'data' 'shared_memory_region'"),
+        (tensor(parameters={"shared_memory_byte_size": 12}), BadRequest, "But no field is set"),
+    ],
+)
+def test_what_an_input_says_wrong(entry, error, text):
+    place = arena()
+    with pytest.raises(error, match=text):
+        parse(regions(a=F3), entry, place=place)
+    assert place.used_blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("entry", "error", "text"),
+    [
+        (into("b"), NotFound, "Unable to find shared memory region: 'b'"),
+        (into(shared_memory_offset=32), BadRequest, "Invalid offset for shared memory region: 'o'"),
+        (into(nbytes=33), BadRequest, r"Invalid offset \+ byte size for shared memory region: 'o'"),
+        (into(classification=1), BadRequest, "can't set both 'shared_memory_region' and 'classification'"),
+        (into(binary_data=True), BadRequest, "can't set both 'shared_memory_region' and 'binary_data'"),
+        (into(binary_data=5), Internal, "Unable to set 'binary_data'"),
+        (into(5), Internal, "Unable to parse 'shared_memory_region'"),
+    ],
+)
+def test_what_an_output_says_wrong(entry, error, text):
+    with pytest.raises(error, match=text):
+        parse(regions(a=F3, o=bytes(32)), shared(), outputs=[entry])
+
+
+def test_an_output_goes_into_its_region_and_the_answer_names_type_and_shape_only():
+    table = regions(a=F3, o=bytes(20))
+    request = parse(table, shared(), outputs=[into(shared_memory_offset=4, binary_data=False)])
+    text, tail = respond.render(answer(request, [(0, FP32, [3], F3)]))
+    assert json.loads(text)["outputs"] == [{"name": "O", "datatype": "FP32", "shape": [3]}]
+    assert (tail, table.get("o").fetch(0, 20)) == (b"", bytes(4) + F3 + bytes(4))
+
+
+def test_outputs_in_a_region_in_binary_and_in_json_side_by_side():
+    table, signature = regions(a=F3, o=bytes(12)), model(outputs=("X", "Y", "Z"))
+    outputs = [into(name="Y"), {"name": "Z", "parameters": {"binary_data": True}}, {"name": "X"}]
+    request = parse(table, shared(), signature=signature, outputs=outputs)
+    text, tail = respond.render(answer(request, [(i, FP32, [1], bytes([i]) * 4) for i in range(3)]))
+    assert [set(each) - {"name", "datatype", "shape"} for each in json.loads(text)["outputs"]] == [
+        {"data"},
+        set(),
+        {"parameters"},
+    ]
+    assert (tail, table.get("o").fetch(0, 8)) == (b"\2\2\2\2", b"\1\1\1\1" + bytes(4))
+
+
+def test_an_output_larger_than_announced_is_not_written():
+    table = regions(a=F3, o=bytes(32))
+    request = parse(table, shared(), outputs=[into(nbytes=8)])
+    with pytest.raises(Internal) as caught:
+        respond.render(answer(request, [(0, FP32, [3], F3)]))
+    assert str(caught.value) == (
+        "shared memory size specified with the request for output 'O' (8 bytes) should be at least 12 bytes to hold "
+        "the results"
+    )
+    assert table.get("o").fetch(0, 32) == bytes(32)
+
+
+def test_a_region_unregistered_meanwhile_still_takes_the_output():
+    table = regions(a=F3, o=bytes(12))
+    request = parse(table, shared(), outputs=[into()])
+    target = table.get("o")
+    table.remove("o")
+    respond.render(answer(request, [(0, FP32, [3], F3)]))
+    assert target.fetch(0, 12) == F3
+
+
+def test_two_requests_of_one_head_write_to_the_region_that_had_the_name_when_they_came():
+    table, signature = regions(a=F3, o=bytes(12)), model()
+    first = parse(table, shared(), signature=signature, outputs=[into()])
+    old = table.get("o")
+    table.remove("o")
+    table.add(DeviceRegion("o", Memory(bytes(12)), 0, 12))
+    second = parse(table, shared(), signature=signature, outputs=[into()])
+    respond.render(answer(second, [(0, FP32, [3], F3)]))
+    assert (old.fetch(0, 12), table.get("o").fetch(0, 12)) == (bytes(12), F3)
+    respond.render(answer(first, [(0, FP32, [3], F3)]))
+    assert old.fetch(0, 12) == F3
+
+
+WORDS = st.one_of(st.integers(-1, 20), st.integers(2**63 - 2, 2**64), st.text(max_size=2), st.none(), st.booleans())
+
+
+@given(st.sampled_from(["a", "b", ""]), WORDS, WORDS, st.lists(st.integers(0, 2**63), max_size=3))
+def test_whatever_a_request_says_of_a_region_is_served_or_refused(region, nbytes, offset, shape):
+    place = arena()
+    try:
+        request = parse(regions(a=F3), shared(region, nbytes, offset, shape=shape), place=place)
+    except TisError:
+        assert place.used_blocks == 0
+        return
+    ((_, _, got, data),) = read_record(request)[1]
+    assert data == F3[offset or 0 :][: 4 * got[0]]

@@ -1,0 +1,37 @@
+"""What a method is to the connection that serves it.  Layer 4 (front)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+UnaryHandler = Callable[[bytes, Mapping[str, str]], bytes]
+"""(message, metadata) to message; raises TisError."""
+
+
+class UnaryMethod(NamedTuple):
+    """One request, one answer.  category: of the restricted APIs."""
+
+    handler: UnaryHandler
+    category: str
+
+
+class StreamCall(Protocol):
+    """One call of a method that may answer many times."""
+
+    def on_message(self, message: bytes) -> list[bytes]:
+        """Answers to send now.  Raises TisError to end the call with it."""
+
+    def on_end(self) -> None:
+        """The client has ended its side, or the call is over."""
+
+
+class StreamMethod(NamedTuple):
+    """open: called once per call; `send` may be called later, from the loop, with further messages.
+
+    closes: the call ends when the client's side does (reflection); otherwise only the client ends it (health Watch).
+    """
+
+    open: Callable[[Callable[[bytes], None]], StreamCall]
+    category: str
+    closes: bool

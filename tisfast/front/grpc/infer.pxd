@@ -1,0 +1,19 @@
+# ModelInfer: one request, one answer.  Layer 4 (front).
+from libc.stdint cimport uint64_t
+from tisfast.engine.core cimport InferRequest
+from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.front.grpc.stream cimport GrpcStream
+from tisfast.native.memory cimport Block
+from tisfast.wire.record cimport InferInput
+
+cdef class InferenceStream(GrpcStream):
+    """A call whose messages are inferences: they go into their model's arena as they arrive."""
+    cdef ModelRuntime runtime            # of the message that is arriving, once its model is known
+    cdef Block block                     # where it goes
+    cdef uint64_t start                  # in the block
+    cdef int _take_block(self, uint64_t nbytes) except -1
+    cdef InferInput read_request(self)   # the complete message.  Raises TisError
+
+cdef class InferCall(InferenceStream):
+    cdef InferInput input                # complete, until the client ends its side
+    cdef InferRequest request            # while the engine has it

@@ -1,0 +1,27 @@
+import asyncio
+from collections.abc import Callable
+
+from tisfast.config.settings import GrpcSettings
+from tisfast.engine.registry import Registry
+from tisfast.front.grpc.connection import GrpcConnection
+from tisfast.front.grpc.front import GrpcExtras
+from tisfast.front.grpc.methods import Methods
+
+class GrpcShared:
+    connections: set[GrpcConnection]
+    draining: bool
+    collected_bytes: int
+    on_empty: Callable[[], None] | None
+    tick: int
+    def __init__(
+        self,
+        registry: Registry,
+        methods: Methods,
+        loop: asyncio.AbstractEventLoop,
+        settings: GrpcSettings,
+        *,
+        max_input_bytes: int,
+        extras: GrpcExtras,
+    ) -> None: ...
+    def sweep(self) -> None: ...
+    def begin_drain(self) -> None: ...

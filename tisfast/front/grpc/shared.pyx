@@ -1,0 +1,83 @@
+"""What the calls of one gRPC listener share.  Layer 4 (front).
+
+Answers of one turn of the loop leave a connection with one write: calls `touch` their connection, and the connections
+that were touched are flushed at the turn's end.  With a single call open there is nothing to wait for.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from tisfast.wire.grpc.infer cimport Peek
+from tisfast.wire.grpc.respond cimport GrpcBody
+
+from tisfast import limits
+from tisfast.errors import Unavailable
+
+cdef uint64_t COLLECTED_BYTES_MAX = limits.GRPC_COLLECTED_BYTES_MAX
+cdef dict LEVELS = {"none": 0, "low": 1, "medium": 2, "high": 3}
+
+
+cdef class GrpcShared:
+    """registry: engine.registry.Registry; methods: front.grpc.methods.Methods; settings: config.settings.GrpcSettings."""
+
+    def __init__(self, registry, methods, loop, settings, *, uint64_t max_input_bytes, extras):
+        self.registry = registry
+        self.methods = methods
+        self.loop = loop
+        self.settings = settings
+        self.max_input_bytes = max_input_bytes
+        self.regions = extras.regions
+        self.restriction = extras.restriction
+        self.keeps_metadata = self.restriction is not None
+        self.compression = LEVELS[settings.compression]
+        self.connections = set()
+        self.receive = bytearray(limits.GRPC_RECEIVE_BUFFER_BYTES)
+        self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
+        self.body = GrpcBody()
+        self.peek = Peek()
+        self.dirty = []
+        self.flush_turn = self._flush_turn
+
+    def sweep(self) -> None:
+        """Once a second: what has lasted too long on any connection ends."""
+        self.tick += 1
+        for connection in list(self.connections):
+            connection.on_tick()
+
+    def begin_drain(self) -> None:
+        """No new calls from now on; connections go when their last call is answered."""
+        self.draining = True
+        for connection in list(self.connections):
+            connection.begin_drain()
+
+    cdef int count_collected(self, int64_t change) except -1:
+        """Messages outside arenas are bounded over all connections.  Raises Unavailable."""
+        self.collected_bytes += change
+        if change > 0 and self.collected_bytes > COLLECTED_BYTES_MAX:
+            raise Unavailable(
+                f"messages that are being received outside of models' memory exceed {COLLECTED_BYTES_MAX} bytes "
+                "together; retry later")
+        return 0
+
+    def _flush_turn(self) -> None:
+        cdef GrpcSession session
+        dirty, self.dirty = self.dirty, []
+        for session in dirty:
+            session.marked = False
+            session.flush()
+
+
+cdef class GrpcSession(Http2Session):
+    """Base of GrpcConnection."""
+
+    cdef int touch(self) except -1:
+        if self.receiving or self.collecting or self.marked:
+            return 0
+        if len(self.streams) <= 1:
+            return self.flush()
+        self.marked = True
+        if not self.shared.dirty:
+            self.shared.loop.call_soon(self.shared.flush_turn)
+        self.shared.dirty.append(self)
+        return 0
+
+    cdef int flush(self) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.flush")

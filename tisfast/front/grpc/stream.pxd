@@ -1,0 +1,77 @@
+# One call (RPC) of a connection.  Layer 4 (front).
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from tisfast.engine.core cimport Reply
+from tisfast.front.grpc.head cimport CallHead
+from tisfast.front.grpc.message cimport Coding, OutMessage
+from tisfast.front.grpc.shared cimport GrpcSession, GrpcShared
+from tisfast.native.http2 cimport Outgoing
+
+# Codes of gRPC that are not Triton's.
+cdef enum:
+    GRPC_OK = 0
+    GRPC_UNKNOWN = 2
+    GRPC_DEADLINE_EXCEEDED = 4
+    GRPC_RESOURCE_EXHAUSTED = 8
+    GRPC_UNIMPLEMENTED = 12
+    GRPC_INTERNAL = 13
+    GRPC_UNAVAILABLE = 14
+
+cdef class GrpcStream(Reply):
+    """Messages in, messages out, one status at the end.  Subclasses say what is done with the messages."""
+    cdef GrpcSession session             # None once the call is over on the wire
+    cdef GrpcShared shared
+    cdef int32_t id
+    cdef bint head_sent
+    cdef readonly bint finished          # its status is decided: nothing that still arrives matters
+    cdef bint client_done                # the client sends no more
+    cdef object timer                    # of the deadline, or None
+    # ---- in
+    cdef bytes encoding                  # of the client's messages
+    cdef uint8_t prefix[5]
+    cdef int prefix_bytes
+    cdef uint64_t total, filled          # of the message that is arriving
+    cdef bint compressed
+    cdef bytearray collected
+    cdef uint64_t counted                # bytes of it in shared.collected
+    cdef uint64_t withheld               # bytes of the flow-control window that are not given back yet
+    cdef bint throttled
+    cdef int64_t in_tick                 # when a byte last arrived
+    # ---- out
+    cdef Coding coding                   # of our messages
+    cdef OutMessage sending
+    cdef object queue                    # deque of OutMessage and what `render` takes, or None
+    cdef bytes http_status               # None: 200; of a call that was none of gRPC
+    cdef int code                        # once finished
+    cdef bytes message
+    cdef int64_t out_tick                # when a byte last left, or began to wait
+    cdef int open(self, GrpcSession session, int32_t stream_id, CallHead head) except -1
+    # ---- told by the connection
+    cdef int feed(self, const uint8_t *data, size_t n) except -1
+    cdef int end(self) except -1
+    cdef int closed(self, uint32_t error_code) except -1
+    cdef ssize_t room(self, size_t most, bint *end) except -1
+    cdef int take(self, Outgoing out, size_t n) except -1
+    cdef int on_tick(self) except -1
+    cdef int drain(self) except -1
+    # ---- told to the subclass; raising TisError fails the call
+    cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1   # of the message that is arriving
+    cdef int on_message(self) except -1                  # it is complete
+    cdef int on_half_close(self) except -1
+    cdef int on_gone(self) except -1                     # the client left, its deadline passed, or it was refused
+    cdef OutMessage render(self, object queued)
+    # ---- called by the subclass
+    cdef bytes take_message(self)                        # what was collected, expanded
+    cdef int send(self, object message) except -1
+    cdef int finish(self, int code, str message) except -1
+    cdef int fail(self, object error) except -1          # TisError
+    cdef int give_window(self) except -1
+    cdef int stop_timer(self) except -1
+    cdef size_t _feed(self, const uint8_t *data, size_t n) except? 0
+    cdef int _refuse(self) except -1
+    cdef int _start_message(self) except -1
+    cdef int _collect(self, const uint8_t *data, uint64_t n) except -1
+    cdef int _drop_collected(self) except -1
+    cdef int _start(self) except -1
+    cdef int _trail(self) except -1
+
+cdef int grpc_code(object status) except -1

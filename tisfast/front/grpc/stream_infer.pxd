@@ -1,0 +1,35 @@
+# ModelStreamInfer: many requests in flight, answers with their errors in the stream.  Layer 4 (front).
+from tisfast.engine.core cimport InferRequest, Reply
+from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.front.grpc.infer cimport InferenceStream
+from tisfast.wire.record cimport Answer, InferInput
+
+cdef class StreamAnswer:
+    """What is to be sent for one request: an answer, the end of a decoupled one, or an error.  Rendered when its turn
+    comes."""
+    cdef Answer answer
+    cdef InferInput input                # of an empty final response, and of an error of a request that was accepted
+    cdef bint final
+    cdef int status                      # of an error
+    cdef str error
+    cdef str id, name, version           # of an error of a request that was refused
+
+cdef class StreamRequest(Reply):
+    """One request of the call."""
+    cdef StreamInferCall call            # None once the call is over
+    cdef ModelRuntime runtime
+    cdef InferRequest request            # while the engine has it
+    cdef bint decoupled
+    cdef StreamAnswer answer             # that waits for answers of earlier requests
+    cdef int deliver(self, StreamAnswer answer, bint final) except -1
+
+cdef class StreamInferCall(InferenceStream):
+    cdef set requests                    # that the engine has
+    cdef object order                    # deque of StreamRequest that are not decoupled, oldest first
+    cdef bint wants_status               # the first error ends the call (row 13.15)
+    cdef bint skipping                   # the rest of a message that was refused
+    cdef int refuse(self, object error) except -1
+    cdef int emit(self, StreamAnswer answer) except -1
+    cdef int advance(self) except -1
+    cdef int settle(self) except -1
+    cdef int throttle(self) except -1

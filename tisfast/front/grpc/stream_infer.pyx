@@ -1,0 +1,193 @@
+"""ModelStreamInfer.  Layer 4 (front).
+
+Requests of models that answer once are answered in the order in which they came, errors included (row 13.13); answers of
+decoupled models as they come.  What is queued for a client that reads slowly keeps its blocks, and its call's flow-control
+window is not refilled while limits.GRPC_STREAM_REQUESTS_MAX requests and answers are there.
+"""
+
+from collections import deque
+
+cimport cython
+from libc.stdint cimport uint8_t, uint64_t
+from tisfast.engine.core cimport InferRequest
+from tisfast.front.grpc.infer cimport InferenceStream
+from tisfast.front.grpc.message cimport OutMessage, rendered_message
+from tisfast.front.grpc.stream cimport GRPC_OK, GRPC_UNAVAILABLE, grpc_code
+from tisfast.wire.grpc.respond cimport STREAMED, GrpcBody
+from tisfast.wire.record cimport Answer, InferInput
+
+from tisfast import limits
+from tisfast.errors import TisError, Unavailable
+from tisfast.types import Status
+
+cdef Py_ssize_t REQUESTS_MAX = limits.GRPC_STREAM_REQUESTS_MAX
+cdef str SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
+
+
+@cython.freelist(256)
+cdef class StreamAnswer:
+    """See stream_infer.pxd."""
+
+
+cdef StreamAnswer error_answer(int status, str error, str id, str name, str version):
+    cdef StreamAnswer answer = StreamAnswer.__new__(StreamAnswer)
+    answer.status, answer.error = status, error
+    answer.id, answer.name, answer.version = id, name, version
+    return answer
+
+
+cdef class StreamRequest(Reply):
+    """See stream_infer.pxd."""
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        cdef StreamAnswer made = None
+        if answer is not None or request.input.outputs.empty_final:
+            made = StreamAnswer.__new__(StreamAnswer)
+            made.answer, made.input, made.final = answer, request.input, final
+        return self.deliver(made, final)
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        cdef StreamAnswer made = StreamAnswer.__new__(StreamAnswer)
+        made.status, made.error, made.input, made.final = status, message, request.input, final
+        return self.deliver(made, final)
+
+    cdef int deliver(self, StreamAnswer answer, bint final) except -1:
+        cdef StreamInferCall call = self.call
+        if final:
+            self.request = None
+        if call is None or call.finished:
+            return 0  # the client has gone; dropping the answer gives its block back
+        if final:
+            self.call = None
+            call.requests.discard(self)
+        if self.decoupled:
+            if answer is not None:
+                call.emit(answer)
+        else:
+            self.answer = answer
+            call.advance()
+        return call.settle() if final else 0
+
+
+cdef class StreamInferCall(InferenceStream):
+    """One ModelStreamInfer call."""
+
+    def __cinit__(self):
+        self.requests = set()
+        self.order = deque()
+
+    # ---- requests
+
+    cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1:
+        if self.skipping:
+            return 0
+        try:
+            InferenceStream.on_piece(self, data, n)
+        except TisError as error:
+            self.skipping = True
+            self.refuse(error)
+        return 0
+
+    cdef int on_message(self) except -1:
+        cdef StreamRequest made
+        cdef InferRequest request
+        cdef InferInput input
+        if self.skipping:
+            self.skipping = False
+            return 0
+        try:
+            if self.shared.draining:
+                raise Unavailable(SHUTTING_DOWN)
+            input = self.read_request()
+        except TisError as error:
+            return self.refuse(error)
+        made = StreamRequest.__new__(StreamRequest)
+        made.call = self
+        made.runtime = self.runtime
+        made.decoupled = input.model.decoupled
+        self.requests.add(made)
+        if not made.decoupled:
+            self.order.append(made)
+        request = made.runtime.submit(input, made)
+        if made.call is not None:
+            made.request = request
+        return self.throttle()
+
+    cdef int refuse(self, object error) except -1:
+        """A message that became no request is answered in its turn, too."""
+        cdef StreamRequest made = StreamRequest.__new__(StreamRequest)
+        self.block = None
+        self._drop_collected()
+        # The codec knows the id; what fails before it has just been peeked at.
+        name = error.facts["id"] if "id" in error.facts else self.shared.peek.id or ""
+        made.answer = error_answer(int(error.status), error.message, name, "", "")
+        self.order.append(made)
+        self.advance()
+        return self.throttle()
+
+    cdef int throttle(self) except -1:
+        if len(self.requests) + len(self.order) + (len(self.queue) if self.queue else 0) >= REQUESTS_MAX:
+            self.throttled = True
+        return 0
+
+    # ---- answers
+
+    cdef int advance(self) except -1:
+        """Send what waited for its turn."""
+        while self.order and not self.finished and (<StreamRequest>self.order[0]).answer is not None:
+            self.emit((<StreamRequest>self.order.popleft()).answer)
+        return 0
+
+    cdef int emit(self, StreamAnswer answer) except -1:
+        if answer.error is not None and self.wants_status:
+            return self.finish(grpc_code(answer.status), answer.error)
+        return self.send(answer)
+
+    cdef OutMessage render(self, object queued):
+        cdef StreamAnswer answer = queued
+        cdef GrpcBody body = self.shared.body
+        if self.throttled and len(self.requests) + len(self.order) + len(self.queue) < REQUESTS_MAX // 2:
+            self.give_window()
+        try:
+            if answer.answer is not None:
+                body.render(answer.answer, STREAMED, answer.final)
+                return rendered_message(body, answer.answer, self.coding)
+            if answer.error is None:
+                body.render_empty_final(answer.input)
+            elif answer.input is not None:
+                body.render_stream_failure(answer.error, answer.input, answer.final)
+            else:
+                body.render_stream_error(answer.error, answer.id, answer.name, answer.version)
+        except TisError as error:
+            model = answer.answer.input.model
+            body.render_stream_error(error.message, answer.answer.input.id, model.name, model.version)
+        return rendered_message(body, None, self.coding)
+
+    # ---- the end
+
+    cdef int on_half_close(self) except -1:
+        return self.settle()
+
+    cdef int drain(self) except -1:
+        return self.settle()
+
+    cdef int settle(self) except -1:
+        """End the call when its last answer is out and the client, or the server, wants no more."""
+        if self.finished or self.requests:
+            return 0
+        if self.client_done:
+            return self.finish(GRPC_OK, None)
+        if self.shared.draining:
+            return self.finish(GRPC_UNAVAILABLE, SHUTTING_DOWN)
+        return 0
+
+    cdef int on_gone(self) except -1:
+        cdef StreamRequest made
+        self.block = None
+        requests, self.requests = self.requests, set()
+        self.order.clear()
+        for made in requests:
+            made.call = None
+            if made.request is not None:
+                made.runtime.cancel(made.request)
+        return 0

@@ -1,0 +1,65 @@
+"""Calls of the methods that are no inferences: one message in and out, or a stream of them.  Layer 4 (front)."""
+
+from tisfast.front.grpc.message cimport bytes_message
+from tisfast.front.grpc.stream cimport GRPC_INTERNAL, GRPC_OK, GRPC_UNAVAILABLE
+
+from tisfast.errors import TisError
+
+
+cdef class UnaryCall(GrpcStream):
+    """See unary.pxd."""
+
+    cdef int on_message(self) except -1:
+        if self.request is not None:
+            return self.finish(GRPC_INTERNAL, f"{self.path} takes one message, and a second one came")
+        self.request = self.take_message()
+        return 0
+
+    cdef int on_half_close(self) except -1:
+        if self.request is None:
+            return self.finish(GRPC_INTERNAL, f"{self.path} takes one message, and none came")
+        try:
+            self.sending = bytes_message(self.handler(self.request, self.metadata), self.coding)
+        except TisError as error:
+            return self.fail(error)
+        except Exception as error:  # our bug: answered, reported once, and the server goes on
+            self.shared.loop.call_exception_handler({"message": f"{self.path} failed", "exception": error})
+            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        return self.finish(GRPC_OK, None)
+
+
+cdef class StreamingCall(GrpcStream):
+    """See unary.pxd."""
+
+    cdef int start_call(self, object method) except -1:
+        self.closes = method.closes
+        self.call = method.open(self.push)
+        return 0
+
+    def push(self, bytes message) -> None:
+        """Send a message now; nothing happens once the call is over."""
+        if not self.finished:
+            self.send(bytes_message(message, self.coding))
+
+    cdef int on_message(self) except -1:
+        for answer in self.call.on_message(self.take_message()):
+            self.push(answer)
+        return 0
+
+    cdef int on_half_close(self) except -1:
+        if self.closes:
+            self._end_call()
+            self.finish(GRPC_OK, None)
+        return 0
+
+    cdef int drain(self) except -1:
+        return self.finish(GRPC_UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.")
+
+    cdef int on_gone(self) except -1:
+        self._end_call()
+        return 0
+
+    def _end_call(self) -> None:
+        call, self.call = self.call, None
+        if call is not None:
+            call.on_end()

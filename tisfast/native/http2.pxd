@@ -1,0 +1,93 @@
+# One HTTP/2 server session without a socket, over nghttp2.  Layer 1 (native): the only place that knows nghttp2.
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "<sys/uio.h>":
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+cdef extern from "<nghttp2/nghttp2.h>":
+    struct nghttp2_session:
+        pass
+    # Error codes of RFC 9113, 7.
+    enum:
+        NO_ERROR "NGHTTP2_NO_ERROR"
+        PROTOCOL_ERROR "NGHTTP2_PROTOCOL_ERROR"
+        INTERNAL_ERROR "NGHTTP2_INTERNAL_ERROR"
+        REFUSED_STREAM "NGHTTP2_REFUSED_STREAM"
+        CANCEL "NGHTTP2_CANCEL"
+        ENHANCE_YOUR_CALM "NGHTTP2_ENHANCE_YOUR_CALM"
+
+cdef struct Field:                       # laid out as nghttp2_nv
+    uint8_t *name
+    uint8_t *value
+    size_t name_bytes
+    size_t value_bytes
+    uint8_t flags
+
+# A field whose texts outlive the session (constants): nothing is copied.
+cdef Field constant_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept
+# A field whose value is copied.
+cdef Field copied_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept
+
+cdef class Outgoing:
+    """What one gathered write takes: frames as text in a buffer of its own, and pieces of what `owners` keep alive."""
+    cdef unsigned char *text
+    cdef size_t used
+    cdef iovec *pieces
+    cdef int count
+    cdef int room
+    cdef size_t nbytes
+    cdef list owners
+    cdef int put(self, const void *data, size_t n) except -1             # copied; n <= OUTGOING_PUT_BYTES_MAX
+    cdef int add(self, const void *data, size_t n) except -1             # borrowed from what is passed to `keep`
+    cdef int keep(self, object owner) except -1
+    cdef bint full(self) noexcept
+    cdef int _piece(self, const void *data, size_t n) except -1
+    cdef int clear(self) except -1
+
+cdef enum:
+    OUTGOING_PUT_BYTES_MAX = 16384 + 64
+
+cdef class Http2Session:
+    """Bytes in by `receive`, bytes out by `collect`; what happens is told to the methods that a subclass overrides.
+
+    No override may call `receive` or `collect`.  Streams are the subclass's own objects; the session keeps each alive
+    from `on_request` to `on_closed`.
+    """
+    cdef nghttp2_session *raw
+    cdef dict streams                    # by stream id
+    cdef object failure                  # exception that an override raised
+    cdef Outgoing out
+    cdef bint collecting
+    # ---- told to the subclass
+    cdef int on_request_begins(self) except -1
+    cdef int on_field(self, const uint8_t *name, size_t name_bytes, const uint8_t *value, size_t value_bytes) except -1
+    cdef object on_request(self, int32_t stream_id)          # the fields are complete; returns the stream's object
+    cdef int on_data(self, object stream, const uint8_t *data, size_t n) except -1
+    cdef int on_end(self, object stream) except -1           # the client sends no more on it
+    cdef int on_closed(self, object stream, uint32_t error_code) except -1
+    # Bytes of the body that can go now, at most `most`; 0 without end[0]: none until `resume`.  end[0]: the body ends with them.
+    cdef ssize_t on_room(self, object stream, size_t most, bint *end) except -1
+    cdef int on_take(self, object stream, Outgoing out, size_t n) except -1    # these bytes, now
+    cdef int on_ping(self, bint ack) except -1
+    cdef int on_idle_frame(self) except -1                   # a frame that costs its sender nothing and does nothing
+    cdef int on_sent(self, bint carries, bint resets) except -1  # carries: headers or data; resets: one stream, for an error
+    # ---- called by the subclass
+    # Returns 0, or less when the connection must be closed at once: its bytes are not HTTP/2.
+    cdef int receive(self, const uint8_t *data, size_t n) except -2
+    # Gathers frames into `out` until it is full or nothing is left; returns the pieces in it.
+    cdef int collect(self) except -1
+    # Takes `out` away: somebody else holds its memory from now on.
+    cdef int renew_out(self) except -1
+    cdef bint over(self) noexcept        # neither side has anything to say any more
+    cdef int respond(self, int32_t stream_id, const Field *fields, int n, bint body) except -1
+    cdef int trail(self, int32_t stream_id, const Field *fields, int n) except -1
+    cdef int resume(self, int32_t stream_id) except -1
+    cdef int reset(self, int32_t stream_id, uint32_t error_code) except -1
+    cdef int consumed(self, int32_t stream_id, size_t connection_bytes, size_t stream_bytes) except -1
+    cdef int ping(self) except -1
+    cdef int announce_shutdown(self) except -1       # streams that are on their way still come
+    # No more streams; those that are open go on.
+    cdef int go_away(self, uint32_t error_code, bytes reason) except -1
+    cdef int _settle(self, ssize_t code) except -2

@@ -1,0 +1,490 @@
+"""HTTP/2 server sessions over nghttp2, sans-io.  Layer 1 (native).
+
+GIL: held; nghttp2 calls back on the same thread, from `receive` and `collect` only.  An exception in an override stops
+the call that led to it and comes out of `receive` or `collect`.
+
+Bounds against misuse: streams, header bytes, CONTINUATION frames, SETTINGS entries, resets of streams (rapid reset) and
+unsent acknowledgements are limited by nghttp2 with the figures of limits.py; its subclass counts what is left.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from tisfast import limits
+from tisfast.errors import Internal
+
+cdef extern from "<nghttp2/nghttp2.h>":
+    ctypedef struct nghttp2_nv:
+        uint8_t *name
+        uint8_t *value
+        size_t namelen
+        size_t valuelen
+        uint8_t flags
+    ctypedef struct nghttp2_session_callbacks:
+        pass
+    ctypedef struct nghttp2_option:
+        pass
+    ctypedef struct nghttp2_settings_entry:
+        int32_t settings_id
+        uint32_t value
+    ctypedef struct nghttp2_frame_hd:
+        size_t length
+        int32_t stream_id
+        uint8_t type
+        uint8_t flags
+    ctypedef struct nghttp2_headers:
+        int cat
+    ctypedef struct nghttp2_rst_stream:
+        uint32_t error_code
+    ctypedef union nghttp2_frame:
+        nghttp2_frame_hd hd
+        nghttp2_headers headers
+        nghttp2_rst_stream rst_stream
+    ctypedef union nghttp2_data_source:
+        void *ptr
+    ctypedef ssize_t (*nghttp2_data_source_read_callback)(
+        nghttp2_session *, int32_t, uint8_t *, size_t, uint32_t *, nghttp2_data_source *, void *) noexcept
+    ctypedef struct nghttp2_data_provider:
+        nghttp2_data_source source
+        nghttp2_data_source_read_callback read_callback
+    enum:
+        NGHTTP2_DATA, NGHTTP2_HEADERS, NGHTTP2_PRIORITY, NGHTTP2_RST_STREAM, NGHTTP2_SETTINGS, NGHTTP2_PING
+        NGHTTP2_FLAG_NONE, NGHTTP2_FLAG_END_STREAM, NGHTTP2_FLAG_ACK
+        NGHTTP2_HCAT_REQUEST
+        NGHTTP2_DATA_FLAG_EOF, NGHTTP2_DATA_FLAG_NO_END_STREAM, NGHTTP2_DATA_FLAG_NO_COPY
+        NGHTTP2_NV_FLAG_NONE, NGHTTP2_NV_FLAG_NO_COPY_NAME, NGHTTP2_NV_FLAG_NO_COPY_VALUE
+        NGHTTP2_ERR_DEFERRED, NGHTTP2_ERR_WOULDBLOCK, NGHTTP2_ERR_CALLBACK_FAILURE, NGHTTP2_ERR_NOMEM
+        NGHTTP2_ERR_INVALID_ARGUMENT, NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE
+        NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, NGHTTP2_SETTINGS_MAX_FRAME_SIZE
+        NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES
+    const char *nghttp2_strerror(int code) noexcept
+    int nghttp2_session_callbacks_new(nghttp2_session_callbacks **) noexcept
+    void nghttp2_session_callbacks_del(nghttp2_session_callbacks *) noexcept
+    void nghttp2_session_callbacks_set_on_begin_headers_callback(
+        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_header_callback(nghttp2_session_callbacks *, int (*)(
+        nghttp2_session *, const nghttp2_frame *, const uint8_t *, size_t, const uint8_t *, size_t, uint8_t,
+        void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_frame_recv_callback(
+        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_data_chunk_recv_callback(nghttp2_session_callbacks *, int (*)(
+        nghttp2_session *, uint8_t, int32_t, const uint8_t *, size_t, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_stream_close_callback(
+        nghttp2_session_callbacks *, int (*)(nghttp2_session *, int32_t, uint32_t, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_frame_send_callback(
+        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_send_data_callback(nghttp2_session_callbacks *, int (*)(
+        nghttp2_session *, nghttp2_frame *, const uint8_t *, size_t, nghttp2_data_source *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_data_source_read_length_callback(nghttp2_session_callbacks *, ssize_t (*)(
+        nghttp2_session *, uint8_t, int32_t, int32_t, int32_t, uint32_t, void *) noexcept) noexcept
+    int nghttp2_option_new(nghttp2_option **) noexcept
+    void nghttp2_option_del(nghttp2_option *) noexcept
+    void nghttp2_option_set_no_auto_window_update(nghttp2_option *, int) noexcept
+    void nghttp2_option_set_no_closed_streams(nghttp2_option *, int) noexcept
+    void nghttp2_option_set_max_settings(nghttp2_option *, size_t) noexcept
+    void nghttp2_option_set_max_outbound_ack(nghttp2_option *, size_t) noexcept
+    void nghttp2_option_set_stream_reset_rate_limit(nghttp2_option *, uint64_t burst, uint64_t rate) noexcept
+    void nghttp2_option_set_max_continuations(nghttp2_option *, size_t) noexcept
+    int nghttp2_session_server_new2(
+        nghttp2_session **, const nghttp2_session_callbacks *, void *, const nghttp2_option *) noexcept
+    void nghttp2_session_del(nghttp2_session *) noexcept
+    ssize_t nghttp2_session_mem_recv(nghttp2_session *, const uint8_t *, size_t) noexcept
+    ssize_t nghttp2_session_mem_send(nghttp2_session *, const uint8_t **) noexcept
+    int nghttp2_session_want_read(nghttp2_session *) noexcept
+    int nghttp2_session_want_write(nghttp2_session *) noexcept
+    int nghttp2_session_set_stream_user_data(nghttp2_session *, int32_t, void *) noexcept
+    void *nghttp2_session_get_stream_user_data(nghttp2_session *, int32_t) noexcept
+    int nghttp2_session_get_stream_remote_close(nghttp2_session *, int32_t) noexcept
+    int nghttp2_session_set_local_window_size(nghttp2_session *, uint8_t, int32_t, int32_t) noexcept
+    int nghttp2_session_consume_connection(nghttp2_session *, size_t) noexcept
+    int nghttp2_session_consume_stream(nghttp2_session *, int32_t, size_t) noexcept
+    int nghttp2_session_resume_data(nghttp2_session *, int32_t) noexcept
+    int32_t nghttp2_session_get_last_proc_stream_id(nghttp2_session *) noexcept
+    int nghttp2_submit_settings(nghttp2_session *, uint8_t, const nghttp2_settings_entry *, size_t) noexcept
+    int nghttp2_submit_response(
+        nghttp2_session *, int32_t, const nghttp2_nv *, size_t, const nghttp2_data_provider *) noexcept
+    int nghttp2_submit_trailer(nghttp2_session *, int32_t, const nghttp2_nv *, size_t) noexcept
+    int nghttp2_submit_rst_stream(nghttp2_session *, uint8_t, int32_t, uint32_t) noexcept
+    int nghttp2_submit_ping(nghttp2_session *, uint8_t, const uint8_t *) noexcept
+    int nghttp2_submit_shutdown_notice(nghttp2_session *) noexcept
+    int nghttp2_submit_goaway(nghttp2_session *, uint8_t, int32_t, uint32_t, const uint8_t *, size_t) noexcept
+
+cdef enum:
+    OUTGOING_TEXT_BYTES = 1 << 16
+    OUTGOING_PIECES = 64         # room at first
+    OUTGOING_PIECES_MAX = 512    # a write is full beyond; the kernel takes 1024 of one message's pieces more
+    FRAME_HEAD_BYTES = 9
+cdef size_t OUTGOING_BYTES_MAX = limits.GRPC_WRITE_BYTES_MAX
+
+
+cdef Field constant_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept:
+    return Field(<uint8_t *>name, <uint8_t *>value, name_bytes, value_bytes,
+                 NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
+
+
+cdef Field copied_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept:
+    return Field(<uint8_t *>name, <uint8_t *>value, name_bytes, value_bytes, NGHTTP2_NV_FLAG_NONE)
+
+
+cdef class Outgoing:
+    """See http2.pxd."""
+
+    def __cinit__(self):
+        self.text = <unsigned char *>PyMem_Malloc(OUTGOING_TEXT_BYTES)
+        self.pieces = <iovec *>PyMem_Malloc(OUTGOING_PIECES * sizeof(iovec))
+        if self.text == NULL or self.pieces == NULL:
+            raise MemoryError()
+        self.room = OUTGOING_PIECES
+        self.owners = []
+
+    def __dealloc__(self):
+        PyMem_Free(self.text)
+        PyMem_Free(self.pieces)
+
+    cdef int put(self, const void *data, size_t n) except -1:
+        cdef unsigned char *at = self.text + self.used
+        assert self.used + n <= OUTGOING_TEXT_BYTES
+        memcpy(at, data, n)
+        self.used += n
+        if self.count and <unsigned char *>self.pieces[self.count - 1].iov_base + self.pieces[self.count - 1].iov_len == at:
+            self.pieces[self.count - 1].iov_len += n
+            self.nbytes += n
+            return 0
+        return self._piece(at, n)
+
+    cdef int add(self, const void *data, size_t n) except -1:
+        return self._piece(data, n)
+
+    cdef int _piece(self, const void *data, size_t n) except -1:
+        cdef iovec *grown
+        if self.count == self.room:
+            grown = <iovec *>PyMem_Realloc(self.pieces, 2 * self.room * sizeof(iovec))
+            if grown == NULL:
+                raise MemoryError()
+            self.pieces = grown
+            self.room *= 2
+        self.pieces[self.count].iov_base = <void *>data
+        self.pieces[self.count].iov_len = n
+        self.count += 1
+        self.nbytes += n
+        return 0
+
+    cdef int keep(self, object owner) except -1:
+        if not self.owners or self.owners[len(self.owners) - 1] is not owner:
+            self.owners.append(owner)
+        return 0
+
+    cdef bint full(self) noexcept:
+        return self.used + OUTGOING_PUT_BYTES_MAX > OUTGOING_TEXT_BYTES or self.count > OUTGOING_PIECES_MAX \
+            or self.nbytes > OUTGOING_BYTES_MAX
+
+    cdef int clear(self) except -1:
+        self.used = self.nbytes = 0
+        self.count = 0
+        if self.owners:
+            self.owners.clear()
+        return 0
+
+
+cdef class Http2Session:
+    """See http2.pxd."""
+
+    def __cinit__(self, *_):
+        cdef nghttp2_session_callbacks *callbacks = NULL
+        cdef nghttp2_option *option = NULL
+        cdef int code
+        self.streams = {}
+        self.out = Outgoing()
+        if nghttp2_session_callbacks_new(&callbacks) or nghttp2_option_new(&option):
+            nghttp2_session_callbacks_del(callbacks)
+            raise MemoryError()
+        set_callbacks(callbacks)
+        set_options(option)
+        code = nghttp2_session_server_new2(&self.raw, callbacks, <void *>self, option)
+        nghttp2_session_callbacks_del(callbacks)
+        nghttp2_option_del(option)
+        if code:
+            raise MemoryError()
+        submit_settings(self.raw)
+
+    def __dealloc__(self):
+        nghttp2_session_del(self.raw)
+
+    # ---- overridden
+
+    cdef int on_request_begins(self) except -1:
+        return 0
+
+    cdef int on_field(self, const uint8_t *name, size_t name_bytes, const uint8_t *value, size_t value_bytes) except -1:
+        return 0
+
+    cdef object on_request(self, int32_t stream_id):
+        raise NotImplementedError(f"{type(self).__name__}.on_request")
+
+    cdef int on_data(self, object stream, const uint8_t *data, size_t n) except -1:
+        return 0
+
+    cdef int on_end(self, object stream) except -1:
+        return 0
+
+    cdef int on_closed(self, object stream, uint32_t error_code) except -1:
+        return 0
+
+    cdef ssize_t on_room(self, object stream, size_t most, bint *end) except -1:
+        end[0] = True
+        return 0
+
+    cdef int on_take(self, object stream, Outgoing out, size_t n) except -1:
+        return 0
+
+    cdef int on_ping(self, bint ack) except -1:
+        return 0
+
+    cdef int on_idle_frame(self) except -1:
+        return 0
+
+    cdef int on_sent(self, bint carries, bint resets) except -1:
+        return 0
+
+    # ---- called
+
+    cdef int receive(self, const uint8_t *data, size_t n) except -2:
+        cdef ssize_t code = nghttp2_session_mem_recv(self.raw, data, n)
+        return self._settle(code) if code < 0 else 0
+
+    cdef int collect(self) except -1:
+        cdef const uint8_t *data
+        cdef ssize_t n
+        while not self.out.full():
+            n = nghttp2_session_mem_send(self.raw, &data)
+            if n == 0:
+                break
+            if n < 0:
+                self._settle(n)
+                raise Internal(f"HTTP/2 frames cannot be made: {nghttp2_strerror(<int>n).decode()}")
+            self.out.put(data, n)
+        return self.out.count
+
+    cdef int _settle(self, ssize_t code) except -2:
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+        if code == NGHTTP2_ERR_NOMEM:
+            raise MemoryError()
+        return -1
+
+    cdef int renew_out(self) except -1:
+        self.out = Outgoing()
+        return 0
+
+    cdef bint over(self) noexcept:
+        return not nghttp2_session_want_read(self.raw) and not nghttp2_session_want_write(self.raw)
+
+    cdef int respond(self, int32_t stream_id, const Field *fields, int n, bint body) except -1:
+        cdef nghttp2_data_provider provider
+        provider.source.ptr = NULL
+        provider.read_callback = read_body
+        return check(nghttp2_submit_response(
+            self.raw, stream_id, <const nghttp2_nv *>fields, n, &provider if body else NULL))
+
+    cdef int trail(self, int32_t stream_id, const Field *fields, int n) except -1:
+        return check(nghttp2_submit_trailer(self.raw, stream_id, <const nghttp2_nv *>fields, n))
+
+    cdef int resume(self, int32_t stream_id) except -1:
+        cdef int code = nghttp2_session_resume_data(self.raw, stream_id)
+        return 0 if code == NGHTTP2_ERR_INVALID_ARGUMENT else check(code)  # it was not waiting: it goes on anyway
+
+    cdef int reset(self, int32_t stream_id, uint32_t error_code) except -1:
+        return check(nghttp2_submit_rst_stream(self.raw, NGHTTP2_FLAG_NONE, stream_id, error_code))
+
+    cdef int consumed(self, int32_t stream_id, size_t connection_bytes, size_t stream_bytes) except -1:
+        if connection_bytes:
+            check(nghttp2_session_consume_connection(self.raw, connection_bytes))
+        if stream_bytes:
+            check(nghttp2_session_consume_stream(self.raw, stream_id, stream_bytes))
+        return 0
+
+    cdef int ping(self) except -1:
+        return check(nghttp2_submit_ping(self.raw, NGHTTP2_FLAG_NONE, NULL))
+
+    cdef int announce_shutdown(self) except -1:
+        return check(nghttp2_submit_shutdown_notice(self.raw))
+
+    cdef int go_away(self, uint32_t error_code, bytes reason) except -1:
+        cdef int32_t last = nghttp2_session_get_last_proc_stream_id(self.raw)
+        return check(nghttp2_submit_goaway(
+            self.raw, NGHTTP2_FLAG_NONE, last, error_code, <const uint8_t *>reason, len(reason)))
+
+
+cdef int check(int code) except -1:
+    if code:
+        raise Internal(f"HTTP/2 library: {nghttp2_strerror(code).decode()}")
+    return 0
+
+
+cdef void set_callbacks(nghttp2_session_callbacks *callbacks) noexcept:
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers)
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, header)
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_received)
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_chunk)
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, stream_closed)
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frame_sent)
+    nghttp2_session_callbacks_set_send_data_callback(callbacks, send_data)
+    nghttp2_session_callbacks_set_data_source_read_length_callback(callbacks, frame_bytes)
+
+
+cdef void set_options(nghttp2_option *option):
+    nghttp2_option_set_no_auto_window_update(option, 1)  # `consumed` says what may come again
+    nghttp2_option_set_no_closed_streams(option, 1)      # they serve the priority tree, which is not used
+    nghttp2_option_set_max_settings(option, limits.HTTP2_SETTINGS_MAX)
+    nghttp2_option_set_max_outbound_ack(option, limits.HTTP2_UNSENT_ACKS_MAX)
+    nghttp2_option_set_stream_reset_rate_limit(option, limits.HTTP2_RESETS_BURST, limits.HTTP2_RESETS_PER_SECOND)
+    nghttp2_option_set_max_continuations(option, limits.HTTP2_CONTINUATIONS_MAX)
+
+
+cdef int submit_settings(nghttp2_session *raw) except -1:
+    cdef nghttp2_settings_entry entries[5]
+    entries[0] = nghttp2_settings_entry(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits.GRPC_STREAMS_MAX)
+    entries[1] = nghttp2_settings_entry(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.HTTP2_STREAM_WINDOW_BYTES)
+    entries[2] = nghttp2_settings_entry(NGHTTP2_SETTINGS_MAX_FRAME_SIZE, limits.HTTP2_FRAME_BYTES_MAX)
+    entries[3] = nghttp2_settings_entry(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, limits.GRPC_METADATA_BYTES_MAX)
+    entries[4] = nghttp2_settings_entry(NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1)
+    check(nghttp2_submit_settings(raw, NGHTTP2_FLAG_NONE, entries, 5))
+    return check(nghttp2_session_set_local_window_size(
+        raw, NGHTTP2_FLAG_NONE, 0, limits.HTTP2_CONNECTION_WINDOW_BYTES))
+
+
+# ---- nghttp2's callbacks: `user` is the session
+
+cdef int failed(Http2Session session, object error) noexcept:
+    session.failure = error
+    return NGHTTP2_ERR_CALLBACK_FAILURE
+
+
+cdef int begin_headers(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    try:
+        if frame.headers.cat == NGHTTP2_HCAT_REQUEST:
+            session.on_request_begins()
+    except BaseException as error:
+        return failed(session, error)
+    return 0
+
+
+cdef int header(
+        nghttp2_session *raw, const nghttp2_frame *frame, const uint8_t *name, size_t name_bytes, const uint8_t *value,
+        size_t value_bytes, uint8_t flags, void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    try:
+        if frame.headers.cat == NGHTTP2_HCAT_REQUEST:  # trailers of a request say nothing in gRPC
+            session.on_field(name, name_bytes, value, value_bytes)
+    except BaseException as error:
+        return failed(session, error)
+    return 0
+
+
+cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    cdef int kind = frame.hd.type
+    try:
+        if kind == NGHTTP2_HEADERS or kind == NGHTTP2_DATA:
+            if kind == NGHTTP2_HEADERS and frame.headers.cat == NGHTTP2_HCAT_REQUEST:
+                stream = session.on_request(frame.hd.stream_id)
+                session.streams[frame.hd.stream_id] = stream
+                nghttp2_session_set_stream_user_data(raw, frame.hd.stream_id, <void *>stream)
+            if frame.hd.flags & NGHTTP2_FLAG_END_STREAM:
+                stream = session.streams.get(frame.hd.stream_id)
+                if stream is not None:
+                    session.on_end(stream)
+            elif kind == NGHTTP2_DATA and frame.hd.length == 0:
+                session.on_idle_frame()
+        elif kind == NGHTTP2_PING:
+            session.on_ping(frame.hd.flags & NGHTTP2_FLAG_ACK)
+        elif kind == NGHTTP2_SETTINGS or kind == NGHTTP2_PRIORITY:
+            session.on_idle_frame()
+    except BaseException as error:
+        return failed(session, error)
+    return 0
+
+
+cdef int data_chunk(
+        nghttp2_session *raw, uint8_t flags, int32_t stream_id, const uint8_t *data, size_t n, void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    cdef void *stream = nghttp2_session_get_stream_user_data(raw, stream_id)
+    try:
+        if stream == NULL:
+            return check(nghttp2_session_consume_connection(raw, n))
+        session.on_data(<object>stream, data, n)
+    except BaseException as error:
+        return failed(session, error)
+    return 0
+
+
+cdef int stream_closed(nghttp2_session *raw, int32_t stream_id, uint32_t error_code, void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    try:
+        stream = session.streams.pop(stream_id, None)
+        if stream is not None:
+            session.on_closed(stream, error_code)
+    except BaseException as error:
+        return failed(session, error)
+    return 0
+
+
+cdef int frame_sent(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    cdef int kind = frame.hd.type
+    cdef bint carries = kind == NGHTTP2_HEADERS or kind == NGHTTP2_DATA
+    try:
+        if carries or kind == NGHTTP2_RST_STREAM:
+            session.on_sent(carries, kind == NGHTTP2_RST_STREAM and frame.rst_stream.error_code != NO_ERROR)
+        if carries and frame.hd.flags & NGHTTP2_FLAG_END_STREAM \
+                and nghttp2_session_get_stream_remote_close(raw, frame.hd.stream_id) == 0:
+            session.reset(frame.hd.stream_id, NO_ERROR)  # answered early: the rest of the request is not wanted
+    except BaseException as error:
+        return failed(session, error)
+    return 0
+
+
+cdef ssize_t frame_bytes(
+        nghttp2_session *raw, uint8_t kind, int32_t stream_id, int32_t session_window, int32_t stream_window,
+        uint32_t frame_bytes_max, void *user) noexcept:
+    return min(min(session_window, stream_window), <int32_t>min(frame_bytes_max, <uint32_t>(1 << 30)))
+
+
+cdef ssize_t read_body(
+        nghttp2_session *raw, int32_t stream_id, uint8_t *at, size_t most, uint32_t *flags, nghttp2_data_source *source,
+        void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    cdef void *stream = nghttp2_session_get_stream_user_data(raw, stream_id)
+    cdef bint end = False
+    cdef ssize_t n
+    try:
+        if stream == NULL:
+            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE
+        n = session.on_room(<object>stream, most, &end)
+    except BaseException as error:
+        return failed(session, error)
+    if n == 0 and not end:
+        return NGHTTP2_ERR_DEFERRED
+    flags[0] |= NGHTTP2_DATA_FLAG_NO_COPY
+    if end:
+        flags[0] |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM  # the trailers end it
+    return n
+
+
+cdef int send_data(
+        nghttp2_session *raw, nghttp2_frame *frame, const uint8_t *head, size_t n, nghttp2_data_source *source,
+        void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    cdef void *stream = nghttp2_session_get_stream_user_data(raw, frame.hd.stream_id)
+    try:
+        if session.out.full():
+            return NGHTTP2_ERR_WOULDBLOCK  # asked again by the next `collect`
+        session.out.put(head, FRAME_HEAD_BYTES)
+        if n:
+            session.on_take(<object>stream, session.out, n)
+    except BaseException as error:
+        return failed(session, error)
+    return 0
