@@ -57,7 +57,7 @@ def http2() -> dict[str, list[str]]:
     missing = [name for name in HTTP2_BOUNDS if name not in text]
     if missing:
         version = " ".join(pkg_config("--modversion"))
-        sys.exit(f"nghttp2 {version} lacks {', '.join(missing)}: known attacks have no bound in it.  Take 1.61 or newer.")
+        sys.exit(f"nghttp2 {version} lacks {' and '.join(missing)}, which bound known attacks; take 1.61 or newer")
     libraries = [flag[2:] for flag in pkg_config("--libs-only-L")]
     if os.environ.get("TISFAST_STATIC_NGHTTP2") == "1":
         return {"include_dirs": folders, "library_dirs": libraries, "extra_link_args": ["-l:libnghttp2.a"]}

@@ -104,7 +104,8 @@ def test_a_repository_is_required():
 
 @pytest.mark.parametrize(
     "argument",
-    ["--grpc-infer-thread-count=4", "--grpc-restricted-protocol=health:k=v", "--model-control-mode=explicit", "--load-model=x",
+    ["--grpc-infer-thread-count=4", "--grpc-restricted-protocol=health:k=v",
+     "--model-control-mode=explicit", "--load-model=x",
      "--cache-config=local,size=1", "--trace-level=TIMESTAMPS", "--rate-limit=execution_count",
      "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-max-response-pool-size=9",
      "--allow-sagemaker=true", "--metrics-config=summary_latencies=true"],
@@ -142,7 +143,8 @@ def test_grpc_over_tls_needs_its_files():
         settings("--grpc-use-ssl")
     with pytest.raises(ConfigError, match="--grpc-root-cert must be given"):
         settings("--grpc-use-ssl-mutual", "--grpc-server-cert=c", "--grpc-server-key=k")
-    tls = settings("--grpc-use-ssl", "--grpc-server-cert=c", "--grpc-server-key=k", "--grpc-root-cert=r").grpc_options.tls
+    files = ("--grpc-server-cert=c", "--grpc-server-key=k", "--grpc-root-cert=r")
+    tls = settings("--grpc-use-ssl", *files).grpc_options.tls
     assert (tls.cert, tls.key, tls.client_ca) == ("c", "k", "")
     settings("--allow-grpc=false", "--grpc-use-ssl")
 

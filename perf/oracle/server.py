@@ -106,7 +106,7 @@ class Server:
 
     def _port_flags(self) -> list[str]:
         ports = [f"--http-port={self.http}", f"--metrics-port={self.metrics}"]
-        return [*ports, f"--grpc-port={self.grpc}"] if self.kind == "triton" else ports
+        return [*ports, f"--grpc-port={self.grpc}"]
 
     def _await_ready(self, began: float) -> None:
         while (elapsed := time.perf_counter() - began) < START_SECONDS_MAX:
