@@ -239,7 +239,9 @@ def test_making_the_server_reset_ends_the_connection(run):
             await asyncio.sleep(0)
             if client.transport.is_closing():
                 break
-        assert (await client.goaway()).error_code == CALM
+        last = await client.goaway()  # none when the reset of the socket overtakes it: we were still writing
+        assert last is None or last.error_code == CALM
+        assert all(chat.ended for chat in server.chats)
         await others_are_served(server)
 
     run(scenario)
