@@ -44,7 +44,7 @@ def pkg_config(*arguments: str) -> list[str]:
 
 
 def http2() -> dict[str, list[str]]:
-    """How to compile and link nghttp2: shared, or into the module with TISFAST_STATIC_NGHTTP2=1 (wheels).
+    """How to compile and link nghttp2.
 
     A library without bounds against rapid reset (CVE-2023-44487) and CONTINUATION floods (CVE-2024-28182) is refused:
     both came with fixes that distributions took back into older versions, so the header is asked, not the version.
@@ -57,10 +57,8 @@ def http2() -> dict[str, list[str]]:
     missing = [name for name in HTTP2_BOUNDS if name not in text]
     if missing:
         version = " ".join(pkg_config("--modversion"))
-        sys.exit(f"nghttp2 {version} lacks {', '.join(missing)}: known attacks have no bound in it.  Take 1.61 or newer.")
+        sys.exit(f"nghttp2 {version} lacks {' and '.join(missing)}, which bound known attacks; take 1.61 or newer")
     libraries = [flag[2:] for flag in pkg_config("--libs-only-L")]
-    if os.environ.get("TISFAST_STATIC_NGHTTP2") == "1":
-        return {"include_dirs": folders, "library_dirs": libraries, "extra_link_args": ["-l:libnghttp2.a"]}
     return {"include_dirs": folders, "library_dirs": libraries, "libraries": ["nghttp2"]}
 
 
@@ -79,7 +77,7 @@ def extensions() -> list[Extension]:
                 libraries=more.get("libraries", []),
                 define_macros=DEFINES,
                 extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
-                extra_link_args=["-Wl,-s", *more.get("extra_link_args", [])],
+                extra_link_args=["-Wl,-s"],
                 depends=[str(p) for p in Path("csrc").glob("*.h")],
             )
         )

@@ -142,7 +142,8 @@ def test_grpc_over_tls_needs_its_files():
         settings("--grpc-use-ssl")
     with pytest.raises(ConfigError, match="--grpc-root-cert must be given"):
         settings("--grpc-use-ssl-mutual", "--grpc-server-cert=c", "--grpc-server-key=k")
-    tls = settings("--grpc-use-ssl", "--grpc-server-cert=c", "--grpc-server-key=k", "--grpc-root-cert=r").grpc_options.tls
+    files = ("--grpc-server-cert=c", "--grpc-server-key=k", "--grpc-root-cert=r")
+    tls = settings("--grpc-use-ssl", *files).grpc_options.tls
     assert (tls.cert, tls.key, tls.client_ca) == ("c", "k", "")
     settings("--allow-grpc=false", "--grpc-use-ssl")
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import ssl
 import sys
 import time
 from collections.abc import Sequence

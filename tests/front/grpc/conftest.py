@@ -8,7 +8,6 @@ import pytest
 import uvloop
 from tests_grpc_server import GrpcServer
 
-
 SECONDS_MAX = 30
 
 

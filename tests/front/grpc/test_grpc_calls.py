@@ -93,7 +93,12 @@ def test_an_unknown_method_is_unimplemented(run):
 
 
 @pytest.mark.parametrize(
-    ("options", "status"), [({"method": "PUT"}, "405"), ({"content_type": "text/html"}, "415"), ({"content_type": "application/grpcx"}, "415")]
+    ("options", "status"),
+    [
+        ({"method": "PUT"}, "405"),
+        ({"content_type": "text/html"}, "415"),
+        ({"content_type": "application/grpcx"}, "415"),
+    ],
 )
 def test_what_is_no_grpc_gets_an_http_status(run, options, status):
     async def scenario(server):
@@ -305,7 +310,7 @@ def test_a_client_that_reads_nothing_is_reset_in_the_end(run):
     async def scenario(server):
         server.times = 300
         client = await server.connect()
-        stream = client.call(ECHO, body=message(b"y" * 100_000))
+        client.call(ECHO, body=message(b"y" * 100_000))
         await server.settle()
         client.transport.pause_reading()
         await asyncio.sleep(0)

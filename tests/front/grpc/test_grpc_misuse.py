@@ -6,7 +6,7 @@ Each is answered with the error that RFC 9113 names, and the server goes on serv
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import struct
 
 import pytest
@@ -49,7 +49,10 @@ async def others_are_served(server):
 BREAKS_CONNECTION = {
     "DATA on stream 0": (lambda c: raw(0, 0, 0, b"x"), PROTOCOL),
     "DATA on an idle stream": (lambda c: raw(0, 0, 1, b"x"), PROTOCOL),
-    "DATA padded beyond its length": (lambda c: head(c, 1, ["END_HEADERS"]).serialize() + raw(0, 8, 1, b"\x09x"), PROTOCOL),
+    "DATA padded beyond its length": (
+        lambda c: head(c, 1, ["END_HEADERS"]).serialize() + raw(0, 8, 1, b"\x09x"),
+        PROTOCOL,
+    ),
     "HEADERS on stream 0": (lambda c: raw(1, 5, 0, head(c).data), PROTOCOL),
     "HEADERS on an even stream": (lambda c: raw(1, 5, 2, head(c).data), PROTOCOL),
     "HEADERS within a header block": (lambda c: raw(1, 1, 1, head(c).data) + raw(1, 5, 3, head(c).data), PROTOCOL),
@@ -164,7 +167,9 @@ def test_what_a_race_may_cause_is_no_reason_to_part(run, make):
     run(scenario)
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rX", b"\x16\x03\x01\x02\0\x01"])
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rX", b"\x16\x03\x01\x02\0\x01"]
+)
 def test_a_bad_preface_closes_the_connection(run, data):
     async def scenario(server):
         client = await server.connect(greet=False)
@@ -234,7 +239,9 @@ def test_making_the_server_reset_ends_the_connection(run):
             await asyncio.sleep(0)
             if client.transport.is_closing():
                 break
-        assert (await client.goaway()).error_code == CALM
+        last = await client.goaway()  # none when the reset of the socket overtakes it: we were still writing
+        assert last is None or last.error_code == CALM
+        assert all(chat.ended for chat in server.chats)
         await others_are_served(server)
 
     run(scenario)
@@ -297,10 +304,11 @@ def test_pings_between_answers_are_welcome(run):
 def test_random_frames_never_hurt_others(run):
     async def scenario(server):
         for seed in range(60):
-            noise = os.urandom(400)
+            noise = random.Random(seed).randbytes(400)
             client = await server.connect()
             for i in range(0, 390, 13):
-                client.write(raw(noise[i] % 11, noise[i + 1], noise[i + 2] % 4, noise[i + 3 : i + 3 + noise[i + 12] % 10]))
+                body = noise[i + 3 : i + 3 + noise[i + 12] % 10]
+                client.write(raw(noise[i] % 11, noise[i + 1], noise[i + 2] % 4, body))
             await server.settle()
             client.close()
         await server.gone()
@@ -311,9 +319,9 @@ def test_random_frames_never_hurt_others(run):
 
 def test_random_bytes_never_hurt_others(run):
     async def scenario(server):
-        for _ in range(40):
+        for seed in range(40):
             client = await server.connect()
-            client.write(os.urandom(300))
+            client.write(random.Random(seed).randbytes(300))
             await server.settle()
             client.close()
         await server.gone()
@@ -325,8 +333,9 @@ def test_random_bytes_never_hurt_others(run):
 def test_random_messages_get_a_status(run):
     async def scenario(server):
         client = await server.connect()
-        for _ in range(100):
-            result = await client.result(client.call(ECHO, body=os.urandom(3)[:1] * 5 + os.urandom(7)))
+        for seed in range(100):
+            noise = random.Random(seed)
+            result = await client.result(client.call(ECHO, body=noise.randbytes(1) * 5 + noise.randbytes(7)))
             assert result.status is not None
 
     run(scenario)
