@@ -119,7 +119,8 @@ class Server:
 
     def _bind(self) -> None:
         if self._settings.grpc.enabled:
-            self._listeners.append(Listener(self._settings.grpc, _certificates(self._settings.grpc_options.tls, ("h2",))))
+            certificates = _certificates(self._settings.grpc_options.tls, ("h2",))
+            self._listeners.append(Listener(self._settings.grpc, certificates))
         if self._settings.http.enabled:
             self._policy = http_policy(self._settings.http_calls)
             self._listeners.append(Listener(self._settings.http, _certificates(self._settings.http_calls.tls)))

@@ -141,7 +141,8 @@ def test_trace_files(served, tmp_path):
     file = tmp_path / "trace.json"
     server = served(
         f"--trace-config=triton,file={file}", "--trace-config=triton,log-frequency=2",
-        "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS", "--trace-config=rate=2", "--trace-config=count=3",
+        "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS",
+        "--trace-config=rate=2", "--trace-config=count=3",
     )  # fmt: skip
     for number in range(10):
         assert server.infer("m", [float(number), 0.5])[0] == 200
