@@ -1,6 +1,5 @@
 """Models, instances and workers as the server has them, without its fronts."""
 
-import asyncio
 import gc
 import os
 import signal
@@ -14,6 +13,7 @@ from tisfast.errors import TisError
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.instance import InstanceState
 from tisfast.supervise.supervisor import Supervisor
+
 
 def state(registry, name: str) -> tuple[str, str]:
     entry = next(entry for entry in registry.models() if entry.name == name)

@@ -105,7 +105,7 @@ class Loop:
             except WireError as error:
                 refused.append((ticket, ErrorCode.INTERNAL, str(error)))
                 continue
-            if request._head[2] & FLAG_CANCELLED:
+            if request._flags & FLAG_CANCELLED:
                 refused.append((ticket, ErrorCode.CANCELLED, CANCELLED_TEXT))
                 continue
             requests.append(request)
