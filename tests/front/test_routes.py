@@ -184,13 +184,8 @@ def test_head_requests_get_no_body():
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v2/models/m/generate"),
-        ("POST", "/v2/models/m/versions/1/generate_stream"),
         ("POST", "/v2/repository/models/m/load"),
         ("POST", "/v2/repository/r/models/m/unload"),
-        ("GET", "/v2/systemsharedmemory/status"),
-        ("POST", "/v2/cudasharedmemory/region/r/register"),
-        ("POST", "/v2/systemsharedmemory/unregister"),
         ("GET", "/v2/trace/setting"),
         ("POST", "/v2/models/m/trace/setting"),
         ("GET", "/v2/logging"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, TisError, Unsupported
-from tisfast.front import region_routes
+from tisfast.front import openapi, region_routes
 from tisfast.front.response import (
     EMPTY,
     NOT_READY,
@@ -54,6 +54,8 @@ ROUTES: Final = (
     _route("GET", rf"{_MODEL}/ready", "model_ready", "health"),
     _route("GET", rf"{_MODEL}/config", "model_config", "model-config"),
     _route("GET", rf"{_MODEL}/stats", "model_statistics", "statistics"),
+    _route("GET", r"/v2/docs", "docs", "metadata"),
+    _route("GET", rf"{_MODEL}/docs", "model_docs", "metadata"),
     _route("GET", _MODEL, "model_metadata", "metadata"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
@@ -89,6 +91,8 @@ class Routes:
             "model_config": self._model_config,
             "model_statistics": self._model_statistics,
             "model_metadata": self._model_metadata,
+            "docs": self._docs,
+            "model_docs": self._model_docs,
             "repository_index": self._repository_index,
             "region_status": regions.status,
             "region_register": regions.register,
@@ -137,6 +141,15 @@ class Routes:
 
     def _model_metadata(self, match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.model_metadata(*_model_of(match)))
+
+    def _docs(self, _match: re.Match[str], _body: bytes) -> Response:
+        return json_response(openapi.document(ROUTES, self._service.server_metadata()))
+
+    def _model_docs(self, match: re.Match[str], _body: bytes) -> Response:
+        name, version = _model_of(match)
+        model = self._service.model_metadata(name, version)
+        batched = self._service.model_config(name, version).get("max_batch_size", 0) > 0
+        return json_response(openapi.model_document(ROUTES, self._service.server_metadata(), model, batched))
 
     def _all_statistics(self, _match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.statistics())

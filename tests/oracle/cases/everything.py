@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.oracle.cases import answers, binary_requests, json_requests, routes, transport
+from tests.oracle.cases import answers, binary_requests, generate, json_requests, routes, transport
 from tests.oracle.cases.table import Case
 
 ALL: Final[list[Case]] = [
@@ -13,5 +13,6 @@ ALL: Final[list[Case]] = [
     *binary_requests.CASES,
     *transport.CASES,
     *answers.CASES,
+    *generate.CASES,
 ]
 assert len({case.name for case in ALL}) == len(ALL), "two cases of one name"
