@@ -106,9 +106,9 @@ cdef class HttpConnection(Turns):
     def get_buffer(self, hint):
         """Where the next bytes go."""
         if self.state != BLOCK:
-            return self.shared.receive
+            return self.shared.receive if self.sender.fd >= 0 else memoryview(self.shared.receive)
         self.view.aim(self.block, self.block.data + self.start + self.filled, self.total - self.filled, True)
-        return self.view
+        return self.view if self.sender.fd >= 0 else memoryview(self.view)  # TLS fills it slice by slice
 
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""

@@ -113,7 +113,8 @@ class Routes:
             if match is None:
                 continue
             if head.method not in route.methods:
-                return http_error(405, "Method Not Allowed")
+                allowed = ("Allow", ", ".join(route.methods))  # RFC 9110, 15.5.6
+                return http_error(405, "Method Not Allowed")._replace(headers=(allowed,))
             if not route.handler:
                 raise Unsupported(f"{head.method} {head.path} is not supported by this server yet")
             return self._handlers[route.handler](match, body)

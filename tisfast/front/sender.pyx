@@ -83,7 +83,7 @@ cdef class Sender:
             else:
                 view = View.__new__(View)
                 view.aim(owner, at, left, False)
-                rest.append(view)
+                rest.append(view if self.fd >= 0 else memoryview(view))  # TLS takes slices of it
         self.transport.writelines(rest)
         # The transport tries once more before it pauses us; when that took all, no resume_writing follows.
         self.backlog = self.transport.get_write_buffer_size() > 0
