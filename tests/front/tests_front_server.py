@@ -75,7 +75,9 @@ class Client:
     async def read_chunk(self):
         """The next chunk, b"" for the last one."""
         size = int(await self._reader.readuntil(b"\r\n"), 16)
-        return (await self._reader.readexactly(size + 2))[:-2]
+        chunk = await self._reader.readexactly(size + 2)
+        assert chunk.endswith(b"\r\n")
+        return chunk[:-2]
 
     async def read_rest(self):
         """All bytes until the server closes."""
