@@ -95,6 +95,8 @@ cdef class HttpConnection(Turns):
 
     def pause_writing(self) -> None:
         """The kernel took less than we gave: read no further requests meanwhile."""
+        if self.sender is None:  # while it is made: a TLS transport may still hold bytes of its handshake
+            return
         self.sender.backlog = True
         self._update_reading()
 

@@ -32,7 +32,8 @@ cdef class Sender:
     def __cinit__(self, transport, bint direct=True):
         self.transport = transport
         self.fd = transport.get_extra_info("socket").fileno() if direct else -1
-        transport.set_write_buffer_limits(high=0)
+        # Paused is what holds a byte; uvloop's TLS transport would be paused at 0 when it holds none.
+        transport.set_write_buffer_limits(high=0 if direct else 1, low=0)
 
     cdef int send(self, iovec *pieces, int n, int passing, object owner) except -1:
         cdef char joined[SMALL_BYTES]
