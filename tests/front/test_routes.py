@@ -178,7 +178,7 @@ def test_known_paths_with_the_wrong_verb(method, path):
 
 
 def test_head_requests_get_no_body():
-    assert get("/v2/health/ready", method="HEAD") == (405, "application/json", b"", ())
+    assert get("/v2/health/ready", method="HEAD") == (405, "application/json", b"", (("Allow", "GET"),))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Protocol
 
 from tisfast.front.openapi_parts import ERRORS, EVENTS, OPERATIONS, PARAMETERS, SCHEMAS, Operation, reference
 
@@ -14,13 +14,24 @@ JSON: Final = "application/json"
 NO_JSON_FORM: Final = ("FP16", "BF16")
 
 
-class Described(NamedTuple):
+class Described(Protocol):
     """What is read of a route."""
 
-    methods: tuple[str, ...]
-    pattern: re.Pattern[str]
-    handler: str
-    category: str
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those that it answers."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Of its path."""
+
+    @property
+    def handler(self) -> str:
+        """Who answers, "" when nobody does yet."""
+
+    @property
+    def category(self) -> str:
+        """Of restricted APIs."""
 
 
 def document(routes: Iterable[Described], metadata: Mapping[str, Any]) -> dict[str, Any]:
