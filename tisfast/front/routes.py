@@ -130,7 +130,8 @@ class Routes:
             return self._handlers[route.handler](match, body)
         if not allowed:
             return http_error(404, "Not Found")
-        return http_error(405, "Method Not Allowed")._replace(headers=(("Allow", ", ".join(allowed)),))  # RFC 9110, 15.5.6
+        allow = ("Allow", ", ".join(allowed))  # RFC 9110, 15.5.6
+        return http_error(405, "Method Not Allowed")._replace(headers=(allow,))
 
     def _live(self, _match: re.Match[str], _body: bytes) -> Response:
         return EMPTY if self._service.live() else NOT_READY
