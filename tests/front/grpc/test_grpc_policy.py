@@ -47,9 +47,17 @@ def test_metadata_become_parameters():
     assert forward.parameters(None) == b""
 
 
+def test_binary_metadata_are_decoded():
+    forward = metadata_forward(SETTINGS)
+    given = {"x-a-bin": "AQI", "x-b-bin": "w6Q=", "x-c-bin": "/w", "x-d-bin": "?"}
+    decoded = {"x-a-bin": "\x01\x02", "x-b-bin": "ä", "x-c-bin": "ÿ", "x-d-bin": "?"}
+    assert json.loads(forward.parameters(given)) == decoded
+
+
 def test_what_grpc_itself_takes_is_not_forwarded():
     everything = metadata_forward(GrpcSettings(forward_pattern=".*"))
     assert everything.parameters({"te": "trailers", "content-type": "application/grpc", "grpc-encoding": "gzip"}) == b""
+    assert everything.parameters({"triton_grpc_error": "true"}) == b""
     with pytest.raises(BadRequest, match="reserved"):
         everything.parameters({"priority": "1"})
 

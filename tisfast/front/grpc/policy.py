@@ -5,6 +5,7 @@ Asked only when the flag is given.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from tisfast.config.settings import GrpcSettings
 
 RESTRICTED_PREFIX: Final = "triton-grpc-protocol-"
-TRANSPORT: Final = frozenset(("te", "content-type"))
-"""Fields that gRPC itself takes, besides grpc-*: no metadata."""
+TRANSPORT: Final = frozenset(("te", "content-type", "triton_grpc_error"))
+"""Fields that gRPC and this server take for themselves, besides grpc-*: nothing a model is told."""
+BINARY_SUFFIX: Final = "-bin"
 
 
 class GrpcRestriction:
@@ -44,12 +46,24 @@ class MetadataForward:
     def parameters(self, metadata: Mapping[str, str] | None) -> bytes:
         """What is forwarded, as a JSON object; b"" for nothing.  Raises BadRequest for a reserved name."""
         given = (
-            (name, value)
+            (name, _binary(value) if name.endswith(BINARY_SUFFIX) else value)
             for name, value in (metadata or {}).items()
             if name not in TRANSPORT and not name.startswith("grpc-")
         )
         found = self._forward.parameters(given)
         return orjson.dumps(found) if found else b""
+
+
+def _binary(value: str) -> str:
+    """Fields whose names end in -bin are bytes, in base64 on the wire, padded or not; a parameter is a text."""
+    try:
+        data = base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+    except ValueError:
+        return value
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def grpc_restriction(settings: GrpcSettings) -> GrpcRestriction | None:
