@@ -172,7 +172,7 @@ class Server:
         if service == GRPC:
             options = self._settings.grpc_options
             methods = Methods(self._service, self._loop)
-            front = GrpcFront(
+            grpc = GrpcFront(
                 self._registry,
                 methods,
                 self._loop,
@@ -180,8 +180,8 @@ class Server:
                 max_input_bytes=limits.GRPC_MESSAGE_BYTES_MAX,
                 extras=GrpcExtras(self._regions.table, *self._grpc_policy),
             )
-            self._tracer.attach(front.trace_with)
-            return front
+            self._tracer.attach(grpc.trace_with)
+            return grpc
         most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
             front = HttpFront(

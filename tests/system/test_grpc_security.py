@@ -91,9 +91,7 @@ def served_to(server, authority):
 def test_sighup_takes_new_certificates_and_keeps_the_old_when_they_are_broken(serve, write_model, tmp_path):
     write_model("m")
     old = renew(tmp_path)
-    server = serve(
-        "--grpc-use-ssl", f"--grpc-server-cert={tmp_path}/cert.pem", f"--grpc-server-key={tmp_path}/key.pem"
-    )
+    server = serve("--grpc-use-ssl", f"--grpc-server-cert={tmp_path}/cert.pem", f"--grpc-server-key={tmp_path}/key.pem")
     assert served_to(server, old)
     new = renew(tmp_path)
     server.process.send_signal(signal.SIGHUP)

@@ -89,7 +89,8 @@ def test_forwarded_metadata_reach_the_record(run):
         for call in (bare, first, again, stream):
             await client.result(call)
         assert [b"x-a" in record for record in asked] == [False, True, True, True]
-        assert [word in record for word, record in zip((b"one", b"two", b"three"), asked[1:], strict=True)] == [True] * 3
+        for word, record in zip((b"one", b"two", b"three"), asked[1:], strict=True):
+            assert word in record
 
     run(scenario, extras=GrpcExtras(forward=metadata_forward(SETTINGS)))
 

@@ -1,4 +1,4 @@
-"""What --grpc-restricted-protocol and --grpc-header-forward-pattern ask for, as calls want to know it.  Layer 4 (front).
+"""What --grpc-restricted-protocol and --grpc-header-forward-pattern ask for, as calls need it.  Layer 4 (front).
 
 Asked only when the flag is given.
 """

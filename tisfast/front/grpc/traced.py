@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from tisfast.wire.record import InferInput
 
 
-def sample(
-    tracer: Tracer, request: InferInput, metadata: Mapping[str, str] | None, received_ns: int
-) -> Trace | None:
-    """A trace of a request that is about to be queued, if it is to be traced.  received_ns: its first byte was there."""
+def sample(tracer: Tracer, request: InferInput, metadata: Mapping[str, str] | None, received_ns: int) -> Trace | None:
+    """A trace of a request that is about to be queued, if it is to be traced.  received_ns: of its first byte."""
     fields = metadata or {}
     trace = tracer.sample(request.model.name, fields.get("traceparent", ""), fields.get("tracestate", ""))
     if trace is not None:
