@@ -112,6 +112,9 @@ def complaining(work: Callable[[], int]) -> int:
     except (OracleMissing, StartFailed, RunFailed) as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left running", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 def _options() -> argparse.Namespace:
