@@ -58,6 +58,10 @@ class SignatureFace(Protocol):
         """0 when it does not batch."""
 
     @property
+    def decoupled(self) -> bool:
+        """Whether it answers as often as it likes, so as events."""
+
+    @property
     def inputs(self) -> Sequence[TensorFace]:
         """What it takes."""
 
@@ -101,9 +105,11 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text.strip())
 
 
-def curl_line(signature: SignatureFace, address: str) -> str:
-    """A shell line that asks this model for an inference of zeros.  address: HOST:PORT."""
-    url = f"http://{address}/v2/models/{signature.name}/infer"
+def curl_line(signature: SignatureFace, origin: str) -> str:
+    """A shell line that asks this model for an inference of zeros.  origin: http://HOST:PORT."""
+    url = f"{origin}/v2/models/{signature.name}/infer"
+    if signature.decoupled:
+        url += " -H 'Accept: text/event-stream'"
     heads, binary_bytes = [], 0
     for tensor in signature.inputs:
         if tensor.optional:

@@ -98,6 +98,8 @@ cdef class HttpConnection(Turns):
 
     def pause_writing(self) -> None:
         """The kernel took less than we gave: read no further requests meanwhile."""
+        if self.sender is None:  # while it is made: a TLS transport may still hold bytes of its handshake
+            return
         self.sender.backlog = True
         self._update_reading()
 
@@ -109,9 +111,9 @@ cdef class HttpConnection(Turns):
     def get_buffer(self, hint):
         """Where the next bytes go."""
         if self.state != BLOCK:
-            return self.shared.receive
+            return self.shared.receive if self.sender.fd >= 0 else memoryview(self.shared.receive)
         self.view.aim(self.block, self.block.data + self.start + self.filled, self.total - self.filled, True)
-        return self.view
+        return self.view if self.sender.fd >= 0 else memoryview(self.view)  # TLS fills it slice by slice
 
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
