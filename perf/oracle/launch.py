@@ -17,7 +17,8 @@ from perf.oracle.install import OracleMissing, facts, install, system_package
 ROOT: Final = Path(__file__).resolve().parents[2]
 HELP_SECONDS_MAX: Final = 30
 TOOLS_SECONDS_MAX: Final = 600
-_TISFAST = "import sys; from tisfast.cli import main; sys.exit(main())"
+_TISFAST = "import sys; sys.path.insert(0, {tree!r}); from tisfast.cli import main; sys.exit(main())"
+"""Before the current folder, which `python -c` puts before PYTHONPATH: a tree in it would be served instead."""
 
 
 class Launch(NamedTuple):
@@ -65,8 +66,7 @@ def _tisfast(tree: Path | None) -> Launch:
         return Launch(shlex.split(wanted), dict(os.environ))
     if tree is None and script.exists():
         return Launch([str(script)], dict(os.environ))
-    path = os.pathsep.join(filter(None, [str(tree or ROOT), os.environ.get("PYTHONPATH")]))
-    return Launch([sys.executable, "-c", _TISFAST], {**os.environ, "PYTHONPATH": path})
+    return Launch([sys.executable, "-c", _TISFAST.format(tree=str(tree or ROOT))], dict(os.environ))
 
 
 def perf_analyzer(flags: Sequence[str]) -> Launch:
