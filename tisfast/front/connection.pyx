@@ -321,13 +321,7 @@ cdef class HttpConnection(Turns):
         except TisError as error:
             return self._refuse(error_response(error.status, error.message), False)
         exchange = self._open()
-        try:
-            response = self.shared.routes.handle(head, data)
-        except Exception as error:  # our bug: answered, reported once, and the server goes on
-            self.shared.loop.call_exception_handler({"message": f"{head.method} {head.path} failed", "exception": error})
-            response = error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
-        self.shared.look_at_log()
-        return exchange.respond(response)
+        return exchange.respond(self.shared.handle(head, data))
 
     cdef int _infer(self) except -1:
         """The body is in the block: parse it and queue the request."""
