@@ -9,9 +9,9 @@ from tisfast.types import BY_WIRE
 from tisfast.wire.signature import ModelSignature
 
 
-def signature(*inputs, max_batch_size: int = 0) -> ModelSignature:
+def signature(*inputs, max_batch_size: int = 0, decoupled: bool = False) -> ModelSignature:
     rows = [(name, BY_WIRE[datatype].code, dims, optional, False) for name, datatype, dims, optional in inputs]
-    return ModelSignature("m", "1", max_batch_size, False, rows, [("OUT", 11, [1])])
+    return ModelSignature("m", "1", max_batch_size, decoupled, rows, [("OUT", 11, [1])])
 
 
 def body(line: str) -> dict:
@@ -52,6 +52,12 @@ def test_a_curl_line_spells_small_zeros_out():
 def test_a_batching_model_gets_a_batch_of_one():
     line = console.curl_line(signature(("A", "INT32", [2], False), max_batch_size=8), "h:1")
     assert body(line)["inputs"][0]["shape"] == [1, 2]
+
+
+def test_a_decoupled_model_is_asked_for_events():
+    line = console.curl_line(signature(("A", "INT32", [2], False), decoupled=True), "h:1")
+    assert shlex.split(line)[1:5] == ["-sN", "http://h:1/v2/models/m/infer", "-H", "Accept: text/event-stream"]
+    assert body(line)["inputs"][0]["shape"] == [2]
 
 
 def test_optional_inputs_are_left_out():

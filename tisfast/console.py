@@ -58,6 +58,10 @@ class SignatureFace(Protocol):
         """0 when it does not batch."""
 
     @property
+    def decoupled(self) -> bool:
+        """Whether it answers a request any number of times."""
+
+    @property
     def inputs(self) -> Sequence[TensorFace]:
         """What it takes."""
 
@@ -112,11 +116,12 @@ def curl_line(signature: SignatureFace, address: str) -> str:
         heads.append(head)
         binary_bytes += nbytes
     body = json.dumps({"inputs": heads}, separators=(",", ":")).replace("'", "'\\''")
+    curl = f"curl -sN {url} -H 'Accept: text/event-stream'" if signature.decoupled else f"curl -s {url}"
     if not binary_bytes:
-        return f"curl -s {url} -d '{body}'"
+        return f"{curl} -d '{body}'"
     length = len(body.replace("'\\''", "'").encode())
     return (
-        f"(printf %s '{body}'; head -c {binary_bytes} /dev/zero) | curl -s {url} --data-binary @- "
+        f"(printf %s '{body}'; head -c {binary_bytes} /dev/zero) | {curl} --data-binary @- "
         f"-H 'Inference-Header-Content-Length: {length}' | head -c 500"
     )
 
