@@ -98,11 +98,15 @@ cdef class HttpConnection(Turns):
 
     def pause_writing(self) -> None:
         """The kernel took less than we gave: read no further requests meanwhile."""
+        if self.sender is None:
+            return  # TLS still holds bytes of its handshake while the sender is made; resume_writing follows
         self.sender.backlog = True
         self._update_reading()
 
     def resume_writing(self) -> None:
         """Everything written is with the kernel."""
+        if self.sender is None:
+            return
         self.sender.backlog = False
         self.flush()
 
