@@ -95,13 +95,16 @@ class BuildExt(build_ext):
         folder = Path("workers") if self.inplace else Path(self.build_lib, "tisfast", "_workers")
         folder.mkdir(parents=True, exist_ok=True)
         if not self.inplace:
-            self._let_models_be_tested()
+            self._let_models_be_tested(Path(self.build_lib), "tisfast/_workers")
+        elif self.editable_mode:  # what `pip install -e` installs is this folder, and in it links to the sources
+            installed = Path(self.get_finalized_command("install").install_lib)
+            self._let_models_be_tested(installed, str(Path("workers").resolve()))
         self._build_library(folder / WORKER_LIBRARY)
 
-    def _let_models_be_tested(self) -> None:
+    def _let_models_be_tested(self, folder: Path, workers: str) -> None:
         """Wherever tisfast is installed, `import triton_python_backend_utils` works, and type checkers know it."""
-        Path(self.build_lib, "tisfast_workers.pth").write_text("tisfast/_workers\n")
-        stubs = Path(self.build_lib, f"{MODEL_MODULE}-stubs")  # PEP 561: a single module has no py.typed of its own
+        (folder / "tisfast_workers.pth").write_text(workers + "\n")
+        stubs = folder / f"{MODEL_MODULE}-stubs"  # PEP 561: a single module has no py.typed of its own
         stubs.mkdir(exist_ok=True)
         shutil.copyfile(f"workers/{MODEL_MODULE}.pyi", stubs / "__init__.pyi")
 

@@ -131,7 +131,7 @@ def test_grpc_flags_are_served():
         "--grpc-port=9001", "--grpc-keepalive-time=5000", "--grpc-infer-response-compression-level=low",
         "--grpc-http2-max-ping-strikes=0", "--grpc-max-connection-age=60000", "--grpc-keepalive-permit-without-calls",
     )  # fmt: skip
-    assert found.grpc.enabled and found.grpc.port == 9001 and found.grpc_options.tls is None
+    assert found.grpc.enabled and found.grpc.port == 9001 and not found.grpc_options.tls.enabled
     assert found.grpc_options.keepalive_time_ms == 5000 and found.grpc_options.compression == "low"
     assert found.grpc_options.max_ping_strikes == 0 and found.grpc_options.max_connection_age_ms == 60000
     assert found.grpc_options.keepalive_permit_without_calls

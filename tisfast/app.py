@@ -204,12 +204,12 @@ class Server:
         log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
         http = next((listener for listener in self._listeners if listener.service == "HTTP"), None)
         if http is not None:
-            self._say_how_to_ask(http.reachable)
+            self._say_how_to_ask(f"{'https' if http.certificates else 'http'}://{http.reachable}")
 
-    def _say_how_to_ask(self, address: str) -> None:
+    def _say_how_to_ask(self, origin: str) -> None:
         newest = {runtime.signature.name: runtime.signature for runtime in self._registry.runtimes()}
         if 0 < len(newest) <= console.CURL_MODELS_MAX:
-            lines = [console.curl_line(signature, address) for signature in newest.values()]
+            lines = [console.curl_line(signature, origin) for signature in newest.values()]
             log.info("Ask each model for an inference of zeros:\n%s", "\n".join(lines), extra={"table": True})
 
     async def _end(self) -> int:

@@ -59,7 +59,7 @@ class SignatureFace(Protocol):
 
     @property
     def decoupled(self) -> bool:
-        """Whether it answers a request any number of times."""
+        """Whether it answers as often as it likes, so as events."""
 
     @property
     def inputs(self) -> Sequence[TensorFace]:
@@ -105,9 +105,11 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text.strip())
 
 
-def curl_line(signature: SignatureFace, address: str) -> str:
-    """A shell line that asks this model for an inference of zeros.  address: HOST:PORT."""
-    url = f"http://{address}/v2/models/{signature.name}/infer"
+def curl_line(signature: SignatureFace, origin: str) -> str:
+    """A shell line that asks this model for an inference of zeros.  origin: http://HOST:PORT."""
+    url = f"{origin}/v2/models/{signature.name}/infer"
+    if signature.decoupled:
+        url += " -H 'Accept: text/event-stream'"
     heads, binary_bytes = [], 0
     for tensor in signature.inputs:
         if tensor.optional:
@@ -116,12 +118,11 @@ def curl_line(signature: SignatureFace, address: str) -> str:
         heads.append(head)
         binary_bytes += nbytes
     body = json.dumps({"inputs": heads}, separators=(",", ":")).replace("'", "'\\''")
-    curl = f"curl -sN {url} -H 'Accept: text/event-stream'" if signature.decoupled else f"curl -s {url}"
     if not binary_bytes:
-        return f"{curl} -d '{body}'"
+        return f"curl -s {url} -d '{body}'"
     length = len(body.replace("'\\''", "'").encode())
     return (
-        f"(printf %s '{body}'; head -c {binary_bytes} /dev/zero) | {curl} --data-binary @- "
+        f"(printf %s '{body}'; head -c {binary_bytes} /dev/zero) | curl -s {url} --data-binary @- "
         f"-H 'Inference-Header-Content-Length: {length}' | head -c 500"
     )
 

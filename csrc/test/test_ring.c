@@ -13,6 +13,7 @@
 #include "check.h"
 
 #define REQUESTS 200000u
+#define ANSWERS(request) (1 + (uint32_t)((request) % 3)) /* a stream: so many slots, the last with TF_FINAL */
 
 static struct tf_channel *channel;
 static struct tf_bell bell;
@@ -59,23 +60,32 @@ static void *worker(void *unused)
         while ((s = tf_ring_peek(channel, &channel->submit, 0)) != NULL) {
             uint64_t request = s->request;
             tf_ring_take(&channel->submit, 1);
-            struct tf_complete_slot *out;
-            while ((out = tf_ring_reserve(channel, &channel->complete, 0)) == NULL) sched_yield();
-            memset(out, 0, sizeof *out);
-            out->kind = TF_ANSWER;
-            out->request = request;
-            tf_ring_publish(&channel->complete, 1);
-            tf_bell_ring(&bell, bell_fd);
+            for (uint32_t i = 1; i <= ANSWERS(request); i++) {
+                struct tf_complete_slot *out;
+                while ((out = tf_ring_reserve(channel, &channel->complete, 0)) == NULL) sched_yield();
+                memset(out, 0, sizeof *out);
+                out->kind = i < ANSWERS(request) ? TF_ANSWER : TF_CLOSED;
+                out->flags = i < ANSWERS(request) ? 0 : TF_FINAL;
+                out->meta_bytes = i;
+                out->request = request;
+                tf_ring_publish(&channel->complete, 1);
+                tf_bell_ring(&bell, bell_fd);
+            }
         }
     }
 }
 
 static uint64_t drain(uint64_t expect)
 {
+    static uint32_t answer = 0;
     struct tf_complete_slot *s;
     while ((s = tf_ring_peek(channel, &channel->complete, 0)) != NULL) {
-        if (s->request != expect) CHECK(s->request == expect);
-        expect++;
+        if (s->request != expect || s->meta_bytes != ++answer) CHECK(!"a stream's slots are in order, none is missing");
+        if (s->flags & TF_FINAL) {
+            CHECK(answer == ANSWERS(expect));
+            answer = 0;
+            expect++;
+        }
         tf_ring_take(&channel->complete, 1);
     }
     return expect;

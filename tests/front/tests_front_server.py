@@ -66,6 +66,23 @@ class Client:
         body = await self._reader.readexactly(int(headers.get("content-length", 0)))
         return Answer(int(head[0].split()[1]), headers, body)
 
+    async def read_head(self):
+        """Status and headers of an answer whose body comes in chunks."""
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in head[1:] if line)}
+        return int(head[0].split()[1]), headers
+
+    async def read_chunk(self):
+        """The next chunk, b"" for the last one."""
+        size = int(await self._reader.readuntil(b"\r\n"), 16)
+        chunk = await self._reader.readexactly(size + 2)
+        assert chunk.endswith(b"\r\n")
+        return chunk[:-2]
+
+    async def read_rest(self):
+        """All bytes until the server closes."""
+        return await self._reader.read()
+
     async def at_end(self):
         try:
             return await self._reader.read() == b""
@@ -79,12 +96,12 @@ class Server:
     big = 3 << 20
 
     @classmethod
-    async def start(cls, loop, *, max_input_bytes=64 << 20):
+    async def start(cls, loop, *, max_input_bytes=64 << 20, decoupled=False, policy=None):
         self = cls()
         self.loop, self.errors, self.routed = loop, [], 0
         loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
         self.registry = Registry()
-        signature = ModelSignature("m", "1", 0, False, [("I", 11, (-1,), False, False)], [("O", 11, (-1,))])
+        signature = ModelSignature("m", "1", 0, decoupled, [("I", 11, (-1,), False, False)], [("O", 11, (-1,))])
         self.clock = FakeClock()
         self.runtime = ModelRuntime(signature, Arena("in", 1 << 30, 1 << 29), SCHEDULER, self.clock, {})
         self.link = FakeLink("m_0_0", self.runtime, self.clock)
@@ -93,7 +110,7 @@ class Server:
         self.registry.add(self.runtime)
         self.registry.set_live(True)
         self._routes = Routes(Service(self.registry, server_id="test", server_version="0"))
-        self.front = HttpFront(self.registry, self, loop, max_input_bytes=max_input_bytes)
+        self.front = HttpFront(self.registry, self, loop, max_input_bytes=max_input_bytes, policy=policy)
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         self._clients = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import subprocess
 
 import pytest
@@ -47,12 +46,10 @@ int cuGetErrorString(int code, const char **text) { *text = "no context"; return
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        pytest.skip("no C compiler here")
+    compiler = os.environ.get("CC", "cc")
     folder = tmp_path_factory.mktemp("cuda")
     (folder / "cuda.c").write_text(SOURCE)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so", folder / "cuda.c"], check=True)
+    subprocess.run([*compiler.split(), "-shared", "-fPIC", "-o", folder / "libcuda.so", folder / "cuda.c"], check=True)
     return str(folder / "libcuda.so")
 
 

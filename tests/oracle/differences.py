@@ -45,6 +45,18 @@ TABLE: Final[list[Deliberate]] = [
     Deliberate('1.34', "2.51 loses answers of pipelined requests, now one and now another; here all come, in order.", {
         "pipelined": ("200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | ...", "200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0'] | 404 Request for unknown model: 'nobody' is not found | 200 | 200 OUTPUT0=['2.0', '3.0', '4.0', '5.0'] OUTPUT1=['0.0', '1.0', '2.0', '3.0']"),
     }, sometimes=True),
+    Deliberate('4.05', "An error has the status of an error, and of its own code: 2.51 sends this one with the status of the first response, and any error of a model's response as 400.", {
+        "generate: responses 12": ("200 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses", "500 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses"),
+        "generate: responses none": ("200 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses", "500 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses"),
+        "generate: responses 1e": ("200 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses", "500 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses"),
+        "generate: responses 1F": ("200 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses", "500 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses"),
+        "generate: responses e1": ("400 generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses", "500 bad luck"),
+        "generate: responses e": ("400 bad luck", "500 bad luck"),
+        "generate: responses n": ("400 nothing", "404 nothing"),
+        "generate_stream: responses e": ("400 [{'error': 'bad luck'}]", "500 [{'error': 'bad luck'}]"),
+        "generate_stream: responses n": ("400 [{'error': 'nothing'}]", "404 [{'error': 'nothing'}]"),
+        "generate_stream: responses e1": ("400 [{'error': 'bad luck'}, {'OUT': '1', 'model_name': 'responses', 'model_version': '1'}]", "500 [{'error': 'bad luck'}, {'model_name': 'responses', 'model_version': '1', 'OUT': '1'}]"),
+    }),
     Deliberate('1.07', "Newer Triton says why a model is not ready, with the status of the reason; 2.51 says only that it is not.", {
         "unloaded version ready": ('400 Model version not ready', "404 Request for unknown model: 'latest' version 1 is not found"),
         "unknown version ready": ('400 Model version not ready', "404 Request for unknown model: 'add_sub' version 2 is not found"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import queue
 
 import grpc
@@ -212,9 +213,9 @@ def test_model_control_says_what_it_cannot_do(examples, connect):
 
 
 def test_grpcs_own_health_and_reflection_clients(examples):
-    health = pytest.importorskip("grpc_health.v1.health_pb2")
-    health_grpc = pytest.importorskip("grpc_health.v1.health_pb2_grpc")
-    reflection = pytest.importorskip("grpc_reflection.v1alpha.proto_reflection_descriptor_database")
+    health = importlib.import_module("grpc_health.v1.health_pb2")
+    health_grpc = importlib.import_module("grpc_health.v1.health_pb2_grpc")
+    reflection = importlib.import_module("grpc_reflection.v1alpha.proto_reflection_descriptor_database")
     with grpc.insecure_channel(address(examples)) as channel:
         stub = health_grpc.HealthStub(channel)
         assert stub.Check(health.HealthCheckRequest(), timeout=10).status == 1

@@ -157,10 +157,9 @@ def test_an_output_that_does_not_fit(models, connect, region):
     np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, [16]), VALUES[:16])
 
 
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has a GPU")
 def test_a_machine_without_a_gpu_says_so(models, connect):
     client = connect(models())
-    if os.path.exists("/dev/nvidiactl"):
-        pytest.skip("this machine has a GPU")
     with pytest.raises(InferenceServerException, match="failed to register CUDA shared memory region: 'c', GPUs not"):
         client.register_cuda_shared_memory("c", b"A" * 86 + b"==", 0, 64)
     assert client.get_cuda_shared_memory_status() == []

@@ -55,8 +55,10 @@ def oldest_with_numpy() -> str:
     made = folder / "bin/python"
     if not (made.exists() and has_numpy(str(made))):
         subprocess.run([python, "-m", "venv", str(folder)], check=True)
-        if subprocess.run([str(made), "-m", "pip", "install", "-q", "numpy"], timeout=120, check=False).returncode:
-            pytest.skip(f"pip could not install numpy for {python}")
+        install = [str(made), "-m", "pip", "install", "-q", "numpy"]
+        done = subprocess.run(install, timeout=120, check=False, capture_output=True, text=True)
+        if done.returncode:
+            pytest.fail(f"pip could not install numpy for {python}, under which workers are tested: {done.stderr}")
     return str(made)
 
 

@@ -276,7 +276,6 @@ def test_logger_writes_to_standard_error_outside_the_server(capsys):
     [
         lambda: request().exec(),
         lambda: request().async_exec(),
-        lambda: request().get_response_sender(),
         lambda: request().set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE),
         lambda: pb.MetricFamily("n", "d", 0),
         lambda: pb.load_model("m"),

@@ -98,24 +98,22 @@ cdef class HttpConnection(Turns):
 
     def pause_writing(self) -> None:
         """The kernel took less than we gave: read no further requests meanwhile."""
-        if self.sender is None:
-            return  # TLS still holds bytes of its handshake while the sender is made; resume_writing follows
+        if self.sender is None:  # while it is made: a TLS transport may still hold bytes of its handshake
+            return
         self.sender.backlog = True
         self._update_reading()
 
     def resume_writing(self) -> None:
         """Everything written is with the kernel."""
-        if self.sender is None:
-            return
         self.sender.backlog = False
         self.flush()
 
     def get_buffer(self, hint):
         """Where the next bytes go."""
         if self.state != BLOCK:
-            return self.shared.receive
+            return self.shared.receive if self.sender.fd >= 0 else memoryview(self.shared.receive)
         self.view.aim(self.block, self.block.data + self.start + self.filled, self.total - self.filled, True)
-        return self.view
+        return self.view if self.sender.fd >= 0 else memoryview(self.view)  # TLS fills it slice by slice
 
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
@@ -323,13 +321,7 @@ cdef class HttpConnection(Turns):
         except TisError as error:
             return self._refuse(error_response(error.status, error.message), False)
         exchange = self._open()
-        try:
-            response = self.shared.routes.handle(head, data)
-        except Exception as error:  # our bug: answered, reported once, and the server goes on
-            self.shared.loop.call_exception_handler({"message": f"{head.method} {head.path} failed", "exception": error})
-            response = error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
-        self.shared.look_at_log()
-        return exchange.respond(response)
+        return exchange.respond(self.shared.handle(head, data))
 
     cdef int _infer(self) except -1:
         """The body is in the block: parse it and queue the request."""

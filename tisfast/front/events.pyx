@@ -14,7 +14,8 @@ from tisfast.types import Status
 
 cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between events
 cdef int OK = Status.OK
-cdef bytes END = b"0\r\n\r\n"
+cdef const char *END = "0\r\n\r\n"
+cdef const char *LINE_END = "\r\n"
 
 
 cdef int render_event(Body body, object event, bint generate) except -1:
@@ -61,9 +62,9 @@ cdef int send_event(Sender sender, bytes before, TextBuffer text, bint chunked, 
         pieces[n] = [text.data, text.used]
         n += 1
         if chunked:
-            pieces[n] = [<void *>b"\r\n", 2]
+            pieces[n] = [<void *>LINE_END, 2]
             n += 1
     if chunked and last:
-        pieces[n] = [PyBytes_AS_STRING(END), PyBytes_GET_SIZE(END)]
+        pieces[n] = [<void *>END, 5]
         n += 1
     return sender.send(pieces, n, n, None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, Internal, TisError, Unsupported
-from tisfast.front import region_routes
+from tisfast.front import openapi, region_routes
 from tisfast.front.log_settings import UnknownLogFormat
 from tisfast.front.response import (
     EMPTY,
@@ -57,6 +57,8 @@ ROUTES: Final = (
     _route("GET", rf"{_MODEL}/ready", "model_ready", "health"),
     _route("GET", rf"{_MODEL}/config", "model_config", "model-config"),
     _route("GET", rf"{_MODEL}/stats", "model_statistics", "statistics"),
+    _route("GET", r"/v2/docs", "docs", "metadata"),
+    _route("GET", rf"{_MODEL}/docs", "model_docs", "metadata"),
     _route("GET", _MODEL, "model_metadata", "metadata"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
@@ -94,6 +96,8 @@ class Routes:
             "model_config": self._model_config,
             "model_statistics": self._model_statistics,
             "model_metadata": self._model_metadata,
+            "docs": self._docs,
+            "model_docs": self._model_docs,
             "repository_index": self._repository_index,
             "log_settings": self._log_settings,
             "update_log_settings": self._update_log_settings,
@@ -113,18 +117,21 @@ class Routes:
         return response if head.method != "HEAD" else response._replace(body=b"")
 
     def _dispatch(self, head: Head, body: bytes) -> Response:
-        known = False
+        allowed: list[str] = []
         for route in ROUTES:
             match = route.pattern.fullmatch(head.path)
             if match is None:
                 continue
-            known = True
             if head.method not in route.methods:
+                allowed += route.methods
                 continue
             if not route.handler:
                 raise Unsupported(f"{head.method} {head.path} is not supported by this server yet")
             return self._handlers[route.handler](match, body)
-        return http_error(405, "Method Not Allowed") if known else http_error(404, "Not Found")
+        if not allowed:
+            return http_error(404, "Not Found")
+        allow = ("Allow", ", ".join(allowed))  # RFC 9110, 15.5.6
+        return http_error(405, "Method Not Allowed")._replace(headers=(allow,))
 
     def _live(self, _match: re.Match[str], _body: bytes) -> Response:
         return EMPTY if self._service.live() else NOT_READY
@@ -148,6 +155,15 @@ class Routes:
 
     def _model_metadata(self, match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.model_metadata(*_model_of(match)))
+
+    def _docs(self, _match: re.Match[str], _body: bytes) -> Response:
+        return json_response(openapi.document(ROUTES, self._service.server_metadata()))
+
+    def _model_docs(self, match: re.Match[str], _body: bytes) -> Response:
+        name, version = _model_of(match)
+        model = self._service.model_metadata(name, version)
+        batched = self._service.model_config(name, version).get("max_batch_size", 0) > 0
+        return json_response(openapi.model_document(ROUTES, self._service.server_metadata(), model, batched))
 
     def _all_statistics(self, _match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.statistics())

@@ -22,3 +22,4 @@ cdef class FrontShared:
     cdef unsigned char *receive_data
     cdef Body body                       # answers are rendered here, one at a time
     cdef int look_at_log(self) except -1 # set `verbose`
+    cdef object handle(self, head, bytes body)

@@ -3,6 +3,8 @@
 import logging
 
 from tisfast import limits
+from tisfast.front.response import error_response
+from tisfast.types import Status
 
 cdef object log = logging.getLogger("tisfast.http")
 
@@ -28,6 +30,16 @@ cdef class FrontShared:
         """Whether to log requests: asked for once a second and after calls that may change it, not for each inference."""
         self.verbose = self.registry is not None and log.isEnabledFor(logging.DEBUG)
         return 0
+
+    cdef object handle(self, head, bytes body):
+        """The routes' Response, whatever happens in them."""
+        try:
+            return self.routes.handle(head, body)
+        except Exception as error:  # our bug: answered, reported once, and the server goes on
+            self.loop.call_exception_handler({"message": f"{head.method} {head.path} failed", "exception": error})
+            return error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        finally:
+            self.look_at_log()
 
     def sweep(self) -> None:
         """Once a second: close connections whose client stopped in the middle of a request."""

@@ -13,7 +13,6 @@ from tisfast_worker.model_config import ModelConfig
 from tisfast_worker.response import InferenceResponse
 from tisfast_worker.sender import take_answers
 
-
 _NEVER_SENT = "the model let go of this request's response sender without a response"
 
 

@@ -62,8 +62,9 @@ class Completions:
         if self._posted:
             self._send_posted()
 
-    def put(self, kind, flags, status, nbytes, ticket, block, times, batch):
-        """Write and show one slot, from any thread.  Waits, bounded, while the ring is full."""
+    def put(self, answer, flags, times, batch):
+        """Write and show one slot, from any thread; arguments as of `send`.  Waits, bounded, while the ring is full."""
+        kind, status, nbytes, block, ticket = answer
         with self._lock:
             if not self._room and not self._find_room(0):
                 self._wait_for_room()

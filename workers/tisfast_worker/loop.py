@@ -98,18 +98,19 @@ class Loop:
     def _requests(self, slots):
         """(requests, their tickets, [(ticket, code, reason)] of those that shall not run)."""
         requests, tickets, refused = [], [], []
+        free, leases, read = self._free, self._leases, self._read
         for _, _, _, nbytes, ticket, offset, _ in slots:
-            lease = self._free.pop() if self._free else self._lease_type.from_address(self._lease_at)
+            lease = free.pop() if free else self._lease_type.from_address(self._lease_at)
             try:
-                request = self._read(offset, nbytes, lease)
+                request = read(offset, nbytes, lease)
             except WireError as error:
                 refused.append((ticket, ErrorCode.INTERNAL, str(error)))
                 continue
-            if request._head[2] & FLAG_CANCELLED:
+            if request._flags & FLAG_CANCELLED:
                 refused.append((ticket, ErrorCode.CANCELLED, CANCELLED_TEXT))
                 continue
             requests.append(request)
-            self._leases.append(lease)
+            leases.append(lease)
             tickets.append(ticket)
         return requests, tickets, refused
 

@@ -59,35 +59,34 @@ class Outlet:
             if sender.closed:
                 return False
             if response is None:
-                self._end(sender, TF_CLOSED, 0, 0, 0, sent_ns)
+                self._end(sender, (TF_CLOSED, 0, 0, 0), sent_ns)
                 return True
             self._outputs.collect_some()
-            kind, status, nbytes, block = self._writer.write(sender, response)
+            written = self._writer.write(sender, response)
             if flags:
-                self._end(sender, kind, status, nbytes, block, sent_ns)
+                self._end(sender, written, sent_ns)
                 return True
-            if block:
-                sender.unread = self._owners.add(block, sender.unread)
+            if written[3]:
+                sender.unread = self._owners.add(written[3], sender.unread)
             times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
-            self._completions.put(kind, 0, status, nbytes, sender.ticket, block, times, 0)
+            self._completions.put((*written, sender.ticket), 0, times, 0)
         return True
 
     def fail(self, sender, code, text):
         """End a stream with an error, unless it has ended."""
         with self._lock:
             if not sender.closed:
-                self._end(sender, *self._writer.error(code, text), time.monotonic_ns())
+                self._end(sender, self._writer.error(code, text), time.monotonic_ns())
 
     def refuse(self, ticket, code, text, taken_ns):
         """Answer a request that never reached the model."""
         with self._lock:
-            kind, status, nbytes, block = self._writer.error(code, text)
             times = (taken_ns, taken_ns, taken_ns, time.monotonic_ns())
-            self._completions.put(kind, TF_FINAL, status, nbytes, ticket, block, times, 0)
+            self._completions.put((*self._writer.error(code, text), ticket), TF_FINAL, times, 0)
 
     def executed(self, ticket, requests, times):
         """`execute` has returned.  `ticket`: of its batch's first request."""
-        self._completions.put(TF_EXECUTED, 0, 0, 0, ticket, 0, times, requests)
+        self._completions.put((TF_EXECUTED, 0, 0, 0, ticket), 0, times, requests)
 
     def lost(self, sender):
         """Nobody can answer this stream any more.  Called by finalisers: takes no lock that it would wait for."""
@@ -107,9 +106,9 @@ class Outlet:
             self._draining.wait()
         self._completions.flush()
 
-    def _end(self, sender, kind, status, nbytes, block, sent_ns):
+    def _end(self, sender, written, sent_ns):
         times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
-        self._completions.put(kind, _END, status, nbytes, sender.ticket, block, times, 0)
+        self._completions.put((*written, sender.ticket), _END, times, 0)
         self._forget(sender)
 
     def _forget(self, sender):

@@ -149,8 +149,12 @@ class ArenaRequest(InferenceRequest):
         """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: of id and text."""
         self._plan, self._lease, self._head, self._refs, self._strings_at = plan, lease, head, refs, strings_at
         self._tensors = plan.none
-        self._flags = head[2] & 3
+        self._flags = head[2]
         self.batch = head[9]
+
+    def flags(self):
+        """TRITONSERVER_REQUEST_FLAG_* bits."""
+        return self._flags & 3
 
     def find(self, name):
         """The input called `name`, or None."""

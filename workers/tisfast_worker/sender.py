@@ -48,7 +48,7 @@ class StreamSender(InferenceResponseSender):
     """
 
     __slots__ = ("_cancelled_at", "_head", "_outlet", "batch", "closed", "started_ns", "taken_ns", "ticket", "unread")
-    _lease = object()  # the answer writer's: no tensor of a stream is passed by reference, the model may write to it again
+    _lease = object()  # for the answer writer: no tensor of a stream is passed by reference, it may be written to again
 
     def __init__(self, outlet, request, ticket, taken_ns):
         """`request`: the ArenaRequest, not kept; `unread`: what of its answers the server still holds."""
@@ -70,6 +70,7 @@ class StreamSender(InferenceResponseSender):
         return not self.closed and self._outlet.is_cancelled(self._cancelled_at)
 
     def __del__(self):
+        """Nobody can answer any more."""
         if not self.closed:
             self._outlet.lost(self)
 
@@ -132,4 +133,5 @@ class SingleSender(InferenceResponseSender):
         return self._is_cancelled()
 
     def __del__(self):
+        """Nobody can answer any more."""
         self._answer.done.set()

@@ -1,4 +1,4 @@
-"""The loop of decoupled models: take a batch, start it, take the next.  Answers go out through the Outlet, at any time."""
+"""The loop of decoupled models: take a batch, start it, take the next.  Answers go out through the Outlet, any time."""
 
 import time
 
@@ -60,7 +60,7 @@ class StreamLoop(Loop):
             except WireError as error:
                 refuse(ticket, ErrorCode.INTERNAL, str(error), taken_ns)
                 continue
-            if request._head[2] & FLAG_CANCELLED:
+            if request._flags & FLAG_CANCELLED:
                 refuse(ticket, ErrorCode.CANCELLED, CANCELLED_TEXT, taken_ns)
                 continue
             self._completions.release_when_gone(lease, ticket)

@@ -8,6 +8,7 @@ from tests.oracle.cases import (
     answers,
     binary_requests,
     classes,
+    generate,
     json_requests,
     regions,
     routes,
@@ -25,5 +26,6 @@ ALL: Final[list[Case]] = [
     *settings.CASES,
     *classes.CASES,
     *regions.CASES,
+    *generate.CASES,
 ]
 assert len({case.name for case in ALL}) == len(ALL), "two cases of one name"

@@ -1,6 +1,8 @@
 """Decoupled models from the engine's face to real workers and back, without fronts."""
 
+import asyncio
 import os
+import random
 import signal
 import struct
 
@@ -8,6 +10,7 @@ import pytest
 
 from tests.supervise.conftest import until
 from tisfast.engine.testing import StreamReply, cancel, place_input, submit
+from tisfast.native.memory import now_ns
 from tisfast.supervise.instance import InstanceState
 from tisfast.types import Status
 
@@ -148,7 +151,7 @@ def test_execute_must_return_none(streams):
 
 def test_a_worker_killed_in_the_middle_of_a_stream_ends_it_retryably(streams, run):
     m = streams()
-    m.ask("s.send(answer(1)); state.s = s; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "open")
+    m.ask("s.send(answer(1)); state.s = s", "open")
     run(until(lambda: m.calls and m.runtime.stats.execution_count == 1))
     os.kill(m.instance.pid, signal.SIGKILL)
     told = m.until_final()
@@ -221,3 +224,50 @@ def test_no_memory_is_lost_over_many_streams(streams, run):
     m.until_final(300)
     assert len(m.calls) == 3300
     run(until(lambda: m.runtime.arena.used_blocks == 0))
+
+
+def test_an_execute_that_hangs_is_ended_and_an_open_stream_is_not(streams, run):
+    m = streams()
+    m.ask("s.send(answer(1)); state.s = s", "open")
+    run(until(lambda: m.runtime.stats.execution_count == 1))
+    pid, later = m.instance.pid, now_ns() + 10**15
+    m.instance.look_for_hang(later, 600)
+    m.ask("s.send(flags=FINAL)", "alive")
+    m.until_final()
+    assert m.instance.pid == pid and m.calls[-1][0] == "alive"
+    m.ask("s.send(answer(2)); time.sleep(600)", "hung")
+    run(until(lambda: m.calls[-1][0] == "hung"))
+    m.instance.look_for_hang(later, 600)
+    m.until_final(3)
+    assert {(call[0], call[1]) for call in m.calls[3:]} == {("open", 5), ("hung", 5)}
+    assert all("took longer than the limit" in call[2] for call in m.calls[3:])
+
+
+def test_every_request_ends_once_whatever_happens(streams, run):
+    """Random streams, deaths and clients that leave, over two instances."""
+    m = streams(config=CONFIG + "instance_group [ { count: 2 kind: KIND_CPU } ]")
+    chance = random.Random(11)
+    codes = [
+        "[s.send(answer(i)) for i in range(5)]; s.send(flags=FINAL)",
+        "def f(s=s):\n    time.sleep(.002); s.send(answer(1)); s.send(answer(2), FINAL)\n"
+        "threading.Thread(target=f).start()",
+        "s.send(answer(1)); s.send(failed('x'))",
+        "s.send(answer(1)); raise ValueError('boom')",
+        "until = time.monotonic() + .02\n"
+        "while not s.is_cancelled() and time.monotonic() < until: time.sleep(.001)\ns.send(flags=FINAL)",
+        "s.send(answer(1)); os._exit(3)",
+    ]
+    sent = []
+    for i in range(300):
+        code = chance.choices(codes, (20, 20, 5, 5, 5, 1))[0]
+        sent.append(m.ask(code, f"r{i}"))
+        if chance.random() < 0.2:
+            cancel(m.runtime, chance.choice(sent))
+        if chance.random() < 0.1:
+            run(asyncio.sleep(0.002))
+    run(until(lambda: m.finals() >= len(sent)))
+    ended = set()
+    for name, _, _, final in m.calls:
+        assert name not in ended
+        ended |= {name} if final else set()
+    assert len(ended) == len(sent) and m.runtime.inflight == m.runtime.queued == 0

@@ -1,0 +1,72 @@
+"""The OpenAPI document: every route, every way to write its path; examples that fit the model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests_front_models import Served, ask, registry
+
+from tisfast.front import openapi
+from tisfast.front.routes import ROUTES, Routes
+from tisfast.front.service import Service
+
+SERVER = {"name": "triton", "version": "1.0"}
+
+
+def test_optional_parts_and_alternatives_are_written_out():
+    assert openapi.templates(r"/v2/(?P<family>a|b)x(?:/region/(?P<region>[^/]+))?/(?:un)?do") == [
+        *("/v2/bx/do", "/v2/bx/undo", "/v2/bx/region/{region}/do", "/v2/bx/region/{region}/undo"),
+        *("/v2/ax/do", "/v2/ax/undo", "/v2/ax/region/{region}/do", "/v2/ax/region/{region}/undo"),
+    ]
+
+
+def test_a_segment_without_a_name_takes_that_of_the_word_before():
+    assert openapi.templates(r"/v2/repository/[^/]+/models/[^/]+/load") == [
+        "/v2/repository/{repository}/models/{model}/load"
+    ]
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.handler], ids=lambda route: route.pattern.pattern)
+def test_each_path_of_the_document_is_of_its_route(route):
+    document = openapi.document(ROUTES, SERVER)
+    for path in openapi.templates(route.pattern.pattern):
+        assert route.pattern.fullmatch(path.replace("{version}", "1").replace("{", "").replace("}", ""))
+        methods = [method for other in ROUTES if other.pattern == route.pattern for method in other.methods]
+        assert set(document["paths"][path]) == {method.lower() for method in methods}
+
+
+def test_operation_ids_are_unique():
+    paths = openapi.document(ROUTES, SERVER)["paths"]
+    ids = [operation["operationId"] for methods in paths.values() for operation in methods.values()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_example_of_a_model_names_its_inputs_and_fits_their_shapes():
+    model = {
+        "inputs": [
+            {"name": "A", "datatype": "FP32", "shape": [-1, 3]},
+            {"name": "B", "datatype": "BYTES", "shape": [1]},
+        ]
+    }
+    assert openapi.infer_example(model, True) == {
+        "inputs": [
+            {"name": "A", "shape": [1, 3], "datatype": "FP32", "data": [0, 0, 0]},
+            {"name": "B", "shape": [1], "datatype": "BYTES", "data": [""]},
+        ]
+    }
+    assert openapi.generate_example(model) == {"A": [0, 0, 0], "B": ""}
+
+
+def test_a_type_without_json_form_has_no_example():
+    assert openapi.infer_example({"inputs": [{"name": "A", "datatype": "FP16", "shape": [1]}]}, False) is None
+
+
+def test_both_documents_are_served():
+    routes = Routes(Service(registry(Served("m")), server_id="test", server_version="0"))
+    whole = json.loads(routes.handle(ask("GET", "/v2/docs"), b"").body)
+    one = json.loads(routes.handle(ask("GET", "/v2/models/m/docs"), b"").body)
+    assert whole["openapi"] == one["openapi"] == "3.1.0"
+    assert "/v2/models/m/infer" in one["paths"]
+    assert "/v2/models/{model}/infer" in whole["paths"]
+    assert routes.handle(ask("GET", "/v2/models/nobody/docs"), b"").status == 404

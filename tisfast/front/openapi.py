@@ -1,0 +1,198 @@
+"""An OpenAPI 3.1 document of what a server serves, made from the table that serves it.  Layer 4 (front)."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from tisfast.front.openapi_parts import ERRORS, EVENTS, OPERATIONS, PARAMETERS, SCHEMAS, Operation, reference
+
+OPENAPI: Final = "3.1.0"
+JSON: Final = "application/json"
+NO_JSON_FORM: Final = ("FP16", "BF16")
+
+
+class Described(Protocol):
+    """What is read of a route."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those that it answers."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Of its path."""
+
+    @property
+    def handler(self) -> str:
+        """Who answers, "" when nobody does yet."""
+
+    @property
+    def category(self) -> str:
+        """Of restricted APIs."""
+
+
+def document(routes: Iterable[Described], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the whole server.  metadata: name and version of it."""
+    paths: dict[str, Any] = {}
+    for route in routes:
+        for path in templates(route.pattern.pattern) if route.handler else ():
+            methods = paths.setdefault(path, {})
+            methods.update({method.lower(): _operation(route, method, path) for method in route.methods})
+    return {
+        "openapi": OPENAPI,
+        "info": {"title": metadata["name"], "version": metadata["version"], "description": "KServe v2 and extensions"},
+        "paths": paths,
+        "components": {"schemas": SCHEMAS},
+    }
+
+
+def model_document(
+    routes: Iterable[Described], server: Mapping[str, Any], model: Mapping[str, Any], batched: bool
+) -> dict[str, Any]:
+    """Of one model: its paths, with an example that it answers.  model: its metadata; batched: max_batch_size > 0."""
+    whole = document(routes, server)
+    start = "/v2/models/{model}"
+    paths = {
+        path.replace("{model}", model["name"]): _without_model(methods)
+        for path, methods in whole["paths"].items()
+        if path == start or path.startswith(f"{start}/")
+    }
+    for path, methods in paths.items():
+        verb = path.rpartition("/")[2]
+        if verb == "infer":
+            _give_example(methods["post"], infer_example(model, batched))
+        elif verb in ("generate", "generate_stream"):
+            _give_example(methods["post"], generate_example(model))
+    info = {"title": f"model {model['name']}", "version": model["versions"][-1], "description": _tensors(model)}
+    return {**whole, "info": info, "paths": paths}
+
+
+def infer_example(model: Mapping[str, Any], batched: bool) -> dict[str, Any] | None:
+    """An inference of zeros; None when an input has no JSON form."""
+    if any(tensor["datatype"] in NO_JSON_FORM for tensor in model["inputs"]):
+        return None
+    inputs = []
+    for tensor in model["inputs"]:
+        shape = [max(dim, 1) for dim in tensor["shape"]]
+        data = [_zero(tensor["datatype"])] * _count(shape)
+        inputs.append({"name": tensor["name"], "shape": shape, "datatype": tensor["datatype"], "data": data})
+    return {"inputs": inputs}
+
+
+def generate_example(model: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The same as a generate body."""
+    if any(tensor["datatype"] in NO_JSON_FORM for tensor in model["inputs"]):
+        return None
+    found: dict[str, Any] = {}
+    for tensor in model["inputs"]:
+        n = _count(max(dim, 1) for dim in tensor["shape"])
+        found[tensor["name"]] = _zero(tensor["datatype"]) if n == 1 else [_zero(tensor["datatype"])] * n
+    return found
+
+
+def templates(pattern: str) -> list[str]:
+    """The paths that a route's pattern stands for: optional parts and alternatives written out, the rest in braces."""
+    # A segment without a name takes that of what stands before it: /models/[^/]+ is a model.
+    named = (re.sub(r"(\w+?)(s?)/\[\^/\]\+", r"\1\2/{\1}", path) for path in _expanded(pattern))
+    return list(named)
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    start = pattern.find("(")
+    if start < 0:
+        yield pattern
+        return
+    end = _closing(pattern, start)
+    optional = pattern[end + 1 : end + 2] == "?"
+    head, rest = pattern[:start], pattern[end + 1 + optional :]
+    choices = list(_choices(pattern[start + 1 : end])) + ([""] if optional else [])
+    for choice, tail in itertools.product(reversed(choices), list(_expanded(rest))):
+        yield head + choice + tail
+
+
+def _choices(group: str) -> Iterator[str]:
+    """What the inside of a group stands for."""
+    named = re.match(r"\?P<(\w+)>", group)
+    inside = group[named.end() :] if named else group.removeprefix("?:")
+    if named and not re.fullmatch(r"\w+(\|\w+)+", inside):
+        yield "{" + named.group(1) + "}"
+        return
+    for part in inside.split("|") if "(" not in inside else [inside]:
+        yield from _expanded(part)
+
+
+def _closing(pattern: str, start: int) -> int:
+    depth = 0
+    for at in range(start, len(pattern)):
+        depth += (pattern[at] == "(") - (pattern[at] == ")")
+        if depth == 0:
+            return at
+    raise ValueError(f"no closing parenthesis in {pattern!r}")
+
+
+def _operation(route: Described, method: str, path: str) -> dict[str, Any]:
+    known = OPERATIONS.get((route.handler, path.rpartition("/")[2])) or OPERATIONS.get((route.handler, ""))
+    known = known or Operation(route.handler.replace("_", " "))
+    names = re.findall(r"\{(\w+)\}", path)
+    found: dict[str, Any] = {
+        "summary": known.summary,
+        "operationId": f"{method.lower()}{re.sub('[^A-Za-z0-9]+', '_', path)}",
+        "tags": [route.category],
+        "responses": {"200": _answer(known), **ERRORS},
+    }
+    if names:
+        found["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": PARAMETERS.get(name, {"type": "string"})}
+            for name in names
+        ]
+    if known.request and method == "POST":
+        content = {JSON: {"schema": reference(known.request)}}
+        found["requestBody"] = {"required": known.request_required, "content": content}
+    return found
+
+
+def _answer(known: Operation) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if known.response:
+        content[JSON] = {"schema": reference(known.response)}
+    if known.events:
+        content[EVENTS] = {"schema": {"type": "string"}}
+    return {"description": known.result, **({"content": content} if content else {})}
+
+
+def _without_model(methods: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for method, operation in methods.items():
+        left = [each for each in operation.get("parameters", []) if each["name"] != "model"]
+        found[method] = {**operation, "parameters": left}
+    return found
+
+
+def _give_example(operation: dict[str, Any], example: dict[str, Any] | None) -> None:
+    if example is None:
+        operation["description"] = "an input is of a type that JSON has no form for: send it in binary form"
+        return
+    schema = operation["requestBody"]["content"][JSON]
+    operation["requestBody"] = {"required": True, "content": {JSON: {**schema, "example": example}}}
+
+
+def _tensors(model: Mapping[str, Any]) -> str:
+    """Inputs and outputs in words."""
+    sides = []
+    for side in ("inputs", "outputs"):
+        sides.append(f"{side}: " + ", ".join(f"{t['name']} {t['datatype']} {t['shape']}" for t in model[side]))
+    return "; ".join(sides)
+
+
+def _count(shape: Iterable[int]) -> int:
+    n = 1
+    for dim in shape:
+        n *= dim
+    return n
+
+
+def _zero(datatype: str) -> object:
+    return {"BYTES": "", "BOOL": False}.get(datatype, 0)
