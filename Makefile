@@ -6,6 +6,7 @@
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
+#   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 15 minutes (FLAGS=--quick for 3)
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
@@ -35,7 +36,7 @@ export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-c test-oracle test-install lint types bench digits clean
+.PHONY: help serve setup test test-debug debug test-c test-oracle test-install wheel lint types bench digits clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -64,6 +65,9 @@ test-oracle: $(DONE)/built $(DONE)/test
 
 test-install: $(DONE)/dependencies
 	$(PY) -m tests.install.smoke $(PYTHONS)
+
+wheel: $(DONE)/wheel
+	$(PY) -m tests.install.wheel dist $(PYTHONS)
 
 bench: $(DONE)/built $(DONE)/test
 	$(PY) -m perf.bench $(FLAGS)
@@ -114,6 +118,11 @@ $(DONE)/test: pyproject.toml | $(DONE)/dependencies
 $(DONE)/lint: pyproject.toml | $(DONE)/dependencies
 	$(PY) .ci/requirements.py lint > $(DONE)/requirements-lint.txt
 	$(PIP) -r $(DONE)/requirements-lint.txt
+	@touch $@
+
+$(DONE)/wheel: pyproject.toml | $(DONE)/dependencies
+	$(PY) .ci/requirements.py wheel > $(DONE)/requirements-wheel.txt
+	$(PIP) -r $(DONE)/requirements-wheel.txt
 	@touch $@
 
 # In place: the tree is what runs, and an edited .py file needs no build.

@@ -19,6 +19,11 @@ for found in importlib.metadata.distributions():
     sizes[f"{found.name} {found.version}"] = sum(file.stat().st_size for file in files if file.is_file())
 print(json.dumps({name: size for name, size in sizes.items() if name.split()[0] not in ("pip", "setuptools")}))
 """
+_HTTP2_LIBRARIES: Final = """
+import json
+import tisfast.native.http2
+print(json.dumps(sorted({line.split()[-1] for line in open("/proc/self/maps") if "libnghttp2" in line})))
+"""
 
 
 class Installed:
@@ -43,6 +48,10 @@ class Installed:
         """Bytes of each installed package as it was shipped (bytecode is made later), largest first."""
         sizes: dict[str, int] = json.loads(self.run("python", "-c", _SIZES))
         return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+    def http2_libraries(self) -> list[Path]:
+        """The files of nghttp2 that a process of the gRPC front has mapped."""
+        return [Path(path) for path in json.loads(self.run("python", "-c", _HTTP2_LIBRARIES))]
 
     def serves(self) -> None:
         """Serve, answer an inference, end on SIGTERM with code 0."""

@@ -36,6 +36,7 @@ PARTS: Final = (  # of a wheel: what must be in it
     "tisfast/_workers/backends/python.py",
     "triton_python_backend_utils-stubs/__init__.pyi",
 )
+LEGAL: Final = ("/LICENSE", "/NOTICE")
 FOREIGN: Final = (".c", ".h", ".o", ".pyx", ".pxd", ".pyc")  # and what must not
 FOREIGN_WORDS: Final = ("test", "examples", "perf/", "csrc")
 
@@ -63,13 +64,8 @@ def main(names: list[str]) -> int:
 def check(python: str, archive: Path, scratch: Path) -> str:
     """Build the wheel with one Python, install it, use it.  Returns what was seen, or raises Failed."""
     place = Path(tempfile.mkdtemp(dir=scratch))
-    run(python, "-m", "venv", place / "venv")
-    pip = (place / "venv/bin/python", "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", place, archive)
-    (wheel,) = place.glob("*.whl")
-    check_contents(wheel)
-    run(*pip, "install", "--quiet", wheel)
-    installed = Installed(place / "venv", place / "home", ROOT / "examples/models")
+    wheel = make_wheel(python, archive, place)
+    installed = install(python, wheel, place)
     sizes = installed.sizes()
     print("\n".join(f"  {name:24}{nbytes / 1e6:6.1f} MB" for name, nbytes in sizes.items()))
     if sum(sizes.values()) > INSTALLED_BYTES_MAX:
@@ -77,6 +73,23 @@ def check(python: str, archive: Path, scratch: Path) -> str:
     check_commands(installed)
     installed.serves()
     return f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB, installed {sum(sizes.values()) / 1e6:.1f} MB: works"
+
+
+def make_wheel(python: str, archive: Path, place: Path) -> Path:
+    """Build a wheel from the source archive, and look at what is in it."""
+    run(python, "-m", "venv", place / "build")
+    pip = (place / "build/bin/python", "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", place, archive)
+    (wheel,) = place.glob("*.whl")
+    check_contents(wheel)
+    return wheel
+
+
+def install(python: str, wheel: Path, place: Path) -> Installed:
+    """A fresh environment with a wheel and what it needs."""
+    run(python, "-m", "venv", place / "venv")
+    run(place / "venv/bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
+    return Installed(place / "venv", place / "home", ROOT / "examples/models")
 
 
 def make_archive(target: Path) -> Path:
@@ -92,8 +105,8 @@ def check_contents(wheel: Path) -> None:
         names = file.namelist()
     missing = [part for part in PARTS if part not in names]
     foreign = [name for name in names if name.endswith(FOREIGN) or any(word in name for word in FOREIGN_WORDS)]
-    if missing or foreign or not any(name.endswith("LICENSE") for name in names):
-        raise Failed(f"{wheel.name}: missing {missing}, foreign {foreign}, licence among {len(names)} files")
+    if missing or foreign or not all(any(name.endswith(each) for name in names) for each in LEGAL):
+        raise Failed(f"{wheel.name}: missing {missing}, foreign {foreign}, {' and '.join(LEGAL)} among {len(names)} files")
 
 
 def check_commands(installed: Installed) -> None:
