@@ -1,8 +1,9 @@
 """`make bench`: the real Triton and tisfast on the same models, measured alternating; the table goes to perf/results/.
 
-    python -m perf.bench                       all of it, about 12 minutes
-    python -m perf.bench --quick               one short round of each case, about 2 minutes
-    python -m perf.bench --only 'wrk|start'    the cases whose line matches
+    python -m perf.bench                       all of it, about 15 minutes
+    python -m perf.bench --quick               one short round of each case, about 3 minutes
+    python -m perf.bench --only grpc           the rows whose line matches: 'http wrk', 'shared', 'grpc|start', ...
+    python -m perf.bench --only http --list    which these are, and how long they take
 
 A bar is a ratio tisfast / Triton within this run.  The exit status is 0 also when bars are missed: a busy machine must
 not fail a build.  Status 1 means that something could not be measured.
@@ -19,16 +20,19 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from perf import machine
-from perf.bars import BARS, MEMORY_RATIO_MAX, P99_OVER_P50_RATIO_MAX, START_RATIO_MAX, Bar
-from perf.clients import RunFailed, wrk_body
-from perf.compare import Effort, Pair, complaining, pair
+from perf.bars import BARS, MEMORY_RATIO_MAX, METRICS_BARS, START_RATIO_MAX, Bar
+from perf.clients import WINDOWS, Address, Client, wrk_body
+from perf.compare import SHARED_FLAGS, Effort, Pair, address, complaining, pair
+from perf.figures import RunFailed
+from perf.oracle import launch
+from perf.oracle.install import install
 from perf.oracle.launch import ROOT
 from perf.oracle.server import Kind, Server
+from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, Measured, Results, facts, foreign, load_row, markdown
 
 EXAMPLES: Final = ROOT / "examples/models"
 RESULTS: Final = ROOT / "perf/results"
@@ -37,39 +41,51 @@ THREE_MODELS: Final = (*TWO_MODELS, "digits")
 KINDS: Final[tuple[Kind, Kind]] = ("triton", "tisfast")
 IDLE_SECONDS: Final = 3.0
 FOREIGN_SECONDS: Final = 3.0
-FOREIGN_BUSY_MAX: Final = 0.05
-"""Above this share of the machine taken by others, the ratios are no verdict: a server that yields instead of sleeping
-was seen at 22000 requests/s on a quiet machine and at 4000 beside a compiler, with one connection."""
 START_CASE, MEMORY_CASE = "start to ready, three models", "idle memory, two models"
+METRICS_FLAGS: Final = (["--allow-metrics=false"], ["--metrics-config=histogram_latencies=true"])
+METRICS_ROUNDS_TIMES: Final = 4
+"""One percent is asked for, and single runs differ by more."""
+CLIENT_SECONDS: Final = 1.0
+"""What starting and ending a client takes, for the forecast."""
+ROUND_SECONDS: Final = {START_CASE: 5, MEMORY_CASE: 16}
 
 
-class Measured(NamedTuple):
-    """One number of each server, with its bar: seconds to ready, or bytes."""
-
-    title: str
-    unit: str
-    triton: float
-    tisfast: float
-    most: float
-
-    @property
-    def ratio(self) -> float:
-        """tisfast over Triton."""
-        return self.tisfast / self.triton
-
-    @property
-    def met(self) -> bool:
-        """Whether the ratio is within the bar."""
-        return self.ratio <= self.most
+Row = tuple[Bar, Pair]
 
 
-class Results(NamedTuple):
-    """All that was measured, and what could not be."""
+class Selection(NamedTuple):
+    """The rows to measure."""
 
-    foreign_busy: float
-    loads: list[tuple[Bar, Pair]]
-    singles: list[Measured]
-    failures: list[str]
+    loads: list[Bar]
+    metrics: list[Bar]
+    singles: list[str]
+
+    def lines(self) -> list[str]:
+        """One for each row, as --only sees it."""
+        return [*self.singles, *(bar.line() for bar in (*self.loads, *self.metrics))]
+
+    def clients(self) -> set[Client]:
+        """The load generators that this needs."""
+        return {bar.load.client for bar in (*self.loads, *self.metrics)}
+
+    def seconds(self, effort: Effort) -> float:
+        """About how long it takes."""
+        rows = [(bar, effort.rounds) for bar in self.loads]
+        rows += [(bar, effort.rounds * METRICS_ROUNDS_TIMES) for bar in self.metrics]
+        loads = sum(2 * rounds * (_run_seconds(bar, effort) + CLIENT_SECONDS) for bar, rounds in rows)
+        singles = ROUND_SECONDS[START_CASE] * effort.rounds * (START_CASE in self.singles)
+        return FOREIGN_SECONDS + loads + singles + ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
+
+
+def _run_seconds(bar: Bar, effort: Effort) -> float:
+    return effort.seconds * (WINDOWS if bar.load.client == "perf_analyzer" else 1)
+
+
+def select(only: str) -> Selection:
+    """The rows whose line a regular expression finds."""
+    wanted = re.compile(only)
+    loads, metrics = ([bar for bar in bars if wanted.search(bar.line())] for bars in (BARS, METRICS_BARS))
+    return Selection(loads, metrics, [case for case in (START_CASE, MEMORY_CASE) if wanted.search(case)])
 
 
 def repository(folder: str, models: tuple[str, ...]) -> Path:
@@ -115,133 +131,104 @@ def _send(port: int, case: str) -> None:
     urllib.request.urlopen(request, timeout=10).read()
 
 
-def measure_loads(bars: list[Bar], effort: Effort, results: Results) -> None:
-    """Every bar against two running servers."""
-    with Server("triton", [EXAMPLES]) as a, Server("tisfast", [EXAMPLES]) as b:
-        for bar in bars:
-            try:
-                found = pair(bar.client, bar.case, bar.concurrency, (a.address, b.address), effort)
-            except RunFailed as e:
-                results.failures.append(str(e))
-                print(f"FAILED {str(e)[:600]}", flush=True)
-                continue
-            results.loads.append((bar, found))
-            print(load_row(bar, found), flush=True)
+def measure_loads(bars: list[Bar], sides: tuple[Address, Address], effort: Effort, failures: list[str]) -> list[Row]:
+    """Every bar against two running servers; what fails is told and left out."""
+    rows = []
+    for bar in bars:
+        try:
+            rows.append((bar, pair(bar.load, sides, effort)))
+        except RunFailed as e:
+            failures.append(str(e))
+            print(f"FAILED {str(e)[:600]}", flush=True)
+            continue
+        print(load_row(*rows[-1]), flush=True)
+    return rows
 
 
-def foreign(results: Results) -> str:
-    """How busy the machine was before anything of ours ran, and what that means."""
-    text = f"Other processes took {results.foreign_busy:.0%} of the machine before the run."
-    return (
-        text if results.foreign_busy <= FOREIGN_BUSY_MAX else f"{text}  **Not quiet: the verdicts below mean nothing.**"
-    )
+def beside_triton(bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
+    """tisfast over the real Triton."""
+    print(HEAD, flush=True)
+    with Server("triton", [EXAMPLES]) as a, Server("tisfast", [EXAMPLES], SHARED_FLAGS["tisfast"]) as b:
+        return measure_loads(bars, (address(a), address(b)), effort, failures)
 
 
-def mark(met: bool) -> str:
-    """How a verdict is printed."""
-    return "met" if met else "**missed**"
-
-
-HEAD: Final = (
-    "| case | client | conc. | Triton req/s | tisfast req/s | ratio | at least | "
-    "| Triton p50 µs | tisfast p50 µs | ratio | at most | | Triton p99 µs | tisfast p99 µs | ratio | at most | |\n"
-    + "|---" * 18
-    + "|"
-)
-
-
-def load_row(bar: Bar, found: Pair) -> str:
-    """A line of the Markdown table."""
-    ratio, verdicts = found.ratio, bar.verdicts(found.ratio)
-    cells = [bar.title, bar.client, str(bar.concurrency)]
-    bounds = {"rate": bar.rate_least, "p50": bar.p50_most, "p99": P99_OVER_P50_RATIO_MAX * ratio.p50}
-    for name, bound in bounds.items():
-        a, b, r = (getattr(figures, name) for figures in (found.a, found.b, ratio))
-        cells += [f"{a:.0f}", f"{b:.0f}", f"{r:.2f}", f"{bound:.2f}", mark(verdicts[name])]
-    return "| " + " | ".join(cells) + " |"
-
-
-def markdown(results: Results, effort: Effort) -> str:
-    """The whole page."""
-    return "\n".join(_lines(results, effort)) + "\n"
-
-
-def _lines(results: Results, effort: Effort) -> Iterator[str]:
-    met = [all(bar.verdicts(found.ratio).values()) for bar, found in results.loads] + [s.met for s in results.singles]
-    yield "# tisfast beside the real Triton"
-    yield ""
-    yield f"{machine.processor()}, {machine.cores()} cores; commit `{machine.commit()}`; Triton 2.51, Python backend."
-    yield f"{effort.rounds} rounds, alternating, of {effort.seconds:g} s; medians.  Only ratios mean something."
-    yield foreign(results)
-    yield f"{sum(met)} of {len(met)} rows meet all their bars.  How to read this: docs/benchmarks.md."
-    yield ""
-    yield HEAD
-    yield from (load_row(*each) for each in results.loads)
-    yield ""
-    yield "| what | Triton | tisfast | ratio | at most | |"
-    yield "|---|---|---|---|---|---|"
-    for s in results.singles:
-        a, b = f"{s.triton:.2f} {s.unit}", f"{s.tisfast:.2f} {s.unit}"
-        yield f"| {s.title} | {a} | {b} | {s.ratio:.2f} | {s.most:.2f} | {mark(s.met)} |"
-    for failure in results.failures:
-        yield f"\nNot measured: {failure[:300]}"
-
-
-def facts(results: Results, effort: Effort) -> dict[str, Any]:
-    """The same, for programs."""
-    return {
-        "processor": machine.processor(),
-        "cores": machine.cores(),
-        "commit": machine.commit(),
-        "effort": effort._asdict(),
-        "foreign_busy": results.foreign_busy,
-        "loads": [
-            {"bar": bar._asdict(), "met": bar.verdicts(found.ratio), **found.facts()} for bar, found in results.loads
-        ],
-        "singles": [{**s._asdict(), "ratio": s.ratio, "met": s.met} for s in results.singles],
-        "failures": results.failures,
-    }
+def beside_no_metrics(bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
+    """tisfast with metrics over tisfast without."""
+    print(METRICS_HEAD, flush=True)
+    off, on = METRICS_FLAGS
+    more = effort._replace(rounds=effort.rounds * METRICS_ROUNDS_TIMES)
+    with Server("tisfast", [EXAMPLES], off) as a, Server("tisfast", [EXAMPLES], on) as b:
+        return measure_loads(bars, (address(a), address(b)), more, failures)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round of a second each")
-    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose title, client and concurrency match")
+    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose title, protocol, client, conc. match")
+    parser.add_argument("--list", action="store_true", help="print the rows and end")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of a window of perf_analyzer, or a run of wrk")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of a window of perf_analyzer, or a run of others")
     parser.add_argument("--output", type=Path, help="folder of the table; a whole run writes to perf/results")
     return parser.parse_args()
 
 
 def _bench(options: argparse.Namespace) -> int:
     effort = Effort(1, 1.0) if options.quick else Effort(options.rounds, options.seconds)
-    wanted = re.compile(options.only)
-    bars = [bar for bar in BARS if wanted.search(f"{bar.title} {bar.client} {bar.concurrency}")]
-    results = Results(machine.busy_share(FOREIGN_SECONDS), [], [], [])
-    print(foreign(results), flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        if wanted.search(START_CASE):
-            results.singles.append(measure_start(folder, effort.rounds))
-        if wanted.search(MEMORY_CASE):
-            results.singles.append(measure_memory(folder))
-    for s in results.singles:
-        print(
-            f"{s.title}: {s.triton:.2f} against {s.tisfast:.2f} {s.unit}, ratio {s.ratio:.2f}, {mark(s.met)}",
-            flush=True,
-        )
-    if bars:
-        print(HEAD, flush=True)
-        measure_loads(bars, effort, results)
+    selection = select(options.only)
+    if not selection.lines():
+        print(f"error: no row matches {options.only!r}; --list shows all", file=sys.stderr)
+        return 1
+    if options.list:
+        print("\n".join(selection.lines()))
+    print(f"{len(selection.lines())} rows, about {selection.seconds(effort) / 60:.0f} min", flush=True)
+    if options.list:
+        return 0
+    _need_clients(selection.clients())
+    results = _measure(selection, effort)
     if output := options.output or (None if options.quick or options.only else RESULTS):
         _write(results, effort, output)
     return 1 if results.failures else 0
+
+
+def _need_clients(clients: set[Client]) -> None:
+    """Install what is missing before anything is measured; raises OracleMissing with the command to type."""
+    install()
+    if "wrk" in clients:
+        launch.wrk()
+    if "h2load" in clients:
+        launch.h2load()
+
+
+def _measure(selection: Selection, effort: Effort) -> Results:
+    results = Results(machine.busy_share(FOREIGN_SECONDS), [], [], [], [])
+    print(foreign(results), flush=True)
+    results.singles.extend(_measure_singles(selection.singles, effort))
+    if selection.loads:
+        results.loads.extend(beside_triton(selection.loads, effort, results.failures))
+    if selection.metrics:
+        results.metrics.extend(beside_no_metrics(selection.metrics, effort, results.failures))
+    met = results.met()
+    print(f"{sum(met)} of {len(met)} rows meet all their bars.", flush=True)
+    return results
+
+
+def _measure_singles(cases: list[str], effort: Effort) -> list[Measured]:
+    singles = []
+    with tempfile.TemporaryDirectory() as folder:
+        if START_CASE in cases:
+            singles.append(measure_start(folder, effort.rounds))
+        if MEMORY_CASE in cases:
+            singles.append(measure_memory(folder))
+    if singles:
+        print("\n".join([SINGLES_HEAD, *(single.row() for single in singles)]), flush=True)
+    return singles
 
 
 def _write(results: Results, effort: Effort, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / f"{machine.slug()}.md"
     page.write_text(markdown(results, effort))
-    page.with_suffix(".json").write_text(json.dumps(facts(results, effort), indent=1) + "\n")
+    page.with_suffix(".json").write_text(json.dumps(facts(results, effort), indent=1, allow_nan=False) + "\n")
     print(f"written to {page} and .json beside it")
 
 

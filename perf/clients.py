@@ -1,25 +1,27 @@
-"""The two load generators: the real perf_analyzer, which Triton's users know, and wrk, which costs a fifth of it."""
+"""The load generators: perf_analyzer, which Triton's users know; wrk and h2load, which cost a fraction of it."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-import statistics
 import struct
-import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from perf.figures import Figures, RunFailed, run_client
+from perf.h2load import h2load
 from perf.oracle import launch
 
 PERF_ANALYZER_SECONDS_MAX: Final = 240
 WRK_SECONDS_MORE_MAX: Final = 60
 WINDOWS: Final = 3
 
-Client = Literal["perf_analyzer", "wrk"]
+Protocol = Literal["http", "grpc"]
+Client = Literal["perf_analyzer", "wrk", "h2load"]
+ONLY: Final[dict[Client, Protocol]] = {"wrk": "http", "h2load": "grpc"}
+"""The protocol of clients that speak one."""
 
 _LUA: Final = """
 local file = io.open(%(body)r, "rb"); local body = file:read("*a"); file:close()
@@ -33,12 +35,29 @@ end
 """
 
 
-class Figures(NamedTuple):
-    """What one run measured: requests a second, and latencies in microseconds."""
+class Load(NamedTuple):
+    """What is sent.
 
-    rate: float
-    p50: float
-    p99: float
+    case: MODEL or MODEL:INPUT:DIMS for perf_analyzer; binN or jsonN (N floats) for wrk; add_sub for h2load.
+    shared_bytes: size of each output in system shared memory, inputs lying there too; 0: tensors go through the socket.
+    """
+
+    client: Client
+    case: str
+    concurrency: int
+    protocol: Protocol = "http"
+    shared_bytes: int = 0
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.case}, {self.protocol}, {self.client}, concurrency {self.concurrency}"
+
+
+class Address(NamedTuple):
+    """HOST:PORT of both protocols; empty where a server has none."""
+
+    http: str
+    grpc: str
 
 
 class Body(NamedTuple):
@@ -49,57 +68,47 @@ class Body(NamedTuple):
     json_bytes: int | None
 
 
-class RunFailed(RuntimeError):
-    """The load generator gave no figures, or some answers were not 200; the text has its output."""
+def measure(load: Load, address: Address, seconds: float) -> Figures:
+    """One run; raises RunFailed."""
+    if ONLY.get(load.client, load.protocol) != load.protocol:
+        raise RunFailed(f"{load.client} speaks {ONLY[load.client]} only")
+    target = getattr(address, load.protocol)
+    if not target:
+        raise RunFailed(f"this server has no {load.protocol} port")
+    match load.client:
+        case "perf_analyzer":
+            return perf_analyzer(load, target, seconds)
+        case "wrk":
+            return wrk(target, load.case, load.concurrency, seconds)
+    return h2load(target, load.case, load.concurrency, seconds)
 
 
-def middle(runs: Sequence[Figures]) -> Figures:
-    """The median of each figure over some runs."""
-    return Figures(*(statistics.median(values) for values in zip(*runs, strict=True)))
-
-
-def ratio(a: Figures, b: Figures) -> Figures:
-    """B over A, figure by figure."""
-    return Figures(*(y / max(x, 1e-9) for x, y in zip(a, b, strict=True)))
-
-
-def measure(client: Client, address: str, case: str, concurrency: int, seconds: float) -> Figures:
-    """One run.  case: MODEL or MODEL:INPUT:DIMS for perf_analyzer; binN or jsonN (N floats) for wrk."""
-    run = perf_analyzer if client == "perf_analyzer" else wrk
-    return run(address, case, concurrency, seconds)
-
-
-def perf_analyzer(address: str, case: str, concurrency: int, seconds: float) -> Figures:
+def perf_analyzer(load: Load, address: str, seconds: float) -> Figures:
     """The real perf_analyzer: the mean of three windows of so many seconds.
 
     Its own test of stability is off (-s 999): on a shared machine it often ends without a figure otherwise; rounds and
     their median take its place.
     """
-    model, *shape = case.split(":", 1)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "figures.csv")
-        flags = [
-            "-m",
-            model,
-            "-i",
-            "http",
-            "-u",
-            address,
-            "-f",
-            str(table),
-            "-p",
-            str(int(seconds * 1000)),
-            "-s",
-            "999",
-        ]
-        flags += ["-r", str(WINDOWS), "--concurrency-range", f"{concurrency}:{concurrency}"]
-        what = launch.perf_analyzer([*flags, *(["--shape", shape[0]] if shape else [])])
-        output = _run(what.command, PERF_ANALYZER_SECONDS_MAX, what.env)
+        what = launch.perf_analyzer([*analyzer_flags(load, seconds), "-u", address, "-f", str(table)])
+        output = run_client(what.command, PERF_ANALYZER_SECONDS_MAX, what.env)
         rows = list(csv.DictReader(table.read_text().splitlines())) if table.exists() else []
     if not rows:
         raise RunFailed(f"perf_analyzer gave no figures: {output[-2000:]}")
     row = rows[0]
     return Figures(float(row["Inferences/Second"]), float(row["p50 latency"]), float(row["p99 latency"]))
+
+
+def analyzer_flags(load: Load, seconds: float) -> list[str]:
+    """What perf_analyzer is told of a load."""
+    model, *shape = load.case.split(":", 1)
+    flags = ["-m", model, *(["--shape", shape[0]] if shape else []), "-i", load.protocol]
+    flags += ["-p", str(int(seconds * 1000)), "-s", "999", "-r", str(WINDOWS)]
+    flags += ["--concurrency-range", f"{load.concurrency}:{load.concurrency}"]
+    if load.shared_bytes:
+        flags += ["--shared-memory=system", f"--output-shared-memory-size={load.shared_bytes}"]
+    return flags
 
 
 def wrk(address: str, case: str, concurrency: int, seconds: float) -> Figures:
@@ -111,7 +120,7 @@ def wrk(address: str, case: str, concurrency: int, seconds: float) -> Figures:
         script = Path(folder, "post.lua")
         script.write_text(_LUA % {"body": f"{folder}/body", "path": body.path, "head": head})
         flags = ["-t1", f"-c{concurrency}", f"-d{max(1, round(seconds))}s", "--latency", "-s", str(script)]
-        output = _run([launch.wrk(), *flags, f"http://{address}"], seconds + WRK_SECONDS_MORE_MAX)
+        output = run_client([launch.wrk(), *flags, f"http://{address}"], seconds + WRK_SECONDS_MORE_MAX)
     found = re.search(r"FIGURES (\d+) (\d+) (\d+) (\d+) (\d+)", output)
     if not found:
         raise RunFailed(f"wrk gave no figures: {output[-2000:]}")
@@ -136,11 +145,3 @@ def wrk_body(case: str) -> Body:
     inputs = [{**each, "parameters": {"binary_data_size": 4 * count}} for each in inputs]
     head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
     return Body(path, head + struct.pack(f"<{count}f", *values) * len(names), len(head))
-
-
-def _run(command: Sequence[str], seconds_max: float, env: dict[str, str] | None = None) -> str:
-    try:
-        done = subprocess.run(command, env=env, check=False, capture_output=True, text=True, timeout=seconds_max)
-    except subprocess.TimeoutExpired as e:
-        raise RunFailed(f"{command[0]} did not end within {seconds_max} s") from e
-    return done.stdout + done.stderr

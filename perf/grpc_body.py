@@ -4,7 +4,7 @@
     python -m perf.grpc_body /tmp/add_sub.bin 18001 10    ... another port, seconds
 
 h2load costs a fraction of a gRPC library, so it shows what the server does.  It knows no trailers: look at what a
-client gets before believing its figures (tests/system).
+client gets before believing its figures (perf/h2load.py does).
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ def message(values: int = 4) -> bytes:
     return struct.pack(">BI", 0, len(body)) + body
 
 
-def command(file: str, port: int = 8001, seconds: int = 5, streams: int = 8, connections: int = 4) -> list[str]:
-    """h2load with so many streams on each connection."""
-    load = ["h2load", "-d", file, "-D", str(seconds), f"-m{streams}", f"-c{connections}", "-t1"]
-    headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-    return [*load, *headers, f"http://127.0.0.1:{port}{CALL}"]
+def flags(file: str, seconds: float, streams: int, connections: int) -> list[str]:
+    """What h2load is told: so many streams on each connection."""
+    load = ["-d", file, "-D", f"{round(seconds * 1000)}ms", f"-m{streams}", f"-c{connections}", "-t1"]
+    return [*load, "-H", "content-type: application/grpc", "-H", "te: trailers"]
+
+
+def command(file: str, port: int = 8001, seconds: float = 5, streams: int = 8, connections: int = 4) -> list[str]:
+    """The whole command line."""
+    return ["h2load", *flags(file, seconds, streams, connections), f"http://127.0.0.1:{port}{CALL}"]
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ def test_a_repository_is_required():
 @pytest.mark.parametrize(
     "argument",
     ["--grpc-infer-thread-count=4", "--model-control-mode=explicit", "--load-model=x",
-     "--cache-config=local,size=1", "--rate-limit=execution_count", "--grpc-restricted-protocol=health:k=v",
+     "--cache-config=local,size=1", "--rate-limit=execution_count", "--cache-directory=/x",
      "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-max-response-pool-size=9",
      "--allow-sagemaker=true"],
 )  # fmt: skip
@@ -135,6 +135,8 @@ def test_grpc_flags_are_served():
     assert found.grpc_options.keepalive_time_ms == 5000 and found.grpc_options.compression == "low"
     assert found.grpc_options.max_ping_strikes == 0 and found.grpc_options.max_connection_age_ms == 60000
     assert found.grpc_options.keepalive_permit_without_calls
+    found = settings("--grpc-restricted-protocol=health:k=v", "--grpc-header-forward-pattern=^x-")
+    assert found.grpc_options.restricted == ("health:k=v",) and found.grpc_options.forward_pattern == "^x-"
 
 
 def test_grpc_over_tls_needs_its_files():

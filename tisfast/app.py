@@ -18,6 +18,7 @@ from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.grpc.front import GrpcExtras, GrpcFront
 from tisfast.front.grpc.methods import Methods
+from tisfast.front.grpc.policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
 from tisfast.front.http import HttpFront
 from tisfast.front.log_settings import LogSettings as LiveLogSettings
 from tisfast.front.metrics import MetricsRoutes, Sources
@@ -95,6 +96,7 @@ class Server:
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
         self._policy: Policy | None = None
+        self._grpc_policy: tuple[GrpcRestriction | None, MetadataForward | None] = (None, None)
 
     async def run(self) -> int:
         """From start to end; returns the exit code."""
@@ -120,6 +122,10 @@ class Server:
     def _bind(self) -> None:
         if self._settings.grpc.enabled:
             certificates = _certificates(self._settings.grpc_options.tls, ("h2",))
+            self._grpc_policy = (
+                grpc_restriction(self._settings.grpc_options),
+                metadata_forward(self._settings.grpc_options),
+            )
             self._listeners.append(Listener(self._settings.grpc, certificates))
         if self._settings.http.enabled:
             self._policy = http_policy(self._settings.http_calls)
@@ -166,14 +172,16 @@ class Server:
         if service == GRPC:
             options = self._settings.grpc_options
             methods = Methods(self._service, self._loop)
-            return GrpcFront(
+            grpc = GrpcFront(
                 self._registry,
                 methods,
                 self._loop,
                 options,
                 max_input_bytes=limits.GRPC_MESSAGE_BYTES_MAX,
-                extras=GrpcExtras(regions=self._regions.table),
+                extras=GrpcExtras(self._regions.table, *self._grpc_policy),
             )
+            self._tracer.attach(grpc.trace_with)
+            return grpc
         most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
             front = HttpFront(

@@ -163,6 +163,8 @@ def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
         tls = TlsSettings(given["grpc_server_cert"], given["grpc_server_key"], authorities, flags)
     return GrpcSettings(
         compression=given["grpc_infer_response_compression_level"],
+        restricted=tuple(given["grpc_restricted_protocol"] or ()),
+        forward_pattern=given["grpc_header_forward_pattern"],
         tls=tls,
         keepalive_time_ms=given["grpc_keepalive_time"],
         keepalive_timeout_ms=given["grpc_keepalive_timeout"],

@@ -11,8 +11,9 @@ import sys
 import time
 from typing import Final
 
-from perf.clients import Figures, wrk
+from perf.clients import wrk
 from perf.compare import complaining
+from perf.figures import Figures
 from perf.macro.growth import held, report
 from perf.oracle.launch import ROOT
 from perf.oracle.server import Server

@@ -13,7 +13,7 @@ def main() -> None:
     timings = Timings((100.0, 500.0, 2000.0, 5000.0))
     start = time.perf_counter_ns()
     timings.time_of(N)
-    print(f"histograms_per_request {(time.perf_counter_ns() - start) / N:.1f}")
+    print(f"histogram_per_request {(time.perf_counter_ns() - start) / N:.1f}")
 
 
 if __name__ == "__main__":

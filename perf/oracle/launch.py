@@ -1,19 +1,24 @@
-"""Command lines and environments of tritonserver, perf_analyzer, wrk and tisfast."""
+"""Command lines and environments of tritonserver, perf_analyzer, wrk, h2load and tisfast."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perf.oracle.install import facts, install, system_package
+from perf.oracle.install import OracleMissing, facts, install, system_package
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_TISFAST = "import sys; from tisfast.cli import main; sys.exit(main())"
+HELP_SECONDS_MAX: Final = 30
+TOOLS_SECONDS_MAX: Final = 600
+_TISFAST = "import sys; sys.path.insert(0, {tree!r}); from tisfast.cli import main; sys.exit(main())"
+"""Before the current folder, which `python -c` puts before PYTHONPATH: a tree in it would be served instead."""
 
 
 class Launch(NamedTuple):
@@ -46,14 +51,22 @@ def tisfast(repositories: Sequence[Path | str], flags: Sequence[str] = (), tree:
     return Launch([*command, "serve", *folders, *flags], env)
 
 
+def knows(flag: str, tree: Path | None = None) -> bool:
+    """Whether the help of a tisfast lists a flag with its value; what is refused stands among others at the end."""
+    command, env = _tisfast(tree)
+    done = subprocess.run(
+        [*command, "serve", "--help"], env=env, check=False, capture_output=True, text=True, timeout=HELP_SECONDS_MAX
+    )
+    return re.search(rf"^ +--{flag} ", done.stdout, re.MULTILINE) is not None
+
+
 def _tisfast(tree: Path | None) -> Launch:
     script = Path(sys.executable).with_name("tisfast")
     if tree is None and (wanted := os.environ.get("TISFAST_COMMAND")):
         return Launch(shlex.split(wanted), dict(os.environ))
     if tree is None and script.exists():
         return Launch([str(script)], dict(os.environ))
-    path = os.pathsep.join(filter(None, [str(tree or ROOT), os.environ.get("PYTHONPATH")]))
-    return Launch([sys.executable, "-c", _TISFAST], {**os.environ, "PYTHONPATH": path})
+    return Launch([sys.executable, "-c", _TISFAST.format(tree=str(tree or ROOT))], dict(os.environ))
 
 
 def perf_analyzer(flags: Sequence[str]) -> Launch:
@@ -68,3 +81,13 @@ def wrk() -> str:
     if not shutil.which("wrk"):
         system_package("wrk")
     return shutil.which("wrk") or "wrk"
+
+
+def h2load() -> str:
+    """Path of h2load, installed when missing and possible.  Raises OracleMissing with the command to type."""
+    if not (found := shutil.which("h2load")):
+        tools = [str(ROOT / ".ci/system-tools"), "load"]
+        done = subprocess.run(tools, check=False, capture_output=True, text=True, timeout=TOOLS_SECONDS_MAX)
+        if done.returncode or not (found := shutil.which("h2load")):
+            raise OracleMissing(f"h2load is missing:\n{(done.stdout + done.stderr)[-2000:]}")
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ START_SECONDS_MAX: Final = 120
 STOP_SECONDS_MAX: Final = 40
 POLL_SECONDS: Final = 0.005  # a port that is not yet bound gives no event to wait for
 LOG_TAIL_BYTES: Final = 4000
+_REGION: Final = re.compile(r"/dev/shm/triton_python_backend_shm_region_[\w-]+")
 
 Kind = Literal["triton", "tisfast"]
 
@@ -43,7 +45,8 @@ class Server:
 
     kind: which server; repositories: model repositories; flags: further flags; wait_for: route that must answer 200;
     tree: a built source tree of tisfast other than the installed one.
-    Attributes after entering: http, grpc, metrics (ports), start_seconds (process start to first 200), pid.
+    Attributes after entering: http, grpc, metrics (ports; 0 where an older tree has none), start_seconds (process start
+    to first 200), pid.
     """
 
     def __init__(
@@ -64,6 +67,8 @@ class Server:
     def __enter__(self) -> Server:
         """Start and wait until ready; raises StartFailed."""
         self.http, self.grpc, self.metrics = free_ports(3)
+        if not self._speaks_grpc():
+            self.grpc = 0
         what = self._launch([*self._port_flags(), *self.flags])
         began = time.perf_counter()
         self._process = subprocess.Popen(
@@ -99,6 +104,11 @@ class Server:
         """HTTP host and port."""
         return f"localhost:{self.http}"
 
+    @property
+    def grpc_address(self) -> str:
+        """gRPC host and port; empty where an older tree has none."""
+        return f"localhost:{self.grpc}" if self.grpc else ""
+
     def _launch(self, flags: Sequence[str]) -> launch.Launch:
         if self.kind == "triton":
             return launch.triton(self.repositories, flags)
@@ -106,7 +116,11 @@ class Server:
 
     def _port_flags(self) -> list[str]:
         ports = [f"--http-port={self.http}", f"--metrics-port={self.metrics}"]
-        return [*ports, f"--grpc-port={self.grpc}"]
+        return [*ports, *([f"--grpc-port={self.grpc}"] if self.grpc else [])]
+
+    def _speaks_grpc(self) -> bool:
+        """Trees from before gRPC refuse its flags."""
+        return self.kind == "triton" or self.tree is None or launch.knows("grpc-port", self.tree)
 
     def _await_ready(self, began: float) -> None:
         while (elapsed := time.perf_counter() - began) < START_SECONDS_MAX:
@@ -161,6 +175,7 @@ class Server:
         if self._process is None:
             return
         family = self.pids()
+        regions = shared_regions(family)
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS_MAX)
@@ -170,6 +185,8 @@ class Server:
         for pid in family[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for region in regions:
+            region.unlink(missing_ok=True)
         self._process = None
         self._log.close()
 
@@ -184,6 +201,15 @@ def descendants(pid: int) -> Iterator[int]:
         for child in map(int, children):
             yield child
             yield from descendants(child)
+
+
+def shared_regions(pids: Sequence[int]) -> set[Path]:
+    """Files of /dev/shm that are the Python backend's and mapped by these: it leaves some there when it ends."""
+    found: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # ended meanwhile
+            found |= set(_REGION.findall(Path(f"/proc/{pid}/maps").read_text()))
+    return {Path(name) for name in found}
 
 
 def pss_bytes(pid: int) -> int:

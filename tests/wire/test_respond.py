@@ -6,6 +6,7 @@ import json
 import math
 import struct
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,10 +143,20 @@ def test_no_outputs():
     assert render(ask()) == (HEAD + b"]}", b"")
 
 
-@given(st.lists(st.floats(width=32), max_size=300))
+WHOLE = st.integers(-(2**24), 2**24).map(float) | st.sampled_from([-0.0, 1e9, -1e9, 999999936.0])
+NUMBERS = st.floats(width=32) | WHOLE
+
+
+@given(st.lists(NUMBERS, max_size=300))
 def test_floats_survive(values):
     text = data_of("FP32", struct.pack(f"<{len(values)}f", *values), len(values))
     assert str(json.loads(text)["outputs"][0]["data"]) == str([float(v) for v in values])
+
+
+@given(st.lists(st.integers(-999_999_999, 999_999_999).map(float), min_size=1, max_size=50))
+def test_floats_without_a_fraction_are_written_as_all_others(values):
+    text = data_of("FP64", struct.pack(f"<{len(values)}d", *values), len(values))
+    assert b'"data":' + orjson.dumps(values) in text
 
 
 @pytest.mark.parametrize("n", [4095, 4096, 4097, 8192, 10000])

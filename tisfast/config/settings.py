@@ -86,13 +86,16 @@ class HttpSettings:
 
 @dataclass(frozen=True)
 class GrpcSettings:
-    """The gRPC port beyond its socket (rows 13.17 to 13.19).
+    """The gRPC port beyond its socket (rows 13.17 to 13.19, 13.22, 24.04).
 
+    restricted: --grpc-restricted-protocol; forward_pattern: --grpc-header-forward-pattern, "" for none.
     compression: level of answers, none, low, medium or high.  0 for max_pings_without_data and max_ping_strikes: no
     limit; 0 for the ages: for ever.
     """
 
     compression: str = "none"
+    restricted: tuple[str, ...] = ()
+    forward_pattern: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
     keepalive_time_ms: int = 7_200_000
     keepalive_timeout_ms: int = 20_000

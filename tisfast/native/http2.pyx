@@ -386,6 +386,7 @@ cdef int header(
 
 cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
     cdef Http2Session session = <Http2Session>user
+    cdef void *known
     cdef int kind = frame.hd.type
     try:
         if kind == NGHTTP2_HEADERS or kind == NGHTTP2_DATA:
@@ -394,9 +395,9 @@ cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *
                 session.streams[frame.hd.stream_id] = stream
                 nghttp2_session_set_stream_user_data(raw, frame.hd.stream_id, <void *>stream)
             if frame.hd.flags & NGHTTP2_FLAG_END_STREAM:
-                stream = session.streams.get(frame.hd.stream_id)
-                if stream is not None:
-                    session.on_end(stream)
+                known = nghttp2_session_get_stream_user_data(raw, frame.hd.stream_id)
+                if known != NULL:
+                    session.on_end(<object>known)
             elif kind == NGHTTP2_DATA and frame.hd.length == 0:
                 session.on_idle_frame()
         elif kind == NGHTTP2_PING:

@@ -11,7 +11,7 @@ from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.math cimport isfinite, isnan
+from libc.math cimport isfinite, isnan, signbit
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.wire.outputs cimport Special, prepare
@@ -30,6 +30,8 @@ cdef object NAN_TEXT = orjson.Fragment(b"NaN")
 cdef object INFINITY_TEXT = orjson.Fragment(b"Infinity")
 cdef object MINUS_INFINITY_TEXT = orjson.Fragment(b"-Infinity")
 cdef uint64_t FLOATS_AT_ONCE = 4096  # Python floats alive at one time
+cdef double WHOLE_MAX = 1e9  # far below where orjson changes to exponents
+cdef Py_ssize_t WHOLE_BYTES_MAX = 13  # of such a float: comma, sign, nine digits, point, zero
 
 
 cdef class Body:
@@ -161,31 +163,86 @@ cdef inline object json_float(double value):
 
 
 # data may lie at any address: it is read with memcpy.
-cdef int put_floats(TextBuffer text, const unsigned char *data, uint64_t n, bint wide) except -1:
-    cdef uint64_t start = 0, i, take
+cdef inline double float_at(const unsigned char *data, uint64_t i, bint wide) noexcept:
     cdef float narrow
     cdef double value
-    cdef list part
+    if wide:
+        memcpy(&value, data + 8 * i, 8)
+        return value
+    memcpy(&narrow, data + 4 * i, 4)
+    return narrow
+
+
+# Labels, counts, masks and pixels come as floats without a fraction: their text is orjson's, without a Python float.
+cdef inline bint is_whole(double value) noexcept:
+    return -WHOLE_MAX < value < WHOLE_MAX and value == <int64_t>value and not (value == 0 and signbit(value))
+
+
+cdef int put_floats(TextBuffer text, const unsigned char *data, uint64_t n, bint wide) except -1:
+    cdef uint64_t i = 0
+    while i < n:
+        i = put_whole_floats(text, data, i, n, wide)
+        if i < n and not is_whole(float_at(data, i, wide)):
+            i = put_odd_floats(text, data, i, n, wide)
+    return 0
+
+
+# Floats without a fraction from i on, up to the first that has one; returns its index.
+cdef uint64_t put_whole_floats(
+        TextBuffer text, const unsigned char *data, uint64_t i, uint64_t n, bint wide) except? 0:
+    cdef uint64_t end = min(n, i + FLOATS_AT_ONCE)
+    cdef unsigned char *start = text.room(<Py_ssize_t>(end - i) * WHOLE_BYTES_MAX)
+    cdef unsigned char *out = start
+    cdef double value
+    while i < end:
+        value = float_at(data, i, wide)
+        if not is_whole(value):
+            break
+        if i:
+            out[0] = c','
+            out += 1
+        if value < 0:
+            out[0] = c'-'
+            out += 1
+        out += digits(out, <uint32_t>(-value if value < 0 else value))
+        out[0] = c'.'
+        out[1] = c'0'
+        out += 2
+        i += 1
+    text.used += out - start
+    return i
+
+
+# Writes a number below 10^9 in decimal; returns its length.
+cdef inline int digits(unsigned char *out, uint32_t number) noexcept:
+    cdef uint32_t rest = number // 10
+    cdef int n = 1
+    while rest:
+        rest //= 10
+        n += 1
+    cdef int at = n
+    while at:
+        at -= 1
+        out[at] = <unsigned char>(48 + number % 10)
+        number //= 10
+    return n
+
+
+# Some of the floats from i on, through orjson; returns the next one.
+cdef uint64_t put_odd_floats(TextBuffer text, const unsigned char *data, uint64_t i, uint64_t n, bint wide) except 0:
+    cdef uint64_t end = min(n, i + FLOATS_AT_ONCE), at
+    cdef list part = PyList_New(<Py_ssize_t>(end - i))
     cdef object item
     cdef bytes dumped
-    while start < n:
-        take = min(n - start, FLOATS_AT_ONCE)
-        part = PyList_New(<Py_ssize_t>take)
-        for i in range(take):
-            if wide:
-                memcpy(&value, data + 8 * (start + i), 8)
-            else:
-                memcpy(&narrow, data + 4 * (start + i), 4)
-                value = narrow
-            item = json_float(value)
-            Py_INCREF(item)
-            PyList_SET_ITEM(part, <Py_ssize_t>i, item)
-        dumped = orjson_dumps(part)
-        if start:
-            text.put(b",", 1)
-        text.put(PyBytes_AS_STRING(dumped) + 1, PyBytes_GET_SIZE(dumped) - 2)
-        start += take
-    return 0
+    for at in range(i, end):
+        item = json_float(float_at(data, at, wide))
+        Py_INCREF(item)
+        PyList_SET_ITEM(part, <Py_ssize_t>(at - i), item)
+    dumped = orjson_dumps(part)
+    if i:
+        text.put(b",", 1)
+    text.put(PyBytes_AS_STRING(dumped) + 1, PyBytes_GET_SIZE(dumped) - 2)
+    return end
 
 
 cdef int put_numbers(TextBuffer text, OutputRef *out) except -1:

@@ -189,6 +189,21 @@ def test_with_triton_grpc_error_the_first_error_ends_a_stream(run):
     run(scenario)
 
 
+def test_with_triton_grpc_error_a_refused_request_is_answered_in_the_stream(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(STREAM_INFER, ("triton_grpc_error", "true"), end=False)
+        client.body(stream, message(request(model=b"nope")))
+        client.body(stream, message(request()), end=True)
+        await server.dispatched(1)
+        server.execute()
+        result = await client.result(stream)
+        assert [error_of(data) for data in result.messages] == ["Request for unknown model: 'nope' is not found"]
+        assert result.status == "13" and result.text == "model says no"
+
+    run(scenario)
+
+
 def test_a_stream_that_sends_without_end_is_held_back(run):
     async def scenario(server):
         client = await server.connect()

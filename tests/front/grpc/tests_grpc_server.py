@@ -24,7 +24,7 @@ from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink
 from tisfast.errors import NotFound
-from tisfast.front.grpc.front import GrpcFront
+from tisfast.front.grpc.front import NO_EXTRAS, GrpcFront
 from tisfast.front.grpc.methods import StreamMethod, UnaryMethod
 from tisfast.native.memory import Arena
 from tisfast.types import Status
@@ -116,7 +116,7 @@ class GrpcServer:
     """The front under test."""
 
     @classmethod
-    async def start(cls, loop, *, decoupled=False, times=1, **settings):
+    async def start(cls, loop, *, decoupled=False, times=1, extras=NO_EXTRAS, **settings):
         self = cls()
         self.loop, self.errors, self.chats, self.times, self.metadata = loop, [], [], times, {}
         loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
@@ -129,7 +129,9 @@ class GrpcServer:
         self.runtime.set_state(True, "")
         self.registry.add(self.runtime)
         self.registry.set_live(True)
-        self.front = GrpcFront(self.registry, Methods(self), loop, GrpcSettings(**settings), max_input_bytes=64 << 20)
+        self.front = GrpcFront(
+            self.registry, Methods(self), loop, GrpcSettings(**settings), max_input_bytes=64 << 20, extras=extras
+        )
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         self.clients = []

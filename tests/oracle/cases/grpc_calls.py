@@ -237,6 +237,8 @@ def _streams() -> Iterator[Call]:
     failing = request("misbehave", inputs=[tensor("INPUT0", (1,))], raw_input_contents=[F4[:4]], parameters={"mode": {"string_param": "error_not_found"}}, id="f")
     yield stream("stream: model fails, then good", failing, request(id="g"))
     yield stream("stream: model fails with triton_grpc_error", failing, triton_grpc_error="true")
+    yield stream("stream: nobody, then good, with triton_grpc_error", request("nobody", id="q"), request(id="b"), triton_grpc_error="true")
+    yield stream("stream: bad parameter with triton_grpc_error", request(id="e", parameters={"triton_x": {"bool_param": True}}), request(id="b"), triton_grpc_error="true")
 
 
 def planned(plan: str, **fields: Any) -> bytes:

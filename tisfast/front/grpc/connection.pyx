@@ -7,7 +7,7 @@ is the client's to read.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from tisfast.front.grpc.head cimport MODEL_INFER, MODEL_STREAM_INFER, CallHead
-from tisfast.front.grpc.infer cimport InferCall
+from tisfast.front.grpc.infer cimport InferCall, InferenceStream
 from tisfast.front.grpc.shared cimport GrpcSession, GrpcShared
 from tisfast.front.grpc.stream cimport (
     GRPC_INTERNAL, GRPC_RESOURCE_EXHAUSTED, GRPC_UNAVAILABLE, GRPC_UNIMPLEMENTED, GrpcStream)
@@ -200,6 +200,9 @@ cdef class GrpcConnection(GrpcSession):
             else:
                 stream = StreamInferCall.__new__(StreamInferCall)
                 (<StreamInferCall>stream).wants_status = head.wants_status
+            (<InferenceStream>stream).metadata = head.metadata
+            if self.shared.forward is not None:
+                (<InferenceStream>stream).forwarded = self.shared.forward.parameters(head.metadata)
             stream.open(self, stream_id, head)
             return stream
         return self._other(stream_id, head)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tisfast.config.settings import GrpcSettings
     from tisfast.engine.registry import Registry
     from tisfast.front.grpc.methods import Methods
+    from tisfast.front.tracer import Tracer
     from tisfast.native.region import Regions
 
 SWEEP_SECONDS = 1.0
@@ -21,15 +22,23 @@ SWEEP_SECONDS = 1.0
 class Restriction(Protocol):
     """Restricted APIs (row 13.22)."""
 
-    def check(self, category: str, metadata: Mapping[str, str]) -> None:
+    def check(self, category: str, metadata: Mapping[str, str] | None) -> None:
         """Raises TisError for a call that lacks the field it needs."""
 
 
+class Forward(Protocol):
+    """Metadata that become request parameters (row 24.04)."""
+
+    def parameters(self, metadata: Mapping[str, str] | None) -> bytes:
+        """A JSON object, or nothing.  Raises TisError."""
+
+
 class GrpcExtras(NamedTuple):
-    """What a server may have: shared memory that clients registered, and restricted APIs."""
+    """What a server may have: shared memory that clients registered, restricted APIs, forwarded metadata."""
 
     regions: Regions | None = None
     restriction: Restriction | None = None
+    forward: Forward | None = None
 
 
 NO_EXTRAS: Final = GrpcExtras()
@@ -72,6 +81,10 @@ class GrpcFront:
         self._shared.begin_drain()
         if not self._shared.connections:
             self._on_empty()
+
+    def trace_with(self, tracer: Tracer | None) -> None:
+        """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
+        self._shared.trace_with(tracer)
 
     def _connect(self) -> GrpcConnection:
         if self._timer is None:

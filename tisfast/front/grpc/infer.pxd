@@ -1,5 +1,5 @@
 # ModelInfer: one request, one answer.  Layer 4 (front).
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport InferRequest
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.front.grpc.stream cimport GrpcStream
@@ -11,9 +11,14 @@ cdef class InferenceStream(GrpcStream):
     cdef ModelRuntime runtime            # of the message that is arriving, once its model is known
     cdef Block block                     # where it goes
     cdef uint64_t start                  # in the block
+    cdef dict metadata                   # None unless the server's settings ask for it
+    cdef bytes forwarded                 # metadata that become parameters, as JSON; or None
+    cdef int64_t received_ns             # of the message's first byte, while requests may be traced
+    cdef object sample(self, InferInput input)   # a trace of the request, or None
     cdef int _take_block(self, uint64_t nbytes) except -1
     cdef InferInput read_request(self)   # the complete message.  Raises TisError
 
 cdef class InferCall(InferenceStream):
     cdef InferInput input                # complete, until the client ends its side
     cdef InferRequest request            # while the engine has it
+    cdef object trace                    # of a sampled request, or None

@@ -6,7 +6,7 @@ are collected first.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.engine.core cimport InferRequest
 from tisfast.front.grpc.message cimport rendered_message
@@ -17,6 +17,8 @@ from tisfast.wire.record cimport Answer, InferInput
 
 from tisfast import limits
 from tisfast.errors import TisError, Unsupported
+from tisfast.front.grpc.traced import sample
+from tisfast.native.memory import now_ns
 from tisfast.types import Status
 
 cdef uint64_t PEEK_BYTES_MAX = limits.GRPC_PEEK_BYTES_MAX
@@ -29,6 +31,8 @@ cdef class InferenceStream(GrpcStream):
     cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1:
         cdef Peek peek = self.shared.peek
         cdef uint64_t held
+        if self.filled == 0 and self.shared.tracer is not None:
+            self.received_ns = now_ns()
         if self.block is not None:
             memcpy(self.block.data + self.start + self.filled, data, n)
             return 0
@@ -69,7 +73,11 @@ cdef class InferenceStream(GrpcStream):
         block, self.block = self.block, None
         return read_grpc_infer(
             self.runtime.signature, self.runtime.arena, block, self.start, nbytes, self.shared.max_input_bytes,
-            self.shared.regions)
+            self.shared.regions, self.forwarded)
+
+    cdef object sample(self, InferInput input):
+        received_ns, self.received_ns = self.received_ns, 0
+        return sample(self.shared.tracer, input, self.metadata, received_ns)
 
 
 cdef class InferCall(InferenceStream):
@@ -89,7 +97,9 @@ cdef class InferCall(InferenceStream):
         if input is None:
             return self.finish(GRPC_INTERNAL, "ModelInfer takes one message, and none came")
         self.input = None
-        request = self.runtime.submit(input, self)
+        if self.shared.tracer is not None:
+            self.trace = self.sample(input)
+        request = self.runtime.submit(input, self, self.trace)
         if not self.finished:
             self.request = request
         return 0
@@ -103,12 +113,23 @@ cdef class InferCall(InferenceStream):
             self.runtime.cancel(request)
         return 0
 
+    cdef int closed(self, uint32_t error_code) except -1:
+        cdef bint whole = self.finished
+        InferenceStream.closed(self, error_code)
+        if self.trace is not None:
+            if whole:
+                self.trace.mark("GRPC_SEND_END")
+            self.trace.finished()
+        return 0
+
     # ---- the engine's Reply
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         self.request = None
         if self.finished:
             return 0  # the client has gone; dropping the answer gives its block back
+        if self.trace is not None:
+            self.trace.mark("GRPC_SEND_START")
         try:
             self.shared.body.render(answer, UNARY, True)
             self.sending = rendered_message(self.shared.body, answer, self.coding)
@@ -118,4 +139,6 @@ cdef class InferCall(InferenceStream):
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         self.request = None
+        if self.trace is not None and not self.finished:
+            self.trace.mark("GRPC_SEND_START")
         return self.finish(grpc_code(status), message)

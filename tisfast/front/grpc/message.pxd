@@ -18,6 +18,7 @@ cdef class OutMessage:
     cdef int piece                       # where `sent` is: in this piece, so far
     cdef uint64_t piece_sent
     cdef object owner
+    cdef object traced                   # traced.TracedAnswers of a sampled request, or None
     cdef int take(self, Outgoing out, uint64_t n) except -1
 
 # The message in `body` (one message, without prefix), which may be rendered into again.

@@ -10,7 +10,9 @@ cdef class GrpcShared:
     cdef readonly object methods             # grpc.methods.Methods
     cdef readonly object regions             # shared-memory regions, or None
     cdef readonly object settings            # config.settings.GrpcSettings
-    cdef readonly object restriction         # or None: allows(category, metadata) raises TisError
+    cdef readonly object restriction         # or None: check(category, metadata) raises TisError
+    cdef readonly object forward             # or None: parameters(metadata) is a JSON object
+    cdef object tracer                       # front.tracer.Tracer while requests may be sampled, or None
     cdef readonly object loop
     cdef readonly uint64_t max_input_bytes
     cdef readonly set connections

@@ -6,6 +6,7 @@ from tisfast.engine.registry import Registry
 from tisfast.front.grpc.connection import GrpcConnection
 from tisfast.front.grpc.front import GrpcExtras
 from tisfast.front.grpc.methods import Methods
+from tisfast.front.tracer import Tracer
 
 class GrpcShared:
     connections: set[GrpcConnection]
@@ -23,5 +24,6 @@ class GrpcShared:
         max_input_bytes: int,
         extras: GrpcExtras,
     ) -> None: ...
+    def trace_with(self, tracer: Tracer | None) -> None: ...
     def sweep(self) -> None: ...
     def begin_drain(self) -> None: ...

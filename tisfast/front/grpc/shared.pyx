@@ -26,7 +26,8 @@ cdef class GrpcShared:
         self.max_input_bytes = max_input_bytes
         self.regions = extras.regions
         self.restriction = extras.restriction
-        self.keeps_metadata = self.restriction is not None
+        self.forward = extras.forward
+        self.trace_with(None)
         self.compression = LEVELS[settings.compression]
         self.connections = set()
         self.receive = bytearray(limits.GRPC_RECEIVE_BUFFER_BYTES)
@@ -35,6 +36,11 @@ cdef class GrpcShared:
         self.peek = Peek()
         self.dirty = []
         self.flush_turn = self._flush_turn
+
+    def trace_with(self, tracer) -> None:
+        """Ask `tracer` about inference requests from now on; None: nobody."""
+        self.tracer = tracer
+        self.keeps_metadata = self.restriction is not None or self.forward is not None or tracer is not None
 
     def sweep(self) -> None:
         """Once a second: what has lasted too long on any connection ends."""

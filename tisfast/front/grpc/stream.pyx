@@ -147,6 +147,8 @@ cdef class GrpcStream(Reply):
         self.out_tick = self.shared.tick
         self.sending.take(out, n)
         if self.sending.sent == self.sending.nbytes:
+            if self.sending.traced is not None:
+                self.sending.traced.sent()
             self.sending = None
         return 0
 

@@ -2,6 +2,7 @@
 from tisfast.engine.core cimport InferRequest, Reply
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.front.grpc.infer cimport InferenceStream
+from tisfast.front.grpc.message cimport OutMessage
 from tisfast.wire.record cimport Answer, InferInput
 
 cdef class StreamAnswer:
@@ -11,8 +12,10 @@ cdef class StreamAnswer:
     cdef InferInput input                # of an empty final response, and of an error of a request that was accepted
     cdef bint final
     cdef int status                      # of an error
+    cdef bint refused                    # an error of what never was in the queue
     cdef str error
     cdef str id, name, version           # of an error of a request that was refused
+    cdef object traced                   # traced.TracedAnswers of a sampled request, or None
 
 cdef class StreamRequest(Reply):
     """One request of the call."""
@@ -21,15 +24,19 @@ cdef class StreamRequest(Reply):
     cdef InferRequest request            # while the engine has it
     cdef bint decoupled
     cdef StreamAnswer answer             # that waits for answers of earlier requests
+    cdef object traced                   # traced.TracedAnswers of a sampled request, or None
     cdef int deliver(self, StreamAnswer answer, bint final) except -1
 
 cdef class StreamInferCall(InferenceStream):
     cdef set requests                    # that the engine has
+    cdef set traces                      # TracedAnswers that are not finished; None: there was none
     cdef object order                    # deque of StreamRequest that are not decoupled, oldest first
-    cdef bint wants_status               # the first error ends the call (row 13.15)
+    cdef bint wants_status               # the first error of the engine or a model ends the call (row 13.15)
     cdef bint skipping                   # the rest of a message that was refused
+    cdef int trace_request(self, StreamRequest made, InferInput input) except -1
     cdef int refuse(self, object error) except -1
     cdef int emit(self, StreamAnswer answer) except -1
+    cdef OutMessage rendered(self, StreamAnswer answer)
     cdef int advance(self) except -1
     cdef int settle(self) except -1
     cdef int throttle(self) except -1

@@ -8,7 +8,7 @@ window is not refilled while limits.GRPC_STREAM_REQUESTS_MAX requests and answer
 from collections import deque
 
 cimport cython
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest
 from tisfast.front.grpc.infer cimport InferenceStream
 from tisfast.front.grpc.message cimport OutMessage, rendered_message
@@ -18,6 +18,7 @@ from tisfast.wire.record cimport Answer, InferInput
 
 from tisfast import limits
 from tisfast.errors import TisError, Unavailable
+from tisfast.front.grpc.traced import TracedAnswers
 from tisfast.types import Status
 
 cdef Py_ssize_t REQUESTS_MAX = limits.GRPC_STREAM_REQUESTS_MAX
@@ -31,7 +32,7 @@ cdef class StreamAnswer:
 
 cdef StreamAnswer error_answer(int status, str error, str id, str name, str version):
     cdef StreamAnswer answer = StreamAnswer.__new__(StreamAnswer)
-    answer.status, answer.error = status, error
+    answer.status, answer.error, answer.refused = status, error, True
     answer.id, answer.name, answer.version = id, name, version
     return answer
 
@@ -49,6 +50,7 @@ cdef class StreamRequest(Reply):
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         cdef StreamAnswer made = StreamAnswer.__new__(StreamAnswer)
         made.status, made.error, made.input, made.final = status, message, request.input, final
+        made.refused = self.request is None
         return self.deliver(made, final)
 
     cdef int deliver(self, StreamAnswer answer, bint final) except -1:
@@ -57,9 +59,14 @@ cdef class StreamRequest(Reply):
             self.request = None
         if call is None or call.finished:
             return 0  # the client has gone; dropping the answer gives its block back
+        if answer is not None and self.traced is not None:
+            answer.traced = self.traced
+            self.traced.queued()
         if final:
             self.call = None
             call.requests.discard(self)
+            if self.traced is not None:
+                self.traced.ended()
         if self.decoupled:
             if answer is not None:
                 call.emit(answer)
@@ -108,10 +115,30 @@ cdef class StreamInferCall(InferenceStream):
         self.requests.add(made)
         if not made.decoupled:
             self.order.append(made)
-        request = made.runtime.submit(input, made)
+        trace = None
+        if self.shared.tracer is not None:
+            self.trace_request(made, input)
+            trace = made.traced.trace if made.traced is not None else None
+        request = made.runtime.submit(input, made, trace)
         if made.call is not None:
             made.request = request
         return self.throttle()
+
+    cdef int trace_request(self, StreamRequest made, InferInput input) except -1:
+        trace = self.sample(input)
+        if trace is not None:
+            if self.traces is None:
+                self.traces = set()
+            made.traced = TracedAnswers(trace, self.traces.discard)
+            self.traces.add(made.traced)
+        return 0
+
+    cdef int closed(self, uint32_t error_code) except -1:
+        InferenceStream.closed(self, error_code)
+        if self.traces is not None:
+            for traced in list(self.traces):
+                traced.gone()
+        return 0
 
     cdef int refuse(self, object error) except -1:
         """A message that became no request is answered in its turn, too."""
@@ -139,12 +166,21 @@ cdef class StreamInferCall(InferenceStream):
         return 0
 
     cdef int emit(self, StreamAnswer answer) except -1:
-        if answer.error is not None and self.wants_status:
+        if answer.error is not None and self.wants_status and not answer.refused:
             return self.finish(grpc_code(answer.status), answer.error)
         return self.send(answer)
 
     cdef OutMessage render(self, object queued):
         cdef StreamAnswer answer = queued
+        cdef OutMessage message
+        if answer.traced is None:
+            return self.rendered(answer)
+        answer.traced.sending()
+        message = self.rendered(answer)
+        message.traced = answer.traced
+        return message
+
+    cdef OutMessage rendered(self, StreamAnswer answer):
         cdef GrpcBody body = self.shared.body
         if self.throttled and len(self.requests) + len(self.order) + len(self.queue) < REQUESTS_MAX // 2:
             self.give_window()

@@ -29,8 +29,8 @@ cdef inline uint64_t message_start(uint32_t record_room, uint64_t raw_at) noexce
 
 # The message is body.data[start : start + nbytes], the block one of the model's arena.  Raw tensors stay where they are
 # (they are moved within the block when their type asks for another alignment), typed contents go into a block of their
-# own, of at most max_input_bytes each.  Raises TisError with Triton's wording, and the request's id among its facts.  regions: the clients' shared memory, None
-# for a server without it.
+# own, of at most max_input_bytes each.  Raises TisError with Triton's wording, and the request's id among its facts.  regions: the
+# clients' shared memory, None for a server without it.  forwarded: further parameters, a JSON object, or None.
 cdef InferInput read_grpc_infer(
     ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, uint64_t max_input_bytes,
-    Regions regions)
+    Regions regions, bytes forwarded)

@@ -11,5 +11,6 @@ def parse(
     max_input_bytes: int = ...,
     regions: Regions | None = None,
     start: int = -1,
+    forwarded: bytes = ...,
 ) -> InferInput: ...
 def peek(message: bytes, total: int | None = None) -> tuple[int, str, str, int]: ...

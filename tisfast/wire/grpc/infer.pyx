@@ -79,15 +79,15 @@ cdef class Peek:
 
 cdef InferInput read_grpc_infer(
         ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, uint64_t max_input_bytes,
-        Regions regions):
+        Regions regions, bytes forwarded):
     cdef uint32_t raws_max = <uint32_t>len(model.inputs) + SURPLUS_INPUTS_MAX
     cdef Message message = scan(body.data + start, nbytes, raws_max)
     cdef InferPlan plan
     try:
         if message.in_order and message.head_end <= CACHED_HEAD_BYTES_MAX:
-            plan = remembered_plan(model, message, regions)
+            plan = remembered_plan(model, message, regions, forwarded)
         else:
-            plan = parse_message(model, message, regions)
+            plan = parse_message(model, message, regions, forwarded)
         align_tensors(plan, body, start)
         return assemble(plan, arena, body, start, max_input_bytes, regions)
     except TisError as error:  # in a stream the id tells which request was refused
@@ -105,13 +105,16 @@ cdef bytes key_of(Message message):
     return key
 
 
-cdef InferPlan remembered_plan(ModelSignature model, Message message, Regions regions):
+cdef InferPlan remembered_plan(ModelSignature model, Message message, Regions regions, bytes forwarded):
     cdef bytes key = key_of(message)
-    cdef InferPlan plan = model.messages.get(key)
+    cdef InferPlan plan
+    if forwarded:
+        key = forwarded + b"\0" + key  # no message begins with "{", the beginning of a group that protobuf 3 has not
+    plan = model.messages.get(key)
     if plan is not None and message.id_bytes <= ID_BYTES_MAX and fits(plan, message):
         plan.id = id_of(message)
         return plan
-    plan = parse_message(model, message, regions)
+    plan = parse_message(model, message, regions, forwarded)
     if plan.all_binary:
         if len(model.messages) >= CACHED_HEADS_MAX:
             model.messages.clear()
@@ -279,7 +282,7 @@ cdef int place(InferPlan plan, InferInput request, uint64_t start, uint64_t free
 
 def parse(
     ModelSignature model, Arena arena, bytes message, *, uint64_t max_input_bytes=1 << 31, Regions regions=None,
-    int64_t start=-1) -> InferInput:
+    int64_t start=-1, bytes forwarded=b"") -> InferInput:
     """Parse a message as though it had been received into a block of the arena, at `start` where that is given."""
     cdef uint64_t nbytes = <uint64_t>PyBytes_GET_SIZE(message)
     cdef const unsigned char *data = <const unsigned char *>PyBytes_AS_STRING(message)
@@ -290,7 +293,7 @@ def parse(
         start = <int64_t>message_start(model.record_room, peek.raw_at)
     block = arena.take(<uint64_t>start + nbytes)
     memcpy(block.data + start, data, nbytes)
-    return read_grpc_infer(model, arena, block, <uint64_t>start, nbytes, max_input_bytes, regions)
+    return read_grpc_infer(model, arena, block, <uint64_t>start, nbytes, max_input_bytes, regions, forwarded)
 
 
 def peek(bytes message, total: int | None = None) -> tuple:

@@ -5,4 +5,4 @@ from tisfast.wire.plan cimport InferPlan
 from tisfast.wire.signature cimport ModelSignature
 
 # Raises TisError with Triton's texts, in its order (rows 13.06 to 13.10).
-cdef InferPlan parse_message(ModelSignature model, Message message, Regions regions)
+cdef InferPlan parse_message(ModelSignature model, Message message, Regions regions, bytes forwarded)

@@ -16,6 +16,8 @@ from tisfast.wire.plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPla
 from tisfast.wire.request cimport count_elements, finish, new_plan, region_input
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 
+import orjson
+
 from tisfast import limits
 from tisfast.errors import BadRequest
 from tisfast.types import BY_WIRE
@@ -47,7 +49,7 @@ cdef class InputMessage:
     cdef bint has_contents
 
 
-cdef InferPlan parse_message(ModelSignature model, Message message, Regions regions):
+cdef InferPlan parse_message(ModelSignature model, Message message, Regions regions, bytes forwarded):
     cdef InferPlan plan = new_plan(model)
     cdef Cursor c = cursor(message.data, message.nbytes)
     cdef dict parameters = {}
@@ -71,6 +73,8 @@ cdef InferPlan parse_message(ModelSignature model, Message message, Regions regi
     custom = apply_parameters(plan, parameters)
     place_inputs(plan, message, inputs)
     choose_outputs(plan, outputs)
+    if forwarded:
+        custom = orjson.dumps({**orjson.loads(custom or b"{}"), **orjson.loads(forwarded)})
     return finish(plan, custom)
 
 

@@ -1,0 +1,32 @@
+"""Results as a run gives them, without running anything."""
+
+from __future__ import annotations
+
+import math
+
+from perf.bars import Bar
+from perf.clients import Load
+from perf.compare import Pair
+from perf.figures import Figures
+from perf.table import Measured, Results
+
+
+def measured(load: Load, a: Figures, b: Figures) -> Pair:
+    """One round."""
+    return Pair(load, a, b, [a], [b])
+
+
+SMALL = Bar("add_sub", Load("perf_analyzer", "add_sub", 4, "grpc"), 0.35, 3.0)
+TAILED = SMALL._replace(p99_over_p50_most=1.2)
+PREPARED = Bar("add_sub, prepared call", Load("h2load", "add_sub", 32, "grpc"), None, 4.0)
+TRITON = Figures(1000.0, 200.0, 400.0)
+FAST = Figures(3500.0, 60.0, 200.0)
+START = Measured("start to ready", "s", 2.0, 0.5, 0.4)
+
+
+def results() -> Results:
+    """A row met, a row with a bad tail, one without latencies, one number, and a failure."""
+    loads = [(bar, measured(bar.load, TRITON, FAST)) for bar in (SMALL, TAILED)]
+    rates = [Figures(rate, math.nan, math.nan) for rate in (100.0, 390.0)]
+    metrics = [(PREPARED, measured(PREPARED.load, *rates))]
+    return Results(0.01, loads, metrics, [START], ["bin4, side B: wrk gave no figures"])

@@ -1,0 +1,69 @@
+"""The page and the facts of a run."""
+
+from __future__ import annotations
+
+import json
+
+from perf.compare import Effort
+from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, facts, load_row, markdown
+from tests.perf.results import PREPARED, SMALL, START, TAILED, results
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_a_row_says_figures_ratio_bar_and_verdict():
+    bar, found = results().loads[0]
+    assert cells(load_row(bar, found)) == [
+        *("add_sub", "grpc", "perf_analyzer", "4"),
+        *("1000", "3500", "3.50", "3.00", "met"),
+        *("200", "60", "0.30", "0.35", "met"),
+        *("400", "200", "0.50", "", ""),
+    ]  # fmt: skip
+
+
+def test_a_tail_that_is_too_long_is_missed():
+    bar, found = results().loads[1]
+    assert bar is TAILED
+    assert cells(load_row(bar, found))[-3:] == ["0.50", "0.36", "**missed**"]
+
+
+def test_what_a_client_does_not_tell_is_a_dash():
+    bar, found = results().metrics[0]
+    assert bar is PREPARED
+    assert cells(load_row(bar, found))[4:] == ["100", "390", "3.90", "4.00", "**missed**", *["–", "–", "–", "", ""] * 2]
+
+
+def test_rows_have_as_many_cells_as_their_heads():
+    page = results()
+    rows = [load_row(*page.loads[0]), load_row(*page.metrics[0]), START.row()]
+    for head, row in zip((HEAD, METRICS_HEAD, SINGLES_HEAD), rows, strict=True):
+        assert {line.count("|") for line in (*head.splitlines(), row)} == {row.count("|")}
+
+
+def test_the_page_has_every_row_and_failure():
+    page = results()
+    text = markdown(page, Effort(3, 1.5))
+    for row in (load_row(SMALL, page.loads[0][1]), load_row(*page.metrics[0]), START.row()):
+        assert row in text
+    assert "2 of 4 rows meet all their bars" in text
+    assert "Not measured: bin4, side B" in text
+    assert "Not quiet" not in text
+
+
+def test_a_page_of_one_kind_of_row_has_no_empty_tables():
+    text = markdown(results()._replace(loads=[], metrics=[], failures=[]), Effort(3, 1.5))
+    assert HEAD not in text and METRICS_HEAD not in text and SINGLES_HEAD in text
+
+
+def test_a_busy_machine_is_told():
+    assert "**Not quiet" in markdown(results()._replace(foreign_busy=0.3), Effort(1, 1.0))
+
+
+def test_facts_are_strict_json():
+    found = json.loads(json.dumps(facts(results(), Effort(3, 1.5)), allow_nan=False))
+    assert found["loads"][0]["ratio"]["rate"] == 3.5
+    assert found["loads"][0]["bars"] == {"rate": 3.0, "p50": 0.35}
+    assert found["metrics"][0]["a"] == {"rate": 100.0, "p50": None, "p99": None}
+    assert found["singles"][0]["met"] is True
