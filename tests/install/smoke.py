@@ -105,8 +105,9 @@ def check_contents(wheel: Path) -> None:
         names = file.namelist()
     missing = [part for part in PARTS if part not in names]
     foreign = [name for name in names if name.endswith(FOREIGN) or any(word in name for word in FOREIGN_WORDS)]
-    if missing or foreign or not all(any(name.endswith(each) for name in names) for each in LEGAL):
-        raise Failed(f"{wheel.name}: missing {missing}, foreign {foreign}, {' and '.join(LEGAL)} among {len(names)} files")
+    legal = all(any(name.endswith(each) for name in names) for each in LEGAL)
+    if missing or foreign or not legal:
+        raise Failed(f"{wheel.name}: missing {missing}, foreign {foreign}, {LEGAL} among {len(names)} files: {legal}")
 
 
 def check_commands(installed: Installed) -> None:

@@ -2,8 +2,8 @@
 
     python -m tests.install.wheel TARGET [PYTHON...]
 
-For each PYTHON (this one when none is named): build a wheel from the source archive, take nghttp2 into it, install it in
-a fresh environment, and look whether it serves, with the library that it brought.  What works is put into TARGET.
+For each PYTHON (this one when none is named): build a wheel from the source archive, take nghttp2 into it, install it
+in a fresh environment, and look whether it serves, with the library that it brought.  What works is put into TARGET.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def main(target: Path, pythons: list[str]) -> int:
             wheel = repaired(make_wheel(python, archive, place), place / "repaired")
             check(python, wheel, place)
             shutil.copy(wheel, target)
-            print(f"{target / wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, serves with the nghttp2 in it", flush=True)
+            size = wheel.stat().st_size / 1e6
+            print(f"{target / wheel.name}: {size:.1f} MB, serves with the nghttp2 in it", flush=True)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Final
 import pytest
 
 from perf.oracle.server import Kind, Server, StartFailed
+from tests.oracle import grpc_exchange
 from tests.oracle.cases import regions
+from tests.oracle.cases.grpc_calls import Call
 from tests.oracle.cases.table import Case
 from tests.oracle.exchange import Answer, converse
 
@@ -32,8 +35,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 class Servers:
     """The servers of one kind: one on good models, one on broken ones.  A server that dies is started again."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, *flags: str) -> None:
+        """flags: beside those that every server here gets."""
         self.kind = kind
+        self._more = flags
         self._running: dict[str, Server] = {}
         self._failures: dict[str, StartFailed] = {}
 
@@ -55,7 +60,7 @@ class Servers:
             flags = ["--exit-on-error=false"]
             return Server(self.kind, [HERE / "broken_models"], flags, "/v2/health/live").__enter__()
         flags = ["--allow-client-shm=true"] if self.kind == "tisfast" else []  # 2.51 has no such gate
-        return Server(self.kind, [EXAMPLES, HERE / "models"], flags).__enter__()
+        return Server(self.kind, [EXAMPLES, HERE / "models"], [*flags, *self._more]).__enter__()
 
     def ask(self, case: Case) -> list[Answer]:
         """Have the conversation of a case; every answer is `crashed` when the server died of it."""
@@ -66,10 +71,28 @@ class Servers:
             return [Answer(0, {}, b"crashed") for _ in case.requests]
         return answers
 
+    def call(self, call: Call) -> grpc_exchange.Answer:
+        """Make a gRPC call; the answer's code is `crashed` when the server died of it."""
+        server = self.get()
+        answer = grpc_exchange.ask(server.grpc, call)
+        if answer.code == "UNAVAILABLE" and server.dies_within(DEATH_SECONDS):
+            self.stop()
+            return grpc_exchange.Answer("crashed", "", ())
+        return answer
+
     def stop(self) -> None:
         """End both."""
         while self._running:
             self._running.popitem()[1].stop()
+
+
+@contextlib.contextmanager
+def pair(*flags: str) -> Iterator[tuple[Servers, Servers]]:
+    """Both servers with flags of a test module's own."""
+    servers = (Servers("triton", *flags), Servers("tisfast", *flags))
+    yield servers
+    for each in servers:
+        each.stop()
 
 
 @pytest.fixture(scope="session", autouse=True)

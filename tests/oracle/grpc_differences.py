@@ -44,7 +44,30 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     "Rows 13.08 and 13.14: model_version is always filled; 2.51 leaves it out of failures.": {
         "stream: model fails, then good": "OK {'error_message': 'the model says NOT_FOUND', 'infer_response': {'model_name': 'misbehave', 'model_version': '1', 'id': 'f', 'parameters': {'triton_final_response': {'bool_param': True}}}}",
     },
+    "Rows 13.08 and 13.14: model_version is always filled; 2.51 leaves it out of a decoupled model's errors and end.": {
+        f"decoupled: {plan or 'none'}{end}": "OK {'"
+        for plan in ("1", "12", "123", "", "e", "1e", "1e2", "e1", "n")
+        for end in ("", ", and the end")
+        if end or "e" in plan or "n" in plan
+    },
+    "2.51 ends in a crash.": {
+        "classes of BYTES": "INVALID_ARGUMENT class result not available for output due to unsupported type 'BYTES'",
+    },
 }
 # fmt: on
 
 BY_CALL: Final[dict[str, str]] = {name: ours for calls in TABLE.values() for name, ours in calls.items()}
+
+# Conversations of cases/grpc_regions.py: the reason, and how ours begins where the two part.
+# fmt: off
+TALKS: Final[dict[str, tuple[str, str]]] = {
+    "part of a file": ("row 10.02: 2.51 adds the region's offset twice, and reads what lies behind the mapping", "OK {'model_name': 'identity_fp32', 'model_version': '1', 'outputs': [{'name': 'OUTPUT0', 'datatype': 'FP32', 'shape': ['4']}], 'raw_output_contents': ['AACARAAggEQAQIBEAGCARA==']}"),
+    "bad register no key": ("row 10.03: newer Triton refuses a key that names no file", "INVALID_ARGUMENT cannot register shared memory region 'g' - invalid shm key ''"),
+    "bad register no size": ("row 10.02: what a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),
+    "bad register reserved": ("row 10.03: newer Triton refuses its backend's own regions", "INVALID_ARGUMENT cannot register shared memory region 'g' with key"),
+    "bad register an offset that overflows": ("row 10.02: what a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),
+    "CUDA without GPU": ("row 10.07: says that there is no GPU", "INVALID_ARGUMENT failed to register CUDA shared memory region: 'c', GPUs not supported"),
+    "CUDA with a short handle": ("row 10.07: the handle is looked at first", "INVALID_ARGUMENT 'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"),
+    "output": ("row 13.08: an output in shared memory says where it is", "OK {'model_name': 'identity_fp32', 'model_version': '1', 'outputs': [{'name': 'OUTPUT0', 'datatype': 'FP32', 'shape': ['4'], 'parameters': {"),
+}
+# fmt: on

@@ -9,14 +9,14 @@ import pytest
 from tests.oracle.cases.grpc_calls import CALLS, Call
 from tests.oracle.conftest import Servers
 from tests.oracle.grpc_differences import BY_CALL, TABLE
-from tests.oracle.grpc_exchange import alike, ask, brief
+from tests.oracle.grpc_exchange import alike, brief
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[call.name for call in CALLS])
 def test_both_servers_answer_alike_or_differ_as_listed(call: Call, triton: Servers, tisfast: Servers) -> None:
     with ThreadPoolExecutor(1) as other:
-        pending = other.submit(ask, triton.get().grpc, call)
-        ours = ask(tisfast.get().grpc, call)
+        pending = other.submit(triton.call, call)
+        ours = tisfast.call(call)
     theirs = pending.result()
     if call.name not in BY_CALL:
         assert alike(theirs, ours), f"\nTriton:  {brief(theirs)}\ntisfast: {brief(ours)}"

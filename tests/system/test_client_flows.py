@@ -191,7 +191,7 @@ def test_several_answers_to_one_request(server):
 ])  # fmt: skip
 def test_typed_contents_through_the_bare_stub(server, model, datatype, field, convert):
     inputs = [
-        {"name": name, "datatype": datatype, "shape": [1, 16], "contents": {field: [convert(each) for each in values[0]]}}
+        {"name": name, "datatype": datatype, "shape": [1, 16], "contents": {field: list(map(convert, values[0]))}}
         for name, values in (("INPUT0", COUNTING), ("INPUT1", ONES))
     ]
     request = service_pb2.ModelInferRequest(model_name=model, id="my request id", inputs=inputs)

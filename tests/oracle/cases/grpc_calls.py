@@ -241,7 +241,39 @@ def _streams() -> Iterator[Call]:
     yield stream("stream: bad parameter with triton_grpc_error", request(id="e", parameters={"triton_x": {"bool_param": True}}), request(id="b"), triton_grpc_error="true")
 
 
+def planned(plan: str, **fields: Any) -> bytes:
+    """A request of the decoupled model: its PLAN says which responses it sends."""
+    text = plan.encode()
+    plans = [tensor("PLAN", (1,), "BYTES")]
+    return request("responses", inputs=plans, raw_input_contents=[struct.pack("<i", len(text)) + text], **fields)
+
+
+def _decoupled() -> Iterator[Call]:
+    final = {"triton_enable_empty_final_response": {"bool_param": True}}
+    for plan in ("1", "12", "123", "", "e", "1e", "1e2", "e1", "n", "F", "1F"):
+        yield stream(f"decoupled: {plan or 'none'}", planned(plan, id="d"), rows="13.13 13.14 13.15")
+        yield stream(f"decoupled: {plan or 'none'}, and the end", planned(plan, id="d", parameters=final), rows="13.14")
+    yield stream("decoupled: an error with triton_grpc_error", planned("1e2", id="d"), rows="13.15", triton_grpc_error="true")
+    yield stream("decoupled: no output of that name", planned("1", id="d", outputs=[{"name": "Z"}]), rows="13.15")
+    yield infer("decoupled: ModelInfer", "13.12")._replace(messages=(planned("1"),))
+
+
+def _classes() -> Iterator[Call]:
+    values = struct.pack("<6f", 0.5, 3, -1, 7, 7, float("-inf"))
+    for model, label in (("labelled", "labelled"), ("identity_fp32", "no labels")):
+        shape = (2, 3) if model == "labelled" else (6,)
+        for count in (1, 2, 3, 7):
+            wanted = [{"name": "OUTPUT0", "parameters": {"classification": {"int64_param": count}}}]
+            yield infer(f"{count} classes, {label}", "3.01 3.02 3.03", model=model, inputs=[tensor("INPUT0", shape)], raw_input_contents=[values], outputs=wanted)
+    words = [tensor("IN_STRING", (1,), "BYTES")]
+    for name, datatype, raw in (("STRING", "BYTES", b"\x01\0\0\0a"), ("BOOL", "BOOL", b"\x01"), ("FP16", "FP16", b"\0\x3c"), ("UINT8", "UINT8", b"\xff"), ("INT64", "INT64", b"\xff" * 8), ("FP64", "FP64", struct.pack("<d", 0.1))):
+        inputs = [{**words[0], "name": f"IN_{name}", "datatype": datatype}]
+        wanted = [{"name": f"OUT_{name}", "parameters": {"classification": {"int64_param": 1}}}]
+        yield infer(f"classes of {datatype}", "3.04", model="types", inputs=inputs, raw_input_contents=[raw], outputs=wanted)
+
+
 CALLS: Final[list[Call]] = [
-    *_health(), *_repository(), *_shared_memory(), *_settings(), *_inferences(), *_contents(), *_parameters(), *_streams()
+    *_health(), *_repository(), *_shared_memory(), *_settings(), *_inferences(), *_contents(), *_parameters(), *_streams(),
+    *_decoupled(), *_classes(),
 ]  # fmt: skip
 assert len({call.name for call in CALLS}) == len(CALLS), "two calls of one name"

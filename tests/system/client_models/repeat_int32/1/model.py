@@ -22,7 +22,7 @@ class TritonPythonModel:
             time.sleep(wait / 1000)
 
     def _answer(self, sender, numbers, delays):
-        for index, (number, delay) in enumerate(zip(numbers, delays)):
+        for index, (number, delay) in enumerate(zip(numbers, delays, strict=True)):
             time.sleep(delay / 1000)
             tensors = [
                 pb_utils.Tensor("OUT", np.array([number], np.int32)),
