@@ -28,7 +28,7 @@ cdef class HttpConnection(Turns):
     cdef uint64_t collected              # its bytes, as counted in shared.collected
     cdef ChunkDecoder chunks
     cdef uint64_t start, filled, total   # of the body: where in the block it starts, received, announced
-    cdef bint paused, closing, parsing, lingering, continue_owed
+    cdef bint paused, closing, parsing, flushing, lingering, continue_owed
     cdef Py_ssize_t unsent               # bytes the transport held at the last sweep
     cdef int64_t sent_tick               # when that last changed
     cdef int64_t received_ns             # when the current head was there; read while there is a tracer
@@ -49,6 +49,7 @@ cdef class HttpConnection(Turns):
     cdef object _sample(self, InferInput input)
     cdef Exchange _exchange_of(self, Head head)
     cdef int _refuse_unread(self, object response) except -1
+    cdef int _send_ready(self) except -1
     cdef int _refuse(self, object response, bint close) except -1
     cdef int _update_reading(self) except -1
     cdef int _parse_pending(self) except -1

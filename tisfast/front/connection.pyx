@@ -417,6 +417,20 @@ cdef class HttpConnection(Turns):
 
     cdef int flush(self) except -1:
         """Send what is answered, in order; then parse what waited for that."""
+        if not self.flushing:  # TLS pauses and resumes us within a write
+            self.flushing = True
+            try:
+                self._send_ready()
+            finally:
+                self.flushing = False
+        if self.continue_owed and not self.exchanges and not self.closing:
+            self.continue_owed = False
+            if self.state != HEAD and self.state != DISCARD:
+                self.transport.write(CONTINUE)
+        self._parse_pending()
+        return self._update_reading()
+
+    cdef int _send_ready(self) except -1:
         cdef Exchange exchange
         while self.exchanges and (<Exchange>self.exchanges[0]).ready and not self.closing:
             exchange = <Exchange>self.exchanges[0]
@@ -434,12 +448,7 @@ cdef class HttpConnection(Turns):
                 self._linger()
             elif exchange.close_after:
                 self._close()
-        if self.continue_owed and not self.exchanges and not self.closing:
-            self.continue_owed = False
-            if self.state != HEAD and self.state != DISCARD:
-                self.transport.write(CONTINUE)
-        self._parse_pending()
-        return self._update_reading()
+        return 0
 
     cdef int give_up(self) except -1:
         self.closing = True
