@@ -63,6 +63,8 @@ JSON_HEAD_BYTES_PLAIN_MAX: Final = 1 << 31
 """Largest Inference-Header-Content-Length that is believed (Triton reads a 32-bit number)."""
 GZIP_MEMBERS_MAX: Final = 1024
 """Members of one gzip body: each costs a new decompressor."""
+REQUEST_PARAMETERS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of the request parameters of one request, as JSON, with its text sequence id: they are read as a whole."""
 ANSWER_PARAMETERS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of the response parameters of one answer, as JSON."""
 ANSWER_LAYOUTS_MAX: Final = 256

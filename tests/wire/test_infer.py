@@ -475,3 +475,15 @@ def test_any_document_is_a_request_or_a_refusal(signature, document, tail, head_
             request = None
     del request
     assert place.used_blocks == 0
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**400])
+def test_parameters_beyond_64_bits_are_refused(number):
+    text = b'{"parameters":{"a":NaN,"b":%d},"inputs":[]}' % number
+    refused(BadRequest, "parameter 'b' has invalid type", model(), text)
+
+
+def test_deep_values_are_named_by_their_kind():
+    text, _ = body(tensor(data=["DEEP"]))
+    text = text.replace(b'"DEEP"', b'{"a":' * 900 + b"1" + b"}" * 900)
+    refused(Internal, "value {...}", model(), text)

@@ -130,6 +130,7 @@ cdef class HttpConnection(Turns):
                 self.view = View.__new__(View)  # the old one would keep the block while the connection is idle
                 self._infer()
         elif self.pending is None:
+            self.head_tick = self.shared.tick
             self._process(self.shared.receive_data, n)
         else:
             joined = self.pending + self.shared.receive_data[:n]
@@ -254,6 +255,12 @@ cdef class HttpConnection(Turns):
             memcpy(self.block.data + self.start + self.filled, data, used)
         elif self.state == COLLECT:
             self.body.extend(data[:used])
+            try:
+                self._count_collected(<uint64_t>len(self.body))
+            except TisError as error:
+                self._drop_collected()
+                self._refuse(error_response(error.status, error.message), True)
+                return n
         self.filled += used
         if self.filled < self.total:
             return used
@@ -291,8 +298,8 @@ cdef class HttpConnection(Turns):
         self.collected = nbytes
         if self.shared.collected > COLLECT_BYTES_MAX:
             raise Unavailable(
-                f"requests that are being received in chunks exceed {COLLECT_BYTES_MAX} bytes together; retry later, or "
-                "send a Content-Length")
+                f"requests that are being received outside of models' memory exceed {COLLECT_BYTES_MAX} bytes together; "
+                "retry later, or send an inference uncompressed and with a Content-Length")
         return 0
 
     cdef object _drop_collected(self):
@@ -336,8 +343,8 @@ cdef class HttpConnection(Turns):
                 b"" if self.verdict is None else self.verdict.forwarded)
             if self.current.accepts_events:
                 check_events(<OutputChoice>input.outputs)
-        except TisError as error:
-            return exchange.respond(error_response(error.status, error.message))
+        except Exception as error:
+            return exchange.respond(self.shared.refusal(error, self.current))
         return self._submit(exchange, input)
 
     cdef int _generate(self, bytes text) except -1:
@@ -350,8 +357,8 @@ cdef class HttpConnection(Turns):
                 raise BadRequest("Unsupported content-encoding, only 'identity' is supported.")
             self.runtime = self.shared.registry.resolve(head.name, head.version)
             input = read_generate(self.runtime.signature, self.runtime.arena, text, self.shared.max_input_bytes)
-        except TisError as error:
-            return exchange.respond(error_response(error.status, error.message))
+        except Exception as error:
+            return exchange.respond(self.shared.refusal(error, head))
         return self._submit(exchange, input)
 
     cdef int _submit(self, Exchange exchange, InferInput input) except -1:
@@ -421,13 +428,20 @@ cdef class HttpConnection(Turns):
             self.flushing = True
             try:
                 self._send_ready()
+            except Exception as error:
+                self.shared.report("answers to a connection are lost", error)
+                return self.give_up()
             finally:
                 self.flushing = False
         if self.continue_owed and not self.exchanges and not self.closing:
             self.continue_owed = False
             if self.state != HEAD and self.state != DISCARD:
                 self.transport.write(CONTINUE)
-        self._parse_pending()
+        try:
+            self._parse_pending()
+        except Exception as error:  # our bug: it must not go on into whoever answered
+            self.shared.report("requests of a connection are lost", error)
+            return self.give_up()
         return self._update_reading()
 
     cdef int _send_ready(self) except -1:

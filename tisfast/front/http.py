@@ -72,8 +72,10 @@ class HttpFront:
         return HttpConnection(self._shared)
 
     def _sweep(self) -> None:
-        self._shared.sweep()
-        self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep) if self._shared.connections else None
+        try:
+            self._shared.sweep()
+        finally:
+            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep) if self._shared.connections else None
 
     def _on_empty(self) -> None:
         if self._timer is not None:

@@ -23,3 +23,5 @@ cdef class FrontShared:
     cdef Body body                       # answers are rendered here, one at a time
     cdef int look_at_log(self) except -1 # set `verbose`
     cdef object handle(self, head, bytes body)
+    cdef object refusal(self, error, head)
+    cdef int report(self, str message, error) except -1

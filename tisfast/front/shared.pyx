@@ -4,6 +4,7 @@ import logging
 
 from tisfast import limits
 from tisfast.front.response import error_response
+from tisfast.errors import TisError
 from tisfast.types import Status
 
 cdef object log = logging.getLogger("tisfast.http")
@@ -35,11 +36,21 @@ cdef class FrontShared:
         """The routes' Response, whatever happens in them."""
         try:
             return self.routes.handle(head, body)
-        except Exception as error:  # our bug: answered, reported once, and the server goes on
-            self.loop.call_exception_handler({"message": f"{head.method} {head.path} failed", "exception": error})
-            return error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        except Exception as error:
+            return self.refusal(error, head)
         finally:
             self.look_at_log()
+
+    cdef object refusal(self, error, head):
+        """The Response to a request that raised.  What is no TisError is our bug: reported once, and the server goes on."""
+        if isinstance(error, TisError):
+            return error_response(error.status, error.message)
+        self.report(f"{head.method} {head.path} failed", error)
+        return error_response(Status.INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+
+    cdef int report(self, str message, error) except -1:
+        self.loop.call_exception_handler({"message": message, "exception": error})
+        return 0
 
     def sweep(self) -> None:
         """Once a second: close connections whose client stopped in the middle of a request."""

@@ -1,7 +1,7 @@
 """Request parameters and requested outputs, for every protocol (rows 3.*, 7.*, 10.08, 10.09).  Layer 2 (wire)."""
 
 from libc.stdint cimport uint16_t, uint64_t
-from tisfast.wire.fields cimport not_a, text_of, truth, unsigned
+from tisfast.wire.fields cimport is_parameter, not_a, text_of, truth, unsigned
 from tisfast.wire.plan cimport InferPlan, OutputChoice, Way, find
 from tisfast.wire.signature cimport TensorSpec
 
@@ -38,7 +38,7 @@ cdef int request_parameter(InferPlan plan, str name, object value, dict custom, 
         raise BadRequest(
             "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
             f" (got '{name}')")
-    elif type(value) in (str, int, bool, float):
+    elif is_parameter(value):
         custom[name] = value
     elif kind:
         raise BadRequest(

@@ -5,6 +5,11 @@ from libc.stdint cimport uint64_t
 cdef not_a(str field, str kind)
 cdef absent(str field)
 
+# Whether a request parameter may have this value: text, truth, a float, an integer of 64 bits.
+cdef bint is_parameter(object value)
+# The value for an error text: short, and never deep.
+cdef str shown(object value)
+
 # These raise Internal for what is missing or of another type.
 cdef str text_of(dict owner, str field)
 cdef list list_of(dict owner, str field)

@@ -15,6 +15,16 @@ cdef absent(str field):
     return Internal(f"Unable to parse '{field}': attempt to access non-existing object member '{field}'")
 
 
+cdef bint is_parameter(object value):
+    if type(value) is int:
+        return -0x8000000000000000 <= value <= 0xFFFFFFFFFFFFFFFF
+    return type(value) in (str, bool, float)
+
+
+cdef str shown(object value):
+    return "{...}" if type(value) is dict else "[...]" if type(value) is list else f"{value!r:.60}"
+
+
 cdef str text_of(dict owner, str field):
     value = owner.get(field, MISSING)
     if type(value) is str:

@@ -8,6 +8,7 @@ reads: none is reserved, `id` is a parameter besides being the request's id, and
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from tisfast.native.memory cimport Arena
+from tisfast.wire.fields cimport is_parameter
 from tisfast.wire.infer cimport assemble
 from tisfast.wire.json_data cimport load_json
 from tisfast.wire.plan cimport InferPlan
@@ -49,7 +50,7 @@ cdef int sort_out(ModelSignature model, dict values, list inputs, dict parameter
             sort_out_nested(model, value, inputs, parameters)
         elif spec is not None:
             inputs.append(entry(model, spec, value))
-        elif type(value) in (str, int, bool, float):
+        elif is_parameter(value):
             parameters[name] = value
         else:
             raise BadRequest(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")

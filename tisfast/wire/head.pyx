@@ -192,7 +192,7 @@ cdef int64_t json_bytes_of(Head head, str text) except -1:
     digits = text[1:] if text[:1] == "-" else text
     if not (digits.isascii() and digits.isdigit()):
         raise BadRequest(f"Unable to parse {JSON_BYTES_HEADER}, got: {text[:60]}")
-    value = int(text[:20])
+    value = int(text) if len(text) <= 20 else JSON_BYTES_MAX
     if value < 0:
         most = f"(0, {head.content_length})" if head.content_length >= 0 else "(0, size of the body)"
         raise BadRequest(f"inference header size should be in range {most}, got: {text[:60]}")

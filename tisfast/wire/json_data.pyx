@@ -15,6 +15,7 @@ from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from tisfast.wire.fields cimport shown
 from tisfast.wire.signature cimport BOOL, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
 
 import json
@@ -81,7 +82,7 @@ cdef too_deep():
 
 cdef not_a(str kind, str target, str name, value):
     return Internal(
-        f"Unable to parse 'data': attempt to access JSON non-{kind} as {target} (input '{name}', value {value!r:.60})")
+        f"Unable to parse 'data': attempt to access JSON non-{kind} as {target} (input '{name}', value {shown(value)})")
 
 
 cdef struct Sink:
@@ -235,7 +236,7 @@ cdef int measure(list data, uint64_t *elements, uint64_t *nbytes, int depth, str
         if not PyUnicode_CheckExact(item):
             raise Internal(
                 "Unable to parse JSON bytes array: attempt to access JSON non-string as string "
-                f"(input '{name}', value {item!r:.60})")
+                f"(input '{name}', value {shown(item)})")
         PyUnicode_AsUTF8AndSize(item, &length)
         if length > 0xFFFFFFFF:
             raise BadRequest(f"input '{name}' has a string of {length} bytes; 4294967295 is the limit")

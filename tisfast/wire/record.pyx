@@ -15,7 +15,7 @@ from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_byte
 import orjson
 
 from tisfast import limits
-from tisfast.errors import Internal
+from tisfast.errors import BadRequest, Internal
 from tisfast.types import BY_CODE
 
 cdef struct RequestHead:
@@ -36,6 +36,7 @@ cdef struct SignatureEntry:
 
 cdef uint16_t CORRELATION_IS_TEXT = 4
 cdef uint16_t CANCELLED = 8
+cdef Py_ssize_t REQUEST_PARAMETERS_BYTES_MAX = limits.REQUEST_PARAMETERS_BYTES_MAX
 cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef uint32_t OUTPUTS_MAX = limits.OUTPUTS_MAX
@@ -117,6 +118,10 @@ cdef RecordTemplate record_template(
         flags |= CORRELATION_IS_TEXT
     else:
         head.correlation = correlation
+    if len(parameters) + len(text) > REQUEST_PARAMETERS_BYTES_MAX:  # the record counts in 32 bits
+        raise BadRequest(
+            f"the request's parameters and sequence id have {len(parameters) + len(text)} bytes; "
+            f"{REQUEST_PARAMETERS_BYTES_MAX} is the limit")
     head.signature_bytes = signature_bytes
     head.count = <uint16_t>count
     head.flags = flags
