@@ -15,10 +15,17 @@ from tisfast.wire.json_data cimport fill_numbers, fill_strings, load_json, measu
 from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, TensorPlan, find
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.request cimport parse_plan, raw_plan
+from tisfast.wire.spelled cimport SPANS_MAX, Span, elided, find_spans, is_spelled, read_span
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
 
 from tisfast import limits
 from tisfast.errors import BadRequest
+
+
+
+class Unusual(Exception):
+    """A number that is left to the parser."""
+
 
 cdef uint64_t CACHED_HEAD_BYTES_MAX = limits.HEAD_CACHE_BYTES_MAX
 cdef Py_ssize_t CACHED_HEADS_MAX = limits.HEAD_CACHE_ENTRIES_MAX
@@ -41,12 +48,61 @@ cdef InferInput read_infer(
             raise BadRequest(
                 f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
                 "bytes. Use --http-max-input-size to increase the limit.")
-        if (head_bytes > 0 or model.region_heads) and json_bytes <= CACHED_HEAD_BYTES_MAX:
-            plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, regions, forwarded)
-        else:
-            plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes, regions, forwarded)
-            model.region_heads = plan.regional and plan.all_binary
+        if (head_bytes <= 0 and not model.region_heads) or json_bytes > CACHED_HEAD_BYTES_MAX:
+            return read_text(model, arena, body, start, json_bytes, nbytes, max_input_bytes, regions, forwarded)
+        plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, regions, forwarded)
     return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
+
+
+# A request whose tensors are spelled out in its JSON, or whose head is too long to be remembered.
+cdef InferInput read_text(
+    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t json_bytes, uint64_t nbytes,
+    uint64_t max_input_bytes, Regions regions, bytes forwarded):
+    cdef const unsigned char *data = body.data + start
+    cdef Span spans[SPANS_MAX]
+    cdef int count = find_spans(data, json_bytes, spans) if nbytes == json_bytes else 0
+    cdef uint64_t begin = 0, skip = leading_id(data, json_bytes, &begin)
+    cdef bytes key = elided(data, json_bytes, skip, spans, count, CACHED_HEAD_BYTES_MAX) if count else None
+    cdef InferPlan plan = None
+    if key is not None and forwarded:
+        key += forwarded
+    if key is not None and skip <= ID_BYTES_MAX + begin + 1:
+        plan = model.heads.get(key)
+    if plan is not None:
+        if skip:
+            plan.id = PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL)
+        plan.spans = spans
+        try:
+            return assemble(plan, arena, body, start, nbytes, max_input_bytes, regions)
+        except Unusual:
+            pass  # the parser below knows what it is
+        finally:
+            plan.spans = NULL
+    plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes, regions, forwarded)
+    model.region_heads = plan.regional and plan.all_binary
+    request = assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
+    if key is not None and is_all_spelled(plan, count) and not (skip and b'"id"' in key):
+        plan.data = None
+        remember(model, key, plan)
+    return request
+
+
+cdef int remember(ModelSignature model, bytes key, InferPlan plan) except -1:
+    if len(model.heads) >= CACHED_HEADS_MAX:
+        model.heads.clear()
+    model.heads[key] = plan
+    return 0
+
+
+# Every input has one array of numbers, and these are all: so they come in the order of the inputs.
+cdef bint is_all_spelled(InferPlan plan, int count) noexcept:
+    cdef int i
+    if plan.count != count or plan.regional:
+        return False
+    for i in range(plan.count):
+        if plan.tensors[i].source != FROM_JSON or not is_spelled(plan.tensors[i].dtype):
+            return False
+    return True
 
 
 # Bytes of a leading {"id":"…" whose text needs no decoding, else 0.  begin: where the text starts.
@@ -84,9 +140,7 @@ cdef InferPlan remembered_plan(
     plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes, regions, forwarded)
     # A second "id" further on would win over the leading one, so such a head is not remembered.
     if plan.all_binary and not (skip and b'"id"' in key):
-        if len(model.heads) >= CACHED_HEADS_MAX:
-            model.heads.clear()
-        model.heads[key] = plan
+        remember(model, key, plan)
         if not plan.regional:
             plan.data = None
     return plan
@@ -114,7 +168,7 @@ cdef InferInput assemble(
         elif tensors:
             request.extra = arena.take(tensors)
             free = 0
-    elif plan.binary_bytes or need > body.nbytes:
+    elif plan.binary_bytes or plan.spans != NULL or need > body.nbytes:
         home = request.extra = arena.take(need)
     else:
         request.extra = body     # its JSON has become Python values
@@ -227,6 +281,14 @@ cdef int place(
 
 
 cdef int fill(InferPlan plan, TensorPlan *tensor, unsigned char *at) except -1:
+    if plan.spans != NULL:
+        if not read_span(&plan.spans[tensor.position], tensor.dtype, at, tensor.elements):
+            raise Unusual()
+        return 0
+    return fill_parsed(plan, tensor, at)
+
+
+cdef int fill_parsed(InferPlan plan, TensorPlan *tensor, unsigned char *at) except -1:
     cdef list data = <list>plan.data[tensor.position]
     if tensor.dtype == BYTES:
         return fill_strings(data, &at)

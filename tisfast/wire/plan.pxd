@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.native.region cimport Region, Regions
 from tisfast.wire.record cimport RecordTemplate
 from tisfast.wire.signature cimport ModelSignature
+from tisfast.wire.spelled cimport Span
 
 cdef enum Source:
     FROM_BINARY     # bytes behind the head
@@ -55,6 +56,7 @@ cdef class InferPlan:
     cdef readonly bint all_binary   # no tensor is in JSON
     cdef readonly bint regional     # some input is in a region
     cdef Regions regions            # where those that the request names are looked up; None: none is known
+    cdef const Span *spans          # while a request is made whose numbers are read from its text (wire/spelled), else NULL
     cdef bint raw                   # a body that is nothing but one tensor
     cdef bint stays                 # binary tensors are used where they were received
     cdef readonly uint64_t binary_bytes   # behind the head
