@@ -112,6 +112,7 @@ cdef inline Times times_of(tf_complete_slot *slot) noexcept:
     cdef Times times
     times.taken_ns, times.infer_start_ns = slot.taken_ns, slot.infer_start_ns
     times.infer_end_ns, times.done_ns = slot.infer_end_ns, slot.done_ns
+    times.executed = slot.batch
     return times
 
 
