@@ -308,26 +308,37 @@ cdef class ModelRuntime:
     def requeue(self, list requests) -> None:
         """Requests that a dead instance never took: first in the queue again, unless their client or the model left."""
         cdef InferRequest request
+        failure = None  # of one request's front: the others are served first
         self.inflight -= len(requests)
         for request in requests:
-            if request.cancelled:
-                self.reject_cancelled(request)
-            elif self.refusal is not None:
-                self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+            try:
+                if request.cancelled:
+                    self.reject_cancelled(request)
+                elif self.refusal is not None:
+                    self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+            except Exception as error:
+                failure = error
         requests = [request for request in requests if not request.done]
-        if not requests:
-            return
-        self.stats.pending += len(requests)
-        self.batcher.put_back(requests)
-        self.pump(self.clock.now_ns())
+        if requests:
+            self.stats.pending += len(requests)
+            self.batcher.put_back(requests)
+            self.pump(self.clock.now_ns())
+        if failure is not None:
+            raise failure
 
     def fail(self, list requests, int status, str message) -> None:
         """Answer requests that an instance had taken and lost."""
         cdef InferRequest request
+        failure = None  # of one request's front: the others are told first
         for request in requests:
             self.inflight -= 1
             self.stats.count_failure(FailureReason.BACKEND, self.clock.now_ns() - request.queued_ns)
-            self.finish(request, None, status, message)
+            try:
+                self.finish(request, None, status, message)
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def set_state(self, bint ready, str reason) -> None:
         """Ready or not, and why not; requests keep being queued either way (see `refuse`)."""
