@@ -47,19 +47,32 @@ int tf_channel_check(const struct tf_channel *c, uint64_t nbytes)
     return c->magic == TF_CHANNEL_MAGIC && c->abi == TF_ABI_VERSION && c->nbytes == nbytes ? 0 : -EPROTO;
 }
 
-static void *slot_at(struct tf_channel *c, const struct tf_ring *r, uint64_t index)
+/* A ring's geometry as compiled in: what lies in shared memory the other side may have overwritten. */
+struct geometry {
+    uint32_t slots, first; /* first: slots of the rings before it */
+};
+
+static struct geometry geometry_of(const struct tf_channel *c, const struct tf_ring *r)
 {
-    return (char *)c + r->offset + (index & (r->slots - 1)) * TF_SLOT_BYTES;
+    if (r == &c->complete) return (struct geometry){TF_COMPLETE_SLOTS, TF_SUBMIT_SLOTS};
+    if (r == &c->submit) return (struct geometry){TF_SUBMIT_SLOTS, 0};
+    return (struct geometry){TF_GIVE_SLOTS, TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS};
+}
+
+static void *slot_at(struct tf_channel *c, struct geometry g, uint64_t index)
+{
+    return (char *)c + SLOTS_OFFSET + (g.first + (index & (g.slots - 1))) * TF_SLOT_BYTES;
 }
 
 void *tf_ring_reserve(struct tf_channel *c, struct tf_ring *r, uint32_t ahead)
 {
+    struct geometry g = geometry_of(c, r);
     uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed) + ahead;
-    if (tail - r->head_seen >= r->slots) {
+    if (tail - r->head_seen >= g.slots) {
         r->head_seen = atomic_load_explicit(&r->head, memory_order_acquire);
-        if (tail - r->head_seen >= r->slots) return NULL;
+        if (tail - r->head_seen >= g.slots) return NULL;
     }
-    return slot_at(c, r, tail);
+    return slot_at(c, g, tail);
 }
 
 void tf_ring_publish(struct tf_ring *r, uint32_t n)
@@ -70,12 +83,14 @@ void tf_ring_publish(struct tf_ring *r, uint32_t n)
 
 void *tf_ring_peek(struct tf_channel *c, struct tf_ring *r, uint32_t ahead)
 {
+    struct geometry g = geometry_of(c, r);
     uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed) + ahead;
     if (head >= r->tail_seen) {
         r->tail_seen = atomic_load_explicit(&r->tail, memory_order_acquire);
         if (head >= r->tail_seen) return NULL;
     }
-    return slot_at(c, r, head);
+    if (r->tail_seen - head > g.slots) return NULL; /* no producer of ours has written so far ahead */
+    return slot_at(c, g, head);
 }
 
 void tf_ring_take(struct tf_ring *r, uint32_t n)

@@ -102,7 +102,8 @@ TF_EXPORT int tf_channel_check(const struct tf_channel *c, uint64_t nbytes);
 /* Producer: address of the next free slot, or NULL when the ring is full; publish makes n written slots visible. */
 TF_EXPORT void *tf_ring_reserve(struct tf_channel *c, struct tf_ring *r, uint32_t ahead);
 TF_EXPORT void tf_ring_publish(struct tf_ring *r, uint32_t n);
-/* Consumer: address of the slot `ahead` beyond head, or NULL when there is none; take advances head by n. */
+/* Consumer: address of the slot `ahead` beyond head, or NULL when there is none (or
+ * more than the ring holds: the producer lies); take advances head by n. */
 TF_EXPORT void *tf_ring_peek(struct tf_channel *c, struct tf_ring *r, uint32_t ahead);
 TF_EXPORT void tf_ring_take(struct tf_ring *r, uint32_t n);
 TF_EXPORT uint64_t tf_ring_pending(const struct tf_ring *r);

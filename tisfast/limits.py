@@ -91,6 +91,8 @@ PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
 PREFETCH_REQUESTS_MAX: Final = 64
 """The same in requests."""
+SUBMIT_SLOTS: Final = 256
+"""Requests of one batch, and of all that one instance has not taken yet: csrc's TF_SUBMIT_SLOTS, the ring's size."""
 OUTSTANDING_REQUESTS_MAX: Final = 4096
 """Requests of a decoupled model that one instance may have taken and not ended; beyond, they wait in the queue."""
 RESPONSE_STATS_MAX: Final = 1024

@@ -49,6 +49,22 @@ static void test_full_and_empty(void)
     CHECK(tf_ring_pending(r) == 0 && tf_ring_reserve(channel, r, 0) != NULL);
 }
 
+static void test_lies(void)
+{
+    struct tf_ring *r = &channel->complete;
+    uint32_t slots = r->slots, offset = r->offset;
+    r->slots = 1u << 31;
+    r->offset = 1u << 30;
+    char *slot = tf_ring_reserve(channel, r, 0);
+    CHECK(slot > (char *)channel && slot < (char *)channel + tf_channel_bytes());
+    tf_ring_publish(r, 1u << 30);
+    CHECK(tf_ring_peek(channel, r, 0) == NULL);
+    atomic_store(&r->tail, 0);
+    r->tail_seen = 0;
+    r->slots = slots;
+    r->offset = offset;
+}
+
 static void *worker(void *unused)
 {
     (void)unused;
@@ -146,6 +162,7 @@ int main(void)
     bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     test_layout();
     test_full_and_empty();
+    test_lies();
     test_two_threads();
     test_wait_times_out();
     return RESULT();

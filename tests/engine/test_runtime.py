@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests_engine_model import MS, Model
 
 from tisfast.engine.testing import cancel
+from tisfast.limits import SUBMIT_SLOTS
 from tisfast.types import Status
 
 
@@ -206,3 +209,49 @@ def test_no_instance_up_queues(dynamic):
     m.links[0].revive()
     m.links[0].execute()
     assert m.answered == ["a"]
+
+
+@pytest.mark.parametrize("max_batch", [300, 5000])
+def test_a_batch_has_no_more_requests_than_a_ring_holds(max_batch):
+    m = Model(max_batch_size=max_batch)
+    m.send("first")
+    m.send(*(str(i) for i in range(600)))
+    m.links[0].execute()
+    assert len(m.links[0].ids()[0]) == SUBMIT_SLOTS
+    while m.links[0].dispatched:
+        m.links[0].execute()
+    assert len(m.answered) == 601
+
+
+def test_a_decoupled_model_of_large_batches_is_given_work():
+    m = Model(decoupled=True, max_batch_size=5000)
+    m.send("a")
+    assert m.links[0].ids() == [["a"]]
+
+
+def test_the_timer_rests_while_no_instance_is_up_to_take_a_delayed_batch():
+    m = Model(max_queue_delay_ns=5 * MS)
+    m.send("a")
+    m.links[0].die()
+    m.wait(5 * MS)
+    assert m.runtime.next_timer_ns() == 0
+    m.links[0].revive()
+    assert m.links[0].ids() == [["a"]]
+
+
+def test_a_requeued_request_forgets_the_batch_that_it_was_in():
+    m = Model(instances=2, max_batch_size=2)
+    m.send("x", "y")
+    m.send("a", "b", "c", "d")
+    lost, other = m.links
+    assert lost.ids() == [["x"], ["a", "b"]] and other.ids() == [["y"], ["c", "d"]]
+    lost.die()
+    while other.dispatched:
+        other.execute()
+    assert (other.batches, other.inflight) == (0, 0)
+    assert m.runtime.stats.execution_count == 3
+
+
+def test_submit_slots_are_those_of_the_ring():
+    header = (Path(__file__).parents[2] / "csrc" / "tf_ring.h").read_text()
+    assert f"#define TF_SUBMIT_SLOTS {SUBMIT_SLOTS}u" in header

@@ -170,3 +170,35 @@ def test_forks_leave_no_descriptors(nursery, control, fds, run):
     for _ in range(20):
         run(one())
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_fork_that_is_cancelled_as_its_child_is_announced_leaves_nothing(run, nursery, control, fds):
+    async def scenario():
+        await nursery.up()
+        before = len(os.listdir("/proc/self/fd"))
+        task = asyncio.ensure_future(nursery.fork(order(control), fds, lambda _: None))
+        handle = nursery._handle  # the announcement and the cancellation, in one turn of the loop
+
+        def announced(life, message, passed):
+            handle(life, message, passed)
+            if message["t"] == "forked":
+                task.cancel()
+
+        nursery._handle = announced
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    run(scenario())
+
+
+def test_a_nursery_that_does_not_answer_a_fork_is_ended(run, nursery, control, fds, monkeypatch):
+    async def scenario():
+        await nursery.up()
+        monkeypatch.setattr("tisfast.limits.NURSERY_START_SECONDS_MAX", 0.05)
+        os.kill(nursery.pid, signal.SIGSTOP)
+        with pytest.raises(NurseryFailed, match="the nursery ended"):
+            await nursery.fork(order(control), fds, lambda _: None)
+        assert nursery.pid is None
+
+    run(scenario())

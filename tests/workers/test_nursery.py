@@ -175,5 +175,13 @@ def test_an_instance_does_not_outlive_its_nursery(nursery, serve):
     assert _ended(instance.pidfd)
 
 
+def test_an_instance_has_no_terminal_and_is_not_stopped_by_one(serve):
+    status = Path(f"/proc/{serve(PLAIN).pid}")
+    lines = (status / "status").read_text().splitlines()
+    ignored = int(next(line for line in lines if line.startswith("SigIgn")).split()[1], 16)
+    assert all(ignored >> (number - 1) & 1 for number in (signal.SIGTTIN, signal.SIGTTOU))
+    assert (status / "stat").read_text().rpartition(")")[2].split()[4] == "0"  # tty_nr
+
+
 def _ended(pidfd: int) -> bool:
     return bool(select.select([pidfd], [], [], WAIT_SECONDS)[0])

@@ -303,3 +303,18 @@ def test_a_single_answer_through_a_sender(serve, body, values):
 )
 def test_misuse_of_a_single_sender(serve, body, text):
     assert text in serve(streaming(body)).ask([3], [0]).text
+
+
+def test_sending_from_within_a_send_is_refused_and_does_not_hang(stream):
+    body = """
+import triton_python_backend_utils as pb_utils
+class Nested(pb_utils.TritonError):
+    def message(self):
+        return said(lambda: s.send(flags=FINAL))
+s.send(pb_utils.InferenceResponse([], error=Nested("x")))
+s.send(flags=FINAL)
+"""
+    instance = stream(body)
+    instance.plane.push([instance.record([1], [0])])
+    found = slots(instance)
+    assert [a.kind for a in found] == [ERROR, CLOSED, EXECUTED] and "send() was called while" in found[0].text

@@ -5,6 +5,7 @@ from tisfast.engine.core cimport InferRequest
 cdef class Batcher:
     cdef readonly bint dynamic
     cdef bint reject_late, may_override
+    cdef uint32_t requests_max           # of one batch: never more than an instance's ring holds
     cdef uint32_t max_batch, preferred_max, preferred_min
     cdef frozenset preferred
     cdef int64_t delay_ns, timeout_ns

@@ -9,7 +9,7 @@ from collections import deque
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from tisfast.limits import DEFAULT_QUEUE_REQUESTS_MAX
+from tisfast.limits import DEFAULT_QUEUE_REQUESTS_MAX, SUBMIT_SLOTS
 
 cdef int64_t TIMER_STEP_NS = 1_000_000  # expiry timers are no denser than this: a scan costs O(queue)
 
@@ -20,6 +20,7 @@ cdef class Batcher:
     def __cinit__(self, settings):
         self.dynamic = settings.dynamic and settings.max_batch_size > 0
         self.max_batch = max(1, settings.max_batch_size)
+        self.requests_max = min(self.max_batch, SUBMIT_SLOTS) if self.dynamic else 1
         preferred = [size for size in settings.preferred_batch_sizes] or [self.max_batch]
         self.preferred = frozenset(preferred)
         self.preferred_max = max(preferred)
@@ -154,7 +155,7 @@ cdef class Batcher:
             total += request.input.batch
             if total in self.preferred:
                 best, best_total = len(batch), total
-            if total >= self.max_batch:
+            if total >= self.max_batch or <uint32_t>len(batch) >= self.requests_max:
                 closed = True
                 break
         overdue = self.delay_ns > 0 and now_ns - first.queued_ns >= self.delay_ns

@@ -19,7 +19,7 @@ cdef class InferRequest:
     cdef readonly int64_t queued_ns
     cdef readonly int64_t expires_ns     # 0: never
     cdef int64_t dispatched_ns
-    cdef uint32_t execution_batch        # on the first request of a dispatched batch: its inferences; else 0
+    cdef uint32_t execution_batch        # inferences of the batch that it was dispatched with
     cdef uint64_t order                  # position among the model's answers, for preserve_ordering
     cdef bint timed_out                  # past its queue timeout (action DELAY)
     cdef bint queued                     # waits in the batcher

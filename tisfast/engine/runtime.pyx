@@ -107,19 +107,24 @@ cdef class ModelRuntime:
         cdef Link link
         cdef list batch
         cdef InferRequest request
+        cdef uint32_t inferences
         cdef bint idle = False
         if self.batcher.soonest_ns and now_ns >= self.batcher.soonest_ns:
             self._expire(now_ns)
         while self.batcher.size:
             link = self.pick(&idle)
             if link is None:
+                self.batcher.batch_due_ns = 0  # nobody could take it then: who becomes free asks again
                 break
             batch = self.batcher.next_batch(now_ns, idle)
             if batch is None:
                 break
-            (<InferRequest>batch[0]).execution_batch = 0
+            inferences = 0
             for request in batch:
-                (<InferRequest>batch[0]).execution_batch += request.input.batch
+                inferences += request.input.batch
+            for request in batch:  # all of them: one that was put back remembers another batch
+                request.execution_batch = inferences
+                request.closes_batch = False
                 request.dispatched_ns = now_ns
             self.stats.pending -= len(batch)
             request.closes_batch = True
@@ -143,7 +148,7 @@ cdef class ModelRuntime:
         idle[0] = best.inflight == 0
         if idle[0]:
             return best
-        if self.batcher.limited or best.room() < self.batcher.max_batch:
+        if self.batcher.limited or best.room() < self.batcher.requests_max:
             return None
         if self.batcher.dynamic:
             return best if best.batches < 2 else None
@@ -153,7 +158,7 @@ cdef class ModelRuntime:
         """The same where requests stay open after `execute` has returned: what keeps an instance busy is executions."""
         cdef Link link, best = None
         for link in self.links:
-            if not link.up or link.inflight + self.batcher.max_batch > OUTSTANDING_REQUESTS_MAX:
+            if not link.up or link.inflight + self.batcher.requests_max > OUTSTANDING_REQUESTS_MAX:
                 continue
             if best is None or link.batches < best.batches or (
                     link.batches == best.batches and link.inflight < best.inflight):
@@ -163,7 +168,7 @@ cdef class ModelRuntime:
         idle[0] = best.batches == 0
         if idle[0]:
             return best
-        if self.batcher.limited or best.room() < self.batcher.max_batch:
+        if self.batcher.limited or best.room() < self.batcher.requests_max:
             return None
         return best if best.batches < (2 if self.batcher.dynamic else _depth(best)) else None
 
@@ -198,7 +203,7 @@ cdef class ModelRuntime:
         link.inflight -= 1
         link.batches -= request.closes_batch
         self.inflight -= 1
-        if request.execution_batch and times.done_ns:
+        if times.executed:
             self.count_execution(link, request.execution_batch, times)
         return 0
 
@@ -225,7 +230,7 @@ cdef class ModelRuntime:
 
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
-        return self.count_execution(link, inferences, times)
+        return self.count_execution(link, inferences, times) if times.executed else 0
 
     cdef int respond(
         self, Link link, InferRequest request, Answer answer, int status, str message, bint final, Times *times) except -1:
@@ -303,26 +308,37 @@ cdef class ModelRuntime:
     def requeue(self, list requests) -> None:
         """Requests that a dead instance never took: first in the queue again, unless their client or the model left."""
         cdef InferRequest request
+        failure = None  # of one request's front: the others are served first
         self.inflight -= len(requests)
         for request in requests:
-            if request.cancelled:
-                self.reject_cancelled(request)
-            elif self.refusal is not None:
-                self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+            try:
+                if request.cancelled:
+                    self.reject_cancelled(request)
+                elif self.refusal is not None:
+                    self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+            except Exception as error:
+                failure = error
         requests = [request for request in requests if not request.done]
-        if not requests:
-            return
-        self.stats.pending += len(requests)
-        self.batcher.put_back(requests)
-        self.pump(self.clock.now_ns())
+        if requests:
+            self.stats.pending += len(requests)
+            self.batcher.put_back(requests)
+            self.pump(self.clock.now_ns())
+        if failure is not None:
+            raise failure
 
     def fail(self, list requests, int status, str message) -> None:
         """Answer requests that an instance had taken and lost."""
         cdef InferRequest request
+        failure = None  # of one request's front: the others are told first
         for request in requests:
             self.inflight -= 1
             self.stats.count_failure(FailureReason.BACKEND, self.clock.now_ns() - request.queued_ns)
-            self.finish(request, None, status, message)
+            try:
+                self.finish(request, None, status, message)
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def set_state(self, bint ready, str reason) -> None:
         """Ready or not, and why not; requests keep being queued either way (see `refuse`)."""

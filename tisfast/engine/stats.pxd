@@ -8,6 +8,7 @@ cdef struct Tally:
 # When one execution passed its stations, CLOCK_MONOTONIC ns; equal for all requests of its batch.
 cdef struct Times:
     int64_t taken_ns, infer_start_ns, infer_end_ns, done_ns
+    uint32_t executed  # requests that `execute` was given, told once for each execution; else 0
 
 cdef enum FailureReason:  # row 21.05
     REJECTED, CANCELED, BACKEND, OTHER

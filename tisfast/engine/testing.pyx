@@ -101,16 +101,20 @@ cdef class FakeLink(Link):
     def execute(self, int64_t took_ns=1000, int status=0) -> None:
         """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does."""
         cdef Times times
+        cdef list batch
         cdef InferRequest request
         times.taken_ns = self.clock.now
         self.clock.now += took_ns
         times.infer_start_ns = times.taken_ns
         times.infer_end_ns = times.done_ns = self.clock.now
-        for request in self.dispatched.pop(0):
+        batch = self.dispatched.pop(0)
+        times.executed = <uint32_t>len(batch)
+        for request in batch:
             if status:
                 self.runtime.complete_failed(self, request, status, "model says no", &times)
             else:
                 self.runtime.complete(self, request, None, &times)
+            times.executed = 0
         self.runtime.pump(self.clock.now)
 
     def respond(self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0) -> None:
@@ -119,6 +123,7 @@ cdef class FakeLink(Link):
         self.clock.now += took_ns
         times.taken_ns = times.infer_start_ns = request.dispatched_ns
         times.infer_end_ns = times.done_ns = self.clock.now
+        times.executed = 0
         message = "model says no" if status else None
         answer = None if final or status else Answer.__new__(Answer)
         self.runtime.respond(self, request, answer, status, message, final, &times)
@@ -131,6 +136,7 @@ cdef class FakeLink(Link):
         times.taken_ns = times.infer_start_ns = self.clock.now
         self.clock.now += took_ns
         times.infer_end_ns = times.done_ns = self.clock.now
+        times.executed = <uint32_t>len(batch)
         self.streams += batch
         self.runtime.executed(self, (<InferRequest>batch[0]).execution_batch, &times)
         self.runtime.pump(self.clock.now)

@@ -156,10 +156,11 @@ cdef class Channel:
         return True
 
     cdef uint64_t taken(self) noexcept:
-        return tf_ring_head(TF_RING_SUBMIT(self.c))
+        return min(tf_ring_head(TF_RING_SUBMIT(self.c)), self.written)  # the worker may write nonsense there
 
     cdef uint32_t room(self) noexcept:
-        return TF_SUBMIT_SLOTS - <uint32_t>(self.written - self.taken())
+        cdef uint64_t waiting = self.written - self.taken()
+        return TF_SUBMIT_SLOTS - <uint32_t>waiting if waiting <= TF_SUBMIT_SLOTS else 0
 
     cdef void give(self, uint64_t block) noexcept:
         cdef tf_give_slot *slot = <tf_give_slot *>tf_ring_reserve(self.c, TF_RING_GIVE(self.c), 0)

@@ -112,6 +112,7 @@ cdef class Arena:
 
 
 @cython.freelist(256)
+@cython.no_gc_clear  # in a cycle of garbage, too, it must still know its arena when it goes
 cdef class Block:
     """A lease on one block; the buffer protocol gives its bytes, writable."""
 

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from tisfast import limits
+from tisfast.errors import TisError
 from tisfast.supervise.backoff import Backoff
 from tisfast.supervise.worker import Birth, End, Worker, WorkerFailed, Workplace
 from tisfast.types import Status
@@ -156,7 +157,10 @@ class Instance:
             )
 
     async def _start(self) -> None:
-        link = self._make_link()
+        try:
+            link = self._make_link()
+        except (TisError, OSError) as error:
+            raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
         try:
             await worker.start(link.fds)
@@ -223,9 +227,17 @@ class Instance:
                 f"model '{facts['model']}' version {facts['version']}: instance {self.name} {text} "
                 f"while it executed this request; {advice}"
             )
-            self._runtime.fail(taken, Status.UNAVAILABLE, message)
+            self._say(self._runtime.fail, taken, Status.UNAVAILABLE, message)
         if untaken:
-            self._runtime.requeue(untaken)
+            self._say(self._runtime.requeue, untaken)
+
+    def _say(self, tell: Callable[..., None], *what: Any) -> None:
+        """A bug of ours in the answer to one request must not end the keeping of this instance."""
+        try:
+            tell(*what)
+        except Exception as error:
+            context = {"message": f"answer to a request of {self.name} lost", "exception": error}
+            self._place.loop.call_exception_handler(context)
 
     async def _revive(self) -> None:
         while True:

@@ -5,6 +5,8 @@ from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.native.channel cimport Bell, Channel, tf_complete_slot
 from tisfast.native.memory cimport Arena, Block
 
+cdef class RingLink(Link)
+
 cdef class Poller:
     cdef readonly Bell bell
     cdef Clock clock
@@ -19,6 +21,7 @@ cdef class Poller:
     cdef bint _spins_in_vain(self) noexcept
     cdef void _count_vain(self) noexcept
     cdef bint _poll_busy(self) except -1
+    cdef int lost(self, RingLink link, error) except -1
 
 cdef class OutputArena(Arena):
     cdef Channel channel

@@ -14,6 +14,7 @@ from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 
 from collections import deque
+from contextlib import suppress
 
 from tisfast.errors import Internal, TisError
 from tisfast.limits import SPIN_US
@@ -23,6 +24,7 @@ cdef extern from "<sched.h>":
     int sched_yield() nogil
 
 cdef uint64_t HANDLE_UNITS = (1 << 40) - 1
+cdef int64_t UNSENT = <int64_t>1 << 62  # no ticket of the ring is so high
 cdef int ANSWERS_PER_TURN = 256  # of one link, so that one busy worker cannot starve the sockets
 
 
@@ -58,7 +60,7 @@ cdef class Poller:
 
     cdef int wake(self) except -1:
         self.active_ns = self.clock.now_ns()
-        if not self.scheduled:
+        if not self.scheduled and self.turn is not None:
             self.scheduled = True
             self.bell.awake()
             self.loop.call_soon(self.turn)
@@ -70,9 +72,9 @@ cdef class Poller:
         for link in tuple(self.busy):
             try:
                 worked |= link.poll()
-            except Exception as error:  # a bug of ours in one answer must not stop all others
+            except Exception as error:
                 worked = True
-                self.loop.call_exception_handler({"message": f"answer of {link.instance} lost", "exception": error})
+                self.lost(link, error)
         return worked
 
     cdef bint _spins_in_vain(self) noexcept:
@@ -103,15 +105,21 @@ cdef class Poller:
         else:
             with nogil:  # gives the core to the worker or client that has what we wait for
                 sched_yield()
-        if not self.scheduled:
+        if not self.scheduled and self.turn is not None:
             self.scheduled = True
             self.loop.call_soon(self.turn)
+
+    cdef int lost(self, RingLink link, error) except -1:
+        """A bug of ours in one answer must not stop all others."""
+        self.loop.call_exception_handler({"message": f"answer of {link.instance} lost", "exception": error})
+        return 0
 
 
 cdef inline Times times_of(tf_complete_slot *slot) noexcept:
     cdef Times times
     times.taken_ns, times.infer_start_ns = slot.taken_ns, slot.infer_start_ns
     times.infer_end_ns, times.done_ns = slot.infer_end_ns, slot.done_ns
+    times.executed = slot.batch
     return times
 
 
@@ -173,8 +181,12 @@ cdef class RingLink(Link):
         The caller fails the taken ones through runtime.fail and gives the others to runtime.requeue.
         """
         self.up = False
-        while self.poll():
-            pass
+        while True:
+            try:
+                if not self.poll():
+                    break
+            except Exception as error:  # the answer is out of the ring: the next one's turn
+                self.poller.lost(self, error)
         self.poller.busy.discard(self)
         (<OutputArena>self.output).channel = None
         taken = self.channel.taken()
@@ -204,7 +216,8 @@ cdef class RingLink(Link):
         for request in batch:
             left -= 1
             ticket = self.channel.submit(request.input.record_offset, request.input.record_bytes, left, now_ns)
-            assert ticket >= 0  # the engine asked room() first
+            if ticket < 0:  # the engine asked room() first: the worker has written to our side of the ring
+                ticket = UNSENT + <int64_t>len(self.running)  # nobody answers it until the worker is gone
             self.running[ticket] = request
         self.channel.publish()
         return self.poller.nudge()
@@ -259,7 +272,8 @@ cdef class RingLink(Link):
         else:
             request = self.running.pop(slot.request, None)
         if request is None:
-            self._block(slot)  # goes back
+            with suppress(TisError):
+                self._block(slot)  # goes back
             return 0  # a ticket that is not out: the worker lied or repeats itself; nobody waits for it
         self.progress_ns = self.poller.clock.now_ns()
         if slot.flags & TF_RETAINED and not request.released:
@@ -302,6 +316,8 @@ cdef class RingLink(Link):
         secret, and a worker that writes past it harms only its own answers."""
         cdef uint64_t offset = (slot.block & HANDLE_UNITS) * 512
         if slot.block == 0:
+            if slot.kind == TF_ANSWER:
+                raise Internal(f"instance {self.instance} sent an answer without a block")
             return None
         if slot.meta_bytes > self.output.nbytes or offset > self.output.nbytes - slot.meta_bytes:
             raise Internal(

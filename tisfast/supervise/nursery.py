@@ -37,6 +37,12 @@ class Child(NamedTuple):
     pid: int
     pidfd: int
 
+    def dismiss(self) -> None:
+        """Kill a child that nobody wants any more."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        os.close(self.pidfd)
+
 
 class NurseryFacts(NamedTuple):
     """What a nursery says of itself when it is up."""
@@ -122,16 +128,42 @@ class Nursery:
         life = self._life
         if life is None or len(life.sends) >= limits.NURSERY_SENDS_MAX:
             raise NurseryFailed(f"the nursery of {self.interpreter} is not up or has too many fork requests queued")
+        copies = self._copies(fds)
         answer: asyncio.Future[Child | str] = self._loop.create_future()
         life.forks[order.id] = answer
         life.exits[order.id] = on_exit
-        # Duplicates, so that a request that waits for room does not depend on the caller's descriptors.
-        life.sends.append((order.packet(), [os.dup(fd) for fd in fds]))
+        life.sends.append((order.packet(), copies))
         self._flush(life)
-        child = await answer
+        child = await self._answer(life, order.id, answer)
         if isinstance(child, str):
             raise NurseryFailed(f"{self.interpreter} could not fork a worker: {child}")
         return child
+
+    def _copies(self, fds: Sequence[int]) -> list[int]:
+        """Duplicates, so that a request that waits for room does not depend on the caller's descriptors."""
+        copies: list[int] = []
+        try:
+            for fd in fds:
+                copies.append(os.dup(fd))
+        except OSError as error:
+            _close_all(copies)
+            raise NurseryFailed(f"cannot pass descriptors to the nursery: {error.strerror}") from error
+        return copies
+
+    async def _answer(self, life: _Life, worker: str, answer: asyncio.Future[Child | str]) -> Child | str:
+        """A nursery that does not answer in time is of no use to anybody."""
+        try:
+            await asyncio.wait({answer}, timeout=limits.NURSERY_START_SECONDS_MAX)
+        except asyncio.CancelledError:
+            life.exits.pop(worker, None)
+            if not answer.done():
+                answer.cancel()  # a child that comes all the same is killed when it is announced
+            elif isinstance(answer.result(), Child):
+                answer.result().dismiss()
+            raise
+        if not answer.done():
+            self._lost(life)  # answers it
+        return answer.result()
 
     def close(self) -> None:
         """End the nursery and, with it, whatever children it still has."""
@@ -191,7 +223,7 @@ class Nursery:
         elif kind == "forked":
             answer = life.forks.pop(message["id"])
             if answer.done():  # nobody waits any more: the child is of no use
-                signal.pidfd_send_signal(fds[0], signal.SIGKILL)
+                Child(int(message["pid"]), fds.pop()).dismiss()
             else:
                 answer.set_result(Child(int(message["pid"]), fds.pop()))
         elif kind == "fork_failed":

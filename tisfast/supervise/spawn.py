@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tisfast.errors import NotFound
 
@@ -35,7 +36,7 @@ def worker_main() -> Path:
 
 
 def spawn_nursery(interpreter: str) -> NurseryProcess:
-    """Start `interpreter` as a nursery: isolated, in its own session, with no descriptor of ours but its socket.
+    """Start `interpreter` as a nursery: isolated, in its own process group, with no descriptor of ours but its socket.
 
     Raises OSError when the interpreter cannot be executed.
     """
@@ -44,6 +45,8 @@ def spawn_nursery(interpreter: str) -> NurseryProcess:
     ours.setblocking(False)
     os.set_blocking(stderr_read, False)
     command = [interpreter, "-I", str(worker_main()), "nursery", str(theirs.fileno()), str(os.getpid())]
+    # From its first instant, so that no Ctrl-C finds it in ours; older Pythons leave it to the nursery itself.
+    own_group: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {}
     try:
         process = subprocess.Popen(
             command,
@@ -53,6 +56,7 @@ def spawn_nursery(interpreter: str) -> NurseryProcess:
             close_fds=True,
             pass_fds=(theirs.fileno(),),
             cwd="/",
+            **own_group,
         )
     except OSError:
         ours.close()

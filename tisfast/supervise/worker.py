@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -91,6 +92,7 @@ class Worker:
         self._id = f"{birth.name}#{self._token[:4].hex()}"
         self._pidfd = -1
         self._load_sent = False
+        self._orphan = False  # its nursery is gone: only the pidfd tells its end
         self._readers: list[LineReader] = []
         self._hello: asyncio.Future[Message] = place.loop.create_future()
         self._result: asyncio.Future[Message] = place.loop.create_future()
@@ -146,19 +148,23 @@ class Worker:
         place, birth = self._place, self.birth
         place.control.expect(self._id, self._token, self._told)
         order = ForkOrder(self._id, place.control.endpoint, self._token, birth.env, birth.threads)
-        pipes = [os.pipe() for _ in range(2)]
-        for read, _ in pipes:
-            self._readers.append(LineReader(read, self._printed, place.loop))
+        writes: list[int] = []
         try:
-            child = await birth.nursery.fork(order, [*fds, *(write for _, write in pipes)], self._exited)
+            for _ in range(2):
+                read, write = os.pipe()
+                writes.append(write)
+                self._readers.append(LineReader(read, self._printed, place.loop))
+            child = await birth.nursery.fork(order, [*fds, *writes], self._exited)
         except Internal as error:
             raise WorkerFailed(error.message, kind="fork") from None
+        except OSError as error:
+            raise WorkerFailed(f"cannot fork a worker for {birth.name}: {error.strerror}", kind="fork") from error
         finally:
-            for _, write in pipes:
+            for write in writes:
                 os.close(write)
         self.pid = child.pid
-        if self.ended.done():
-            os.close(child.pidfd)
+        if self.ended.done():  # killed, or dead, before we knew it
+            child.dismiss()
             return
         self._pidfd = child.pidfd
         place.loop.add_reader(self._pidfd, self._died)
@@ -195,6 +201,8 @@ class Worker:
             failure = (
                 f"the worker runtime speaks version {message.get('abi')} of the protocol, the server {abi_version()}"
             )
+            if self._result.done():
+                return
             self._result.set_result({"t": "failed", "error": failure + "; reinstall tisfast", "kind": "abi"})
         if not self._hello.done():
             self._hello.set_result(message)
@@ -225,19 +233,23 @@ class Worker:
     def _died(self) -> None:
         """The pidfd says that the process is gone; the nursery knows why, and says it at about the same time."""
         self._place.loop.remove_reader(self._pidfd)
+        if self._orphan:
+            self._over(None)
+            return
         self._no_status = self._place.loop.call_later(limits.EXIT_STATUS_SECONDS_MAX, self._exited, None)
 
     def _exited(self, status: int | None) -> None:
-        if status is None and self._pidfd >= 0:
-            self._kill_orphan()
+        if status is None and self._pidfd >= 0 and self._no_status is None:
+            self._kill_orphan()  # over when its pidfd says so: until then it may write to the memory that we share
+            return
         self._over(status)
 
     def _kill_orphan(self) -> None:
         """A nursery that was killed leaves children that the kernel signals; make sure of it."""
-        try:
+        self._orphan = True
+        self._no_status = self._place.loop.call_later(limits.KILL_SECONDS_MAX, self._over, None)
+        with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            return
 
     def _over(self, status: int | None) -> None:
         if self.ended.done():

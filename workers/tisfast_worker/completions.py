@@ -97,15 +97,19 @@ class Completions:
     def _send_posted(self):
         while self._posted and self._lock.acquire(blocking=False):
             try:
-                self._put_posted()
+                full = self._put_posted()
             finally:
                 self._lock.release()
-            if self._posted and not self._room:
+            if full:
                 return  # the ring is full: the next answer takes them along
 
     def _put_posted(self):
-        unseen = 0
-        while self._posted and (self._room or self._find_room(unseen)):
+        """Write what was posted; True when the ring was too full for all of it."""
+        unseen, full = 0, False
+        while self._posted:
+            if not self._room and not self._find_room(unseen):
+                full = True
+                break
             at = self._first + (self._tail & self._mask) * SLOT_BYTES
             kind, flags, status, ticket = self._posted.popleft()
             COMPLETE_SLOT.pack_into(self._memory, at, kind, flags, status, 0, ticket, *_NO_ANSWER)
@@ -113,6 +117,7 @@ class Completions:
             self._room -= 1
             unseen += 1
         self._show(unseen)
+        return full
 
     def _find_room(self, unseen):
         """Ask the ring for free slots behind the `unseen` written ones: many if there are many, else one."""

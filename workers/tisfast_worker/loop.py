@@ -60,6 +60,7 @@ class Loop:
     def _idle(self, wait):
         """Tidy up; then the slots of the next batch, however long it takes, or 0 to stop."""
         self._outputs.rest()
+        self._completions.flush()
         return wait(self._channel.base, 0, -1)
 
     def _batch(self, pending):
@@ -155,12 +156,13 @@ class Loop:
         """The output arena is full in the middle of a batch: show what is encoded, or nothing comes back.
 
         Our own references to these requests cannot be told from the model's yet, so they count as retained, and the
-        releases follow as soon as the batch is let go.
+        releases follow as soon as the batch is let go.  Requests that were refused have no lease, and no release.
         """
         count = len(self._answers)
         if not count:
             return
-        self._send([True] * count)
+        held = min(count, len(self._leases))
+        self._send([True] * held + [False] * (count - held))
         for lease, answer in zip(self._leases, self._answers):
             self._completions.release_when_gone(lease, answer[4])
         del self._leases[:count]

@@ -6,12 +6,14 @@ children, removes the control directory and ends.
 
 import array
 import contextlib
+import fcntl
 import gc
 import os
 import platform
 import select
 import signal
 import socket
+import termios
 
 from tisfast_worker import environment, limits, msgpack
 from tisfast_worker.failure import WireError
@@ -68,6 +70,9 @@ class Nursery:
         """
         if os.getpgrp() != self.pid:
             os.setpgid(0, 0)
+        for number in (signal.SIGTTIN, signal.SIGTTOU):  # to instances, too: we are a background group
+            signal.signal(number, signal.SIG_IGN)
+        _leave_terminal()
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -122,7 +127,11 @@ class Nursery:
             _close_foreign({0, 1, 2, *fds})
             return order
         self._children[pid] = order.id
-        pidfd = self.library.pidfd_open(pid)
+        try:
+            pidfd = self.library.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)  # the server will never know it; `_reap` takes what is left
+            raise
         try:
             self._send({"t": "forked", "id": order.id, "pid": pid}, pidfd)
         finally:
@@ -151,6 +160,20 @@ class Nursery:
             os.waitpid(pid, 0)
         for folder in self._folders:
             _remove_sockets(folder)
+
+
+def _leave_terminal():
+    """Models have no terminal: one that asks for a password there would be stopped, or take the server's keys."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return  # there is none
+    try:
+        fcntl.ioctl(fd, termios.TIOCNOTTY)
+    except OSError:
+        pass  # it went in between
+    finally:
+        os.close(fd)
 
 
 def _order(message, fds):

@@ -19,6 +19,31 @@ _END = TF_FINAL | TF_RETAINED  # user code has the request or the sender in its 
 _INTERNAL = ErrorCode.INTERNAL + 1
 
 
+class _Turn:
+    """A lock that tells a thread so when it would wait for itself.
+
+    A model's own code may run while it is held: the `__str__` of an element of a BYTES tensor, a `__del__`.
+    """
+
+    def __init__(self):
+        self._lock = threading.RLock()  # lets its holder in, to be told
+        self._held = False
+
+    def __enter__(self):
+        self._lock.acquire()
+        if self._held:
+            self._lock.release()
+            raise TritonModelException(
+                "send() was called while a response of this instance is being sent, by an object's __str__ or __del__; "
+                "send from execute, or from a thread"
+            )
+        self._held = True
+
+    def __exit__(self, *_):
+        self._held = False
+        self._lock.release()
+
+
 class Outlet:
     """Sends what the streams of one instance have to say."""
 
@@ -28,7 +53,7 @@ class Outlet:
         self._inputs = plane.inputs.memory
         self._owners = plane.outputs.owners = BlockOwners()
         self._writer = AnswerWriter(model, plane.outputs)
-        self._lock = threading.Lock()
+        self._lock = _Turn()
         self._open = {}  # ticket: True, of streams not closed; a dict's single steps are atomic
         self._draining = None
 
@@ -86,7 +111,8 @@ class Outlet:
 
     def executed(self, ticket, requests, times):
         """`execute` has returned.  `ticket`: of its batch's first request."""
-        self._completions.put((TF_EXECUTED, 0, 0, 0, ticket), 0, times, requests)
+        with self._lock:
+            self._completions.put((TF_EXECUTED, 0, 0, 0, ticket), 0, times, requests)
 
     def lost(self, sender):
         """Nobody can answer this stream any more.  Called by finalisers: takes no lock that it would wait for."""
