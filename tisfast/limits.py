@@ -71,6 +71,12 @@ ANSWER_LAYOUTS_MAX: Final = 256
 """Remembered answer signatures per model version."""
 TLS_HANDSHAKE_SECONDS_MAX: Final = 10
 """Seconds a client may take for a TLS handshake: two round trips, so only one that does nothing takes longer."""
+TLS_SHUTDOWN_SECONDS_MAX: Final = 60
+"""Seconds a closing TLS connection has for its last two slices and the client's farewell: as long as a client may leave
+an answer unread."""
+TLS_SLICE_BYTES: Final = 128 * 1024
+"""Bytes that are encrypted in one go; a client must take as many within HTTP_SEND_IDLE_SECONDS_MAX to count as
+reading."""
 HTTP_STREAM_WAITING_MAX: Final = 16384
 """Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
 Large answers meet the bound of the worker's output arena first, and there the model waits."""
@@ -107,6 +113,12 @@ SUMMARY_QUANTILES_MAX: Final = 32
 """Quantiles of --metrics-config summary_quantiles: each is a series for every model version and summary."""
 TRACES_QUEUED_MAX: Final = 16384
 """Traces that wait for the thread that writes them; further ones are dropped and counted."""
+TRACES_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of tensors in traces that wait to be written or are being written; further traces are dropped and counted."""
+TRACE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of tensors that one trace copies; the data of those that do not fit end with "..."."""
+TRACE_FILES_MAX: Final = 10_000
+"""Files that one server makes by log_frequency, which clients may set to 1; the last one takes all that follows."""
 TRACES_WRITTEN_MAX: Final = 1024
 """Traces that are formatted and written in one go."""
 TRACE_MARKS_MAX: Final = 1024

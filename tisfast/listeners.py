@@ -52,6 +52,7 @@ class Listener:
                 backlog=limits.HTTP_BACKLOG,
                 ssl=self.certificates.context if self.certificates else None,
                 ssl_handshake_timeout=limits.TLS_HANDSHAKE_SECONDS_MAX if self.certificates else None,
+                ssl_shutdown_timeout=limits.TLS_SHUTDOWN_SECONDS_MAX if self.certificates else None,
             )
         except OSError as error:
             raise _refused(self._settings, error) from None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+from tests_front_models import Served
 from tests_front_traces import traced
 
+from tisfast.engine.testing import place_input
 from tisfast.front.trace_file import TraceFiles, trace_objects
-from tisfast.front.trace_tensors import TracedTensor, tensor_text
+from tisfast.front.trace_tensors import TracedTensor, input_tensors, tensor_text
 
 
 def ids(path):
@@ -67,9 +69,24 @@ def test_log_frequency_cuts(tmp_path):
     assert {path.name: ids(path) for path in tmp_path.iterdir()} == {"t.0": [1, 2], "t.1": [3, 4], "t.2": [5]}
 
 
+def test_the_number_of_files_is_bounded(tmp_path, caplog):
+    files = TraceFiles(str(tmp_path / "t"), files_max=2)
+    files.write([traced(lambda _: None, number, log_frequency=1) for number in range(1, 6)])
+    files.close()
+    assert {path.name: ids(path) for path in tmp_path.iterdir()} == {"t.0": [1], "t.1": [2, 3, 4, 5]}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "t.1 is the last: log_frequency 1 has made 2 files" in caplog.text
+
+
 def test_a_file_that_cannot_be_written_is_told_once(tmp_path, caplog):
     files = TraceFiles(str(tmp_path / "absent" / "t"))
     for _ in range(3):
         files.write([traced(lambda _: None)])
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "absent/t: No such file or directory" in caplog.text
+
+
+def test_the_bytes_of_one_trace_are_bounded():
+    placed = place_input(Served().runtime, "r", [(0, 11, (1, 3), bytes(12)), (1, 13, (1,), bytes(8))])
+    assert [(len(t.data), t.nbytes) for t in input_tensors(placed, 16)] == [(12, 12), (4, 8)]
+    assert [(len(t.data), t.nbytes) for t in input_tensors(placed, 0)] == [(0, 12), (0, 8)]

@@ -79,6 +79,10 @@ class Client:
         assert chunk.endswith(b"\r\n")
         return chunk[:-2]
 
+    async def read_some(self, most):
+        """What is there of a body, so many bytes at most."""
+        return await self._reader.read(most)
+
     async def read_rest(self):
         """All bytes until the server closes."""
         return await self._reader.read()
@@ -96,7 +100,7 @@ class Server:
     big = 3 << 20
 
     @classmethod
-    async def start(cls, loop, *, max_input_bytes=64 << 20, decoupled=False, policy=None):
+    async def start(cls, loop, *, max_input_bytes=64 << 20, decoupled=False, policy=None, tls=None):
         self = cls()
         self.loop, self.errors, self.routed = loop, [], 0
         loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
@@ -111,7 +115,7 @@ class Server:
         self.registry.set_live(True)
         self._routes = Routes(Service(self.registry, server_id="test", server_version="0"))
         self.front = HttpFront(self.registry, self, loop, max_input_bytes=max_input_bytes, policy=policy)
-        self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0)
+        self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         self._clients = []
         return self
@@ -122,13 +126,14 @@ class Server:
             return Response(200, "application/octet-stream", bytes(self.big), ())
         return self._routes.handle(head, body)
 
-    async def connect(self, receive_buffer=0):
+    async def connect(self, receive_buffer=0, tls=None):
         sock = socket.socket()
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.setblocking(False)
         await self.loop.sock_connect(sock, ("127.0.0.1", self.port))
-        client = Client(*await asyncio.open_connection(sock=sock, limit=1 << 24))
+        named = "localhost" if tls else None
+        client = Client(*await asyncio.open_connection(sock=sock, limit=1 << 24, ssl=tls, server_hostname=named))
         self._clients.append(client)
         await self.until(lambda: self.front.connections >= len([c for c in self._clients if not c.gone]))
         return client

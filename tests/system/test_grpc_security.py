@@ -105,6 +105,18 @@ def test_sighup_takes_new_certificates_and_keeps_the_old_when_they_are_broken(se
     assert served_to(server, new)
 
 
+def test_large_tensors_both_ways_over_tls(serve, write_model, tmp_path):
+    write_model("m")
+    (tmp_path / "ca.pem").write_bytes(renew(tmp_path))
+    server = serve("--grpc-use-ssl", f"--grpc-server-cert={tmp_path}/cert.pem", f"--grpc-server-key={tmp_path}/key.pem")
+    values = np.arange(4 << 20, dtype=np.float32) % 65521
+    tensor = client.InferInput("A", [len(values)], "FP32")
+    tensor.set_data_from_numpy(values)
+    with client.InferenceServerClient(address(server), ssl=True, root_certificates=f"{tmp_path}/ca.pem") as asked:
+        for _ in range(3):
+            assert np.array_equal(asked.infer("m", [tensor]).as_numpy("B"), values + 1)
+
+
 def test_trace_files(serve, write_model, tmp_path):
     write_model("m")
     file = tmp_path / "trace.json"

@@ -81,6 +81,28 @@ def test_https_serves_large_tensors_both_ways(serve, write_model, authority):
         assert np.array_equal(answer.as_numpy("B"), values + 1)
 
 
+def test_a_slow_reader_gets_a_large_answer_whole(serve, write_model, authority):
+    write_model("add_one")
+    server = serve(*authority.flags()).ready()
+    values = np.arange(4 << 20, dtype=np.float32) % 65521
+    tensor = triton.InferInput("A", [len(values)], "FP32")
+    tensor.set_data_from_numpy(values)
+    body, json_bytes = triton.InferenceServerClient.generate_request_body([tensor])
+    head = (
+        "POST /v2/models/add_one/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        f"Inference-Header-Content-Length: {json_bytes}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    plain = socket.create_connection(("localhost", server.port))
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    with authority.client().wrap_socket(plain, server_hostname="localhost") as client:
+        client.sendall(head.encode() + body)
+        got = bytearray()
+        while portion := client.recv(1 << 14):
+            got += portion
+    assert got.startswith(b"HTTP/1.1 200 OK")
+    assert bytes(got).endswith((values + 1).tobytes())
+
+
 def test_each_request_over_https_has_one_answer(serve, write_model, authority):
     write_model("add_one")
     server = serve(*authority.flags()).ready()

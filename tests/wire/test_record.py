@@ -26,6 +26,8 @@ def test_outputs_are_where_the_worker_says():
     outputs = [(0, FP32, [2], F2), (1, FP32, [0], b"")]
     got = answer(ask(model(outputs=("X", "Y"))), outputs, parameters=b'{"a":1}')
     assert [got.output(0), got.output(1)] == [("X", "FP32", [2], F2), ("Y", "FP32", [0], b"")]
+    assert got.output_start(0, 3) == ("X", "FP32", [2], F2[:3], 8)
+    assert got.output_start(0, -1) == ("X", "FP32", [2], b"", 8)
     assert got.parameters == b'{"a":1}'
 
 

@@ -29,7 +29,7 @@ cdef class HttpConnection(Turns):
     cdef ChunkDecoder chunks
     cdef uint64_t start, filled, total   # of the body: where in the block it starts, received, announced
     cdef bint paused, closing, parsing, flushing, lingering, continue_owed
-    cdef Py_ssize_t unsent               # bytes the transport held at the last sweep
+    cdef Py_ssize_t unsent               # bytes that waited for the client at the last sweep
     cdef int64_t sent_tick               # when that last changed
     cdef int64_t received_ns             # when the current head was there; read while there is a tracer
     cdef int64_t head_tick                # when the head that is incomplete began to arrive

@@ -85,6 +85,7 @@ cdef class HttpConnection(Turns):
             if exchange.request is not None:
                 exchange.runtime.cancel(exchange.request)
         self.exchanges.clear()
+        self.sender.drop()
         self.block = None
         self.pending = None
         self._drop_collected()
@@ -100,13 +101,16 @@ cdef class HttpConnection(Turns):
         """The kernel took less than we gave: read no further requests meanwhile."""
         if self.sender is None:  # while it is made: a TLS transport may still hold bytes of its handshake
             return
-        self.sender.backlog = True
+        self.sender.pause()
         self._update_reading()
 
     def resume_writing(self) -> None:
         """Everything written is with the kernel."""
-        self.sender.backlog = False
-        self.flush()
+        if self.sender is None:
+            return
+        self.sender.resume()
+        if not self.sender.backlog:
+            self.flush()
 
     def get_buffer(self, hint):
         """Where the next bytes go."""
@@ -208,7 +212,7 @@ cdef class HttpConnection(Turns):
             return self._refuse_unread(self.verdict.refusal)
         if self.continue_owed and not self.exchanges:  # else once the requests before it are answered
             self.continue_owed = False
-            self.transport.write(CONTINUE)
+            self.sender.write(CONTINUE)
         self.filled, self.total = 0, nbytes
         if head.chunked:
             self.chunks = ChunkDecoder()
@@ -436,7 +440,7 @@ cdef class HttpConnection(Turns):
         if self.continue_owed and not self.exchanges and not self.closing:
             self.continue_owed = False
             if self.state != HEAD and self.state != DISCARD:
-                self.transport.write(CONTINUE)
+                self.sender.write(CONTINUE)
         try:
             self._parse_pending()
         except Exception as error:  # our bug: it must not go on into whoever answered
@@ -473,7 +477,7 @@ cdef class HttpConnection(Turns):
         """After what is being written: nothing more is read."""
         if not self.closing:
             self.closing = True
-            self.transport.close()
+            self.sender.close()
 
     def _linger(self) -> None:
         """Close our side, and drop what the client still sends: closing at once would make the kernel reset the
@@ -495,7 +499,7 @@ cdef class HttpConnection(Turns):
 
     def close_if_stalled(self) -> None:
         """Swept each second.  The client owes us bytes in the middle of a head or a body, and the reading of answers."""
-        cdef Py_ssize_t unsent = self.transport.get_write_buffer_size() if self.sender.backlog else 0
+        cdef Py_ssize_t unsent = self.sender.unsent() if self.sender.backlog else 0
         if unsent == 0 or unsent != self.unsent:
             self.unsent = unsent
             self.sent_tick = self.shared.tick

@@ -10,8 +10,19 @@ cdef enum:
 cdef class Sender:
     cdef object transport
     cdef int fd                          # -1: only through the transport (TLS)
-    cdef bint backlog                    # the transport has bytes that the kernel did not take
+    cdef bint backlog                    # bytes of ours lie in the transport or wait for it
+    cdef object waiting                  # under TLS: deque of what the transport has not been given; else None
+    cdef Py_ssize_t waiting_bytes
+    cdef bint paused, draining, ending   # by the transport; slices are being written; close once nothing waits
     # Send n pieces.  The first `passing` lie in memory that is written again after this call: what the kernel does not
     # take of them is copied.  The others are kept alive by `owner`, for as long as it takes.
     cdef int send(self, iovec *pieces, int n, int passing, object owner) except -1
+    cdef int write(self, bytes data) except -1  # through the transport, behind what waits
+    cdef int pause(self) except -1              # the transport said pause_writing
+    cdef int resume(self) except -1             # it said resume_writing; `backlog` tells whether that was all
+    cdef int close(self) except -1              # once everything is with the transport
+    cdef int drop(self) except -1               # the connection is gone
+    cdef Py_ssize_t unsent(self) except -1      # bytes of ours that are known not to be with the kernel
+    cdef int _drain(self) except -1
+    cdef int _write_slice(self) except -1
     cdef int _queue(self, iovec *pieces, int n, int passing, object owner, size_t sent) except -1

@@ -1,12 +1,20 @@
 """Writes of one connection.  Layer 4 (front).
 
 GIL: held; the socket does not block, so a send costs what the kernel's copy costs.
+
+Under TLS the transport encrypts whatever it is given at once, and does not count what its own transport below then
+holds.  So it gets slices, the next one when it has passed on the last: what is encrypted ahead of the client is two
+slices, and what the client does not take stays in its arena and is counted here.
 """
+
+from collections import deque
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy
 
 from tisfast.native.memory cimport View
+
+from tisfast import limits
 
 cdef extern from "<sys/socket.h>":
     enum: MSG_NOSIGNAL, MSG_DONTWAIT
@@ -22,6 +30,7 @@ cdef extern from "<string.h>":
 cdef enum:
     SMALL_BYTES = 8192  # joined into one buffer below: copying this much costs less than a gathered write
 
+cdef Py_ssize_t SLICE_BYTES = limits.TLS_SLICE_BYTES
 cdef int FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT
 
 
@@ -34,6 +43,7 @@ cdef class Sender:
         self.fd = transport.get_extra_info("socket").fileno() if direct else -1
         # Paused is what holds a byte; uvloop's TLS transport would be paused at 0 when it holds none.
         transport.set_write_buffer_limits(high=0 if direct else 1, low=0)
+        self.waiting = None if direct else deque()
 
     cdef int send(self, iovec *pieces, int n, int passing, object owner) except -1:
         cdef char joined[SMALL_BYTES]
@@ -85,7 +95,80 @@ cdef class Sender:
                 view = View.__new__(View)
                 view.aim(owner, at, left, False)
                 rest.append(view if self.fd >= 0 else memoryview(view))  # TLS takes slices of it
+        if self.waiting is not None:
+            self.waiting.extend(rest)
+            self.waiting_bytes += sum(map(len, rest))
+            return self._drain()
         self.transport.writelines(rest)
         # The transport tries once more before it pauses us; when that took all, no resume_writing follows.
         self.backlog = self.transport.get_write_buffer_size() > 0
         return 0
+
+    cdef int write(self, bytes data) except -1:
+        if self.waiting is None:
+            self.transport.write(data)
+            return 0
+        self.waiting.append(data)
+        self.waiting_bytes += len(data)
+        return self._drain()
+
+    cdef int pause(self) except -1:
+        self.paused = self.backlog = True
+        return 0
+
+    cdef int resume(self) except -1:
+        self.paused = False
+        if self.waiting is not None:
+            return self._drain()
+        self.backlog = False
+        return 0
+
+    cdef int _drain(self) except -1:
+        """Slices of what waits, until the transport pauses us.  It may pause and resume us within a write."""
+        if self.draining:
+            return 0
+        self.draining = self.backlog = True
+        try:
+            while self.waiting and not self.paused:
+                self._write_slice()
+        finally:
+            self.draining = False
+        self.backlog = self.paused or self.waiting_bytes > 0
+        if self.ending and not self.waiting:
+            self.transport.close()
+        return 0
+
+    cdef int _write_slice(self) except -1:
+        cdef Py_ssize_t room = SLICE_BYTES
+        cdef Py_ssize_t nbytes
+        cdef list pieces = []
+        while self.waiting and room > 0:
+            piece = self.waiting.popleft()
+            nbytes = len(piece)
+            if nbytes > room:
+                piece = memoryview(piece)
+                self.waiting.appendleft(piece[room:])
+                piece, nbytes = piece[:room], room
+            pieces.append(piece)
+            room -= nbytes
+            self.waiting_bytes -= nbytes
+        self.transport.writelines(pieces)
+        return 0
+
+    cdef int close(self) except -1:
+        if not self.waiting:
+            self.transport.close()
+        elif not self.ending:
+            self.ending = True
+            self.transport.pause_reading()  # a closed transport reads no more, and this one is as good as closed
+        return 0
+
+    cdef int drop(self) except -1:
+        self.ending = False
+        self.waiting_bytes = 0
+        if self.waiting is not None:
+            self.waiting.clear()
+        return 0
+
+    cdef Py_ssize_t unsent(self) except -1:
+        return self.waiting_bytes + <Py_ssize_t>self.transport.get_write_buffer_size()

@@ -53,7 +53,8 @@ class Mark(NamedTuple):
 class Trace:
     """What is known of one traced request.
 
-    number: of the trace in this server; done: gets the trace when it is complete.  The front calls `mark` as it likes,
+    number: of the trace in this server; done: gets the trace when it is complete; nbytes: what the
+    tensors hold.  The front calls `mark` as it likes,
     `submitted` before it queues the request, and `finished` once the last response is sent or cannot be; the engine
     calls `answered` for each response.
     """
@@ -75,6 +76,7 @@ class Trace:
         self.engine: list[Mark] = []
         self.compute: list[Mark] = []
         self.tensors: list[TracedTensor] = []
+        self.nbytes = 0
         self._wants_tensors = "TENSORS" in levels
         self._done = done
         self._left = 2  # front and engine
@@ -89,19 +91,23 @@ class Trace:
         self.model, self.version, self.request_id = request.model.name, request.model.version, request.id
         self.engine.append(Mark("REQUEST_START", now_ns()))
         if self._wants_tensors:
-            self.tensors += input_tensors(request)
+            self._note(input_tensors(request, limits.TRACE_BYTES_MAX))
 
     def answered(self, request: InferRequest, answer: Answer | None, final: bool) -> None:
         """A response is there; None: an error, or the end of a decoupled model's stream.  final: none follows."""
         self.mark("INFER_RESPONSE_COMPLETE")
         if self._wants_tensors and answer is not None and len(self.tensors) < limits.TRACE_MARKS_MAX:
-            self.tensors += output_tensors(answer)
+            self._note(output_tensors(answer, limits.TRACE_BYTES_MAX - self.nbytes))
         if final:
             self._ended(request)
 
     def finished(self) -> None:
         """The front has nothing more to send, or nobody to send it to.  Called once."""
         self._leave()
+
+    def _note(self, tensors: list[TracedTensor]) -> None:
+        self.tensors += tensors
+        self.nbytes += sum(len(tensor.data) for tensor in tensors)
 
     def _ended(self, request: InferRequest) -> None:
         self.engine.append(Mark("QUEUE_START", request.queued_ns))

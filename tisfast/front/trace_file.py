@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from tisfast import limits
 from tisfast.front.trace_tensors import tensor_text
 
 if TYPE_CHECKING:
@@ -23,15 +24,18 @@ class TraceFiles:
     """Files of one --trace-config triton,file.  Used by one thread; each portion is with the system when `write` ends.
 
     Traces with a log frequency go to FILE.0, FILE.1 and so on, so many to each; all others to FILE.
+    files_max: after as many files the last one takes all that follows, which is told once.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, files_max: int = limits.TRACE_FILES_MAX) -> None:
         self._path = path
+        self._files_max = files_max
         self._plain: BinaryIO | None = None
         self._numbered: BinaryIO | None = None
         self._number = 0
         self._in_numbered = 0
         self._failing = False
+        self._told = False
 
     def write(self, traces: Sequence[Trace]) -> None:
         """Append.  A file that cannot be written is told once, until it can be again."""
@@ -67,9 +71,21 @@ class TraceFiles:
             self._in_numbered = 0
         _extend(self._numbered, text)
         self._in_numbered += 1
-        if self._in_numbered >= trace.log_frequency:
+        if self._in_numbered < trace.log_frequency:
+            return
+        if self._number < self._files_max:
             self._numbered.close()
             self._numbered = None
+        elif not self._told:
+            self._told = True
+            log.warning(
+                "trace file %s.%d is the last: log_frequency %d has made %d files, as many as one server makes; it "
+                "takes all traces that follow. Set a higher log_frequency",
+                self._path,
+                self._number - 1,
+                trace.log_frequency,
+                self._number,
+            )
 
 
 def trace_objects(trace: Trace) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ class Outbox:
     """A queue of complete traces and the thread that empties it, started with the first one.
 
     write: called in that thread with at most `portion_max` traces, the oldest first; queued_max: bound of the queue;
+    bytes_max: of the bytes of the tensors in it and in what is being written;
     delay_seconds: how long traces may wait for others to go with them.
     """
 
@@ -27,12 +28,15 @@ class Outbox:
         write: Callable[[Sequence[Trace]], None],
         *,
         queued_max: int,
+        bytes_max: int,
         portion_max: int,
         delay_seconds: float,
     ) -> None:
         self._name = name
         self._write = write
         self._queued_max = queued_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
         self._portion_max = portion_max
         self._delay_seconds = delay_seconds
         self._queue: deque[Trace] = deque()
@@ -44,10 +48,12 @@ class Outbox:
     def put(self, trace: Trace) -> None:
         """Queue a trace; never blocks for what the thread does."""
         with self._news:
-            if self._closing or len(self._queue) >= self._queued_max:
+            full = len(self._queue) >= self._queued_max or self._bytes + trace.nbytes > self._bytes_max
+            if self._closing or full:
                 self._dropped += 1
                 return
             self._queue.append(trace)
+            self._bytes += trace.nbytes
             self._start()
             if len(self._queue) == 1 or len(self._queue) == self._portion_max:
                 self._news.notify()
@@ -73,6 +79,8 @@ class Outbox:
                 self._write(portion)
             except Exception:  # our bug: told, and tracing goes on
                 log.exception("%d traces could not be written", len(portion))
+            with self._news:
+                self._bytes -= sum(trace.nbytes for trace in portion)
 
     def _take(self) -> list[Trace]:
         """The next portion, [] at the end."""
@@ -84,9 +92,10 @@ class Outbox:
             portion = [self._queue.popleft() for _ in range(min(len(self._queue), self._portion_max))]
         if dropped:
             log.warning(
-                "%d traces were dropped: %d were waiting already, as many as may; raise the trace rate, or write to a "
-                "faster place",
+                "%d traces were dropped: %d traces, or %d bytes of tensors, were waiting already, as many as may; "
+                "raise the trace rate, or write to a faster place",
                 dropped,
                 self._queued_max,
+                self._bytes_max,
             )
         return portion

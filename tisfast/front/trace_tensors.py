@@ -35,8 +35,11 @@ class TracedTensor(NamedTuple):
     nbytes: int
 
 
-def input_tensors(request: InferInput) -> list[TracedTensor]:
-    """The inputs of a request that is about to be queued, from its record (workers/WIRE.md)."""
+def input_tensors(request: InferInput, room: int) -> list[TracedTensor]:
+    """The inputs of a request that is about to be queued, from its record (workers/WIRE.md).
+
+    room: bytes that may be copied of all of them.
+    """
     record = request.record
     signature_bytes, count = _HEAD.unpack_from(record)[:2]
     at = _HEAD.size
@@ -47,19 +50,21 @@ def input_tensors(request: InferInput) -> list[TracedTensor]:
         shape = list(struct.unpack_from(f"<{rank}q", record, at + _ENTRY.size))
         at += _ENTRY.size + 8 * rank
         offset, nbytes = _PLACE.unpack_from(record, places + _PLACE.size * position)
-        data = request.read(offset, min(nbytes, limits.TRACE_TENSOR_BYTES_MAX)) if nbytes else b""
+        kept = min(nbytes, room, limits.TRACE_TENSOR_BYTES_MAX)
+        data = request.read(offset, kept) if kept else b""
+        room -= kept
         name = request.model.inputs[index].name
         found.append(TracedTensor("TENSOR_QUEUE_INPUT", name, BY_CODE[code].wire, shape, data, nbytes))
     return found
 
 
-def output_tensors(answer: Answer) -> list[TracedTensor]:
-    """The outputs of an answer."""
+def output_tensors(answer: Answer, room: int) -> list[TracedTensor]:
+    """The outputs of an answer.  room: bytes that may be copied of all of them."""
     found = []
     for position in range(answer.count):
-        name, datatype, shape, data = answer.output(position)
-        kept = data[: limits.TRACE_TENSOR_BYTES_MAX]
-        found.append(TracedTensor("TENSOR_BACKEND_OUTPUT", name, datatype, shape, kept, len(data)))
+        name, datatype, shape, data, nbytes = answer.output_start(position, min(room, limits.TRACE_TENSOR_BYTES_MAX))
+        found.append(TracedTensor("TENSOR_BACKEND_OUTPUT", name, datatype, shape, data, nbytes))
+        room -= len(data)
     return found
 
 

@@ -44,6 +44,7 @@ class Tracer:
             "tisfast-trace",
             self._sink.write,
             queued_max=otel.bsp_max_queue_size if self._propagates else limits.TRACES_QUEUED_MAX,
+            bytes_max=limits.TRACES_BYTES_MAX,
             portion_max=otel.bsp_max_export_batch_size if self._propagates else limits.TRACES_WRITTEN_MAX,
             delay_seconds=otel.bsp_schedule_delay / 1000 if self._propagates else 0.0,
         )

@@ -7,7 +7,7 @@ what is used, and every offset and length is held against the blocks it must lie
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
@@ -261,13 +261,18 @@ cdef class Answer:
 
     def output(self, int i) -> tuple:
         """Name, KServe data type, shape and a copy of the bytes of output i, for tests."""
+        return self.output_start(i, INT64_MAX)[:4]
+
+    def output_start(self, int i, Py_ssize_t most) -> tuple:
+        """Name, KServe data type, shape, a copy of at most so many bytes and the number of bytes of output i."""
         cdef OutputRef *out
         if not 0 <= i < self.count:
             raise IndexError(i)
         out = &self.outputs[i]
         spec = <TensorSpec>self.input.model.outputs[out.index]
         shape = [out.shape[k] for k in range(out.rank)]
-        return spec.name, spec.datatype, shape, PyBytes_FromStringAndSize(<char *>out.data, <Py_ssize_t>out.nbytes)
+        data = PyBytes_FromStringAndSize(<char *>out.data, min(<Py_ssize_t>out.nbytes, max(most, 0)))
+        return spec.name, spec.datatype, shape, data, out.nbytes
 
 
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes):

@@ -116,7 +116,7 @@ class GrpcServer:
     """The front under test."""
 
     @classmethod
-    async def start(cls, loop, *, decoupled=False, times=1, extras=NO_EXTRAS, **settings):
+    async def start(cls, loop, *, decoupled=False, times=1, extras=NO_EXTRAS, tls=None, **settings):
         self = cls()
         self.loop, self.errors, self.chats, self.times, self.metadata = loop, [], [], times, {}
         loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
@@ -132,13 +132,16 @@ class GrpcServer:
         self.front = GrpcFront(
             self.registry, Methods(self), loop, GrpcSettings(**settings), max_input_bytes=64 << 20, extras=extras
         )
-        self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0)
+        self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         self.clients = []
         return self
 
-    async def connect(self, greet=True, **settings):
-        client = Peer(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26))
+    async def connect(self, greet=True, tls=None, limit=1 << 26, **settings):
+        named = "localhost" if tls else None
+        client = Peer(
+            *await asyncio.open_connection("127.0.0.1", self.port, limit=limit, ssl=tls, server_hostname=named)
+        )
         self.clients.append(client)
         if greet:
             await client.greet(**settings)

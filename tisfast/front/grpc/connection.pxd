@@ -29,5 +29,6 @@ cdef class GrpcConnection(GrpcSession):
     cdef int calm(self, bytes reason) except -1
     cdef int _keep_alive(self) except -1
     cdef int _end_of_age(self) except -1
+    cdef bint _unread(self) except -1
     cdef bint _stalled(self) except -1
     cdef int _close(self) except -1

@@ -68,6 +68,7 @@ cdef class GrpcConnection(GrpcSession):
         """Gone: cancel what the engine still has, let go of all blocks."""
         cdef GrpcStream stream
         self.closing = True
+        self.sender.drop()
         streams = list(self.streams.values())
         self.streams.clear()
         for stream in streams:
@@ -84,16 +85,17 @@ cdef class GrpcConnection(GrpcSession):
         """The kernel took less than we gave: read nothing more meanwhile."""
         if self.sender is None:
             return  # TLS still holds bytes of its handshake while the sender is made; resume_writing follows
-        self.sender.backlog = True
+        self.sender.pause()
         self._update_reading()
 
     def resume_writing(self) -> None:
         """Everything written is with the kernel."""
         if self.sender is None:
             return
-        self.sender.backlog = False
-        self.flush()
-        self._update_reading()
+        self.sender.resume()
+        if not self.sender.backlog:
+            self.flush()
+            self._update_reading()
 
     def get_buffer(self, hint):
         """Where the next bytes go."""
@@ -102,7 +104,7 @@ cdef class GrpcConnection(GrpcSession):
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
         cdef int code = 0
-        if self.ending:
+        if self.ending or self.closing:
             return
         self.touched_tick = self.shared.tick
         self.receiving = True
@@ -150,7 +152,7 @@ cdef class GrpcConnection(GrpcSession):
         """The transport sends what it has, and goes."""
         if not self.closing:
             self.closing = True
-            self.transport.close()
+            self.sender.close()
         return 0
 
     # ---- what the session tells
@@ -308,11 +310,10 @@ cdef class GrpcConnection(GrpcSession):
         """Swept each second."""
         cdef GrpcStream stream
         self.idle_frames = 0
-        if self.closing:
-            return
-        if self._stalled():
+        if self._unread() or not self.closing and self._stalled():
             self.closing = True
             self.transport.abort()
+        if self.closing:
             return
         for stream in list(self.streams.values()):
             stream.on_tick()
@@ -320,15 +321,17 @@ cdef class GrpcConnection(GrpcSession):
         self._end_of_age()
         self.flush()
 
-    cdef bint _stalled(self) except -1:
-        """The client owes us the reading of what we wrote, a greeting, the rest of a head, or the answer to a ping."""
-        cdef int64_t tick = self.shared.tick
-        cdef Py_ssize_t unsent = self.transport.get_write_buffer_size() if self.sender.backlog else 0
+    cdef bint _unread(self) except -1:
+        """The client owes us the reading of what we wrote, also while we close."""
+        cdef Py_ssize_t unsent = self.sender.unsent() if self.sender.backlog else 0
         if unsent == 0 or unsent != self.unsent:
             self.unsent = unsent
-            self.sent_tick = tick
-        if tick - self.sent_tick > STALL_TICKS_MAX:
-            return True
+            self.sent_tick = self.shared.tick
+        return self.shared.tick - self.sent_tick > STALL_TICKS_MAX
+
+    cdef bint _stalled(self) except -1:
+        """The client owes us a greeting, the rest of a head, or the answer to a ping."""
+        cdef int64_t tick = self.shared.tick
         if not self.greeted and tick - self.born_tick > STALL_TICKS_MAX:
             return True
         if self.head_open and tick - self.head_tick > STALL_TICKS_MAX:
