@@ -228,7 +228,7 @@ def test_requests_without_answers_open_the_window_again(run):
     async def scenario(server):
         client = await server.connect()
         stream = client.call(STREAM_INFER, end=False)
-        padded = message(request(id=b"i" * 4000))
+        padded = message(request(id=b"i" * 3000))
         before = limits.HTTP2_STREAM_WINDOW_BYTES // len(padded)
         client.body(stream, padded * limits.GRPC_STREAM_REQUESTS_MAX)
         sent = limits.GRPC_STREAM_REQUESTS_MAX
