@@ -237,6 +237,13 @@ GRPC_COLLECTED_BYTES_MAX: Final = 4 << 30
 """The same of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
 GRPC_STREAM_REQUESTS_MAX: Final = 1024
 """Requests of one ModelStreamInfer call that are not answered; beyond, its flow-control window is not refilled."""
+GRPC_STREAM_WAITING_MAX: Final = 16384
+"""Requests and answers of one ModelStreamInfer call that wait, with what was on its way when its window closed; beyond,
+RESOURCE_EXHAUSTED.  As HTTP_STREAM_WAITING_MAX."""
+GRPC_STATUS_TEXT_BYTES_MAX: Final = 4096
+"""Bytes of a grpc-message: clients refuse trailers beyond 8 KiB, and nghttp2 drops frames beyond 64 KiB."""
+REQUEST_PARAMETERS_MAX: Final = 1024
+"""Parameters of one gRPC request, input or output: each is an object of hundreds of bytes made from a few."""
 GRPC_PEEK_BYTES_MAX: Final = 64 * 1024
 """Bytes in which a model's name is looked for; where it comes later the message is collected whole."""
 GRPC_STALL_SECONDS_MAX: Final = 60

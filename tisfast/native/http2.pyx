@@ -68,6 +68,8 @@ cdef extern from "<nghttp2/nghttp2.h>":
         void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_frame_recv_callback(
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(
+        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, int, void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_data_chunk_recv_callback(nghttp2_session_callbacks *, int (*)(
         nghttp2_session *, uint8_t, int32_t, const uint8_t *, size_t, void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_stream_close_callback(
@@ -111,10 +113,11 @@ cdef extern from "<nghttp2/nghttp2.h>":
     int nghttp2_submit_goaway(nghttp2_session *, uint8_t, int32_t, uint32_t, const uint8_t *, size_t) noexcept
 
 cdef enum:
-    OUTGOING_TEXT_BYTES = 1 << 16
+    OUTGOING_TEXT_BYTES = (1 << 16) + 8192
     OUTGOING_PIECES = 64         # room at first
     OUTGOING_PIECES_MAX = 512    # a write is full beyond; the kernel takes 1024 of one message's pieces more
     FRAME_HEAD_BYTES = 9
+    COPIED_PIECE_BYTES_MAX = 4096  # of a body, by one `put`
 cdef size_t OUTGOING_BYTES_MAX = limits.GRPC_WRITE_BYTES_MAX
 
 
@@ -176,7 +179,8 @@ cdef class Outgoing:
         return 0
 
     cdef bint full(self) noexcept:
-        return self.used + OUTGOING_PUT_BYTES_MAX > OUTGOING_TEXT_BYTES or self.count > OUTGOING_PIECES_MAX \
+        # nghttp2 may give a frame (the trailers) right behind a body's last piece, without asking.
+        return self.used + FRAME_HEAD_BYTES + COPIED_PIECE_BYTES_MAX + OUTGOING_PUT_BYTES_MAX > OUTGOING_TEXT_BYTES or self.count > OUTGOING_PIECES_MAX \
             or self.nbytes > OUTGOING_BYTES_MAX
 
     cdef int clear(self) except -1:
@@ -221,6 +225,9 @@ cdef class Http2Session:
 
     cdef object on_request(self, int32_t stream_id):
         raise NotImplementedError(f"{type(self).__name__}.on_request")
+
+    cdef int on_head_invalid(self) except -1:
+        return 0
 
     cdef int on_data(self, object stream, const uint8_t *data, size_t n) except -1:
         return 0
@@ -327,6 +334,7 @@ cdef void set_callbacks(nghttp2_session_callbacks *callbacks) noexcept:
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers)
     nghttp2_session_callbacks_set_on_header_callback(callbacks, header)
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_received)
+    nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, frame_invalid)
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_chunk)
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, stream_closed)
     nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frame_sent)
@@ -404,6 +412,16 @@ cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *
             session.on_ping(frame.hd.flags & NGHTTP2_FLAG_ACK)
         elif kind == NGHTTP2_SETTINGS or kind == NGHTTP2_PRIORITY:
             session.on_idle_frame()
+    except BaseException as error:
+        return failed(session, error)
+    return 0
+
+
+cdef int frame_invalid(nghttp2_session *raw, const nghttp2_frame *frame, int code, void *user) noexcept:
+    cdef Http2Session session = <Http2Session>user
+    try:
+        if frame.hd.type == NGHTTP2_HEADERS and frame.headers.cat == NGHTTP2_HCAT_REQUEST:
+            session.on_head_invalid()
     except BaseException as error:
         return failed(session, error)
     return 0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from urllib.parse import unquote
 
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, WindowUpdateFrame
 from tests_grpc_server import CHAT, CRASH, ECHO, FAIL, WATCH, message
+
+from tisfast import limits
 
 
 def test_a_message_comes_back_with_status_0(run):
@@ -332,5 +335,56 @@ def test_a_message_that_stands_still_ends_its_call(run):
         server.sweep(62)
         result = await client.result(stream)
         assert result.status == "4" and "no byte" in result.text
+
+    run(scenario)
+
+
+def test_a_message_that_waits_for_the_end_of_its_call_counts_and_has_a_time_limit(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(ECHO, body=message(b"0123456789"), end=False)
+        await server.until(lambda: server.front._shared.collected_bytes == 10)
+        await server.settle()
+        assert server.front._shared.collected_bytes == 10
+        server.sweep(62)
+        result = await client.result(stream)
+        assert result.status == "4" and "did not end its side" in result.text
+        assert server.front._shared.collected_bytes == 0
+
+    run(scenario)
+
+
+def test_a_held_message_is_let_go_with_its_connection(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.call(ECHO, body=message(b"0123456789"), end=False)
+        await server.until(lambda: server.front._shared.collected_bytes == 10)
+        client.close()
+        await server.gone()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "é" * 50_000, "x" + "€" * 30_000, "xx" + "\U0001f600" * 70_000])
+def test_a_long_error_text_is_cut_at_a_character(run, text):
+    async def scenario(server):
+        client = await server.connect()
+        result = await client.ask(FAIL, text.encode())
+        assert result.status == "5" and 4000 < len(result.text) <= limits.GRPC_STATUS_TEXT_BYTES_MAX
+        kept = unquote(result.text, errors="strict")
+        assert kept.endswith("...") and text.startswith(kept[:-3])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("word", [b"bug", b"bad"])
+def test_a_bug_in_a_streaming_method_is_answered_and_reported(run, word):
+    async def scenario(server):
+        client = await server.connect()
+        result = await client.ask(CHAT, word)
+        assert result.status == ("13" if word == b"bug" else "5")
+        assert [type(error["exception"]) for error in server.errors] == [ZeroDivisionError] * (word == b"bug")
+        server.errors.clear()
+        assert (await client.ask(ECHO, b"x")).status == "0"
 
     run(scenario)

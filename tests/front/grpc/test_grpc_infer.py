@@ -6,7 +6,7 @@ import gzip
 import struct
 
 import pytest
-from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame
+from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame, WindowUpdateFrame
 from tests_grpc_server import CHAT, ECHO, INFER, STREAM_INFER, message
 
 from tisfast import limits
@@ -220,6 +220,80 @@ def test_a_stream_that_sends_without_end_is_held_back(run):
         server.execute()
         result = await client.result(stream)
         assert result.status == "0" and len(result.messages) == many + 1
+
+    run(scenario)
+
+
+def test_requests_without_answers_open_the_window_again(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(STREAM_INFER, end=False)
+        padded = message(request(id=b"i" * 3000))
+        before = limits.HTTP2_STREAM_WINDOW_BYTES // len(padded)
+        client.body(stream, padded * limits.GRPC_STREAM_REQUESTS_MAX)
+        sent = limits.GRPC_STREAM_REQUESTS_MAX
+        while sent < before - 10:
+            client.body(stream, padded)
+            sent += 1
+        ended = 0
+        while ended < sent:
+            await server.dispatched(1)
+            for told in server.link.execute_streams():
+                server.link.respond(told, final=True)
+                ended += 1
+        grown = 0
+        while grown < limits.HTTP2_STREAM_WINDOW_BYTES // 2:
+            grown += (await client.frame(WindowUpdateFrame, stream)).window_increment
+        client.body(stream, b"", end=True)
+        result = await client.result(stream)
+        assert result.status == "0" and result.messages == []
+
+    run(scenario, decoupled=True)
+
+
+def test_refused_messages_that_wait_have_a_bound(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(STREAM_INFER, end=False)
+        client.body(stream, message(request()))
+        await server.dispatched(1)
+        client.body(stream, message(request(model=b"none")) * (limits.GRPC_STREAM_WAITING_MAX + 10))
+        result = await client.result(stream)
+        assert result.status == "8" and str(limits.GRPC_STREAM_WAITING_MAX) in result.text
+
+    run(scenario)
+
+
+def test_a_request_that_waits_for_the_end_of_its_call_has_a_time_limit(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(INFER, body=message(request()), end=False)
+        await server.until(lambda: server.runtime.arena.used_blocks == 1)
+        await server.settle()
+        server.sweep(62)
+        result = await client.result(stream)
+        assert result.status == "4" and "did not end its side" in result.text
+
+    run(scenario)
+
+
+def test_a_refused_request_of_a_stream_has_its_own_id(run):
+    async def scenario(server):
+        client, other = await server.connect(), await server.connect()
+        stream = client.call(STREAM_INFER, ("grpc-encoding", "gzip"), end=False)
+        packed = message(gzip.compress(request(id=b"mine")), True)
+        client.body(stream, packed)
+        await server.dispatched(1)
+        waits = other.call(INFER, body=message(request(id=b"theirs")), end=False)
+        await server.until(lambda: server.runtime.arena.used_blocks == 2)
+        client.body(stream, message(b"no gzip", True), end=True)
+        server.execute()
+        result = await client.result(stream)
+        assert len(result.messages) == 2 and not any(b"theirs" in told for told in result.messages)
+        other.body(waits, b"", end=True)
+        await server.dispatched(1)
+        server.execute()
+        assert (await other.result(waits)).status == "13"
 
     run(scenario)
 

@@ -205,6 +205,18 @@ def test_who_never_speaks_is_closed_in_the_end(run):
     run(scenario)
 
 
+def test_a_head_that_was_refused_is_not_waited_for(run):
+    async def scenario(server):
+        client = await server.connect()
+        bad = client.head(ECHO, ("connection", "close"), end=True)
+        client.send(bad)
+        assert (await client.result(bad.stream_id)).reset == PROTOCOL
+        server.sweep(62)
+        assert (await client.ask(ECHO, b"x")).messages == [b"x"]
+
+    run(scenario)
+
+
 def test_calls_beyond_the_bound_are_refused(run):
     async def scenario(server):
         client = await server.connect()

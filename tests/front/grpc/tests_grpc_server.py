@@ -76,6 +76,8 @@ class Chat:
     def on_message(self, message):
         if message == b"bad":
             raise NotFound("no such word")
+        if message == b"bug":
+            return 1 / 0
         return [message, message]
 
     def push(self, message):

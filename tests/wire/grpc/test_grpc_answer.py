@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.wire.grpc.tests_grpc_messages import F3, PACKED, message, simple
 from tests.wire.tests_wire_models import answer, arena, model, strings
 from tisfast import limits
+from tisfast.errors import Internal
 from tisfast.types import BY_WIRE
 from tisfast.wire.grpc import infer, respond
 
@@ -132,3 +133,25 @@ def test_classes_instead_of_a_tensor():
     got = read(respond.render(told))
     assert [(o.name, o.datatype, list(o.shape)) for o in got.outputs] == [("O", "BYTES", [2]), ("P", "FP32", [3])]
     assert list(got.raw_output_contents) == [strings(b"3.000000:2", b"2.000000:1"), F3]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        b'{"n": 18446744073709551616}',
+        b'{"n": -9223372036854775809}',
+        b'{"n": [1]}',
+        b'{"n": null}',
+        b'{"n": ' + b"1" * 5000 + b"}",
+    ],
+)
+def test_parameters_that_grpc_cannot_carry_are_refused(parameters):
+    told = answer(asked(), [(0, 11, (3,), F3)], parameters=parameters)
+    for mode in (UNARY, STREAMED):
+        with pytest.raises(Internal, match="response parameter"):
+            respond.render(told, mode)
+
+
+def test_lone_surrogates_in_parameters_are_written_out():
+    told = answer(asked(), [(0, 11, (3,), F3)], parameters=b'{"a\\ud800": "b\\udfff", "low": -9223372036854775808}')
+    assert kept(read(respond.render(told))) == {"a\\ud800": "b\\udfff", "low": -(2**63)}

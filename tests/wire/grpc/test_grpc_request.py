@@ -471,3 +471,26 @@ def test_nothing_is_known_of_a_broken_message_until_it_is_whole():
     assert infer.peek(b"\x0a\x7f", 200) == (MORE, "", "", 0)
     with pytest.raises(Internal):
         infer.peek(b"\x0a\x7f")
+
+
+def many(number, entry, count=100_000):
+    return request().SerializeToString() + (bytes([number << 3 | 2, len(entry)]) + entry) * count
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (many(5, b""), "expected 2 inputs but got 100000 inputs for model 'm'"),
+        (many(6, b"\x0a\x01O"), "more than 128 outputs"),
+        (
+            request().SerializeToString() + b"".join(b"\x22\x06\x0a\x04%04x" % i for i in range(2000)),
+            "more than 1024 parameters",
+        ),
+        (
+            request(inputs=[tensor("I", [1] * 100_000), tensor("J")]).SerializeToString(),
+            "invalid shape for input 'I': 100000 dimensions, 32 is the limit",
+        ),
+    ],
+)
+def test_what_is_far_too_much_is_counted_and_not_kept(told, text):
+    assert text in refused(told, model(inputs=("I", "J")))

@@ -61,8 +61,12 @@ cdef class GrpcConnection(GrpcSession):
         if len(self.shared.connections) > CONNECTIONS_MAX:
             self.closing = True
             transport.abort()
-        else:
-            self.flush()
+            return
+        if self.shared.on_made is not None:
+            self.shared.on_made()
+        if self.shared.draining:  # it was in its TLS handshake when that began
+            self.leave()
+        self.flush()
 
     def connection_lost(self, error) -> None:
         """Gone: cancel what the engine still has, let go of all blocks."""
@@ -132,6 +136,9 @@ cdef class GrpcConnection(GrpcSession):
                     self.renew_out()
                 else:
                     out.clear()
+        except Exception as error:  # our bug: this connection's frames are no whole any more, others go on
+            self.break_off(error)
+            return 0
         finally:
             self.collecting = False
         if self.sender.backlog:
@@ -139,6 +146,12 @@ cdef class GrpcConnection(GrpcSession):
         elif self.ending or self.over():
             self._close()
         return 0
+
+    def break_off(self, error: Exception) -> None:
+        """Nothing that follows on this connection would make sense: report why, and end it."""
+        self.closing = True
+        self.transport.abort()
+        self.shared.loop.call_exception_handler({"message": "a gRPC connection failed", "exception": error})
 
     def _update_reading(self) -> None:
         if self.closing or self.transport.is_closing():
@@ -165,6 +178,10 @@ cdef class GrpcConnection(GrpcSession):
     cdef int on_field(self, const uint8_t *name, size_t name_bytes, const uint8_t *value, size_t value_bytes) except -1:
         if self.head.nbytes <= METADATA_BYTES_MAX:
             self.head.field(name, name_bytes, value, value_bytes)
+        return 0
+
+    cdef int on_head_invalid(self) except -1:
+        self.head_open = False
         return 0
 
     cdef object on_request(self, int32_t stream_id):

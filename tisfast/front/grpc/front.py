@@ -62,6 +62,7 @@ class GrpcFront:
     ) -> None:
         self._loop = loop
         self._shared = GrpcShared(registry, methods, loop, settings, max_input_bytes=max_input_bytes, extras=extras)
+        self._shared.on_made = self._arm
         self._timer: asyncio.TimerHandle | None = None
         self.closed = asyncio.Event()
 
@@ -87,13 +88,19 @@ class GrpcFront:
         self._shared.trace_with(tracer)
 
     def _connect(self) -> GrpcConnection:
-        if self._timer is None:
-            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         return GrpcConnection(self._shared)
 
+    def _arm(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
     def _sweep(self) -> None:
-        self._shared.sweep()
-        self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep) if self._shared.connections else None
+        self._timer = None
+        try:
+            self._shared.sweep()
+        finally:
+            if self._shared.connections:
+                self._arm()
 
     def _on_empty(self) -> None:
         if self._timer is not None:

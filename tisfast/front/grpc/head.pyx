@@ -6,7 +6,9 @@ Header names arrive in lower case (HTTP/2 demands it, nghttp2 checks it), pseudo
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
+
+from tisfast import limits
 
 cdef enum:
     FIELD_OVERHEAD_BYTES = 32
@@ -15,6 +17,7 @@ cdef enum:
     DEFLATE_BIT = 1 << 2
 
 cdef const char *SERVICE = b"/inference.GRPCInferenceService/"
+cdef Py_ssize_t STATUS_TEXT_BYTES_MAX = limits.GRPC_STATUS_TEXT_BYTES_MAX
 cdef str PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
@@ -125,7 +128,19 @@ cdef int64_t timeout_ns(const uint8_t *value, size_t n) noexcept:
 
 
 cdef bytes message_text(str message):
-    return quote(message, safe=PRINTABLE, encoding="utf-8", errors="backslashreplace").encode()
+    """Cut to what clients take, at a character."""
+    cdef str text = quoted(message[:STATUS_TEXT_BYTES_MAX])
+    if len(text) <= STATUS_TEXT_BYTES_MAX and len(message) <= STATUS_TEXT_BYTES_MAX:
+        return text.encode()
+    text = text[:STATUS_TEXT_BYTES_MAX - 3]
+    at = text.rfind("%", STATUS_TEXT_BYTES_MAX - 5)
+    if at >= 0:
+        text = text[:at]
+    return quoted(unquote_to_bytes(text).decode("utf-8", "ignore")).encode() + b"..."
+
+
+cdef str quoted(str text):
+    return quote(text, safe=PRINTABLE, encoding="utf-8", errors="backslashreplace")
 
 
 def parse_timeout(bytes value) -> int:

@@ -1,5 +1,5 @@
 # ModelInfer: one request, one answer.  Layer 4 (front).
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from tisfast.engine.core cimport InferRequest
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.front.grpc.stream cimport GrpcStream
@@ -14,7 +14,9 @@ cdef class InferenceStream(GrpcStream):
     cdef dict metadata                   # None unless the server's settings ask for it
     cdef bytes forwarded                 # metadata that become parameters, as JSON; or None
     cdef int64_t received_ns             # of the message's first byte, while requests may be traced
+    cdef str peeked_id                   # of the message that is arriving, as far as it tells
     cdef object sample(self, InferInput input)   # a trace of the request, or None
+    cdef int _peek(self, const uint8_t *data, uint64_t n, uint64_t total) except -1   # Peeked.  Raises TisError
     cdef int _take_block(self, uint64_t nbytes) except -1
     cdef InferInput read_request(self)   # the complete message.  Raises TisError
 

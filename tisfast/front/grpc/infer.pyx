@@ -29,7 +29,6 @@ cdef class InferenceStream(GrpcStream):
     """See infer.pxd."""
 
     cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1:
-        cdef Peek peek = self.shared.peek
         cdef uint64_t held
         if self.filled == 0 and self.shared.tracer is not None:
             self.received_ns = now_ns()
@@ -38,7 +37,7 @@ cdef class InferenceStream(GrpcStream):
             return 0
         if self.compressed or self.filled > PEEK_BYTES_MAX:
             return self._collect(data, n)
-        if self.filled == 0 and peek.read(data, n, self.total) == PEEK_FOUND:
+        if self.filled == 0 and self._peek(data, n, self.total) == PEEK_FOUND:
             self._take_block(self.total)
             memcpy(self.block.data + self.start, data, n)
             return 0
@@ -46,11 +45,18 @@ cdef class InferenceStream(GrpcStream):
         if self.finished or self.filled == 0:
             return 0
         held = <uint64_t>len(self.collected)
-        if peek.read(<const unsigned char *>self.collected, held, self.total) == PEEK_FOUND:
+        if self._peek(<const unsigned char *>self.collected, held, self.total) == PEEK_FOUND:
             self._take_block(self.total)
             memcpy(self.block.data + self.start, <const unsigned char *>self.collected, held)
             self._drop_collected()
         return 0
+
+    cdef int _peek(self, const uint8_t *data, uint64_t n, uint64_t total) except -1:
+        """`shared.peek` is everybody's: what outlives this turn is noted."""
+        try:
+            return self.shared.peek.read(data, n, total)
+        finally:
+            self.peeked_id = self.shared.peek.id
 
     cdef int _take_block(self, uint64_t nbytes) except -1:
         """Room in the arena of the model that `shared.peek` has found.  Raises TisError."""
@@ -67,7 +73,7 @@ cdef class InferenceStream(GrpcStream):
         if self.block is None:
             data = self.take_message()
             nbytes = <uint64_t>len(data)
-            self.shared.peek.read(<const unsigned char *>PyBytes_AS_STRING(data), nbytes, nbytes)
+            self._peek(<const unsigned char *>PyBytes_AS_STRING(data), nbytes, nbytes)
             self._take_block(nbytes)
             memcpy(self.block.data + self.start, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         block, self.block = self.block, None
@@ -104,6 +110,10 @@ cdef class InferCall(InferenceStream):
             self.request = request
         return 0
 
+    cdef int on_tick(self) except -1:
+        InferenceStream.on_tick(self)
+        return self.end_waiting() if self.input is not None else 0
+
     cdef int on_gone(self) except -1:
         cdef InferRequest request = self.request
         self.input = None
@@ -135,6 +145,9 @@ cdef class InferCall(InferenceStream):
             self.sending = rendered_message(self.shared.body, answer, self.coding)
         except TisError as error:
             return self.fail(error)
+        except Exception as error:  # our bug: answered and reported; the engine goes on
+            self.shared.loop.call_exception_handler({"message": "an answer cannot be sent", "exception": error})
+            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
         return self.finish(GRPC_OK, None)
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:

@@ -17,6 +17,7 @@ cdef class GrpcShared:
     cdef readonly uint64_t max_input_bytes
     cdef readonly set connections
     cdef readonly bint draining
+    cdef public object on_made               # called when a connection has been made (behind its TLS handshake)
     cdef public object on_empty              # called when the last connection has gone
     cdef readonly int64_t tick               # seconds counted by the sweep
     cdef bint keeps_metadata                 # of inferences, too

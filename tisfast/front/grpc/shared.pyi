@@ -12,6 +12,7 @@ class GrpcShared:
     connections: set[GrpcConnection]
     draining: bool
     collected_bytes: int
+    on_made: Callable[[], None] | None
     on_empty: Callable[[], None] | None
     tick: int
     def __init__(

@@ -46,13 +46,19 @@ cdef class GrpcShared:
         """Once a second: what has lasted too long on any connection ends."""
         self.tick += 1
         for connection in list(self.connections):
-            connection.on_tick()
+            try:
+                connection.on_tick()
+            except Exception as error:  # our bug: the others go on
+                connection.break_off(error)
 
     def begin_drain(self) -> None:
         """No new calls from now on; connections go when their last call is answered."""
         self.draining = True
         for connection in list(self.connections):
-            connection.begin_drain()
+            try:
+                connection.begin_drain()
+            except Exception as error:  # as above
+                connection.break_off(error)
 
     cdef int count_collected(self, int64_t change) except -1:
         """Messages outside arenas are bounded over all connections.  Raises Unavailable."""

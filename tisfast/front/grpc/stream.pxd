@@ -66,6 +66,7 @@ cdef class GrpcStream(Reply):
     cdef int fail(self, object error) except -1          # TisError
     cdef int give_window(self) except -1
     cdef int stop_timer(self) except -1
+    cdef int end_waiting(self) except -1                 # swept while a complete message waits for the client's end
     cdef size_t _feed(self, const uint8_t *data, size_t n) except? 0
     cdef int _refuse(self) except -1
     cdef int _start_message(self) except -1

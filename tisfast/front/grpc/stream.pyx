@@ -290,10 +290,17 @@ cdef class GrpcStream(Reply):
         """What was withheld may be sent again."""
         withheld, self.withheld = self.withheld, 0
         self.throttled = False
+        self.in_tick = self.shared.tick  # the client could not send until now
         if withheld and self.session is not None:
             self.session.consumed(self.id, 0, withheld)
             self.session.touch()
         return 0
+
+    cdef int end_waiting(self) except -1:
+        if self.finished or self.shared.tick - self.in_tick <= STALL_TICKS_MAX:
+            return 0
+        return self.finish(
+            GRPC_DEADLINE_EXCEEDED, f"the client did not end its side for {STALL_TICKS_MAX} seconds after its message")
 
     cdef int stop_timer(self) except -1:
         if self.timer is not None:

@@ -40,3 +40,5 @@ cdef class StreamInferCall(InferenceStream):
     cdef int advance(self) except -1
     cdef int settle(self) except -1
     cdef int throttle(self) except -1
+    cdef int unthrottle(self) except -1
+    cdef Py_ssize_t waiting(self) noexcept

@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest
 from tisfast.front.grpc.infer cimport InferenceStream
 from tisfast.front.grpc.message cimport OutMessage, rendered_message
-from tisfast.front.grpc.stream cimport GRPC_OK, GRPC_UNAVAILABLE, grpc_code
+from tisfast.front.grpc.stream cimport GRPC_INTERNAL, GRPC_OK, GRPC_RESOURCE_EXHAUSTED, GRPC_UNAVAILABLE, grpc_code
 from tisfast.wire.grpc.respond cimport STREAMED, GrpcBody
 from tisfast.wire.record cimport Answer, InferInput
 
@@ -22,6 +22,7 @@ from tisfast.front.grpc.traced import TracedAnswers
 from tisfast.types import Status
 
 cdef Py_ssize_t REQUESTS_MAX = limits.GRPC_STREAM_REQUESTS_MAX
+cdef Py_ssize_t WAITING_MAX = limits.GRPC_STREAM_WAITING_MAX
 cdef str SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 
 
@@ -35,6 +36,14 @@ cdef StreamAnswer error_answer(int status, str error, str id, str name, str vers
     answer.status, answer.error, answer.refused = status, error, True
     answer.id, answer.name, answer.version = id, name, version
     return answer
+
+
+# In place of an answer that cannot be rendered.
+cdef int body_of_failure(GrpcBody body, StreamAnswer answer, str error) except -1:
+    cdef InferInput input = answer.answer.input if answer.answer is not None else answer.input
+    if input is None:
+        return body.render_stream_error(error, "", "", "")
+    return body.render_stream_error(error, input.id, input.model.name, input.model.version)
 
 
 cdef class StreamRequest(Reply):
@@ -108,6 +117,7 @@ cdef class StreamInferCall(InferenceStream):
             input = self.read_request()
         except TisError as error:
             return self.refuse(error)
+        self.peeked_id = ""
         made = StreamRequest.__new__(StreamRequest)
         made.call = self
         made.runtime = self.runtime
@@ -146,16 +156,32 @@ cdef class StreamInferCall(InferenceStream):
         self.block = None
         self._drop_collected()
         # The codec knows the id; what fails before it has just been peeked at.
-        name = error.facts["id"] if "id" in error.facts else self.shared.peek.id or ""
+        name = error.facts["id"] if "id" in error.facts else self.peeked_id or ""
+        self.peeked_id = ""
         made.answer = error_answer(int(error.status), error.message, name, "", "")
         self.order.append(made)
         self.advance()
         return self.throttle()
 
+    cdef Py_ssize_t waiting(self) noexcept:
+        return len(self.requests) + len(self.order) + (len(self.queue) if self.queue is not None else 0)
+
     cdef int throttle(self) except -1:
-        if len(self.requests) + len(self.order) + (len(self.queue) if self.queue else 0) >= REQUESTS_MAX:
+        """What is in flight when the window closes still comes: it has a bound of its own."""
+        cdef Py_ssize_t waiting = self.waiting()
+        if waiting >= REQUESTS_MAX:
             self.throttled = True
+        return self._too_many() if waiting > WAITING_MAX else 0
+
+    cdef int unthrottle(self) except -1:
+        if self.throttled and self.waiting() < REQUESTS_MAX // 2:
+            return self.give_window()
         return 0
+
+    def _too_many(self) -> int:
+        return self.finish(
+            GRPC_RESOURCE_EXHAUSTED,
+            f"more than {WAITING_MAX} requests and answers of this stream wait; read the answers while you send")
 
     # ---- answers
 
@@ -168,6 +194,8 @@ cdef class StreamInferCall(InferenceStream):
     cdef int emit(self, StreamAnswer answer) except -1:
         if answer.error is not None and self.wants_status and not answer.refused:
             return self.finish(grpc_code(answer.status), answer.error)
+        if self.queue is not None and len(self.queue) >= WAITING_MAX:
+            return self._too_many()
         return self.send(answer)
 
     cdef OutMessage render(self, object queued):
@@ -182,8 +210,7 @@ cdef class StreamInferCall(InferenceStream):
 
     cdef OutMessage rendered(self, StreamAnswer answer):
         cdef GrpcBody body = self.shared.body
-        if self.throttled and len(self.requests) + len(self.order) + len(self.queue) < REQUESTS_MAX // 2:
-            self.give_window()
+        self.unthrottle()
         try:
             if answer.answer is not None:
                 body.render(answer.answer, STREAMED, answer.final)
@@ -195,8 +222,10 @@ cdef class StreamInferCall(InferenceStream):
             else:
                 body.render_stream_error(answer.error, answer.id, answer.name, answer.version)
         except TisError as error:
-            model = answer.answer.input.model
-            body.render_stream_error(error.message, answer.answer.input.id, model.name, model.version)
+            body_of_failure(body, answer, error.message)
+        except Exception as error:  # our bug: answered and reported; the stream goes on
+            self.shared.loop.call_exception_handler({"message": "an answer cannot be sent", "exception": error})
+            body_of_failure(body, answer, f"unexpected {type(error).__name__} in the server; see its log")
         return rendered_message(body, None, self.coding)
 
     # ---- the end
@@ -209,6 +238,7 @@ cdef class StreamInferCall(InferenceStream):
 
     cdef int settle(self) except -1:
         """End the call when its last answer is out and the client, or the server, wants no more."""
+        self.unthrottle()  # a request may end without an answer
         if self.finished or self.requests:
             return 0
         if self.client_done:

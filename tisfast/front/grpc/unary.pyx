@@ -1,7 +1,8 @@
 """Calls of the methods that are no inferences: one message in and out, or a stream of them.  Layer 4 (front)."""
 
+from libc.stdint cimport int64_t, uint64_t
 from tisfast.front.grpc.message cimport bytes_message
-from tisfast.front.grpc.stream cimport GRPC_INTERNAL, GRPC_OK, GRPC_UNAVAILABLE
+from tisfast.front.grpc.stream cimport GRPC_INTERNAL, GRPC_OK, GRPC_UNAVAILABLE, GrpcStream
 
 from tisfast.errors import TisError
 
@@ -13,19 +14,29 @@ cdef class UnaryCall(GrpcStream):
         if self.request is not None:
             return self.finish(GRPC_INTERNAL, f"{self.path} takes one message, and a second one came")
         self.request = self.take_message()
-        return 0
+        self.counted = <uint64_t>len(self.request)  # held until the client ends its side: it counts until then
+        return self.shared.count_collected(<int64_t>self.counted)
 
     cdef int on_half_close(self) except -1:
-        if self.request is None:
+        request, self.request = self.request, None
+        if request is None:
             return self.finish(GRPC_INTERNAL, f"{self.path} takes one message, and none came")
         try:
-            self.sending = bytes_message(self.handler(self.request, self.metadata), self.coding)
+            self.sending = bytes_message(self.handler(request, self.metadata), self.coding)
         except TisError as error:
             return self.fail(error)
         except Exception as error:  # our bug: answered, reported once, and the server goes on
             self.shared.loop.call_exception_handler({"message": f"{self.path} failed", "exception": error})
             return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
         return self.finish(GRPC_OK, None)
+
+    cdef int on_tick(self) except -1:
+        GrpcStream.on_tick(self)
+        return self.end_waiting() if self.request is not None else 0
+
+    cdef int on_gone(self) except -1:
+        self.request = None
+        return 0
 
 
 cdef class StreamingCall(GrpcStream):
@@ -42,8 +53,15 @@ cdef class StreamingCall(GrpcStream):
             self.send(bytes_message(message, self.coding))
 
     cdef int on_message(self) except -1:
-        for answer in self.call.on_message(self.take_message()):
-            self.push(answer)
+        message = self.take_message()
+        try:
+            for answer in self.call.on_message(message):
+                self.push(answer)
+        except TisError:
+            raise  # answered by the caller
+        except Exception as error:  # our bug, as above
+            self.shared.loop.call_exception_handler({"message": "a streaming call failed", "exception": error})
+            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
         return 0
 
     cdef int on_half_close(self) except -1:

@@ -82,7 +82,7 @@ cdef InferInput read_grpc_infer(
         Regions regions, bytes forwarded):
     cdef uint32_t raws_max = <uint32_t>len(model.inputs) + SURPLUS_INPUTS_MAX
     cdef Message message = scan(body.data + start, nbytes, raws_max)
-    cdef InferPlan plan
+    cdef InferPlan plan = None
     try:
         if message.in_order and message.head_end <= CACHED_HEAD_BYTES_MAX:
             plan = remembered_plan(model, message, regions, forwarded)
@@ -91,7 +91,8 @@ cdef InferInput read_grpc_infer(
         align_tensors(plan, body, start)
         return assemble(plan, arena, body, start, max_input_bytes, regions)
     except TisError as error:  # in a stream the id tells which request was refused
-        error.facts.setdefault("id", id_of(message))
+        # Tensors may have been moved over the message's head by now.
+        error.facts.setdefault("id", plan.id if plan is not None else id_of(message))
         raise
 
 

@@ -36,6 +36,7 @@ cdef dict DTYPE_BY_WIRE = {name: kind.code for name, kind in BY_WIRE.items()}
 cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
 cdef Py_ssize_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef Py_ssize_t SURPLUS_INPUTS_MAX = limits.SURPLUS_INPUTS_MAX
+cdef Py_ssize_t OUTPUTS_ASKED_MAX = limits.OUTPUTS_MAX + limits.SURPLUS_INPUTS_MAX
 
 
 cdef class InputMessage:
@@ -45,6 +46,7 @@ cdef class InputMessage:
     cdef uint64_t nbytes
     cdef str name, datatype
     cdef list shape
+    cdef uint64_t rank          # as sent; `shape` keeps no more than TENSOR_RANK_MAX of them
     cdef dict parameters
     cdef bint has_contents
 
@@ -55,6 +57,8 @@ cdef InferPlan parse_message(ModelSignature model, Message message, Regions regi
     cdef dict parameters = {}
     cdef list inputs = []
     cdef list outputs = []
+    cdef Py_ssize_t input_count = 0
+    cdef Py_ssize_t inputs_max = len(model.inputs) + SURPLUS_INPUTS_MAX
     cdef Field field
     plan.regions = regions
     while next_field(&c, &field) == FIELD:  # scanned before: it is whole
@@ -67,10 +71,17 @@ cdef InferPlan parse_message(ModelSignature model, Message message, Regions regi
         elif field.number == PARAMETERS:
             take_parameter(&field, parameters)
         elif field.number == INPUTS:
-            inputs.append(read_input(&field))
+            input_count += 1  # all are counted, for the error, and those that may be are kept
+            if input_count <= inputs_max:
+                inputs.append(read_input(&field))
         elif field.number == OUTPUTS:
+            if len(outputs) >= OUTPUTS_ASKED_MAX:
+                raise BadRequest(f"the request asks for more than {OUTPUTS_ASKED_MAX} outputs of model '{model.name}'")
             outputs.append(read_output(&field))
     custom = apply_parameters(plan, parameters)
+    if input_count > inputs_max:  # before anything is reserved for them
+        raise BadRequest(
+            f"{plan.who()}expected {len(model.inputs)} inputs but got {input_count} inputs for model '{model.name}'")
     place_inputs(plan, message, inputs)
     choose_outputs(plan, outputs)
     if forwarded:
@@ -106,7 +117,7 @@ cdef InputMessage read_input(const Field *message):
         if state != FIELD:
             break
         if field.number == SHAPE:
-            read_shape(&field, input.shape)
+            read_shape(&field, input)
         elif field.kind != LEN:
             continue
         elif field.number == NAME:
@@ -122,19 +133,27 @@ cdef InputMessage read_input(const Field *message):
     return input
 
 
-# Packed or one by one.  More than can be are kept, so that the error can count them, but not without bound.
-cdef int read_shape(const Field *field, list shape) except -1:
+# Packed or one by one.
+cdef int read_shape(const Field *field, InputMessage input) except -1:
     cdef Cursor c
     cdef uint64_t dim
     if field.kind == VARINT:
-        shape.append(<int64_t>field.value)
+        take_dim(input, field.value)
     if field.kind != LEN:
         return 0
     c = cursor(field.data, field.nbytes)
     while c.at < c.end:
         if not take_varint(&c, &dim):
             raise broken()
-        shape.append(<int64_t>dim)
+        take_dim(input, dim)
+    return 0
+
+
+# All are counted, for the error, and those that may be are kept.
+cdef inline int take_dim(InputMessage input, uint64_t dim) except -1:
+    input.rank += 1
+    if input.rank <= <uint64_t>RANK_MAX:
+        input.shape.append(<int64_t>dim)
     return 0
 
 
@@ -165,9 +184,6 @@ cdef int place_inputs(InferPlan plan, Message message, list inputs) except -1:
     cdef set names = set()
     cdef uint32_t raws = 0
     cdef int i
-    if n > len(plan.model.inputs) + SURPLUS_INPUTS_MAX:  # before anything is reserved for them
-        raise BadRequest(
-            f"{plan.who()}expected {len(plan.model.inputs)} inputs but got {n} inputs for model '{plan.model.name}'")
     for input in inputs:
         check_shape(input)
         dims += len(input.shape)
@@ -194,9 +210,9 @@ cdef int place_inputs(InferPlan plan, Message message, list inputs) except -1:
 
 
 cdef int check_shape(InputMessage input) except -1:
-    if len(input.shape) > RANK_MAX:
+    if input.rank > <uint64_t>RANK_MAX:
         raise BadRequest(
-            f"invalid shape for input '{input.name}': {len(input.shape)} dimensions, {RANK_MAX} is the limit")
+            f"invalid shape for input '{input.name}': {input.rank} dimensions, {RANK_MAX} is the limit")
     for dim in input.shape:
         if dim < 0:
             raise BadRequest(

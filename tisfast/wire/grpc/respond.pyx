@@ -21,6 +21,7 @@ import json
 import struct
 
 from tisfast import limits
+from tisfast.errors import Internal
 
 cdef uint64_t COPIED_BYTES_MAX = limits.GRPC_COPIED_OUTPUT_BYTES_MAX
 cdef Py_ssize_t TEXT_BYTES_KEPT = limits.GRPC_TEXT_BYTES_KEPT
@@ -73,7 +74,7 @@ cdef class GrpcBody:
             specials = special_outputs(answer)
             heads = special_heads(answer, heads, specials)
         if answer.parameters and answer.parameters != b"{}":
-            parameters = encoded_parameters(json.loads(answer.parameters))
+            parameters = response_parameters(answer.parameters)
         if mode == STREAMED:
             parameters = parameters + (FINAL if final else NOT_FINAL)
         start = put_head(self, request, parameters, measure(answer, heads, specials))
@@ -283,16 +284,29 @@ cdef bytes text_field(int number, str text):
 
 # Maps have one number, 4, in both the response and its outputs.
 cdef bytes encoded_parameters(dict values):
-    return b"".join([field(4, field(1, name.encode()) + field(2, parameter(values[name]))) for name in values])
+    return b"".join([
+        field(4, field(1, name.encode("utf-8", "backslashreplace")) + field(2, parameter(name, values[name])))
+        for name in values])
 
 
-cdef bytes parameter(object value):
+# A model sets them, to what JSON can say.  Raises Internal for what gRPC cannot.
+cdef bytes response_parameters(bytes text):
+    try:
+        return encoded_parameters(json.loads(text))
+    except (ValueError, RecursionError) as error:  # as a number of thousands of digits
+        raise Internal(f"response parameters cannot be sent: {error}") from None
+
+
+cdef bytes parameter(str name, object value):
     if type(value) is bool:
         return b"\x08" + varint(<int>value)
     if type(value) is str:
         return field(3, value.encode("utf-8", "backslashreplace"))
     if type(value) is float:
         return b"\x21" + struct.pack("<d", value)
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
+        raise Internal(
+            f"response parameter '{name:.100}' is {value!r:.60}; gRPC takes a bool, a str, a float, and an int of 64 bits")
     if value > 0x7FFFFFFFFFFFFFFF:
         return b"\x28" + varint(value)
     return b"\x10" + varint(value & 0xFFFFFFFFFFFFFFFF)

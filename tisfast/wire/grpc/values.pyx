@@ -9,8 +9,10 @@ from tisfast.wire.plan cimport InferPlan
 
 import orjson
 
+from tisfast import limits
 from tisfast.errors import BadRequest, Internal
 
+cdef Py_ssize_t PARAMETERS_MAX = limits.REQUEST_PARAMETERS_MAX
 cdef str ALLOWED = "triton_enable_empty_final_response"
 cdef tuple KINDS = ("", "bool_param", "int64_param", "string_param", "double_param", "uint64_param")
 
@@ -47,6 +49,8 @@ cdef int take_parameter(const Field *entry, dict parameters) except -1:
             take_value(&field, parameter)
     if state != NO_FIELD:
         raise broken()
+    if len(parameters) >= PARAMETERS_MAX and key not in parameters:
+        raise BadRequest(f"more than {PARAMETERS_MAX} parameters of one request, input or output")
     parameters[key] = parameter
     return 0
 
