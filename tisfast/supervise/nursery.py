@@ -158,8 +158,8 @@ class Nursery:
             life.exits.pop(worker, None)
             if not answer.done():
                 answer.cancel()  # a child that comes all the same is killed when it is announced
-            elif isinstance(answer.result(), Child):
-                answer.result().dismiss()
+            elif isinstance(child := answer.result(), Child):
+                child.dismiss()
             raise
         if not answer.done():
             self._lost(life)  # answers it
