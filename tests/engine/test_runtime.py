@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests_engine_model import MS, Model
 
-from tisfast.engine.testing import cancel
+from tisfast.engine.testing import StreamReply, cancel, make_input, submit
 from tisfast.limits import SUBMIT_SLOTS
 from tisfast.types import Status
 
@@ -255,3 +255,19 @@ def test_a_requeued_request_forgets_the_batch_that_it_was_in():
 def test_submit_slots_are_those_of_the_ring():
     header = (Path(__file__).parents[2] / "csrc" / "tf_ring.h").read_text()
     assert f"#define TF_SUBMIT_SLOTS {SUBMIT_SLOTS}u" in header
+
+
+def test_a_front_that_fails_does_not_cost_the_other_requests_their_answer():
+    m = Model(max_batch_size=2)
+    m.send("first")
+    told = []
+
+    def fail():
+        raise RuntimeError("front")
+
+    replies = [StreamReply(told, fail), StreamReply(told)]
+    lost = [submit(m.runtime, make_input(m.signature, i), reply) for i, reply in zip("ab", replies, strict=True)]
+    m.links[0].execute()
+    with pytest.raises(RuntimeError, match="front"):
+        m.runtime.fail(lost, Status.UNAVAILABLE, "died")
+    assert [call[0] for call in told] == ["a", "b"]
