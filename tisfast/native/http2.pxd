@@ -64,7 +64,7 @@ cdef class Http2Session:
     cdef int on_request_begins(self) except -1
     cdef int on_field(self, const uint8_t *name, size_t name_bytes, const uint8_t *value, size_t value_bytes) except -1
     cdef object on_request(self, int32_t stream_id)          # the fields are complete; returns the stream's object
-    cdef int on_head_invalid(self) except -1                 # a head that began is refused; on_request does not come
+    cdef void on_head_invalid(self) noexcept                 # a head that began is refused; on_request does not come
     cdef int on_data(self, object stream, const uint8_t *data, size_t n) except -1
     cdef int on_end(self, object stream) except -1           # the client sends no more on it
     cdef int on_closed(self, object stream, uint32_t error_code) except -1

@@ -45,13 +45,13 @@ cdef extern from "<nghttp2/nghttp2.h>":
         void *ptr
     ctypedef ssize_t (*nghttp2_data_source_read_callback)(
         nghttp2_session *, int32_t, uint8_t *, size_t, uint32_t *, nghttp2_data_source *, void *) noexcept
+    ctypedef int (*frame_callback)(nghttp2_session *, const nghttp2_frame *, void *) noexcept
     ctypedef struct nghttp2_data_provider:
         nghttp2_data_source source
         nghttp2_data_source_read_callback read_callback
     enum:
         NGHTTP2_DATA, NGHTTP2_HEADERS, NGHTTP2_PRIORITY, NGHTTP2_RST_STREAM, NGHTTP2_SETTINGS, NGHTTP2_PING
-        NGHTTP2_FLAG_NONE, NGHTTP2_FLAG_END_STREAM, NGHTTP2_FLAG_ACK
-        NGHTTP2_HCAT_REQUEST
+        NGHTTP2_FLAG_NONE, NGHTTP2_FLAG_END_STREAM, NGHTTP2_FLAG_ACK, NGHTTP2_HCAT_REQUEST
         NGHTTP2_DATA_FLAG_EOF, NGHTTP2_DATA_FLAG_NO_END_STREAM, NGHTTP2_DATA_FLAG_NO_COPY
         NGHTTP2_NV_FLAG_NONE, NGHTTP2_NV_FLAG_NO_COPY_NAME, NGHTTP2_NV_FLAG_NO_COPY_VALUE
         NGHTTP2_ERR_DEFERRED, NGHTTP2_ERR_WOULDBLOCK, NGHTTP2_ERR_CALLBACK_FAILURE, NGHTTP2_ERR_NOMEM
@@ -61,21 +61,18 @@ cdef extern from "<nghttp2/nghttp2.h>":
     const char *nghttp2_strerror(int code) noexcept
     int nghttp2_session_callbacks_new(nghttp2_session_callbacks **) noexcept
     void nghttp2_session_callbacks_del(nghttp2_session_callbacks *) noexcept
-    void nghttp2_session_callbacks_set_on_begin_headers_callback(
-        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_begin_headers_callback(nghttp2_session_callbacks *, frame_callback) noexcept
     void nghttp2_session_callbacks_set_on_header_callback(nghttp2_session_callbacks *, int (*)(
         nghttp2_session *, const nghttp2_frame *, const uint8_t *, size_t, const uint8_t *, size_t, uint8_t,
         void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_on_frame_recv_callback(
-        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_frame_recv_callback(nghttp2_session_callbacks *, frame_callback) noexcept
     void nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, int, void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_data_chunk_recv_callback(nghttp2_session_callbacks *, int (*)(
         nghttp2_session *, uint8_t, int32_t, const uint8_t *, size_t, void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_stream_close_callback(
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, int32_t, uint32_t, void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_on_frame_send_callback(
-        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_frame_send_callback(nghttp2_session_callbacks *, frame_callback) noexcept
     void nghttp2_session_callbacks_set_send_data_callback(nghttp2_session_callbacks *, int (*)(
         nghttp2_session *, nghttp2_frame *, const uint8_t *, size_t, nghttp2_data_source *, void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_data_source_read_length_callback(nghttp2_session_callbacks *, ssize_t (*)(
@@ -117,7 +114,8 @@ cdef enum:
     OUTGOING_PIECES = 64         # room at first
     OUTGOING_PIECES_MAX = 512    # a write is full beyond; the kernel takes 1024 of one message's pieces more
     FRAME_HEAD_BYTES = 9
-    COPIED_PIECE_BYTES_MAX = 4096  # of a body, by one `put`
+    # A frame head, a copied piece of a body (at most 4096 bytes) and trailers right behind it: one step of nghttp2.
+    OUTGOING_USED_MAX = OUTGOING_TEXT_BYTES - FRAME_HEAD_BYTES - 4096 - OUTGOING_PUT_BYTES_MAX
 cdef size_t OUTGOING_BYTES_MAX = limits.GRPC_WRITE_BYTES_MAX
 
 
@@ -179,9 +177,7 @@ cdef class Outgoing:
         return 0
 
     cdef bint full(self) noexcept:
-        # nghttp2 may give a frame (the trailers) right behind a body's last piece, without asking.
-        return self.used + FRAME_HEAD_BYTES + COPIED_PIECE_BYTES_MAX + OUTGOING_PUT_BYTES_MAX > OUTGOING_TEXT_BYTES or self.count > OUTGOING_PIECES_MAX \
-            or self.nbytes > OUTGOING_BYTES_MAX
+        return self.used > OUTGOING_USED_MAX or self.count > OUTGOING_PIECES_MAX or self.nbytes > OUTGOING_BYTES_MAX
 
     cdef int clear(self) except -1:
         self.used = self.nbytes = 0
@@ -226,8 +222,8 @@ cdef class Http2Session:
     cdef object on_request(self, int32_t stream_id):
         raise NotImplementedError(f"{type(self).__name__}.on_request")
 
-    cdef int on_head_invalid(self) except -1:
-        return 0
+    cdef void on_head_invalid(self) noexcept:
+        pass
 
     cdef int on_data(self, object stream, const uint8_t *data, size_t n) except -1:
         return 0
@@ -359,8 +355,7 @@ cdef int submit_settings(nghttp2_session *raw) except -1:
     entries[3] = nghttp2_settings_entry(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, limits.GRPC_METADATA_BYTES_MAX)
     entries[4] = nghttp2_settings_entry(NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1)
     check(nghttp2_submit_settings(raw, NGHTTP2_FLAG_NONE, entries, 5))
-    return check(nghttp2_session_set_local_window_size(
-        raw, NGHTTP2_FLAG_NONE, 0, limits.HTTP2_CONNECTION_WINDOW_BYTES))
+    return check(nghttp2_session_set_local_window_size(raw, NGHTTP2_FLAG_NONE, 0, limits.HTTP2_CONNECTION_WINDOW_BYTES))
 
 
 # ---- nghttp2's callbacks: `user` is the session
@@ -418,12 +413,8 @@ cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *
 
 
 cdef int frame_invalid(nghttp2_session *raw, const nghttp2_frame *frame, int code, void *user) noexcept:
-    cdef Http2Session session = <Http2Session>user
-    try:
-        if frame.hd.type == NGHTTP2_HEADERS and frame.headers.cat == NGHTTP2_HCAT_REQUEST:
-            session.on_head_invalid()
-    except BaseException as error:
-        return failed(session, error)
+    if frame.hd.type == NGHTTP2_HEADERS and frame.headers.cat == NGHTTP2_HCAT_REQUEST:
+        (<Http2Session>user).on_head_invalid()
     return 0
 
 

@@ -180,9 +180,8 @@ cdef class GrpcConnection(GrpcSession):
             self.head.field(name, name_bytes, value, value_bytes)
         return 0
 
-    cdef int on_head_invalid(self) except -1:
+    cdef void on_head_invalid(self) noexcept:
         self.head_open = False
-        return 0
 
     cdef object on_request(self, int32_t stream_id):
         cdef GrpcStream stream
