@@ -95,13 +95,20 @@ def pair(*flags: str) -> Iterator[tuple[Servers, Servers]]:
         each.stop()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def region_file() -> Iterator[None]:
+@pytest.fixture(scope="session")
+def region_file() -> Iterator[Path]:
     """The shared memory that the cases of regions.py name."""
     path = Path("/dev/shm") / regions.KEY[1:]
-    path.write_bytes(struct.pack(f"<{regions.NBYTES // 4}f", *range(regions.NBYTES // 4)))
-    yield
+    path.write_bytes(bytes(regions.NBYTES))
+    yield path
     path.unlink()
+
+
+@pytest.fixture(autouse=True)
+def region_contents(region_file: Path) -> None:
+    """What the cases expect there: earlier ones have written outputs into it.  In place, as it may be mapped."""
+    with region_file.open("r+b") as file:
+        file.write(struct.pack(f"<{regions.NBYTES // 4}f", *range(regions.NBYTES // 4)))
 
 
 @pytest.fixture(scope="session")
