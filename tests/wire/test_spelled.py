@@ -75,6 +75,7 @@ def test_other_texts_may_hold_anything(name, value):
         b'{"inputs":[{"name":"I","datatype":"FP32","shape":[1],"data":[1]}],"inputs":[{"name":"I","datatype":"FP32","shape":[1],"data":[2]}]}',
         b'{"inputs":[{"name":"I","datatype":"FP32","shape":[1],"data":[1],"data":[2]}]}',
         b'{"inputs":[{"name":"I","datatype":"FP32","shape":[2],"data":[[1],[2]]}]}',
+        b'{"inputs":[{"name":"I","datatype":"FP32","shape":[1],"data":[1],"d\\u0061ta":[2]}]}',
         b'{"data":[9],"inputs":[{"name":"I","datatype":"FP32","shape":[1],"data":[1]}]}',
         b'{"inputs":[{"name":"I","datatype":"FP32","shape":[0],"data":[]}]}',
         b'{"inputs":[{"name":"I","datatype":"FP32","shape":[1],"data":[1',

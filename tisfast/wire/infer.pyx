@@ -81,7 +81,8 @@ cdef InferInput read_text(
     plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes, regions, forwarded)
     model.region_heads = plan.regional and plan.all_binary
     request = assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
-    if key is not None and is_all_spelled(plan, count) and not (skip and b'"id"' in key):
+    # With an escape in it, a text may hold a "data" that is spelled otherwise.
+    if key is not None and is_all_spelled(plan, count) and b"\\" not in key and not (skip and b'"id"' in key):
         plan.data = None
         remember(model, key, plan)
     return request
