@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 
 cdef class Reply:
-    """Base of the fronts' answer sinks.  Cython has no abstract methods: here and below, subclasses override all that raise."""
+    """Base of the fronts' answer sinks.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         raise NotImplementedError(f"{type(self).__name__}.answered")
