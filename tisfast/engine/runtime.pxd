@@ -1,6 +1,7 @@
 # One model version that can be asked for inferences.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
+from tisfast.engine.cache cimport ModelCache
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.histogram cimport Timings
 from tisfast.engine.stats cimport FailureReason, ResponseKind, Statistics, Times
@@ -19,6 +20,8 @@ cdef class ModelRuntime:
     cdef public object timer_changed     # called with no arguments when next_timer_ns() may have become earlier
     cdef readonly list links
     cdef readonly uint64_t inflight      # dispatched, not answered
+    cdef public ModelCache cache         # None: answers are not kept
+    cdef set looking                     # requests that wait for what a remote cache knows
     cdef Clock clock
     cdef Batcher batcher
     cdef str refusal                     # not None: new requests are refused with this text
@@ -40,6 +43,11 @@ cdef class ModelRuntime:
         self, Link link, InferRequest request, Answer answer, int status, str message, bint final, Times *times) except -1
     # `execute` has returned for the oldest batch of a decoupled model's instance; `inferences`: of that batch.
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1
+    # Answers from the cache, now or when a remote one has answered, or queues the request.
+    cdef int ask_cache(self, InferRequest request, int64_t now_ns) except -1
+    cdef int looked(self, InferRequest request, Answer answer) except -1
+    cdef int keep(self, InferRequest request, Answer answer) except -1
     cdef int pump(self, int64_t now_ns) except -1
     cdef Link pick(self, bint *idle)
     cdef Link pick_decoupled(self, bint *idle)

@@ -4,6 +4,8 @@ A request has exactly one final answer: by `complete`, `complete_failed`, `respo
 first; `finish` is the one gate they all pass.  Only `respond`, of decoupled models, answers before that.
 """
 
+from functools import partial
+
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tisfast.config.metric_control import first_response_bounds_ms
@@ -46,12 +48,13 @@ cdef class ModelRuntime:
         self.ordered = settings.preserve_ordering
         self.links = []
         self.held = {}
+        self.looking = set()
         self.reason = "loading"
 
     @property
     def queued(self) -> int:
-        """Requests waiting for an instance."""
-        return self.batcher.size
+        """Requests waiting for an instance, or for what a remote cache knows."""
+        return self.batcher.size + len(self.looking)
 
     @property
     def platform(self) -> str:
@@ -77,19 +80,27 @@ cdef class ModelRuntime:
             self.next_order += 1
         if self.refusal is not None:
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
-        elif not self.batcher.add(request, now_ns):
-            message = f"[request id: {input.id or '<id_unknown>'}] Exceeds maximum queue size"  # tagged as Triton's (1.24)
-            self.reject(request, UNAVAILABLE, message, FailureReason.REJECTED)
+        elif self.cache is not None:
+            self.ask_cache(request, now_ns)
         else:
-            self.stats.pending += 1
-            self.pump(now_ns)
+            self.enqueue(request, now_ns)
         return request
+
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        if self.batcher.add(request, now_ns):
+            self.stats.pending += 1
+            return self.pump(now_ns)
+        who = request.input.id or "<id_unknown>"  # tagged as Triton's (1.24)
+        return self.reject(request, UNAVAILABLE, f"[request id: {who}] Exceeds maximum queue size", FailureReason.REJECTED)
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
         if request.done:
             return 0
-        if request.queued:
+        if request.looking:
+            self._stop_looking(request)
+            self.reject_cancelled(request)
+        elif request.queued:
             self.batcher.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
@@ -99,6 +110,52 @@ cdef class ModelRuntime:
 
     cdef int reject_cancelled(self, InferRequest request) except -1:
         return self.reject(request, CANCELLED, "Request cancelled: the client left the queue", FailureReason.CANCELED)
+
+    # ---- the cache
+
+    cdef int ask_cache(self, InferRequest request, int64_t now_ns) except -1:
+        request.cache_key = self.cache.key_of(request.input)
+        if self.cache.remote is None:
+            return self.looked(request, self.cache.find(request.cache_key, request.input))
+        request.looking = True
+        self.looking.add(request)
+        self.stats.pending += 1
+        if not self.cache.remote.look(request.cache_key, partial(self._on_looked, request)):
+            self._on_looked(request, None)
+        return 0
+
+    def _stop_looking(self, InferRequest request):
+        request.looking = False
+        self.looking.discard(request)
+        self.stats.pending -= 1
+
+    def _on_looked(self, InferRequest request, value):
+        """A remote cache has answered, or has not in time (None)."""
+        if request.looking:  # else it was cancelled or refused meanwhile
+            self._stop_looking(request)
+            self.looked(request, self.cache.unpacked(value, request.input, self.arena))
+
+    cdef int looked(self, InferRequest request, Answer answer) except -1:
+        """The cache has `answer` for the request, or nothing."""
+        cdef int64_t now_ns = self.clock.now_ns()
+        request.lookup_ns = now_ns - request.queued_ns
+        if answer is None:
+            return self.enqueue(request, now_ns)
+        self.cache.count_hit(request.lookup_ns)
+        self.stats.count_hit(request.queued_ns, request.lookup_ns, now_ns)
+        self.timings.add_hit(request.lookup_ns)
+        self.stats.last_inference_ms = self.clock.epoch_ms()
+        return self.finish(request, answer, 0, None)
+
+    cdef int keep(self, InferRequest request, Answer answer) except -1:
+        """After the answer was given: nobody waits for this."""
+        cdef int64_t start_ns = self.clock.now_ns(), spent_ns
+        if answer is not None:
+            self.cache.keep(request.cache_key, answer)
+        spent_ns = self.clock.now_ns() - start_ns
+        self.cache.count_miss(request.lookup_ns, spent_ns)
+        self.stats.count_miss(request.lookup_ns + spent_ns)
+        return 0
 
     # ---- towards instances
 
@@ -219,14 +276,16 @@ cdef class ModelRuntime:
         self.timings.add(times, request.queued_ns, now_ns)
         self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, answer, 0, None)
+        self.finish(request, answer, 0, None)
+        return 0 if request.cache_key is None else self.keep(request, answer)
 
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1:
         self.leave_instance(link, request, times)
         reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, None, status, message)
+        self.finish(request, None, status, message)
+        return 0 if request.cache_key is None else self.keep(request, None)
 
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
@@ -353,6 +412,9 @@ cdef class ModelRuntime:
         cdef InferRequest request
         self.ready = False
         self.reason = self.refusal = message
+        for request in list(self.looking):
+            self._stop_looking(request)
+            self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
         for queue in (self.batcher.waiting, self.batcher.late):
             for request in list(queue):
                 if request.queued:

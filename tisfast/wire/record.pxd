@@ -30,6 +30,16 @@ cdef class InferInput:
     # Address of a byte of arena 0 that `owns` said yes to.
     cdef unsigned char *address(self, uint64_t offset) noexcept
 
+# The fixed part of a request record.
+cdef struct RequestHead:
+    uint32_t signature_bytes
+    uint16_t count, flags
+    uint64_t requested, timeout_us, correlation
+    uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
+
+cdef enum:
+    LATE_FLAGS = 8                  # of RequestHead.flags: those that do not say what is asked for
+
 cdef struct InputRef:
     uint16_t index
     uint8_t dtype
@@ -64,6 +74,9 @@ cdef class AnswerLayout:
     cdef OutputRef *outputs         # data is NULL; nbytes is what the shape asks for, of BYTES the least possible
     cdef list heads_json            # per output: {"name":…,"datatype":…,"shape":[…]
     cdef list heads_message         # per output: its InferOutputTensor; None until gRPC needs it
+
+# The remembered layout of these signature bytes, checked when they are new.  Raises Internal.
+cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count)
 
 cdef class Answer:
     """A worker's good answer, every offset and length checked.  Keeps the output block and, when an output is an input
