@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from tisfast.config.scheduler import SchedulerSettings
+from tisfast.engine.cache import ModelCache
 from tisfast.engine.core import Clock, InferRequest, Link
 from tisfast.engine.histogram import Timings
 from tisfast.engine.stats import Statistics
@@ -20,6 +21,7 @@ class ModelRuntime:
     timer_changed: Callable[[], None] | None
     links: list[Link]
     inflight: int
+    cache: ModelCache | None
     def __init__(
         self,
         signature: ModelSignature,
