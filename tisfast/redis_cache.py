@@ -73,7 +73,7 @@ class RedisStore:
 
     def look(self, key: bytes, done: Done) -> bool:
         """Ask for an answer: done(bytes or None) within socket_timeout.  False, and nothing is called: do without."""
-        if not self._up or self._lookups >= limits.REDIS_LOOKUPS_MAX:
+        if not self._up or self._verifying or self._lookups >= limits.REDIS_LOOKUPS_MAX:
             self.skipped += 1
             return False
         self._lookups += 1
