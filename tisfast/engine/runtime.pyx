@@ -4,13 +4,13 @@ A request has exactly one final answer: by `complete`, `complete_failed`, `respo
 first; `finish` is the one gate they all pass.  Only `respond`, of decoupled models, answers before that.
 """
 
-from functools import partial
-
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-
 from tisfast.engine.batcher cimport Batcher
+from tisfast.engine.core cimport Clock, Reply
+from tisfast.native.memory cimport Arena
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.signature cimport ModelSignature
 
-from tisfast.config.metric_control import first_response_bounds_ms
 from tisfast.types import Status
 
 cdef int CANCELLED = Status.CANCELLED
@@ -31,17 +31,12 @@ cdef class ModelRuntime:
     """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
 
     def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
-        self.signature = signature
-        self.arena = arena
-        self.stats = Statistics()
-        self.timings = Timings(first_response_bounds_ms(config))
-        self.config = config
-        self.clock = clock
+        self.found(signature, arena, clock, config)
         self.scheduler = scheduler_of(settings)
         self.instances = Instances(signature.decoupled)
+        self.links = self.instances.links
         self.ordered = settings.preserve_ordering
         self.held = {}
-        self.looking = set()
         self.reason = "loading"
 
     @property
@@ -49,29 +44,15 @@ cdef class ModelRuntime:
         """Requests waiting for an instance, or for what a remote cache knows."""
         return self.scheduler.size + len(self.looking)
 
-    @property
-    def links(self) -> list:
-        """Its instances."""
-        return self.instances.links
-
-    @property
-    def platform(self) -> str:
-        """Row 1.10: the config's platform, or its backend."""
-        return self.config.get("platform") or self.backend
-
-    @property
-    def backend(self) -> str:
-        """The config's backend."""
-        return self.config.get("backend", "")
-
     # ---- requests in
 
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None):
+    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
         cdef InferRequest request = InferRequest.__new__(InferRequest)
         cdef int64_t now_ns = self.clock.now_ns()
         request.input = input
         request.reply = reply
         request.trace = trace
+        request.parent = parent
         request.queued_ns = now_ns
         if self.ordered:
             request.order = self.next_order
@@ -96,7 +77,7 @@ cdef class ModelRuntime:
         if request.done:
             return 0
         if request.looking:
-            self._stop_looking(request)
+            self.stop_looking(request)
             self.reject_cancelled(request)
         elif request.queued:
             self.scheduler.withdraw(request)
@@ -108,52 +89,6 @@ cdef class ModelRuntime:
 
     cdef int reject_cancelled(self, InferRequest request) except -1:
         return self.reject(request, CANCELLED, "Request cancelled: the client left the queue", FailureReason.CANCELED)
-
-    # ---- the cache
-
-    cdef int ask_cache(self, InferRequest request, int64_t now_ns) except -1:
-        request.cache_key = self.cache.key_of(request.input)
-        if self.cache.remote is None:
-            return self.looked(request, self.cache.find(request.cache_key, request.input))
-        request.looking = True
-        self.looking.add(request)
-        self.stats.pending += 1
-        if not self.cache.remote.look(request.cache_key, partial(self._on_looked, request)):
-            self._on_looked(request, None)
-        return 0
-
-    def _stop_looking(self, InferRequest request):
-        request.looking = False
-        self.looking.discard(request)
-        self.stats.pending -= 1
-
-    def _on_looked(self, InferRequest request, value):
-        """A remote cache has answered, or has not in time (None)."""
-        if request.looking:  # else it was cancelled or refused meanwhile
-            self._stop_looking(request)
-            self.looked(request, self.cache.unpacked(value, request.input, self.arena))
-
-    cdef int looked(self, InferRequest request, Answer answer) except -1:
-        """The cache has `answer` for the request, or nothing."""
-        cdef int64_t now_ns = self.clock.now_ns()
-        request.lookup_ns = now_ns - request.queued_ns
-        if answer is None:
-            return self.enqueue(request, now_ns)
-        self.cache.count_hit(request.lookup_ns)
-        self.stats.count_hit(request.queued_ns, request.lookup_ns, now_ns)
-        self.timings.add_hit(request.lookup_ns)
-        self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, answer, 0, None)
-
-    cdef int keep(self, InferRequest request, Answer answer) except -1:
-        """After the answer was given: nobody waits for this."""
-        cdef int64_t start_ns = self.clock.now_ns(), spent_ns
-        if answer is not None:
-            self.cache.keep(request.cache_key, answer)
-        spent_ns = self.clock.now_ns() - start_ns
-        self.cache.count_miss(request.lookup_ns, spent_ns)
-        self.stats.count_miss(request.lookup_ns + spent_ns)
-        return 0
 
     # ---- towards instances
 
@@ -245,7 +180,7 @@ cdef class ModelRuntime:
         self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
         self.finish(request, answer, 0, None)
-        return 0 if request.cache_key is None else self.keep(request, answer)
+        return 0 if request.cache_key is None else self.keep_answer(request, answer)
 
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1:
         self.leave_instance(link, request, True, times)
@@ -253,7 +188,7 @@ cdef class ModelRuntime:
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
         self.finish(request, None, status, message)
-        return 0 if request.cache_key is None else self.keep(request, None)
+        return 0 if request.cache_key is None else self.keep_answer(request, None)
 
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
@@ -388,7 +323,7 @@ cdef class ModelRuntime:
         self.ready = False
         self.reason = self.refusal = message
         for request in list(self.looking):
-            self._stop_looking(request)
+            self.stop_looking(request)
             self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
         for request in self.scheduler.queued_requests():
             if not request.queued:
