@@ -141,6 +141,8 @@ REDIS_VALUE_BYTES_MAX: Final = 256 << 20
 """Bytes of one answer in Redis, which itself allows 512 MB."""
 REDIS_STORE_SECONDS_MAX: Final = 10
 """Seconds that sending one answer to Redis may take; nobody waits for it."""
+REDIS_CLOSE_SECONDS_MAX: Final = 3
+"""Seconds at exit for what is still on its way to Redis to be given up, and again for the connections."""
 REDIS_PROBE_SECONDS_FIRST: Final = 0.5
 """Seconds after which a Redis that failed is tried again; doubles for each failure in a row."""
 REDIS_PROBE_SECONDS_MAX: Final = 10

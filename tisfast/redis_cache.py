@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tisfast import limits
@@ -65,9 +65,10 @@ class RedisStore:
         self._up = False
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        with contextlib.suppress(*self._failures):
-            await self._client.aclose()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=limits.REDIS_CLOSE_SECONDS_MAX)
+        with contextlib.suppress(*self._failures), _within(limits.REDIS_CLOSE_SECONDS_MAX):
+            await self._client.aclose(close_connection_pool=True)
 
     # ---- RemoteStore
 
@@ -116,7 +117,8 @@ class RedisStore:
         try:
             async with self._insert_slots:
                 if self._up:
-                    await asyncio.wait_for(self._client.set(key, value), limits.REDIS_STORE_SECONDS_MAX)
+                    with _within(limits.REDIS_STORE_SECONDS_MAX):
+                        await self._client.set(key, value)
                     self._complaint = ""
         except self._failures as error:
             self._on_failure(error)
@@ -140,7 +142,8 @@ class RedisStore:
     async def _ping(self, seconds: float) -> str:
         """Why Redis does not answer; "" when it does."""
         try:
-            await asyncio.wait_for(_awaitable(self._client.ping()), seconds)
+            with _within(seconds):
+                await _awaitable(self._client.ping())
         except asyncio.TimeoutError:
             return f"no answer within {seconds * 1000:g} ms"
         except self._failures as error:
@@ -225,6 +228,7 @@ def _connect(settings: RedisSettings) -> tuple[Redis, tuple[type[Exception], ...
         from redis.asyncio import BlockingConnectionPool, Connection, Redis  # noqa: PLC0415 - the extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415
+        from redis.exceptions import ConnectionError as Gone  # noqa: PLC0415
         from redis.exceptions import RedisError  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
@@ -240,7 +244,7 @@ def _connect(settings: RedisSettings) -> tuple[Redis, tuple[type[Exception], ...
         "db": settings.db,
         "socket_connect_timeout": settings.connect_timeout_ms / 1000,
         "socket_timeout": limits.REDIS_STORE_SECONDS_MAX,  # of one read or write; lookups have a timer
-        "retry": Retry(NoBackoff(), RETRIES),
+        "retry": Retry(NoBackoff(), RETRIES, supported_errors=(Gone,)),
         "protocol": 2,
     }
     if settings.tls is not None:
@@ -270,6 +274,29 @@ def _tls_options(settings: RedisSettings) -> dict[str, Any]:
         "ssl_ca_certs": tls.cacert or None,
         "ssl_ca_path": tls.cacert_dir or None,
     }
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raises asyncio.TimeoutError where the work inside takes longer: asyncio.timeout, which Python 3.10 lacks."""
+    task = asyncio.current_task()
+    assert task is not None
+    late = False
+
+    def give_up() -> None:
+        nonlocal late
+        late = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, give_up)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if late:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
 
 
 def _awaitable(value: Awaitable[bool] | bool) -> Awaitable[bool]:

@@ -30,6 +30,7 @@ cdef class ModelCache:
     cdef readonly object remote          # or later (a RemoteStore of cache.pyi)
     cdef object salted                   # hash object that has seen what makes this version's keys its own
     cdef bytes label
+    # None: answers to this request cannot be kept.
     cdef bytes key_of(self, InferInput request)
     # Of a local store.
     cdef Answer find(self, bytes key, InferInput request)

@@ -124,7 +124,8 @@ cdef class ModelCache:
 
     cdef bytes key_of(self, InferInput request):
         hash = self.salted.copy()
-        feed(request, hash.update)
+        if not feed(request, hash.update):
+            return None
         return hash.digest() if self.local is not None else self.label + hash.hexdigest().encode()
 
     cdef Answer find(self, bytes key, InferInput request):

@@ -15,6 +15,8 @@ cdef class CachingRuntime:
     cdef int ask_cache(self, InferRequest request, int64_t now_ns) except -1:
         cdef ModelCache cache = self.cache
         request.cache_key = cache.key_of(request.input)
+        if request.cache_key is None:
+            return self.enqueue(request, now_ns)
         if cache.remote is None:
             return self.looked(request, cache.find(request.cache_key, request.input))
         request.looking = True

@@ -49,7 +49,7 @@ cdef struct RequestHead:
     uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
 
 cdef enum:
-    LATE_FLAGS = 8                  # of RequestHead.flags: those that do not say what is asked for
+    LATE_FLAGS = 8 | 16             # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN)
 
 cdef struct InputRef:
     uint16_t index
