@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.served cimport Runtime
 from tisfast.engine.stats cimport Times
 from tisfast.wire.record cimport Answer, InferInput, InputRef, RecordTemplate, record_template
 from tisfast.wire.signature cimport ModelSignature
@@ -168,13 +169,14 @@ cdef class FakeLink(Link):
         self.dispatched = []
         self.up = False
         self.inflight = self.batches = 0
+        self.runtime.remove_link(self)
         self.runtime.fail(taken, 5, f"{self.instance} died")
         self.runtime.requeue(kept)
 
     def revive(self) -> None:
-        """The worker is back."""
+        """A worker in its place is ready."""
         self.up = True
-        self.runtime.pump(self.clock.now)
+        self.runtime.add_link(self)
 
 
 def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeout_us=0, bytes shape_key=b"") -> InferInput:
@@ -188,7 +190,7 @@ def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeo
     return input
 
 
-def place_input(ModelRuntime runtime, str id, list tensors, bytes parameters=b"", uint32_t batch=1) -> InferInput:
+def place_input(Runtime runtime, str id, list tensors, bytes parameters=b"", uint32_t batch=1) -> InferInput:
     """An InferInput as fronts make it, in the model's arena.  tensors: (index, data type code, shape, bytes) each."""
     cdef InferInput input = make_input(runtime.signature, id, batch)
     cdef InputRef refs[8]
@@ -215,11 +217,11 @@ def place_input(ModelRuntime runtime, str id, list tensors, bytes parameters=b""
     return input
 
 
-def submit(ModelRuntime runtime, InferInput input, Reply reply, trace=None) -> InferRequest:
-    """ModelRuntime.submit."""
-    return runtime.submit(input, reply, trace)
+def submit(Runtime runtime, InferInput input, Reply reply, trace=None, InferRequest parent=None) -> InferRequest:
+    """Runtime.submit."""
+    return runtime.submit(input, reply, trace, parent)
 
 
-def cancel(ModelRuntime runtime, InferRequest request) -> None:
-    """ModelRuntime.cancel."""
+def cancel(Runtime runtime, InferRequest request) -> None:
+    """Runtime.cancel."""
     runtime.cancel(request)
