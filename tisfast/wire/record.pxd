@@ -25,6 +25,7 @@ cdef class InferInput:
     cdef uint32_t record_bytes
     cdef uint32_t places_at         # of the inputs' places in the record, set with `foreign`
     cdef list foreign               # of ForeignInput: inputs in other memory than the model's input arena; None: all are there
+    cdef uint64_t shared_outputs    # bit i: output i is written into a client's system memory, wherever it comes from
     cdef readonly object outputs    # front's own: how to write each output (wire/plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
@@ -65,7 +66,7 @@ cdef struct OutputRef:
     uint8_t dtype
     uint8_t rank
     const int64_t* shape            # rank entries, in the layout
-    const unsigned char* data
+    const unsigned char* data       # NULL: in a client's memory, to be written into a client's memory (`foreign_at` place)
     uint64_t nbytes
     uint64_t place                  # of a foreign input that is passed through, as the worker named it; else 0
 

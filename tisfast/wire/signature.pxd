@@ -53,6 +53,7 @@ cdef class ModelSignature:
     cdef readonly bint shapes_vary  # some non-ragged input has a -1: batches must compare shapes
     cdef readonly int required_inputs
     cdef readonly uint64_t all_outputs   # bit i for each output
+    cdef public bint copies_regions      # inputs in clients' memory are copied first: decoupled models, and those with a cache
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs
     cdef bytes head_json            # "model_name":"…","model_version":"…" of every answer
     cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded
