@@ -112,6 +112,47 @@ RESPONSE_STATS_MAX: Final = 1024
 EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 
+# ---- response cache
+CACHE_BYTES_MIN: Final = 4096
+"""Least --cache-config local,size: below, no answer would fit with what is kept about it."""
+CACHE_BYTES_MAX: Final = 1 << 39
+"""Most of it: what an arena can address."""
+CACHE_ENTRY_BYTES: Final = 512
+"""What a kept answer is taken to need beside its bytes (key, table entry, lease), which counts towards the size, too."""
+CACHE_TRIM_SHARE: Final = 8
+"""Where answers' sizes change, evicted ones leave pages behind: they are given back at most once each time the size's
+eighth has been written."""
+REDIS_WAIT_MS_MAX: Final = 100
+"""Default of --cache-config redis,socket_timeout: ms that a lookup may delay a request."""
+REDIS_WAIT_MS_LIMIT: Final = 60_000
+"""Most that it, connect_timeout and wait_timeout may be set to."""
+REDIS_CONNECT_MS_MAX: Final = 1000
+"""Default of redis,connect_timeout: ms that making a connection may take; requests do not wait for it longer than for
+an answer."""
+REDIS_CONNECTIONS_MAX: Final = 8
+"""Default of redis,pool_size: connections, and so commands at one time; further ones wait for one."""
+REDIS_POOL_LIMIT: Final = 1024
+"""Most that it may be set to."""
+REDIS_LOOKUPS_MAX: Final = 1024
+"""Lookups that wait for Redis at one time; requests beyond are executed without one."""
+REDIS_INSERTS_BYTES_MAX: Final = 256 << 20
+"""Bytes of answers on their way to Redis; answers beyond are not kept."""
+REDIS_VALUE_BYTES_MAX: Final = 256 << 20
+"""Bytes of one answer in Redis, which itself allows 512 MB."""
+REDIS_STORE_SECONDS_MAX: Final = 10
+"""Seconds that sending one answer to Redis may take; nobody waits for it."""
+REDIS_CLOSE_SECONDS_MAX: Final = 3
+"""Seconds at exit for what is still on its way to Redis to be given up, and again for the connections."""
+REDIS_PROBE_SECONDS_FIRST: Final = 0.5
+"""Seconds after which a Redis that failed is tried again; doubles for each failure in a row."""
+REDIS_PROBE_SECONDS_MAX: Final = 10
+"""Upper end of the doubling."""
+FINGERPRINT_FILE_BYTES_MAX: Final = 4 << 20
+"""Larger files of a model version count by size and time of change, smaller ones by content, where keys must be the same
+on all machines that share a Redis."""
+FINGERPRINT_FILES_MAX: Final = 10_000
+"""Files of a model version that are looked at for that."""
+
 # ---- metrics, traces
 HISTOGRAM_BOUNDS_MAX: Final = 64
 """Buckets that a model's configuration may choose for one histogram: each is a series for every model version."""

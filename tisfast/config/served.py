@@ -1,6 +1,6 @@
 """What Triton knows and we do not serve: refused by name, never ignored (rows 15.*).  Layer 2 (config).
 
-A key that asks for nothing (`response_cache { enable: false }`, an empty list) passes.
+A key that asks for nothing (`passive: false`, an empty list) passes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
     (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
     (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
-    (("response_cache", "enable"), lambda m: m.response_cache.enable),
     (("model_warmup",), lambda m: m.model_warmup),
     (("batch_input",), lambda m: m.batch_input),
     (("batch_output",), lambda m: m.batch_output),
@@ -63,6 +62,9 @@ def check(message: Message, report: Report) -> None:
     if message.response_cache.enable and message.model_transaction_policy.decoupled:
         report.wrong(f"Response Cache does not currently support model {message.name} with 'decoupled' transaction "
                    "policy. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
+    if message.response_cache.enable and message.HasField("sequence_batching"):
+        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
+                   "Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     for path, asks in _ASKS:
         if asks(message):
             _refuse(message, path, report)

@@ -2,13 +2,13 @@ from collections.abc import Callable
 from typing import Any, final
 
 from tisfast.config.scheduler import SchedulerSettings
+from tisfast.engine.cached import CachingRuntime
 from tisfast.engine.core import Clock, InferRequest, Link
-from tisfast.engine.served import Runtime
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
 @final
-class ModelRuntime(Runtime):
+class ModelRuntime(CachingRuntime):
     timer_changed: Callable[[], None] | None
     def __init__(
         self,

@@ -41,8 +41,8 @@ cdef class ModelRuntime:
 
     @property
     def queued(self) -> int:
-        """Requests waiting for an instance."""
-        return self.scheduler.size
+        """Requests waiting for an instance, or for what a remote cache knows."""
+        return self.scheduler.size + len(self.looking)
 
     # ---- requests in
 
@@ -59,18 +59,27 @@ cdef class ModelRuntime:
             self.next_order += 1
         if self.refusal is not None:
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
-        elif not self.scheduler.add(request, now_ns):
-            self.drop([request], False)
+        elif self.cache is not None:
+            self.ask_cache(request, now_ns)
         else:
-            self.stats.pending += 1
-            self.pump(now_ns)
+            self.enqueue(request, now_ns)
         return request
+
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        if not self.scheduler.add(request, now_ns):
+            self.drop([request], False)
+            return 0
+        self.stats.pending += 1
+        return self.pump(now_ns)
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
         if request.done:
             return 0
-        if request.queued:
+        if request.looking:
+            self.stop_looking(request)
+            self.reject_cancelled(request)
+        elif request.queued:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
@@ -170,14 +179,16 @@ cdef class ModelRuntime:
         self.timings.add(times, request.queued_ns, now_ns)
         self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, answer, 0, None)
+        self.finish(request, answer, 0, None)
+        return 0 if request.cache_key is None else self.keep_answer(request, answer)
 
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1:
         self.leave_instance(link, request, True, times)
         reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, None, status, message)
+        self.finish(request, None, status, message)
+        return 0 if request.cache_key is None else self.keep_answer(request, None)
 
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
@@ -311,6 +322,9 @@ cdef class ModelRuntime:
         cdef InferRequest request
         self.ready = False
         self.reason = self.refusal = message
+        for request in list(self.looking):
+            self.stop_looking(request)
+            self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
         for request in self.scheduler.queued_requests():
             if not request.queued:
                 continue  # what was told to one before it has ended this one, too

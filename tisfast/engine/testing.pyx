@@ -5,10 +5,12 @@ Real parts of the engine meet these where production meets the machine's clock, 
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from tisfast.engine.cache cimport LocalStore, ModelCache
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.served cimport Runtime
 from tisfast.engine.stats cimport Times
+from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, InputRef, RecordTemplate, record_template
 from tisfast.wire.signature cimport ModelSignature
 
@@ -116,8 +118,11 @@ cdef class FakeLink(Link):
         """Request ids of what is dispatched, batch by batch."""
         return [[(<InferRequest>request).input.id for request in batch] for batch in self.dispatched]
 
-    def execute(self, int64_t took_ns=1000, int status=0) -> None:
-        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does."""
+    def execute(self, int64_t took_ns=1000, int status=0, answer=None) -> None:
+        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does.
+
+        answer: makes the Answer to an InferInput; None answers without outputs.
+        """
         cdef Times times
         cdef list batch
         cdef InferRequest request
@@ -131,7 +136,7 @@ cdef class FakeLink(Link):
             if status:
                 self.runtime.complete_failed(self, request, status, "model says no", &times)
             else:
-                self.runtime.complete(self, request, None, &times)
+                self.runtime.complete(self, request, answer and answer(request.input), &times)
             times.executed = 0
         self.runtime.pump(self.clock.now)
 
@@ -225,3 +230,18 @@ def submit(Runtime runtime, InferInput input, Reply reply, trace=None, InferRequ
 def cancel(Runtime runtime, InferRequest request) -> None:
     """Runtime.cancel."""
     runtime.cancel(request)
+
+
+def keep_answer(LocalStore store, bytes key, Answer answer) -> bool:
+    """LocalStore.keep."""
+    return store.keep(key, answer)
+
+
+def find_answer(LocalStore store, bytes key) -> Block | None:
+    """LocalStore.find."""
+    return store.find(key)
+
+
+def key_of(ModelCache cache, InferInput input) -> bytes:
+    """ModelCache.key_of."""
+    return cache.key_of(input)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,9 +20,11 @@ from tisfast.config.instances import Instance as PlannedInstance
 from tisfast.config.model_config import LoadedConfig, signature_fields
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
+from tisfast.engine.cache import LocalStore, ModelCache
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
+from tisfast.repo.fingerprint import version_digest
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.supervise import machine
@@ -35,11 +38,13 @@ from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
     from tisfast.config.settings import WorkerSettings
+    from tisfast.engine.cache import RemoteStore
     from tisfast.engine.core import Clock
 
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
 T = TypeVar("T")
+SALT_BYTES = 16
 COMPLETION_ARENA_BYTES = 1 << 20
 """Arenas of a worker that only completes a configuration: it maps them like any worker, and uses nothing of them."""
 
@@ -59,7 +64,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Means:
-    """What every load uses.  slots bounds the instances that may be loading at one time."""
+    """What every load uses.  slots bounds the instances that may be loading at one time; cache: the server's, or None."""
 
     place: Workplace
     poller: Poller
@@ -67,6 +72,7 @@ class Means:
     settings: WorkerSettings
     nursery: Callable[[str], Nursery]
     slots: asyncio.Semaphore
+    cache: LocalStore | RemoteStore | None = None
 
 
 async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
@@ -155,6 +161,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
     arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
+    runtime.cache = _cache(means.cache, version, config)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
     served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings))
     nursery = means.nursery(_interpreter(means, version))
@@ -179,6 +186,27 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
 
         served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed))
     return served
+
+
+def _cache(store: LocalStore | RemoteStore | None, version: Version, config: LoadedConfig) -> ModelCache | None:
+    """How the version's answers are kept; None when they are not.  Raises ConfigError, OSError."""
+    if not config.as_dict.get("response_cache", {}).get("enable"):
+        return None
+    if store is None:
+        log.warning(
+            "the answers of '%s' version %s are not kept, though its configuration enables response_cache: the server has "
+            "no cache (--cache-config)", config.name, version.number,
+            extra={"facts": {"model": config.name, "version": version.number}},
+        )  # fmt: skip
+        return None
+    if isinstance(store, LocalStore):
+        return ModelCache(store, os.urandom(SALT_BYTES), int.from_bytes(os.urandom(8), "little"))
+    label = f"tisfast:{config.name}:{version.number}:"
+    return ModelCache(
+        store,
+        version_digest(config.name, version.number, config.as_dict, version.source.folder),
+        label=label.encode(),
+    )
 
 
 def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedInstance) -> dict[str, Any]:

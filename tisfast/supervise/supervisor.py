@@ -27,6 +27,7 @@ from tisfast.types import STATUS_CODES
 
 if TYPE_CHECKING:
     from tisfast.config.settings import RepositorySettings, WorkerSettings
+    from tisfast.engine.cache import LocalStore, RemoteStore
     from tisfast.engine.core import Clock
     from tisfast.engine.registry import Registry
 
@@ -44,12 +45,14 @@ class Supervisor:
         registry: Registry,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        cache: LocalStore | RemoteStore | None = None,
     ) -> None:
         self._repository = repository
         self._workers = workers
         self._registry = registry
         self._clock = clock
         self._loop = loop
+        self._cache = cache
         self._gpus = () if workers.cpu_only else machine.gpus(workers.cuda_visible)
         self._nurseries: dict[str, Nursery] = {}
         self._served: list[ServedModel] = []
@@ -117,7 +120,7 @@ class Supervisor:
         assert self._control is not None and self._poller is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
         place = Workplace(self._loop, self._control)
-        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots)
+        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots, self._cache)
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
             step(failure.name)

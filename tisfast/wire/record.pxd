@@ -42,6 +42,16 @@ cdef class InferInput:
     # The foreign input that [place, place + nbytes) lies in, as the worker names it; None: not one of this request.
     cdef ForeignInput foreign_at(self, uint64_t place, uint64_t nbytes)
 
+# The fixed part of a request record.
+cdef struct RequestHead:
+    uint32_t signature_bytes
+    uint16_t count, flags
+    uint64_t requested, timeout_us, correlation
+    uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
+
+cdef enum:
+    LATE_FLAGS = 8 | 16             # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN)
+
 cdef struct InputRef:
     uint16_t index
     uint8_t dtype
@@ -77,6 +87,9 @@ cdef class AnswerLayout:
     cdef OutputRef *outputs         # data is NULL; nbytes is what the shape asks for, of BYTES the least possible
     cdef list heads_json            # per output: {"name":…,"datatype":…,"shape":[…]
     cdef list heads_message         # per output: its InferOutputTensor; None until gRPC needs it
+
+# The remembered layout of these signature bytes, checked when they are new.  Raises Internal.
+cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count)
 
 cdef class Answer:
     """A worker's good answer, every offset and length checked.  Keeps the output block and, when an output is an input

@@ -19,12 +19,6 @@ from tisfast import limits
 from tisfast.errors import BadRequest, Internal
 from tisfast.types import BY_CODE
 
-cdef struct RequestHead:
-    uint32_t signature_bytes
-    uint16_t count, flags
-    uint64_t requested, timeout_us, correlation
-    uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
-
 cdef struct AnswerHead:
     uint32_t signature_bytes
     uint16_t count, zero
@@ -184,7 +178,6 @@ cdef lied(ModelSignature model, str what):
     return Internal(f"the worker of model '{model.name}' version {model.version} gave a broken answer: {what}")
 
 
-# The remembered layout of these signature bytes, checked when they are new.
 cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count):
     cdef AnswerLayout layout = model.layouts.get(signature)
     if layout is not None and layout.count == <int>count:
