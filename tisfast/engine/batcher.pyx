@@ -9,12 +9,19 @@ from collections import deque
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from tisfast.engine.instances cimport Instances
+from tisfast.engine.scheduler cimport refusal
+from tisfast.engine.stats cimport FailureReason
+
 from tisfast.limits import DEFAULT_QUEUE_REQUESTS_MAX, SUBMIT_SLOTS
+from tisfast.types import Status
+
+cdef int UNAVAILABLE = Status.UNAVAILABLE
 
 cdef int64_t TIMER_STEP_NS = 1_000_000  # expiry timers are no denser than this: a scan costs O(queue)
 
 
-cdef class Batcher:
+cdef class Batcher(Scheduler):
     """settings: config.scheduler.SchedulerSettings."""
 
     def __cinit__(self, settings):
@@ -37,6 +44,8 @@ cdef class Batcher:
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1:
         cdef int64_t timeout_ns = self.timeout_ns
         if self.size >= self.queue_max:
+            message = f"[request id: {request.input.id or '<id_unknown>'}] Exceeds maximum queue size"  # tagged as 1.24
+            request.refusal = refusal(UNAVAILABLE, message, FailureReason.REJECTED)
             return False
         # Row 8.02: an override can only shorten, so it does nothing where no default is set.
         if self.may_override and request.input.timeout_us:
@@ -50,8 +59,7 @@ cdef class Batcher:
         self.inferences += request.input.batch
         return True
 
-    cdef int put_back(self, list requests) except -1:
-        """Requests that were handed out but never executed, oldest first: they go first again."""
+    cdef list put_back(self, list requests):
         cdef InferRequest request
         for request in reversed(requests):
             request.queued, request.timed_out = True, False
@@ -60,7 +68,10 @@ cdef class Batcher:
             self.inferences += request.input.batch
             if request.expires_ns and (self.soonest_ns == 0 or request.expires_ns < self.soonest_ns):
                 self.soonest_ns = request.expires_ns
-        return 0
+        return []
+
+    cdef list queued_requests(self):
+        return [request for queue in (self.waiting, self.late) for request in queue if (<InferRequest>request).queued]
 
     cdef int withdraw(self, InferRequest request) except -1:
         request.queued = False
@@ -94,6 +105,7 @@ cdef class Batcher:
                 if self.reject_late:
                     request.queued = False
                     self.size -= 1
+                    request.refusal = refusal(UNAVAILABLE, "Request timeout expired", FailureReason.REJECTED)
                     expired.append(request)
                 else:
                     self.late.append(request)
@@ -111,7 +123,15 @@ cdef class Batcher:
             self.gone -= 1
         return None
 
-    cdef list next_batch(self, int64_t now_ns, bint idle):
+    cdef list next_batch(self, Instances instances, int64_t now_ns):
+        cdef bint idle = False
+        self.target = instances.least_busy(self.requests_max, not self.limited, self.dynamic, &idle)
+        if self.target is None:
+            self.batch_due_ns = 0  # nobody could take it then: who becomes free asks again
+            return None
+        return self.choose(now_ns, idle)
+
+    cdef list choose(self, int64_t now_ns, bint idle):
         cdef InferRequest request
         cdef list batch
         self.batch_due_ns = 0
@@ -184,6 +204,8 @@ cdef class Batcher:
 
     cdef int64_t next_event_ns(self, int64_t now_ns) noexcept:
         cdef int64_t soonest = self.soonest_ns
+        if self.size == 0:  # nothing to wait for: the next request asks anew
+            return 0
         if now_ns < soonest < now_ns + TIMER_STEP_NS:  # what is due stays due: a timer that asks is told so
             soonest = now_ns + TIMER_STEP_NS
         if self.batch_due_ns and (soonest == 0 or self.batch_due_ns < soonest):

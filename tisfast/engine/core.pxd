@@ -1,7 +1,7 @@
 # Requests on their way through the engine, and the two faces it shows: Reply (to fronts), Link (to workers).
 # Layer 3 (engine): no socket, no process, no clock of its own.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from tisfast.engine.stats cimport Times
+from tisfast.engine.stats cimport FailureReason, Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
 
@@ -12,8 +12,14 @@ cdef class Reply:
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1
 
+cdef class Refusal:
+    """Why a request is not served."""
+    cdef readonly int status
+    cdef readonly str message
+    cdef FailureReason reason
+
 cdef class InferRequest:
-    cdef readonly InferInput input
+    cdef readonly InferInput input       # None once answered
     cdef Reply reply
     cdef readonly bint cancelled
     cdef readonly int64_t queued_ns
@@ -22,8 +28,12 @@ cdef class InferRequest:
     cdef uint32_t execution_batch        # inferences of the batch that it was dispatched with
     cdef uint64_t order                  # position among the model's answers, for preserve_ordering
     cdef bint timed_out                  # past its queue timeout (action DELAY)
-    cdef bint queued                     # waits in the batcher
+    cdef bint queued                     # waits in the scheduler
     cdef bint closes_batch               # last of its dispatched batch
+    cdef bint padding                    # fills a place of its batch: executed, not counted, not answered (scheduler.pxd)
+    cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
+    cdef object place                    # the scheduler's own: where it waits or what it is part of
+    cdef Refusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
     cdef public object trace             # front.trace.Trace of a sampled request, else None
     cdef uint32_t responses              # of a decoupled model: told so far

@@ -14,6 +14,10 @@ cdef class Reply:
         raise NotImplementedError(f"{type(self).__name__}.failed")
 
 
+cdef class Refusal:
+    """See core.pxd."""
+
+
 @cython.freelist(256)
 cdef class InferRequest:
     """One queued or running request."""

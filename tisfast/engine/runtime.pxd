@@ -1,8 +1,9 @@
 # One model version that can be asked for inferences.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from tisfast.engine.batcher cimport Batcher
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.histogram cimport Timings
+from tisfast.engine.instances cimport Instances
+from tisfast.engine.scheduler cimport Scheduler
 from tisfast.engine.stats cimport FailureReason, ResponseKind, Statistics, Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
@@ -17,10 +18,10 @@ cdef class ModelRuntime:
     cdef readonly bint ready             # every instance is up and the model accepts requests
     cdef readonly str reason             # why not ready
     cdef public object timer_changed     # called with no arguments when next_timer_ns() may have become earlier
-    cdef readonly list links
     cdef readonly uint64_t inflight      # dispatched, not answered
     cdef Clock clock
-    cdef Batcher batcher
+    cdef Scheduler scheduler
+    cdef Instances instances
     cdef str refusal                     # not None: new requests are refused with this text
     cdef bint ordered
     cdef uint64_t next_order, next_answer
@@ -41,13 +42,15 @@ cdef class ModelRuntime:
     # `execute` has returned for the oldest batch of a decoupled model's instance; `inferences`: of that batch.
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1
     cdef int pump(self, int64_t now_ns) except -1
-    cdef Link pick(self, bint *idle)
-    cdef Link pick_decoupled(self, bint *idle)
+    # Hand a batch that the scheduler has formed to its instance.
+    cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1
     cdef int count_execution(self, Link link, uint32_t inferences, Times *times) except -1
-    cdef int leave_instance(self, Link link, InferRequest request, Times *times) except -1
+    cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1
     cdef int tell(self, InferRequest request, Answer answer, int status, str message, bint final) except -1
     cdef int deliver(self, InferRequest request, Answer answer, int status, str message, bint final) except -1
+    # Answer what the scheduler has handed back, each by its refusal; `counted`: they are among the pending ones.
+    cdef int drop(self, list requests, bint counted) except -1
     cdef int reject_cancelled(self, InferRequest request) except -1
     cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1
     cdef int arm(self, int64_t now_ns) except -1

@@ -6,30 +6,23 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from tisfast.engine.batcher cimport Batcher
+
 from tisfast.config.metric_control import first_response_bounds_ms
-from tisfast.limits import OUTSTANDING_REQUESTS_MAX as _OUTSTANDING_REQUESTS_MAX
-from tisfast.limits import PREFETCH_NS as _PREFETCH_NS
-from tisfast.limits import PREFETCH_REQUESTS_MAX as _PREFETCH_REQUESTS_MAX
 from tisfast.types import Status
 
-cdef int64_t PREFETCH_NS = _PREFETCH_NS
-cdef int64_t PREFETCH_REQUESTS_MAX = _PREFETCH_REQUESTS_MAX
-cdef uint32_t OUTSTANDING_REQUESTS_MAX = _OUTSTANDING_REQUESTS_MAX
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
-
-
-cdef inline uint32_t _depth(Link link) noexcept:
-    """Requests that may be at an instance: one running, and so many behind it that they wait PREFETCH_NS at most."""
-    if link.execution_ns == 0:
-        return 2
-    return <uint32_t>(1 + min(max(PREFETCH_NS // (link.execution_ns + 1), 1), PREFETCH_REQUESTS_MAX))
 
 
 cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     if status:
         return ResponseKind.RESPONSE_CANCELED if status == CANCELLED else ResponseKind.RESPONSE_FAILED
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
+
+
+cdef Scheduler scheduler_of(settings):
+    return Batcher(settings)
 
 
 cdef class ModelRuntime:
@@ -42,16 +35,21 @@ cdef class ModelRuntime:
         self.timings = Timings(first_response_bounds_ms(config))
         self.config = config
         self.clock = clock
-        self.batcher = Batcher(settings)
+        self.scheduler = scheduler_of(settings)
+        self.instances = Instances(signature.decoupled)
         self.ordered = settings.preserve_ordering
-        self.links = []
         self.held = {}
         self.reason = "loading"
 
     @property
     def queued(self) -> int:
         """Requests waiting for an instance."""
-        return self.batcher.size
+        return self.scheduler.size
+
+    @property
+    def links(self) -> list:
+        """Its instances."""
+        return self.instances.links
 
     @property
     def platform(self) -> str:
@@ -77,9 +75,8 @@ cdef class ModelRuntime:
             self.next_order += 1
         if self.refusal is not None:
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
-        elif not self.batcher.add(request, now_ns):
-            message = f"[request id: {input.id or '<id_unknown>'}] Exceeds maximum queue size"  # tagged as Triton's (1.24)
-            self.reject(request, UNAVAILABLE, message, FailureReason.REJECTED)
+        elif not self.scheduler.add(request, now_ns):
+            self.drop([request], False)
         else:
             self.stats.pending += 1
             self.pump(now_ns)
@@ -90,7 +87,7 @@ cdef class ModelRuntime:
         if request.done:
             return 0
         if request.queued:
-            self.batcher.withdraw(request)
+            self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
         else:
@@ -104,83 +101,52 @@ cdef class ModelRuntime:
 
     cdef int pump(self, int64_t now_ns) except -1:
         """Hand out all that instances can take now."""
-        cdef Link link
+        cdef Scheduler scheduler = self.scheduler
         cdef list batch
-        cdef InferRequest request
-        cdef uint32_t inferences
-        cdef bint idle = False
-        if self.batcher.soonest_ns and now_ns >= self.batcher.soonest_ns:
-            self._expire(now_ns)
-        while self.batcher.size:
-            link = self.pick(&idle)
-            if link is None:
-                self.batcher.batch_due_ns = 0  # nobody could take it then: who becomes free asks again
-                break
-            batch = self.batcher.next_batch(now_ns, idle)
+        if scheduler.soonest_ns and now_ns >= scheduler.soonest_ns:
+            self.drop(scheduler.expire(now_ns), True)
+        while scheduler.size:
+            batch = scheduler.next_batch(self.instances, now_ns)
             if batch is None:
                 break
-            inferences = 0
-            for request in batch:
-                inferences += request.input.batch
-            for request in batch:  # all of them: one that was put back remembers another batch
-                request.execution_batch = inferences
-                request.closes_batch = False
-                request.dispatched_ns = now_ns
-            self.stats.pending -= len(batch)
-            request.closes_batch = True
-            self.inflight += len(batch)
-            link.inflight += <uint32_t>len(batch)
-            link.batches += 1
-            link.dispatch(batch, now_ns)
+            self.dispatch(scheduler.target, batch, now_ns)
         self.arm(now_ns)
         return 0
 
-    cdef Link pick(self, bint *idle):
-        """The instance with least to do, if it may take more."""
-        cdef Link link, best = None
-        if self.signature.decoupled:
-            return self.pick_decoupled(idle)
-        for link in self.links:
-            if link.up and (best is None or link.inflight < best.inflight):
-                best = link
-        if best is None:
-            return None
-        idle[0] = best.inflight == 0
-        if idle[0]:
-            return best
-        if self.batcher.limited or best.room() < self.batcher.requests_max:
-            return None
-        if self.batcher.dynamic:
-            return best if best.batches < 2 else None
-        return best if best.inflight < _depth(best) else None
+    cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1:
+        cdef InferRequest request, last = None
+        cdef uint32_t inferences = 0, count = 0
+        for request in batch:
+            if not request.padding:
+                inferences += request.input.batch
+                count += 1
+                last = request
+        for request in batch:  # all of them: one that was put back remembers another batch
+            request.execution_batch = inferences
+            request.closes_batch = False
+            request.dispatched_ns = now_ns
+        last.closes_batch = True
+        self.stats.pending -= count
+        self.inflight += count
+        link.inflight += count
+        link.batches += 1
+        return link.dispatch(batch, now_ns)
 
-    cdef Link pick_decoupled(self, bint *idle):
-        """The same where requests stay open after `execute` has returned: what keeps an instance busy is executions."""
-        cdef Link link, best = None
-        for link in self.links:
-            if not link.up or link.inflight + self.batcher.requests_max > OUTSTANDING_REQUESTS_MAX:
-                continue
-            if best is None or link.batches < best.batches or (
-                    link.batches == best.batches and link.inflight < best.inflight):
-                best = link
-        if best is None:
-            return None
-        idle[0] = best.batches == 0
-        if idle[0]:
-            return best
-        if self.batcher.limited or best.room() < self.batcher.requests_max:
-            return None
-        return best if best.batches < (2 if self.batcher.dynamic else _depth(best)) else None
-
-    def _expire(self, int64_t now_ns):
+    cdef int drop(self, list requests, bint counted) except -1:
         cdef InferRequest request
-        for request in self.batcher.expire(now_ns):
-            self.stats.pending -= 1
-            self.reject(request, UNAVAILABLE, "Request timeout expired", FailureReason.REJECTED)
+        failure = None  # of one request's front: the others are told first
+        for request in requests:
+            self.stats.pending -= counted
+            try:
+                self.reject(request, request.refusal.status, request.refusal.message, request.refusal.reason)
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return 0
 
     cdef int arm(self, int64_t now_ns) except -1:
-        # With an empty queue the timer has nothing to wait for, and says so to itself: the next request arms it anew.
-        cdef int64_t due = self.batcher.next_event_ns(now_ns) if self.batcher.size else 0
+        cdef int64_t due = self.scheduler.next_event_ns(now_ns)
         if due != self.armed_ns:
             self.armed_ns = due
             if due and self.timer_changed is not None:
@@ -189,7 +155,7 @@ cdef class ModelRuntime:
 
     def next_timer_ns(self) -> int:
         """When on_timer wants to be called, CLOCK_MONOTONIC ns; 0 for never."""
-        return self.batcher.next_event_ns(self.clock.now_ns()) if self.batcher.size else 0
+        return self.scheduler.next_event_ns(self.clock.now_ns())
 
     def on_timer(self) -> None:
         """Time has passed: reject what is late, send out batches that waited long enough."""
@@ -198,11 +164,12 @@ cdef class ModelRuntime:
 
     # ---- answers
 
-    cdef int leave_instance(self, Link link, InferRequest request, Times *times) except -1:
+    cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1:
         request.times = times[0]
         link.inflight -= 1
         link.batches -= request.closes_batch
         self.inflight -= 1
+        self.scheduler.finished(request, link, failed)
         if times.executed:
             self.count_execution(link, request.execution_batch, times)
         return 0
@@ -214,7 +181,7 @@ cdef class ModelRuntime:
 
     cdef int complete(self, Link link, InferRequest request, Answer answer, Times *times) except -1:
         cdef int64_t now_ns = self.clock.now_ns()
-        self.leave_instance(link, request, times)
+        self.leave_instance(link, request, False, times)
         self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)
         self.timings.add(times, request.queued_ns, now_ns)
         self.timings.first_response.add(now_ns - request.queued_ns)
@@ -222,7 +189,7 @@ cdef class ModelRuntime:
         return self.finish(request, answer, 0, None)
 
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1:
-        self.leave_instance(link, request, times)
+        self.leave_instance(link, request, True, times)
         reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
@@ -247,6 +214,7 @@ cdef class ModelRuntime:
         request.times = times[0]
         link.inflight -= 1
         self.inflight -= 1
+        self.scheduler.finished(request, link, status != 0)
         if status:
             reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
             self.stats.count_failure(reason, now_ns - request.queued_ns)
@@ -298,12 +266,14 @@ cdef class ModelRuntime:
 
     def add_link(self, Link link) -> None:
         """An instance belongs to the model from now on; it gets work while `up`."""
-        self.links.append(link)
+        self.instances.links.append(link)
+        self.scheduler.link_added(link)
         self.pump(self.clock.now_ns())
 
     def remove_link(self, Link link) -> None:
-        """Forget an instance; its requests must have been completed, failed or put back."""
-        self.links.remove(link)
+        """Forget an instance; what it had taken is then failed, what it had not is put back (fail, requeue)."""
+        self.instances.links.remove(link)
+        self.drop(self.scheduler.link_removed(link), True)
 
     def requeue(self, list requests) -> None:
         """Requests that a dead instance never took: first in the queue again, unless their client or the model left."""
@@ -321,7 +291,10 @@ cdef class ModelRuntime:
         requests = [request for request in requests if not request.done]
         if requests:
             self.stats.pending += len(requests)
-            self.batcher.put_back(requests)
+            try:
+                self.drop(self.scheduler.put_back(requests), True)
+            except Exception as error:
+                failure = error
             self.pump(self.clock.now_ns())
         if failure is not None:
             raise failure
@@ -332,6 +305,7 @@ cdef class ModelRuntime:
         failure = None  # of one request's front: the others are told first
         for request in requests:
             self.inflight -= 1
+            self.scheduler.finished(request, None, True)
             self.stats.count_failure(FailureReason.BACKEND, self.clock.now_ns() - request.queued_ns)
             try:
                 self.finish(request, None, status, message)
@@ -353,9 +327,9 @@ cdef class ModelRuntime:
         cdef InferRequest request
         self.ready = False
         self.reason = self.refusal = message
-        for queue in (self.batcher.waiting, self.batcher.late):
-            for request in list(queue):
-                if request.queued:
-                    self.batcher.withdraw(request)
-                    self.stats.pending -= 1
-                    self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
+        for request in self.scheduler.queued_requests():
+            if not request.queued:
+                continue  # what was told to one before it has ended this one, too
+            self.scheduler.withdraw(request)
+            self.stats.pending -= 1
+            self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)

@@ -151,13 +151,14 @@ cdef class FakeLink(Link):
         self.dispatched = []
         self.up = False
         self.inflight = self.batches = 0
+        self.runtime.remove_link(self)
         self.runtime.fail(taken, 5, f"{self.instance} died")
         self.runtime.requeue(kept)
 
     def revive(self) -> None:
-        """The worker is back."""
+        """A worker in its place is ready."""
         self.up = True
-        self.runtime.pump(self.clock.now)
+        self.runtime.add_link(self)
 
 
 def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeout_us=0, bytes shape_key=b"") -> InferInput:
