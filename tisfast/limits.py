@@ -277,3 +277,11 @@ GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
 GRPC_PING_IDLE_SECONDS: Final = 7200
 """Seconds between pings that are tolerated of a client without calls (unless permitted): gRPC's own figure."""
+
+# ---- rate limiter
+RATE_LIMIT_COUNT_MAX: Final = 2**31 - 1
+"""Units of one resource, and device numbers, on the command line: Triton reads them as 32-bit numbers."""
+RATE_LIMIT_PRIORITY_MAX: Final = 1_000_000
+"""Priority of an instance group: added to a 64-bit score with each execution, which so lasts 10^12 of them."""
+RATE_LIMIT_RESOURCES_MAX: Final = 64
+"""Resources of one instance group: each is looked at before every execution."""

@@ -91,7 +91,7 @@ def test_a_global_resource_is_shared_by_all_devices():
 
 @pytest.mark.parametrize(
     ("priorities", "order"),
-    [((1, 1), "abababab"), ((0, 0), "abababab"), ((1, 2), "abaabaab"), ((3, 1), "abbbabbb")],
+    [((1, 1), "abababab"), ((0, 0), "abababab"), ((1, 2), "abaabaab"), ((3, 1), "abbbbbab")],
 )
 def test_the_lower_executions_times_priority_goes_next(priorities, order):
     line = Line()
@@ -206,8 +206,28 @@ class TestRefusals:
             limiter.register("b_0", needs(("R", 1, not first)), 0, None)
         assert limiter.resources() == [("r", GLOBAL_DEVICE if first else 0, 1, 0)]
 
-    def test_more_than_there_is(self):
-        limiter = RateLimiter([("R1", 2, None)])
-        with pytest.raises(BadRequest, match="is limited to 2 which will prevent scheduling of one or more model instances"):
-            limiter.register("m_0", needs(("R1", 4)), 0, None)
+    @pytest.mark.parametrize(
+        ("grants", "demand", "granted"),
+        [
+            ([("R1", 2, None)], ("R1", 4), 2),
+            ([("R1", 2, 0)], ("R1", 4), 2),
+            ([("R1", 8, 1)], ("R1", 4), 0),
+            ([("R2", 8, None)], ("R1", 4), 0),
+            ([("R1", 2, None)], ("R1", 4, True), 2),
+        ],
+    )
+    def test_more_than_there_is(self, grants, demand, granted):
+        limiter = RateLimiter(grants)
+        text = (
+            f'Resource count for "R1" is limited to {granted} which will prevent scheduling of one or more model instances, '
+            "the minimum required count is 4"
+        )
+        with pytest.raises(BadRequest) as caught:
+            limiter.register("m_0", needs(demand), 0, None)
+        assert caught.value.message == text
         assert limiter.resources() == []
+
+    def test_a_global_resource_takes_what_is_said_of_any_device(self):
+        limiter = RateLimiter([("R1", 8, 3)])
+        limiter.register("m_0", needs(("R1", 4, True)), 0, None)
+        assert limiter.resources() == [("r1", GLOBAL_DEVICE, 8, 0)]

@@ -52,7 +52,7 @@ class Job:
 
 
 class Limiting(RuleBasedStateMachine):
-    @initialize(grants=st.dictionaries(st.sampled_from(NAMES), st.integers(4, 8)))
+    @initialize(grants=st.just({}) | st.fixed_dictionaries(dict.fromkeys(NAMES, st.integers(4, 8))))
     def build(self, grants):
         self.grants = grants
         self.limiter = RateLimiter([(name, count, None) for name, count in grants.items()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tisfast import limits
 from tisfast.config.report import KeyPath, Report
@@ -13,12 +13,11 @@ from tisfast.errors import ConfigError
 
 MODES: Final = ("off", "execution_count")
 FLAG: Final = "rate-limit-resource"
-COUNT_MAX: Final = 2**32 - 1
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What one execution takes of a resource; is_global: of the server's, else of its device's."""
+    """What one execution takes of a resource.  is_global: of the server's, else of its device's."""
 
     name: str
     count: int
@@ -33,18 +32,17 @@ class RateLimit:
     priority: int = 0
 
 
-@dataclass(frozen=True)
-class Grant:
+class Grant(NamedTuple):
     """How much there is of a resource.  device: None for every device, and for the server's own."""
 
     name: str
     count: int
-    device: int | None = None
+    device: int | None
 
 
 @dataclass(frozen=True)
 class RateLimitSettings:
-    """--rate-limit and --rate-limit-resource."""
+    """--rate-limit and --rate-limit-resource.  mode: one of MODES."""
 
     mode: str = "off"
     grants: tuple[Grant, ...] = ()
@@ -52,9 +50,7 @@ class RateLimitSettings:
     def __post_init__(self) -> None:
         """Raises ConfigError for an unknown mode."""
         if self.mode not in MODES:
-            raise ConfigError(
-                f"--rate-limit must be one of {', '.join(MODES)}, not {self.mode!r}", key="rate-limit"
-            )
+            raise ConfigError(f"--rate-limit must be one of {', '.join(MODES)}, not {self.mode!r}", key="rate-limit")
 
     @property
     def enabled(self) -> bool:
@@ -68,15 +64,35 @@ def read(message: Message, index: int, report: Report) -> RateLimit:
     wanted = message.instance_group[index].rate_limiter
     if wanted.priority > limits.RATE_LIMIT_PRIORITY_MAX:
         report.wrong(f"rate limiter priority {wanted.priority} is above {limits.RATE_LIMIT_PRIORITY_MAX} for "
-                     f"{message.name}", (*path, "priority"), hint="it is a weight: what counts is the ratio")  # fmt: skip
-    return RateLimit(tuple(Demand(each.name, each.count, each["global"] if False else _is_global(each))
-                           for each in wanted.resources), wanted.priority)
-
-
-def _is_global(resource: Message) -> bool:
-    return bool(getattr(resource, "global"))  # a keyword of Python's
+                     f"{message.name}", (*path, "priority"), hint="only the ratio of priorities counts")  # fmt: skip
+    if len(wanted.resources) > limits.RATE_LIMIT_RESOURCES_MAX:
+        report.wrong(f"{len(wanted.resources)} rate limiter resources, more than {limits.RATE_LIMIT_RESOURCES_MAX}, for "
+                     f"{message.name}", (*path, "resources"), hint="join some")  # fmt: skip
+    # `global` is a keyword of Python's
+    demands = tuple(Demand(each.name, each.count, getattr(each, "global")) for each in wanted.resources)  # noqa: B009
+    return RateLimit(demands, wanted.priority)
 
 
 def read_grants(texts: Sequence[str]) -> tuple[Grant, ...]:
     """Of --rate-limit-resource NAME:COUNT[:DEVICE].  Raises ConfigError."""
     return tuple(_grant(text) for text in texts)
+
+
+def _grant(text: str) -> Grant:
+    parts = text.split(":")
+    if len(parts) not in (2, 3):
+        raise _malformed(text, "it has no count" if len(parts) < 2 else f"it has {len(parts)} parts")
+    return Grant(parts[0], _number(text, "count", parts[1]), _number(text, "device", parts[2]) if len(parts) > 2 else None)
+
+
+def _number(text: str, what: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal()) or int(value) > limits.RATE_LIMIT_COUNT_MAX:
+        raise _malformed(text, f"its {what} {value!r} is no number from 0 to {limits.RATE_LIMIT_COUNT_MAX}")
+    return int(value)
+
+
+def _malformed(text: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"--{FLAG} option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got {text}",
+        key=FLAG, hint=why,
+    )  # fmt: skip

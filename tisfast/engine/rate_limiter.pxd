@@ -17,7 +17,7 @@ cdef class Claim:
     cdef readonly str instance
     cdef readonly bint holds             # its execution is running
     cdef readonly uint64_t executions
-    cdef readonly int64_t score          # the lowest goes first: executions x priority, lifted to where the others are
+    cdef readonly int64_t score          # executions x priority, lifted to where the others are; the lowest goes first
     cdef RateLimiter limiter
     cdef list pools, counts              # what it needs of each
     cdef int64_t priority

@@ -1,12 +1,12 @@
 """Which instance may execute next, where executions share resources (rows 20.*).  Pure: no clock, no I/O.  Layer 3 (engine).
 
 An execution takes what its instance group's `rate_limiter` says and gives it back when it is over.  Who has to wait does
-so in one order, the same for all resources: lowest score first, and who came first among equals.  A waiting claim keeps
+so in one order, the same for all resources: lowest rank first, and who came first among equals.  A waiting claim keeps
 those behind it from what it needs, also while it lacks something else: small demands cannot starve a large one, and as
 the order is one, nobody waits in a circle.  Claims that share nothing with it are not held up.
 
-The score is Triton's executions x priority, with one difference: who had nothing to run does not collect turns meanwhile.
-When it asks again, its score is lifted to where those that use the same resources have come.
+What counts is Triton's executions x priority, the next execution included, with one difference: who had nothing to run does
+not collect turns meanwhile.  When it asks again, its score is lifted to where those that use the same resources have come.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -60,8 +60,9 @@ cdef class Claim:
         return False
 
     cdef bint before(self, Claim other) noexcept:
-        if self.score != other.score:
-            return self.score < other.score
+        cdef int64_t rank = self.score + self.priority, others = other.score + other.priority
+        if rank != others:
+            return rank < others
         return self.waiting and self.order < other.order
 
     cdef bint fits(self) except -1:
@@ -131,7 +132,7 @@ cdef class RateLimiter:
         for demand in rate_limit.demands:
             key = (demand.name.lower(), GLOBAL if demand.is_global else device)
             needs[key] = max(needs.get(key, 0), demand.count)
-        self._check(needs)
+            self._check(demand.name, key, needs)
         claim.instance, claim.limiter, claim.wake = instance, self, wake
         claim.priority = max(1, rate_limit.priority)
         claim.pools, claim.counts = [self._pool(key) for key in needs], list(needs.values())
@@ -154,22 +155,24 @@ cdef class RateLimiter:
         cdef Pool pool
         return sorted((pool.name, pool.device, pool.limit, pool.taken) for pool in self.pools.values())
 
-    def _check(self, dict needs):
-        for (name, device), count in needs.items():
-            for known, where in [*self.pools, *needs]:
-                if known == name and (where == GLOBAL) != (device == GLOBAL):
-                    raise BadRequest(
-                        f'Resource "{name}" is present as both global and device-specific resource in the model '
-                        "configuration.")
-            granted = self._granted(name, device)
-            if granted is not None and granted < count:
+    def _check(self, str called, tuple key, dict needs):
+        """Row 20.05.  called: the resource as the configuration spells it."""
+        for name, device in [*self.pools, *needs]:
+            if name == key[0] and (device == GLOBAL) != (key[1] == GLOBAL):
                 raise BadRequest(
-                    f'Resource count for "{name}" is limited to {granted} which will prevent scheduling of one or more '
-                    f"model instances, the minimum required count is {count}")
+                    f'Resource "{called}" is present as both global and device-specific resource in the model configuration.')
+        granted = self._granted(*key)
+        if granted is not None and granted < needs[key]:
+            raise BadRequest(
+                f'Resource count for "{called}" is limited to {granted} which will prevent scheduling of one or more model '
+                f"instances, the minimum required count is {needs[key]}")
 
     def _granted(self, str name, int64_t device):
-        """What the command line says, or None."""
-        return self.limits.get((name, device), self.limits.get((name, EVERYWHERE)))
+        """What the command line says; once it says anything, there is nothing of what it does not name.  None: nothing."""
+        granted = self.limits.get((name, device), self.limits.get((name, EVERYWHERE)))
+        if granted is None and device == GLOBAL:  # Triton takes what is said of any device for the server's
+            granted = max((count for (known, _), count in self.limits.items() if known == name), default=None)
+        return 0 if granted is None and self.limits else granted
 
     def _pool(self, tuple key) -> Pool:
         if key not in self.pools:
@@ -210,9 +213,10 @@ cdef class RateLimiter:
             claim = <Claim>pool.waiting[0]
             if not claim.fits():
                 break
-            claim.leave()  # it asks again when it still has something to run
             try:
                 claim.wake()
             except Exception as error:
                 failure = error
+            if claim.waiting and claim.fits():
+                claim.leave()  # it has nothing to run any more
         return failure

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.histogram cimport Timings
 from tisfast.engine.instances cimport Instances
+from tisfast.engine.rate_limiter cimport RateLimiter
 from tisfast.engine.scheduler cimport Scheduler
 from tisfast.engine.stats cimport FailureReason, ResponseKind, Statistics, Times
 from tisfast.native.memory cimport Arena
@@ -22,6 +23,7 @@ cdef class ModelRuntime:
     cdef Clock clock
     cdef Scheduler scheduler
     cdef Instances instances
+    cdef RateLimiter limiter             # None where nothing limits executions
     cdef str refusal                     # not None: new requests are refused with this text
     cdef bint ordered
     cdef uint64_t next_order, next_answer
@@ -44,6 +46,7 @@ cdef class ModelRuntime:
     cdef int pump(self, int64_t now_ns) except -1
     # Hand a batch that the scheduler has formed to its instance.
     cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1
+    cdef int share(self) except -1
     cdef int count_execution(self, Link link, uint32_t inferences, Times *times) except -1
     cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1
