@@ -14,6 +14,7 @@ import uvloop
 
 from tisfast import __version__, console, limits, logs
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
+from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry
 from tisfast.errors import TisError
 from tisfast.front.grpc.front import GrpcExtras, GrpcFront
@@ -80,7 +81,8 @@ class Server:
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
         )
-        self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
+        limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
+        self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop, limiter)
         self._supervisor.adopt(spawned)
         self._tracer = Tracer(settings.trace, self._registry.knows)
         self._service = Service(

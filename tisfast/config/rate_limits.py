@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tisfast import limits
-from tisfast.config.report import KeyPath, Report
-from tisfast.config.schema import Message
 from tisfast.errors import ConfigError
+
+if TYPE_CHECKING:  # the command line reads flags with this, and is to answer --help at once
+    from tisfast.config.report import KeyPath, Report
+    from tisfast.config.schema import Message
 
 MODES: Final = ("off", "execution_count")
 FLAG: Final = "rate-limit-resource"

@@ -25,6 +25,7 @@ from tisfast.native.memory import Arena, now_ns
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.supervise import machine
+from tisfast.supervise.claims import Claims
 from tisfast.supervise.instance import Instance
 from tisfast.supervise.link import Poller, RingLink
 from tisfast.supervise.model import ServedModel
@@ -36,6 +37,7 @@ from tisfast.wire.signature import ModelSignature
 if TYPE_CHECKING:
     from tisfast.config.settings import WorkerSettings
     from tisfast.engine.core import Clock
+    from tisfast.engine.rate_limiter import RateLimiter
 
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
@@ -67,6 +69,7 @@ class Means:
     settings: WorkerSettings
     nursery: Callable[[str], Nursery]
     slots: asyncio.Semaphore
+    limiter: RateLimiter | None
 
 
 async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
@@ -155,8 +158,9 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
     arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
+    claims = Claims(means.limiter, runtime, config.instances)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
-    served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings))
+    served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings), claims)
     nursery = means.nursery(_interpreter(means, version))
     threads = machine.threads_share(len(config.instances))
     log.info(
@@ -175,7 +179,9 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         )
 
         def make_link(name: str = planned.name) -> RingLink:
-            return RingLink(name, runtime, means.poller, arena_bytes)
+            link = RingLink(name, runtime, means.poller, arena_bytes)
+            link.claim = claims.of(name)
+            return link
 
         served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed))
     return served

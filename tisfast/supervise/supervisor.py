@@ -28,6 +28,7 @@ from tisfast.types import STATUS_CODES
 if TYPE_CHECKING:
     from tisfast.config.settings import RepositorySettings, WorkerSettings
     from tisfast.engine.core import Clock
+    from tisfast.engine.rate_limiter import RateLimiter
     from tisfast.engine.registry import Registry
 
 log = logging.getLogger("tisfast.models")
@@ -44,12 +45,15 @@ class Supervisor:
         registry: Registry,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        limiter: RateLimiter | None = None,
     ) -> None:
+        """limiter: shares out what instance groups ask for (--rate-limit); None: nothing limits executions."""
         self._repository = repository
         self._workers = workers
         self._registry = registry
         self._clock = clock
         self._loop = loop
+        self._limiter = limiter
         self._gpus = () if workers.cpu_only else machine.gpus(workers.cuda_visible)
         self._nurseries: dict[str, Nursery] = {}
         self._served: list[ServedModel] = []
@@ -117,7 +121,7 @@ class Supervisor:
         assert self._control is not None and self._poller is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
         place = Workplace(self._loop, self._control)
-        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots)
+        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots, self._limiter)
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
             step(failure.name)
