@@ -301,3 +301,9 @@ RATE_LIMIT_PRIORITY_MAX: Final = 1_000_000
 """Priority of an instance group: added to a 64-bit score with each execution, which so lasts 10^12 of them."""
 RATE_LIMIT_RESOURCES_MAX: Final = 64
 """Resources of one instance group: each is looked at before every execution."""
+
+# ---- warm-up
+WARM_UP_BYTES_MAX: Final = 1 << 30
+"""Bytes of the tensors of one warm-up sample: more than clients send in one request of most models."""
+WARM_UP_ERRORS_MAX: Final = 16
+"""How often one text is said for the requests of one warm-up sample."""

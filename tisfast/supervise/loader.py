@@ -31,6 +31,7 @@ from tisfast.supervise.link import Poller, RingLink
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
 from tisfast.supervise.timer import RuntimeTimer
+from tisfast.supervise.warm_up import WarmUp
 from tisfast.supervise.worker import Birth, Worker, Workplace
 from tisfast.wire.signature import ModelSignature
 
@@ -158,9 +159,11 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
     arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
-    claims = Claims(means.limiter, runtime, config.instances)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
-    served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings), claims)
+    seconds_max = _execution_seconds_max(config, means.settings)
+    warm_up = WarmUp(runtime, config.warm_up, folder, seconds_max) if config.warm_up else None
+    claims = Claims(means.limiter, runtime, config.instances)
+    served = ServedModel(runtime, timer, seconds_max, claims)
     nursery = means.nursery(_interpreter(means, version))
     threads = machine.threads_share(len(config.instances))
     log.info(
@@ -183,7 +186,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
             link.claim = claims.of(name)
             return link
 
-        served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed))
+        served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed, warm_up))
     return served
 
 
