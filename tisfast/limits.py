@@ -334,3 +334,17 @@ GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
 GRPC_PING_IDLE_SECONDS: Final = 7200
 """Seconds between pings that are tolerated of a client without calls (unless permitted): gRPC's own figure."""
+
+# ---- rate limiter
+RATE_LIMIT_COUNT_MAX: Final = 2**31 - 1
+"""Units of one resource, and device numbers, on the command line: Triton reads them as 32-bit numbers."""
+RATE_LIMIT_PRIORITY_MAX: Final = 1_000_000
+"""Priority of an instance group: added to a 64-bit score with each execution, which so lasts 10^12 of them."""
+RATE_LIMIT_RESOURCES_MAX: Final = 64
+"""Resources of one instance group: each is looked at before every execution."""
+
+# ---- warm-up
+WARM_UP_BYTES_MAX: Final = 1 << 30
+"""Bytes of the tensors of one warm-up sample: more than clients send in one request of most models."""
+WARM_UP_ERRORS_MAX: Final = 16
+"""How often one text is said for the requests of one warm-up sample."""

@@ -31,7 +31,6 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
     (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
     (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
-    (("model_warmup",), lambda m: m.model_warmup),
     (("batch_input",), lambda m: m.batch_input),
     (("batch_output",), lambda m: m.batch_output),
     (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
@@ -48,7 +47,6 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("optimization", "eager_batching"), lambda m: m.optimization.eager_batching),
 )
 _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
-    ("rate_limiter", lambda g: _has_content(g.rate_limiter)),
     ("secondary_devices", lambda g: g.secondary_devices),
     ("passive", lambda g: g.passive),
     ("host_policy", lambda g: g.host_policy),

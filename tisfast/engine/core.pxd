@@ -1,6 +1,7 @@
 # Requests on their way through the engine, and the two faces it shows: Reply (to fronts), Link (to workers).
 # Layer 3 (engine): no socket, no process, no clock of its own.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.engine.rate_limiter cimport Claim
 from tisfast.engine.stats cimport FailureReason, Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
@@ -57,6 +58,7 @@ cdef class Link:
     cdef readonly bint up                # may be given work
     cdef readonly uint32_t inflight      # requests dispatched, not answered for the last time
     cdef readonly uint32_t batches       # batches dispatched, not wholly answered; of a decoupled model: not executed
+    cdef public Claim claim              # on what executions share, None where nothing limits them
     cdef int64_t execution_ns            # moving mean of one execution, 0 unknown
     # Hand over one batch (list of InferRequest) and wake the worker.  The link keeps the requests until it reports each
     # to the model.  `room` says how many requests it can take now.

@@ -83,8 +83,8 @@ cdef class ModelRuntime:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
-        else:
-            request.input.mark_cancelled()
+            return 0 if self.limiter is None else self.share()
+        request.input.mark_cancelled()
         return 0
 
     cdef int reject_cancelled(self, InferRequest request) except -1:
@@ -104,7 +104,24 @@ cdef class ModelRuntime:
                 break
             self.dispatch(scheduler.target, batch, now_ns)
         self.arm(now_ns)
-        return 0
+        return 0 if self.limiter is None else self.share()
+
+    cdef int share(self) except -1:
+        """Let others have what executions share: what has come back, and the turns of instances with nothing to run."""
+        cdef Link link
+        if self.scheduler.size == 0:
+            for link in self.instances.links:
+                if link.claim is not None:
+                    link.claim.leave()
+        return self.limiter.settle()
+
+    def limit_by(self, RateLimiter limiter) -> None:
+        """Its instances' links have claims on what this one shares out.  Before the first link."""
+        self.limiter = limiter
+
+    def resume(self) -> None:
+        """The turn of one of its instances has come, which had to wait for others' (Claim.wake)."""
+        self.pump(self.clock.now_ns())
 
     cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1:
         cdef InferRequest request, last = None
@@ -123,6 +140,8 @@ cdef class ModelRuntime:
         self.inflight += count
         link.inflight += count
         link.batches += 1
+        if link.claim is not None:
+            link.claim.take()
         return link.dispatch(batch, now_ns)
 
     cdef int drop(self, list requests, bint counted) except -1:
@@ -161,6 +180,8 @@ cdef class ModelRuntime:
         request.times = times[0]
         link.inflight -= 1
         link.batches -= request.closes_batch
+        if request.closes_batch and link.claim is not None:
+            link.claim.give_back()
         self.inflight -= 1
         self.scheduler.finished(request, link, failed)
         if times.executed:
@@ -192,6 +213,8 @@ cdef class ModelRuntime:
 
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
+        if link.claim is not None:
+            link.claim.give_back()
         return self.count_execution(link, inferences, times) if times.executed else 0
 
     cdef int respond(
@@ -268,6 +291,10 @@ cdef class ModelRuntime:
     def remove_link(self, Link link) -> None:
         """Forget an instance; what it had taken is then failed, what it had not is put back (fail, requeue)."""
         self.instances.links.remove(link)
+        if link.claim is not None:
+            link.claim.give_back()
+            link.claim.leave()
+            self.limiter.settle()
         self.drop(self.scheduler.link_removed(link), True)
 
     def requeue(self, list requests) -> None:
@@ -331,3 +358,5 @@ cdef class ModelRuntime:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
+        if self.limiter is not None:
+            self.share()

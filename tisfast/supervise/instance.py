@@ -80,6 +80,13 @@ class RuntimeFace(Protocol):
         """Answer each with an error."""
 
 
+class WarmUpFace(Protocol):
+    """What an instance needs of its model's warm-up (supervise/warm_up.py)."""
+
+    async def run(self, link: Any, worker: Worker) -> None:
+        """Execute the samples.  Raises WorkerFailed, after which the worker is gone or about to be."""
+
+
 class Instance:
     """Starts a worker, and another one whenever it dies, until `stop`."""
 
@@ -90,6 +97,7 @@ class Instance:
         runtime: RuntimeFace,
         make_link: Callable[[], LinkFace],
         changed: Callable[[], None],
+        warm_up: WarmUpFace | None = None,
     ) -> None:
         """make_link: a fresh link for each worker.  changed: called after each change of `state`."""
         self.name = birth.name
@@ -101,6 +109,7 @@ class Instance:
         self._runtime = runtime
         self._make_link = make_link
         self._changed = changed
+        self._warm_up = warm_up
         self._backoff = Backoff()
         self._worker: Worker | None = None
         self._link: LinkFace | None = None
@@ -164,6 +173,8 @@ class Instance:
         worker = self._worker = Worker(self._birth, self._place)
         try:
             await worker.start(link.fds)
+            if self._warm_up is not None:
+                await self._warm_up.run(link, worker)
         except BaseException:
             self._worker = None
             link.close()

@@ -174,6 +174,10 @@ cdef class RingLink(Link):
         self.shares.worker_has_it()
         self.runtime.pump(self.poller.clock.now_ns())
 
+    def answer_to(self, ModelRuntime runtime) -> None:
+        """Answers go there from now on.  While nothing is out, and before `open`."""
+        self.runtime = runtime
+
     def request_stop(self) -> None:
         """No new work; the worker ends when its ring is empty."""
         self.up = False

@@ -28,11 +28,13 @@ from tisfast.repo.fingerprint import version_digest
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.supervise import machine
+from tisfast.supervise.claims import Claims
 from tisfast.supervise.instance import Instance
 from tisfast.supervise.link import Poller, RingLink
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
 from tisfast.supervise.timer import RuntimeTimer
+from tisfast.supervise.warm_up import WarmUp
 from tisfast.supervise.worker import Birth, Worker, Workplace
 from tisfast.wire.signature import ModelSignature
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from tisfast.config.settings import WorkerSettings
     from tisfast.engine.cache import RemoteStore
     from tisfast.engine.core import Clock
+    from tisfast.engine.rate_limiter import RateLimiter
 
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
@@ -63,8 +66,22 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Commons:
+    """What all models of a server share.
+
+    cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is none.
+    """
+
+    cache: LocalStore | RemoteStore | None = None
+    limiter: RateLimiter | None = None
+
+
+NOTHING_SHARED = Commons()
+
+
+@dataclass(frozen=True)
 class Means:
-    """What every load uses.  slots bounds the instances that may be loading at one time; cache: the server's, or None."""
+    """What every load uses.  slots bounds the instances that may be loading at one time."""
 
     place: Workplace
     poller: Poller
@@ -72,7 +89,7 @@ class Means:
     settings: WorkerSettings
     nursery: Callable[[str], Nursery]
     slots: asyncio.Semaphore
-    cache: LocalStore | RemoteStore | None = None
+    commons: Commons
 
 
 async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
@@ -161,9 +178,12 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
     arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
-    runtime.cache = _cache(means.cache, version, config)
+    runtime.cache = _cache(means.commons.cache, version, config)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
-    served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings))
+    seconds_max = _execution_seconds_max(config, means.settings)
+    warm_up = WarmUp(runtime, config.warm_up, folder, seconds_max) if config.warm_up else None
+    claims = Claims(means.commons.limiter, runtime, config.instances)
+    served = ServedModel(runtime, timer, seconds_max, claims)
     nursery = means.nursery(_interpreter(means, version))
     threads = machine.threads_share(len(config.instances))
     log.info(
@@ -182,9 +202,11 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         )
 
         def make_link(name: str = planned.name) -> RingLink:
-            return RingLink(name, runtime, means.poller, arena_bytes)
+            link = RingLink(name, runtime, means.poller, arena_bytes)
+            link.claim = claims.of(name)
+            return link
 
-        served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed))
+        served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed, warm_up))
     return served
 
 

@@ -18,7 +18,7 @@ from tisfast.supervise import machine
 from tisfast.supervise.control import Control
 from tisfast.supervise.directory import ControlDirectory
 from tisfast.supervise.link import Poller
-from tisfast.supervise.loader import Means, gather, load_model
+from tisfast.supervise.loader import NOTHING_SHARED, Commons, Means, gather, load_model
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
 from tisfast.supervise.spawn import NurseryProcess
@@ -27,7 +27,6 @@ from tisfast.types import STATUS_CODES
 
 if TYPE_CHECKING:
     from tisfast.config.settings import RepositorySettings, WorkerSettings
-    from tisfast.engine.cache import LocalStore, RemoteStore
     from tisfast.engine.core import Clock
     from tisfast.engine.registry import Registry
 
@@ -45,14 +44,14 @@ class Supervisor:
         registry: Registry,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        cache: LocalStore | RemoteStore | None = None,
+        commons: Commons = NOTHING_SHARED,
     ) -> None:
         self._repository = repository
         self._workers = workers
         self._registry = registry
         self._clock = clock
         self._loop = loop
-        self._cache = cache
+        self._commons = commons
         self._gpus = () if workers.cpu_only else machine.gpus(workers.cuda_visible)
         self._nurseries: dict[str, Nursery] = {}
         self._served: list[ServedModel] = []
@@ -120,7 +119,7 @@ class Supervisor:
         assert self._control is not None and self._poller is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
         place = Workplace(self._loop, self._control)
-        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots, self._cache)
+        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots, self._commons)
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
             step(failure.name)

@@ -46,4 +46,5 @@ REST_SECONDS = 10
 """Seconds without a request after which the output arena's free pages go back; the server's ARENA_TRIM_SECONDS."""
 STREAM_BLOCKS_MAX = 1024
 """Responses of one stream that its client has not read: a quarter of what an instance may have out, so that a client
-that does not read slows its own stream first.  Further `send`s wait OUTPUT_WAIT_SECONDS_MAX, then the stream ends."""
+that does not read slows its own stream first.  In bytes: as much as is left for the others (unread.py).  Further `send`s
+wait OUTPUT_WAIT_SECONDS_MAX, then the stream ends."""

@@ -19,8 +19,8 @@ class OutputArena(Mapping):
         """`use_bytes_max`: most bytes in use at one time; 0: half of the address space, the other half being slack."""
         super().__init__(fd, "output arena")
         self._fd = os.dup(fd)  # the caller closes its own; ours gives pages back
-        self._use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
-        self._arena = library.tf_arena_new(self.nbytes, self._use_bytes_max)
+        self.use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
+        self._arena = library.tf_arena_new(self.nbytes, self.use_bytes_max)
         self._take, self._give = library.tf_arena_take, library.tf_arena_give
         self._trim = library.tf_arena_trim
         self._pending, self._advance = library.tf_ring_pending, library.tf_ring_take
@@ -29,7 +29,7 @@ class OutputArena(Mapping):
         self._head = 0  # give slots taken
         self._out = 0  # blocks that the server holds, or will
         self._large_out = False  # a large one may be among them
-        self.owners = None  # BlockOwners, where somebody counts
+        self.owners = None  # unread.StreamBlocks, where somebody counts
         self.before_wait = (
             None  # called before the first pause: what is encoded must be published, or nothing comes back
         )
@@ -88,9 +88,9 @@ class OutputArena(Mapping):
 
     def _wait(self, nbytes):
         """The server rings no bell for given blocks, so the wait looks, with growing pauses; it is the rare case."""
-        if nbytes > self._use_bytes_max:
+        if nbytes > self.use_bytes_max:
             raise OutputArenaFull(
-                f"an answer of {nbytes} bytes does not fit the output arena of {self._use_bytes_max} bytes"
+                f"an answer of {nbytes} bytes does not fit the output arena of {self.use_bytes_max} bytes"
             )
         self.before_wait()
         pause = limits.OUTPUT_WAIT_STEP_SECONDS_MAX / 50
@@ -104,36 +104,3 @@ class OutputArena(Mapping):
             time.sleep(pause)
             pause = min(2 * pause, limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
         raise OutputArenaFull("")
-
-
-class Unread:
-    """How many blocks of one stream's answers the server still holds."""
-
-    __slots__ = ("blocks",)
-
-    def __init__(self):
-        """None."""
-        self.blocks = 0
-
-
-class BlockOwners:
-    """Whose answers lie in which block."""
-
-    def __init__(self):
-        """Nobody's."""
-        self._of = {}
-
-    def add(self, block, unread):
-        """`block` is this stream's; returns its count, made for its first block."""
-        if unread is None:
-            unread = Unread()
-        unread.blocks += 1
-        self._of[block] = unread
-        return unread
-
-    def given(self, blocks):
-        """These have come back."""
-        for block in blocks:
-            unread = self._of.pop(block, None)
-            if unread is not None:
-                unread.blocks -= 1
