@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest
 from tisfast.engine.policy_queue cimport PolicyQueue
+from tisfast.engine.rejoin cimport Rejoin
 from tisfast.engine.scheduler cimport Scheduler
 
 cdef struct Forming:             # a batch that is being put together
@@ -26,6 +27,7 @@ cdef class Batcher(Scheduler):
     cdef uint64_t inferences             # sum of the batch sizes of all that wait
     cdef bint alike                      # all requests so far may share a batch, whatever their shapes and inputs
     cdef int64_t batch_due_ns            # when the batch that is being waited for goes out, 0 none waits
+    cdef Rejoin rejoin                   # None where requests run alone
     cdef bint limited                    # a timeout, bound or priority is set: no prefetch (row 15.25)
     cdef PolicyQueue _level(self, uint64_t priority)
     cdef int _emptied(self, PolicyQueue level) except -1

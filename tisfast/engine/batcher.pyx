@@ -10,6 +10,7 @@ from bisect import insort
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from tisfast.engine.core cimport Link
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport refusal
 from tisfast.engine.stats cimport FailureReason
@@ -43,6 +44,8 @@ cdef class Batcher(Scheduler):
         self.size_max = _size_max(settings)
         self.limited = settings.priority_levels > 1 or any(
             policy.max_queue_size or policy.default_timeout_us for policy in _policies(settings))
+        if self.dynamic:
+            self.rejoin = Rejoin()
         self.known = {}
         self.levels = []
         self.alike = True
@@ -65,7 +68,14 @@ cdef class Batcher(Scheduler):
             self.alike = False
         self.size += 1
         self.inferences += request.input.batch
+        if self.rejoin is not None:
+            self.rejoin.arrived(now_ns)
         return True
+
+    cdef int finished(self, InferRequest request, Link link, bint failed) except -1:
+        if self.rejoin is not None:
+            self.rejoin.answered(request, link)
+        return 0
 
     cdef PolicyQueue _level(self, uint64_t priority):
         """Row 8.01: 0 and what is beyond the levels mean the default one."""
@@ -153,6 +163,10 @@ cdef class Batcher(Scheduler):
         if self.inferences < self.preferred_min:
             if not idle:
                 return None
+            if not instances.decoupled:
+                self.batch_due_ns = self.rejoin.wait_until(now_ns)
+                if self.batch_due_ns:
+                    return None
             if self.delay_ns and self.alike and self.only is not None and not self.only.late:
                 request = self.only.head()  # the oldest
                 if now_ns - request.queued_ns < self.delay_ns:

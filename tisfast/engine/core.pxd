@@ -21,6 +21,7 @@ cdef class Refusal:
 cdef class InferRequest:
     cdef readonly InferInput input       # None once answered
     cdef Reply reply
+    cdef readonly InferRequest parent    # on whose behalf this one runs (ensemble step, a model's call), or None
     cdef readonly bint cancelled
     cdef readonly int64_t queued_ns
     cdef readonly int64_t expires_ns     # 0: never

@@ -5,10 +5,12 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-
 from tisfast.engine.batcher cimport Batcher
+from tisfast.engine.core cimport Clock, Reply
+from tisfast.native.memory cimport Arena
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.signature cimport ModelSignature
 
-from tisfast.config.metric_control import first_response_bounds_ms
 from tisfast.types import Status
 
 cdef int CANCELLED = Status.CANCELLED
@@ -29,14 +31,10 @@ cdef class ModelRuntime:
     """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
 
     def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
-        self.signature = signature
-        self.arena = arena
-        self.stats = Statistics()
-        self.timings = Timings(first_response_bounds_ms(config))
-        self.config = config
-        self.clock = clock
+        self.found(signature, arena, clock, config)
         self.scheduler = scheduler_of(settings)
         self.instances = Instances(signature.decoupled)
+        self.links = self.instances.links
         self.ordered = settings.preserve_ordering
         self.held = {}
         self.reason = "loading"
@@ -46,29 +44,15 @@ cdef class ModelRuntime:
         """Requests waiting for an instance."""
         return self.scheduler.size
 
-    @property
-    def links(self) -> list:
-        """Its instances."""
-        return self.instances.links
-
-    @property
-    def platform(self) -> str:
-        """Row 1.10: the config's platform, or its backend."""
-        return self.config.get("platform") or self.backend
-
-    @property
-    def backend(self) -> str:
-        """The config's backend."""
-        return self.config.get("backend", "")
-
     # ---- requests in
 
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None):
+    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
         cdef InferRequest request = InferRequest.__new__(InferRequest)
         cdef int64_t now_ns = self.clock.now_ns()
         request.input = input
         request.reply = reply
         request.trace = trace
+        request.parent = parent
         request.queued_ns = now_ns
         if self.ordered:
             request.order = self.next_order
