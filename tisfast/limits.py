@@ -187,6 +187,14 @@ OTLP_DELAY_SECONDS_FIRST: Final = 1.0
 OTLP_ANSWER_BYTES_MAX: Final = 64 * 1024
 """Bytes read of a receiver's answer."""
 
+# ---- batches as one array
+BATCH_ROWS_MAX: Final = 256
+"""Rows of one run of neighbouring blocks: a batch has no more requests (SUBMIT_SLOTS)."""
+BATCH_RUNS_MAX: Final = 16
+"""Runs of one input arena: requests of so many sizes lie side by side."""
+BATCH_RUN_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of one run; larger tensors get fewer rows."""
+
 # ---- arenas
 ARENA_RAM_SHARE: Final = 0.5
 """Largest share of the machine's memory that one arena may use at one time."""

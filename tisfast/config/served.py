@@ -29,8 +29,6 @@ NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching st
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
-    (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
-    (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
     (("batch_input",), lambda m: m.batch_input),
     (("batch_output",), lambda m: m.batch_output),
     (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
@@ -69,9 +67,6 @@ def check(message: Message, report: Report) -> None:
     check_metric_control(message, report)
     for index, group in enumerate(message.instance_group):
         _check_group(message, index, group, report)
-    for index, tensor in enumerate(message.input):
-        if tensor.allow_ragged_batch:
-            _refuse(message, ("input", index, "allow_ragged_batch"), report)
     for name, reason in NO_EFFECT_PARAMETERS.items():
         if name in message.parameters:
             report.wrong(f"parameter '{name}' {STAGE} for {message.name}: {reason}", ("parameters", name), hint=ADVICE)

@@ -6,6 +6,7 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
+from tisfast.native.rows cimport RowArena
 from tisfast.engine.core cimport Clock, Reply
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport InferInput
@@ -13,6 +14,7 @@ from tisfast.wire.signature cimport ModelSignature
 
 from tisfast.types import Status
 
+cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, more runs are made
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 
@@ -281,6 +283,11 @@ cdef class ModelRuntime:
         return 0
 
     # ---- what the supervisor says
+
+    def lay_side_by_side(self) -> None:
+        """The model takes a batch as one array (execute_batch): requests are received into neighbouring blocks."""
+        if isinstance(self.arena, RowArena):
+            (<RowArena>self.arena).rows = max(ROWS_MIN, 2 * self.signature.max_batch_size)
 
     def add_link(self, Link link) -> None:
         """An instance belongs to the model from now on; it gets work while `up`."""

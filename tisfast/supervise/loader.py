@@ -25,6 +25,7 @@ from tisfast.engine.runtime import ModelRuntime
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
 from tisfast.repo.fingerprint import version_digest
+from tisfast.native.rows import RowArena
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.supervise import machine
@@ -176,7 +177,9 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         for field, tensor in zip(outputs, config.outputs, strict=True)
     ]
     signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
-    arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
+    label = f"tisfast-in-{config.name}"
+    batches = config.scheduler.dynamic and config.max_batch_size > 1 and not config.decoupled
+    arena = (RowArena if batches else Arena)(label, arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
     runtime.cache = _cache(means.commons.cache, version, config)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)

@@ -8,6 +8,7 @@ import sys
 import time
 
 from tisfast_worker import environment, failure, limits
+from tisfast_worker.batch_loop import BatchLoop
 from tisfast_worker.control import ControlClosed, ControlSocket, ControlThread
 from tisfast_worker.failure import WireError
 from tisfast_worker.loop import Loop
@@ -115,18 +116,25 @@ def _live(order, library, control, load):
             return 0
         step.kind = "init"
         backend.initialize()
+        loop = _loop(model, backend, plane, _tracer(thread))
     except BaseException as error:  # SystemExit too: leaving in initialize is a failure to load
         thread.finish(_failed(step.kind, error))
         return 1
     _settle_garbage()
-    thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
-    if model.decoupled:
-        StreamLoop(model, backend, plane, _tracer(thread)).run()
-    else:
-        Loop(model, backend.execute, plane, _tracer(thread)).run()
+    took_ns = time.monotonic_ns() - begin_ns
+    thread.send({"t": "ready", "load_ns": took_ns, "threads": order.threads, "arrays": backend.takes_arrays})
+    loop.run()
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0
+
+
+def _loop(model, backend, plane, trace):
+    if model.decoupled:
+        return StreamLoop(model, backend, plane, trace)
+    if backend.takes_arrays:
+        return BatchLoop(model, backend.execute_arrays, plane, trace)
+    return Loop(model, backend.execute, plane, trace)
 
 
 def _failed(kind, error):
