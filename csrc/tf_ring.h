@@ -32,22 +32,28 @@ enum tf_slot_kind {
     TF_RELEASE = 4,  /* nobody in the worker refers to the request's input memory any more */
     TF_CLOSED = 5,   /* decoupled: ended without a further answer; status 0 by the model, else nobody was left to do it */
     TF_EXECUTED = 6, /* decoupled: `execute` has returned, `batch` requests; their answers come before or after it */
+    TF_RESCHEDULE = 10, /* iterative sequences: no answer yet, the request wants to be executed again */
 };
 enum tf_slot_flags {
     TF_FINAL = 1,    /* last answer to this request */
     TF_RETAINED = 2, /* user code still holds the request's input memory: a TF_RELEASE follows */
 };
 
+enum tf_submit_flags {
+    TF_NULL = 1, /* fills a slot of the direct strategy: shapes are the record's, nothing is answered */
+};
+
 /* server -> worker.  A batch is `batch_left` + 1 consecutive slots, batch_left counting down to 0. */
 struct tf_submit_slot {
     uint8_t kind; /* TF_EXEC */
-    uint8_t flags;
+    uint8_t flags; /* tf_submit_flags */
     uint16_t batch_left;
     uint32_t meta_bytes; /* request record, WIRE.md */
     uint64_t request;    /* the server's ticket, returned in every answer */
     uint64_t meta_offset; /* in the input arena */
     int64_t submit_ns;
-    uint8_t reserved[32];
+    uint32_t slot; /* of the instance's sequence slots */
+    uint8_t reserved[28];
 };
 
 /* worker -> server */

@@ -7,6 +7,7 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tisfast.engine.batcher cimport Batcher
+from tisfast.engine.sequence cimport SequenceScheduler
 
 from tisfast.config.metric_control import first_response_bounds_ms
 from tisfast.types import Status
@@ -21,8 +22,8 @@ cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
 
 
-cdef Scheduler scheduler_of(settings):
-    return Batcher(settings)
+cdef Scheduler scheduler_of(settings, bint decoupled):
+    return Batcher(settings) if settings.sequence is None else SequenceScheduler(settings, decoupled)
 
 
 cdef class ModelRuntime:
@@ -35,7 +36,7 @@ cdef class ModelRuntime:
         self.timings = Timings(first_response_bounds_ms(config))
         self.config = config
         self.clock = clock
-        self.scheduler = scheduler_of(settings)
+        self.scheduler = scheduler_of(settings, signature.decoupled)
         self.instances = Instances(signature.decoupled)
         self.ordered = settings.preserve_ordering
         self.held = {}
@@ -90,6 +91,7 @@ cdef class ModelRuntime:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
+            self.pump(self.clock.now_ns())  # others may not have to wait for it any more, or not be served without it
         else:
             request.input.mark_cancelled()
         return 0
@@ -195,8 +197,23 @@ cdef class ModelRuntime:
         self.stats.last_inference_ms = self.clock.epoch_ms()
         return self.finish(request, None, status, message)
 
+    cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1:
+        link.inflight -= 1
+        link.batches -= request.closes_batch
+        self.inflight -= 1
+        if times.executed:
+            self.count_execution(link, request.execution_batch, times)
+        if not request.cancelled and self.refusal is None:
+            self.stats.pending += 1
+            return self.scheduler.reschedule(request)
+        self.scheduler.finished(request, link, True)
+        if request.cancelled:
+            return self.reject_cancelled(request)
+        return self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
+        self.scheduler.executed(link)
         return self.count_execution(link, inferences, times) if times.executed else 0
 
     cdef int respond(
@@ -281,6 +298,8 @@ cdef class ModelRuntime:
         failure = None  # of one request's front: the others are served first
         self.inflight -= len(requests)
         for request in requests:
+            if request.cancelled or self.refusal is not None:
+                self.scheduler.finished(request, None, True)
             try:
                 if request.cancelled:
                     self.reject_cancelled(request)

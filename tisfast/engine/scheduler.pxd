@@ -14,6 +14,7 @@ cdef class Scheduler:
     """
     cdef readonly Py_ssize_t size        # live requests that wait here
     cdef int64_t soonest_ns              # `expire` has nothing to do before; 0: never has
+    cdef readonly bint iterative         # a request may be executed several times before its answer
     cdef Link target                     # whom the batch that next_batch returned is for
 
     # A new request.  False: refused.
@@ -38,3 +39,7 @@ cdef class Scheduler:
     cdef list link_removed(self, Link link)
     # A dispatched request has its final answer, or none will come (`failed`; `link` is None when the instance died).
     cdef int finished(self, InferRequest request, Link link, bint failed) except -1
+    # A decoupled model's `execute` has returned for the oldest batch of an instance.
+    cdef int executed(self, Link link) except -1
+    # A request of an iterative model was executed, and wants to be again.
+    cdef int reschedule(self, InferRequest request) except -1

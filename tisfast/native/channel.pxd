@@ -2,7 +2,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "tf_ring.h" nogil:
-    enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED
+    enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED, TF_RESCHEDULE
+    enum: TF_NULL
     enum: TF_FINAL, TF_RETAINED
     enum: TF_SUBMIT_SLOTS
     enum: TF_VAIN_SPINS_MAX
@@ -12,6 +13,7 @@ cdef extern from "tf_ring.h" nogil:
         uint32_t meta_bytes
         uint64_t request, meta_offset
         int64_t submit_ns
+        uint32_t slot
     struct tf_complete_slot:
         uint8_t kind, flags
         uint16_t status
@@ -43,7 +45,9 @@ cdef class Channel:
     cdef uint64_t written                     # submit slots ever written: the next request's ticket
     cdef uint32_t unpublished
     # Write one slot; returns its ticket, or -1 when the ring is full.
-    cdef int64_t submit(self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, int64_t now) noexcept
+    cdef int64_t submit(
+        self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, uint32_t sequence_slot, uint8_t flags,
+        int64_t now) noexcept
     cdef void publish(self) noexcept          # all written slots, and wake the worker if it sleeps
     cdef bint next_answer(self, tf_complete_slot *out) noexcept
     cdef uint64_t taken(self) noexcept        # tickets below this were taken by the worker

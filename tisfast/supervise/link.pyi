@@ -14,7 +14,14 @@ class Poller:
 @final
 class RingLink(Link):
     runtime: ModelRuntime
-    def __init__(self, instance: str, runtime: ModelRuntime, poller: Poller, output_arena_bytes: int) -> None: ...
+    def __init__(
+        self,
+        instance: str,
+        runtime: ModelRuntime,
+        poller: Poller,
+        output_arena_bytes: int,
+        padded: bool = ...,
+    ) -> None: ...
     @property
     def fds(self) -> tuple[int, int, int, int, int]: ...
     @property
