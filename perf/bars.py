@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from perf.clients import Load
 from perf.figures import Figures
+from perf.oracle.launch import ROOT
 
 P99_OVER_P50_RATIO_MAX: Final = 1.2
 """The ratio of p99 may be so many times the ratio of p50: a good median with a bad tail is no win."""
@@ -13,6 +15,18 @@ START_RATIO_MAX: Final = 0.4
 """Process start to ready, the three example models."""
 MEMORY_RATIO_MAX: Final = 0.9
 """Proportional memory of server and workers when idle, two example models."""
+
+
+class Stage(NamedTuple):
+    """What both servers serve while some rows are measured; flags: what both are told."""
+
+    models: Path
+    flags: tuple[str, ...] = ()
+
+
+EXAMPLES: Final = Stage(ROOT / "examples/models")
+PIPELINES: Final = Stage(ROOT / "perf/models")
+"""Schedulers, ensembles and calls between models."""
 
 
 class Bar(NamedTuple):
@@ -24,8 +38,9 @@ class Bar(NamedTuple):
     title: str
     load: Load
     p50_most: float | None
-    rate_least: float
+    rate_least: float | None
     p99_over_p50_most: float | None = None
+    stage: Stage = EXAMPLES
 
     def bounds(self, ratio: Figures) -> dict[str, float | None]:
         """The bar of each figure, in the order of the table."""
@@ -82,6 +97,10 @@ BARS: Final = (
     Bar(_LARGE, Load("perf_analyzer", _LARGE_CASE, 1, "grpc"), 0.50, 2.0),
     Bar(_REGION, Load("perf_analyzer", _IMAGE_CASE, 1, "grpc", _IMAGE_BYTES), 0.45, 2.2),
     Bar(_REGION, Load("perf_analyzer", _IMAGE_CASE, 4, "grpc", _IMAGE_BYTES), 0.35, 2.5),
+    Bar("batches of 32, 2 ms each", Load("wrk", "sleep_2ms/bin1x4", 8), 0.60, None, stage=PIPELINES),
+    Bar("batches of 32, 2 ms each", Load("wrk", "sleep_2ms/bin1x4", 64), 0.70, 1.5, stage=PIPELINES),
+    Bar("100 responses to a request", Load("perf_analyzer", "burst_100", 4, "grpc", 0, ("--streaming",)), None, 2.0,
+        stage=PIPELINES),
 )
 """tisfast over Triton."""
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perf import machine
-from perf.bars import BARS, MEMORY_RATIO_MAX, METRICS_BARS, START_RATIO_MAX, Bar
+from perf.bars import BARS, EXAMPLES, MEMORY_RATIO_MAX, METRICS_BARS, START_RATIO_MAX, Bar, Stage
 from perf.clients import WINDOWS, Address, Client, wrk_body
 from perf.compare import SHARED_FLAGS, Effort, Pair, address, complaining, pair
 from perf.figures import RunFailed
@@ -34,7 +34,6 @@ from perf.oracle.launch import ROOT
 from perf.oracle.server import Kind, Server
 from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, Measured, Results, facts, foreign, load_row, markdown
 
-EXAMPLES: Final = ROOT / "examples/models"
 RESULTS: Final = ROOT / "perf/results"
 TWO_MODELS: Final = ("add_sub", "identity_fp32")
 THREE_MODELS: Final = (*TWO_MODELS, "digits")
@@ -92,7 +91,7 @@ def repository(folder: str, models: tuple[str, ...]) -> Path:
     """A model repository of some of the examples."""
     target = Path(folder) / "-".join(models)
     for model in models:
-        shutil.copytree(EXAMPLES / model, target / model, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(EXAMPLES.models / model, target / model, ignore=shutil.ignore_patterns("__pycache__"))
     return target
 
 
@@ -148,7 +147,15 @@ def measure_loads(bars: list[Bar], sides: tuple[Address, Address], effort: Effor
 def beside_triton(bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
     """tisfast over the real Triton."""
     print(HEAD, flush=True)
-    with Server("triton", [EXAMPLES]) as a, Server("tisfast", [EXAMPLES], SHARED_FLAGS["tisfast"]) as b:
+    rows = []
+    for stage in dict.fromkeys(bar.stage for bar in bars):
+        rows += _on_stage(stage, [bar for bar in bars if bar.stage == stage], effort, failures)
+    return rows
+
+
+def _on_stage(stage: Stage, bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
+    flags = (*SHARED_FLAGS["tisfast"], *stage.flags)
+    with Server("triton", [stage.models], stage.flags) as a, Server("tisfast", [stage.models], flags) as b:
         return measure_loads(bars, (address(a), address(b)), effort, failures)
 
 
@@ -157,7 +164,7 @@ def beside_no_metrics(bars: list[Bar], effort: Effort, failures: list[str]) -> l
     print(METRICS_HEAD, flush=True)
     off, on = METRICS_FLAGS
     more = effort._replace(rounds=effort.rounds * METRICS_ROUNDS_TIMES)
-    with Server("tisfast", [EXAMPLES], off) as a, Server("tisfast", [EXAMPLES], on) as b:
+    with Server("tisfast", [EXAMPLES.models], off) as a, Server("tisfast", [EXAMPLES.models], on) as b:
         return measure_loads(bars, (address(a), address(b)), more, failures)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import struct
 import tempfile
@@ -38,8 +39,10 @@ end
 class Load(NamedTuple):
     """What is sent.
 
-    case: MODEL or MODEL:INPUT:DIMS for perf_analyzer; binN or jsonN (N floats) for wrk; add_sub for h2load.
+    case: MODEL or MODEL:INPUT:DIMS for perf_analyzer; binN or jsonN (N floats to add_sub or identity_fp32) or
+    MODEL/binN, MODEL/bin1xN (shapes [N], [1, N] of INPUT0) for wrk; add_sub for h2load.
     shared_bytes: size of each output in system shared memory, inputs lying there too; 0: tensors go through the socket.
+    flags: what perf_analyzer is told beside that.
     """
 
     client: Client
@@ -47,6 +50,7 @@ class Load(NamedTuple):
     concurrency: int
     protocol: Protocol = "http"
     shared_bytes: int = 0
+    flags: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """For messages."""
@@ -108,7 +112,7 @@ def analyzer_flags(load: Load, seconds: float) -> list[str]:
     flags += ["--concurrency-range", f"{load.concurrency}:{load.concurrency}"]
     if load.shared_bytes:
         flags += ["--shared-memory=system", f"--output-shared-memory-size={load.shared_bytes}"]
-    return flags
+    return [*flags, *load.flags]
 
 
 def wrk(address: str, case: str, concurrency: int, seconds: float) -> Figures:
@@ -131,16 +135,18 @@ def wrk(address: str, case: str, concurrency: int, seconds: float) -> Figures:
 
 
 def wrk_body(case: str) -> Body:
-    """The request of a case: add_sub for 4 floats, identity_fp32 for any other number."""
-    found = re.fullmatch(r"(bin|json)(\d+)", case)
+    """The request of a case; without a model: add_sub for 4 floats, identity_fp32 for any other number."""
+    found = re.fullmatch(r"(?:(\w+)/)?(bin|json)(\d+(?:x\d+)*)", case)
     if not found:
-        raise RunFailed(f"unknown case {case!r} for wrk; it is binN or jsonN, N the number of floats")
-    kind, count = found[1], int(found[2])
-    model, names = ("add_sub", ("INPUT0", "INPUT1")) if count == 4 else ("identity_fp32", ("INPUT0",))
+        raise RunFailed(f"unknown case {case!r} for wrk; it is binN or jsonN, N the number of floats, or MODEL/bin1xN")
+    shape = [int(size) for size in found[3].split("x")]
+    usual = "add_sub" if shape == [4] else "identity_fp32"
+    model, names = found[1] or usual, ("INPUT0", "INPUT1") if (found[1] or usual) == "add_sub" else ("INPUT0",)
+    count = math.prod(shape)
     values = [float(i % 7) for i in range(count)]
     path = f"/v2/models/{model}/infer"
-    inputs = [{"name": name, "shape": [count], "datatype": "FP32"} for name in names]
-    if kind == "json":
+    inputs = [{"name": name, "shape": shape, "datatype": "FP32"} for name in names]
+    if found[2] == "json":
         return Body(path, json.dumps({"inputs": [{**each, "data": values} for each in inputs]}).encode(), None)
     inputs = [{**each, "parameters": {"binary_data_size": 4 * count}} for each in inputs]
     head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()

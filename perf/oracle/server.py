@@ -174,7 +174,7 @@ class Server:
         """SIGTERM, and SIGKILL for what is left of its processes after the bound; its log is gone then."""
         if self._process is None:
             return
-        family = self.pids()
+        family = session(self.pid)
         regions = shared_regions(family)
         self._process.terminate()
         try:
@@ -182,7 +182,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for pid in family[1:]:
+        for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for region in regions:
@@ -201,6 +201,18 @@ def descendants(pid: int) -> Iterator[int]:
         for child in map(int, children):
             yield child
             yield from descendants(child)
+
+
+def session(leader: int) -> list[int]:
+    """Everyone in the session of its leader, who may be gone: a server that crashed leaves its children to init."""
+    return [pid for pid in map(int, filter(str.isdigit, _listdir("/proc"))) if _session_of(pid) == leader]
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:  # ended meanwhile
+        return 0
 
 
 def shared_regions(pids: Sequence[int]) -> set[Path]:

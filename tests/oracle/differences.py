@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from tests.oracle.cases.regions import KEY
+
 
 class Deliberate(NamedTuple):
     """Why some cases are answered otherwise; by case: Triton's answer and tisfast's, as alike.brief writes them.
@@ -124,12 +126,12 @@ TABLE: Final[list[Deliberate]] = [
         "optional input alone": ('200 FACTS=[\'{"correlation_id": 0, "flags": 0, "id": "", "inputs": [["EXTRA", [1], [1]]], "parameters": {}, "requested": ["FACTS", "ZEROS"], "timeout": 0}\'] ZEROS=[0, 0]', "400 [request id: <id_unknown>] expected number of inputs between 1 and 2 but got 1 inputs for model 'facts'. Got input(s) ['EXTRA'], but missing required input(s) ['INPUT0']. Please provide all required input(s)."),
     }),
     Deliberate('10.02', "A region that starts within a file is that part of it; 2.51 adds the offset twice, and reads what lies behind the mapping.", {
-        "regions: part of a file": ("200 | 200 [{'name': 'r', 'key': 'tisfast_oracle_region', 'offset': 4096, 'byte_size': 16}] | ...", "200 | 200 [{'name': 'r', 'key': 'tisfast_oracle_region', 'offset': 4096, 'byte_size': 16}] | 200 OUTPUT0=['1024.0', '1025.0', '1026.0', '1027.0'] | 400 Invalid offset + byte size for shared memory region: 'r' (offset 0 + 20 bytes, the region has 16 bytes) | 200"),
+        "regions: part of a file": ("200 | 200 [{'name': 'r', 'key': '" + KEY[1:] + "', 'offset': 4096, 'byte_size': 16}] | ...", "200 | 200 [{'name': 'r', 'key': '" + KEY[1:] + "', 'offset': 4096, 'byte_size': 16}] | 200 OUTPUT0=['1024.0', '1025.0', '1026.0', '1027.0'] | 400 Invalid offset + byte size for shared memory region: 'r' (offset 0 + 20 bytes, the region has 16 bytes) | 200"),
     }),
     Deliberate('10.02', "A region may start anywhere in its file, and must have a byte; 2.51 passes on what the kernel says of a mapping.", {
         "regions: an odd offset": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", '200 | 200'),
-        "regions: no bytes": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 0 + byte_size 0; the file of key '/tisfast_oracle_region' has 8192 bytes, and byte_size must be above 0) | 200"),
-        "regions: an offset that overflows": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 18446744073709551584 + byte_size 64; the file of key '/tisfast_oracle_region' has 8192 bytes, and byte_size must be above 0) | 200"),
+        "regions: no bytes": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 0 + byte_size 0; the file of key '" + KEY + "' has 8192 bytes, and byte_size must be above 0) | 200"),
+        "regions: an offset that overflows": ("400 failed to register shared memory region 'r': unable to process address spaceInvalid argument | 200", "400 failed to register shared memory region 'r': invalid args (offset 18446744073709551584 + byte_size 64; the file of key '" + KEY + "' has 8192 bytes, and byte_size must be above 0) | 200"),
     }),
     Deliberate('10.03', "Newer Triton refuses keys that are no name, and those of its own regions.", {
         "regions: slashes only": ("500 Unable to open shared memory region: '//' | 200", "400 cannot register shared memory region 'r' - invalid shm key '//' | 200"),

@@ -42,3 +42,14 @@ def test_a_list_of_floats_is_sent_as_json():
 def test_what_cannot_be_measured_is_refused(load, why):
     with pytest.raises(RunFailed, match=why):
         measure(load, Address("localhost:1", ""), 1)
+
+
+def test_a_body_for_a_named_model_has_the_shape_that_was_asked_for():
+    body = wrk_body("sleep_2ms/bin1x4")
+    (given,) = json.loads(body.data[: body.json_bytes])["inputs"]
+    assert (body.path, given["name"], given["shape"]) == ("/v2/models/sleep_2ms/infer", "INPUT0", [1, 4])
+    assert len(body.data) == body.json_bytes + 16
+
+
+def test_more_flags_reach_perf_analyzer():
+    assert analyzer_flags(IMAGE._replace(flags=("--streaming",)), 1)[-1] == "--streaming"

@@ -21,6 +21,7 @@ cdef class Refusal:
 cdef class InferRequest:
     cdef readonly InferInput input       # None once answered
     cdef Reply reply
+    cdef readonly InferRequest parent    # on whose behalf this one runs (ensemble step, a model's call), or None
     cdef readonly bint cancelled
     cdef readonly int64_t queued_ns
     cdef readonly int64_t expires_ns     # 0: never
@@ -30,7 +31,6 @@ cdef class InferRequest:
     cdef bint timed_out                  # past its queue timeout (action DELAY)
     cdef bint queued                     # waits in the scheduler
     cdef bint closes_batch               # last of its dispatched batch
-    cdef bint padding                    # fills a place of its batch: executed, not counted, not answered (scheduler.pxd)
     cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
     cdef object place                    # the scheduler's own: where it waits or what it is part of
     cdef Refusal refusal                 # set by the scheduler that hands it back

@@ -6,6 +6,7 @@ class Reply: ...
 
 @final
 class InferRequest:
+    parent: InferRequest | None
     cancelled: bool
     queued_ns: int
     expires_ns: int

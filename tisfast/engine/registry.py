@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tisfast.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from tisfast.engine.runtime import ModelRuntime
+    from tisfast.engine.served import Runtime
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Registry:
     """Model versions by name.  Event-loop thread only."""
 
     def __init__(self, *, strict_readiness: bool = True) -> None:
-        self._runtimes: dict[str, dict[str, ModelRuntime]] = {}
-        self._newest: dict[str, ModelRuntime] = {}
+        self._runtimes: dict[str, dict[str, Runtime]] = {}
+        self._newest: dict[str, Runtime] = {}
         self._entries: dict[tuple[str, str], ModelEntry] = {}
         self._strict_readiness = strict_readiness
         self._live = False
@@ -38,14 +38,14 @@ class Registry:
         """State of a model version that may have no runtime: LOADING, UNAVAILABLE ..."""
         self._entries[name, version] = ModelEntry(name, version, state, reason)
 
-    def add(self, runtime: ModelRuntime) -> None:
+    def add(self, runtime: Runtime) -> None:
         """A model version is loaded; it replaces an older runtime of the same version."""
         name, version = runtime.signature.name, runtime.signature.version
         self._runtimes.setdefault(name, {})[version] = runtime
         self._newest[name] = max(self._runtimes[name].values(), key=lambda r: int(r.signature.version))
         self.declare(name, version, "READY")
 
-    def remove(self, runtime: ModelRuntime, reason: str = "unloaded") -> None:
+    def remove(self, runtime: Runtime, reason: str = "unloaded") -> None:
         """A model version is no longer served."""
         name, version = runtime.signature.name, runtime.signature.version
         versions = self._runtimes[name]
@@ -66,7 +66,7 @@ class Registry:
 
     # ---- read by fronts
 
-    def resolve(self, name: str, version: str = "") -> ModelRuntime:
+    def resolve(self, name: str, version: str = "") -> Runtime:
         """The runtime to ask; version "" means the newest.  Raises with row 1.08's texts."""
         if not version:
             runtime = self._newest.get(name)
@@ -93,7 +93,7 @@ class Registry:
         """Whether any repository has a model of that name, served or not."""
         return any(entry.name == name for entry in self._entries.values())
 
-    def runtimes(self) -> list[ModelRuntime]:
+    def runtimes(self) -> list[Runtime]:
         """All that can be asked, by name and version."""
         return [
             versions[version] for _, versions in sorted(self._runtimes.items()) for version in sorted(versions, key=int)

@@ -1,25 +1,16 @@
 # One model version that can be asked for inferences.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
-from tisfast.engine.histogram cimport Timings
+from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport Scheduler
-from tisfast.engine.stats cimport FailureReason, ResponseKind, Statistics, Times
-from tisfast.native.memory cimport Arena
-from tisfast.wire.record cimport Answer, InferInput
-from tisfast.wire.signature cimport ModelSignature
+from tisfast.engine.served cimport Runtime
+from tisfast.engine.stats cimport FailureReason, ResponseKind, Times
+from tisfast.wire.record cimport Answer
 
-cdef class ModelRuntime:
-    cdef readonly ModelSignature signature
-    cdef readonly Arena arena            # input arena: fronts take the blocks of request bodies here
-    cdef readonly Statistics stats
-    cdef readonly Timings timings        # of successful requests
-    cdef readonly object config          # ModelConfig as a JSON-able dict, normalised (row 1.11)
+cdef class ModelRuntime(Runtime):
     cdef readonly bint ready             # every instance is up and the model accepts requests
     cdef readonly str reason             # why not ready
     cdef public object timer_changed     # called with no arguments when next_timer_ns() may have become earlier
-    cdef readonly uint64_t inflight      # dispatched, not answered
-    cdef Clock clock
     cdef Scheduler scheduler
     cdef Instances instances
     cdef str refusal                     # not None: new requests are refused with this text
@@ -27,12 +18,6 @@ cdef class ModelRuntime:
     cdef uint64_t next_order, next_answer
     cdef dict held                       # preserve_ordering: by order, what waits for an earlier request's final answer
     cdef int64_t armed_ns
-    # Queue one request.  Never raises for the request's sake: refusals (queue full, not ready, stopping) go to
-    # reply.failed.  Returns the request, for `cancel`.
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=*)
-    # The client left: a request still queued is dropped and counted CANCELED; a running one is marked, and so is its
-    # record, which the model may ask.
-    cdef int cancel(self, InferRequest request) except -1
     # Links report here; `times` of the execution.
     cdef int complete(self, Link link, InferRequest request, Answer answer, Times *times) except -1
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1

@@ -3,23 +3,13 @@ from typing import Any, final
 
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.engine.core import Clock, InferRequest, Link
-from tisfast.engine.histogram import Timings
-from tisfast.engine.stats import Statistics
+from tisfast.engine.served import Runtime
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
 @final
-class ModelRuntime:
-    signature: ModelSignature
-    arena: Arena
-    stats: Statistics
-    timings: Timings
-    config: dict[str, Any]
-    ready: bool
-    reason: str
+class ModelRuntime(Runtime):
     timer_changed: Callable[[], None] | None
-    links: list[Link]
-    inflight: int
     def __init__(
         self,
         signature: ModelSignature,
@@ -29,11 +19,11 @@ class ModelRuntime:
         config: dict[str, Any],
     ) -> None: ...
     @property
+    def ready(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
     def queued(self) -> int: ...
-    @property
-    def platform(self) -> str: ...
-    @property
-    def backend(self) -> str: ...
     def next_timer_ns(self) -> int: ...
     def on_timer(self) -> None: ...
     def add_link(self, link: Link) -> None: ...

@@ -5,11 +5,13 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-
 from tisfast.engine.batcher cimport Batcher
+from tisfast.engine.core cimport Clock, Reply
 from tisfast.engine.sequence cimport SequenceScheduler
+from tisfast.native.memory cimport Arena
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.signature cimport ModelSignature
 
-from tisfast.config.metric_control import first_response_bounds_ms
 from tisfast.types import Status
 
 cdef int CANCELLED = Status.CANCELLED
@@ -30,14 +32,10 @@ cdef class ModelRuntime:
     """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
 
     def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
-        self.signature = signature
-        self.arena = arena
-        self.stats = Statistics()
-        self.timings = Timings(first_response_bounds_ms(config))
-        self.config = config
-        self.clock = clock
+        self.found(signature, arena, clock, config)
         self.scheduler = scheduler_of(settings, signature.decoupled)
         self.instances = Instances(signature.decoupled)
+        self.links = self.instances.links
         self.ordered = settings.preserve_ordering
         self.held = {}
         self.reason = "loading"
@@ -47,29 +45,15 @@ cdef class ModelRuntime:
         """Requests waiting for an instance."""
         return self.scheduler.size
 
-    @property
-    def links(self) -> list:
-        """Its instances."""
-        return self.instances.links
-
-    @property
-    def platform(self) -> str:
-        """Row 1.10: the config's platform, or its backend."""
-        return self.config.get("platform") or self.backend
-
-    @property
-    def backend(self) -> str:
-        """The config's backend."""
-        return self.config.get("backend", "")
-
     # ---- requests in
 
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None):
+    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
         cdef InferRequest request = InferRequest.__new__(InferRequest)
         cdef int64_t now_ns = self.clock.now_ns()
         request.input = input
         request.reply = reply
         request.trace = trace
+        request.parent = parent
         request.queued_ns = now_ns
         if self.ordered:
             request.order = self.next_order
@@ -116,18 +100,17 @@ cdef class ModelRuntime:
         return 0
 
     cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1:
-        cdef InferRequest request, last = None
-        cdef uint32_t inferences = 0, count = 0
+        cdef InferRequest request
+        cdef uint32_t inferences = 0, count = <uint32_t>len(batch)
         for request in batch:
-            if not request.padding:
-                inferences += request.input.batch
-                count += 1
-                last = request
+            inferences += request.input.batch
+        if self.scheduler.padded:
+            inferences = request.slot + 1  # the link fills the gaps
         for request in batch:  # all of them: one that was put back remembers another batch
             request.execution_batch = inferences
             request.closes_batch = False
             request.dispatched_ns = now_ns
-        last.closes_batch = True
+        request.closes_batch = True
         self.stats.pending -= count
         self.inflight += count
         link.inflight += count

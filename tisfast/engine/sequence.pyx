@@ -46,6 +46,7 @@ cdef class SequenceScheduler(Scheduler):
         self.decoupled = decoupled
         self.oldest = sequence.oldest
         self.iterative = sequence.iterative
+        self.padded = not sequence.oldest and settings.max_batch_size > 1
         self.idle_ns = sequence.idle_ns
         self.wanted_dtype = control.dtype if control is not None else 0
         self.wanted_name = control.name if control is not None else ""

@@ -3,6 +3,7 @@ from typing import Any, final
 
 from tisfast.engine.core import Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime import ModelRuntime
+from tisfast.engine.served import Runtime
 from tisfast.wire.record import InferInput
 from tisfast.wire.signature import ModelSignature
 
@@ -40,11 +41,13 @@ def make_input(
     model: ModelSignature, id: str = ..., batch: int = ..., timeout_us: int = ..., shape_key: bytes = ...
 ) -> InferInput: ...
 def place_input(
-    runtime: ModelRuntime,
+    runtime: Runtime,
     id: str,
     tensors: list[tuple[int, int, tuple[int, ...], bytes]],
     parameters: bytes = ...,
     batch: int = ...,
 ) -> InferInput: ...
-def submit(runtime: ModelRuntime, input: InferInput, reply: Reply, trace: object = None) -> InferRequest: ...
-def cancel(runtime: ModelRuntime, request: InferRequest) -> None: ...
+def submit(
+    runtime: Runtime, input: InferInput, reply: Reply, trace: object = None, parent: InferRequest | None = None
+) -> InferRequest: ...
+def cancel(runtime: Runtime, request: InferRequest) -> None: ...

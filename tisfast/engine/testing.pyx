@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.served cimport Runtime
 from tisfast.engine.stats cimport Times
 from tisfast.wire.record cimport Answer, InferInput, InputRef, RecordTemplate, record_template
 from tisfast.wire.signature cimport ModelSignature
@@ -172,7 +173,7 @@ def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeo
     return input
 
 
-def place_input(ModelRuntime runtime, str id, list tensors, bytes parameters=b"", uint32_t batch=1) -> InferInput:
+def place_input(Runtime runtime, str id, list tensors, bytes parameters=b"", uint32_t batch=1) -> InferInput:
     """An InferInput as fronts make it, in the model's arena.  tensors: (index, data type code, shape, bytes) each."""
     cdef InferInput input = make_input(runtime.signature, id, batch)
     cdef InputRef refs[8]
@@ -199,11 +200,11 @@ def place_input(ModelRuntime runtime, str id, list tensors, bytes parameters=b""
     return input
 
 
-def submit(ModelRuntime runtime, InferInput input, Reply reply, trace=None) -> InferRequest:
-    """ModelRuntime.submit."""
-    return runtime.submit(input, reply, trace)
+def submit(Runtime runtime, InferInput input, Reply reply, trace=None, InferRequest parent=None) -> InferRequest:
+    """Runtime.submit."""
+    return runtime.submit(input, reply, trace, parent)
 
 
-def cancel(ModelRuntime runtime, InferRequest request) -> None:
-    """ModelRuntime.cancel."""
+def cancel(Runtime runtime, InferRequest request) -> None:
+    """Runtime.cancel."""
     runtime.cancel(request)

@@ -1,6 +1,6 @@
 # One HTTP/1.1 client connection on uvloop.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
-from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.served cimport Runtime
 from tisfast.front.exchange cimport Exchange, Turns
 from tisfast.front.sender cimport Sender
 from tisfast.front.shared cimport FrontShared
@@ -22,7 +22,7 @@ cdef class HttpConnection(Turns):
     cdef Py_ssize_t searched             # bytes of an incomplete head that hold no end
     cdef bytes pending                   # received and not yet parsed: a partial head, or pipelined requests
     cdef View view                       # aimed at what is to be received next
-    cdef ModelRuntime runtime
+    cdef Runtime runtime
     cdef Block block                     # body being received
     cdef bytearray body                  # body of a request without a block
     cdef uint64_t collected              # its bytes, as counted in shared.collected

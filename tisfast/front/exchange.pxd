@@ -1,6 +1,6 @@
 # One request of a connection and its answers.  Layer 4 (front).
 from tisfast.engine.core cimport InferRequest, Reply
-from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.served cimport Runtime
 from tisfast.front.sender cimport Sender
 from tisfast.wire.head cimport Head
 from tisfast.wire.record cimport Answer
@@ -17,7 +17,7 @@ cdef class Exchange(Reply):
     """One request of a connection and its answer."""
     cdef Turns connection                # None once all is sent or the client has gone
     cdef Head head                       # None when the request had none
-    cdef ModelRuntime runtime
+    cdef Runtime runtime
     cdef InferRequest request            # while the engine has it
     cdef bint ready                      # has something to send
     cdef bint close_after, linger

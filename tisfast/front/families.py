@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from tisfast.engine.histogram import FirstResponse, Histogram
-    from tisfast.engine.runtime import ModelRuntime
+    from tisfast.engine.served import Runtime
 
 Labels = dict[str, str]
 Samples = Iterable[tuple[Labels, float]]
@@ -32,7 +32,7 @@ def family(name: str, text: str, kind: str, samples: Samples, suffix: str = "") 
     return found
 
 
-def labels_of(runtime: ModelRuntime) -> Labels:
+def labels_of(runtime: Runtime) -> Labels:
     """Row 21.03: model and version, and the configuration's metric_tags as _TAG."""
     tags = {f"_{tag}": value for tag, value in (runtime.config.get("metric_tags") or {}).items()}
     return {"model": runtime.signature.name, "version": runtime.signature.version, **tags}
@@ -71,7 +71,7 @@ def first_response_histogram(name: str, text: str, shown: Iterable[tuple[Labels,
     return found
 
 
-def batch_sizes(runtimes: list[ModelRuntime]) -> Metric:
+def batch_sizes(runtimes: list[Runtime]) -> Metric:
     """Inferences per execution; buckets are powers of two up to each model's largest batch."""
     name = "tisfast_batch_size"
     found = family(name, "Inferences per execution", "histogram", ())

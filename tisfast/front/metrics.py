@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from tisfast.engine.registry import Registry
-    from tisfast.engine.runtime import ModelRuntime
+    from tisfast.engine.served import Runtime
     from tisfast.front.nvml import GpuMeter, GpuReading
     from tisfast.wire.head import Head
 
@@ -158,7 +158,7 @@ class Collector:
             self._cpu_values = (self._cpu.utilization(), *memory_bytes())
         return self._cpu_values
 
-    def _summaries(self, runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+    def _summaries(self, runtimes: list[Runtime]) -> Iterator[Metric]:
         shares = [share for share, _ in self._shown.quantiles]
         now = self._monotonic()
         self._windows.forget_others([runtime.timings for runtime in runtimes])
@@ -173,7 +173,7 @@ class Collector:
                 ),
             )
 
-    def _load_durations(self, runtimes: list[ModelRuntime]) -> Metric:
+    def _load_durations(self, runtimes: list[Runtime]) -> Metric:
         labels = {(r.signature.name, r.signature.version): labels_of(r) for r in runtimes}
         return family(
             "nv_model_load_duration_secs",
@@ -182,7 +182,7 @@ class Collector:
             ((labels[m, v], seconds) for m, v, seconds in self._sources.load_seconds() if (m, v) in labels),
         )
 
-    def _own(self, runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+    def _own(self, runtimes: list[Runtime]) -> Iterator[Metric]:
         yield family(
             "tisfast_worker_restarts",
             "Worker processes restarted after their death",
@@ -202,7 +202,7 @@ class Collector:
             yield families.seconds_histogram(f"tisfast_{part}_duration_seconds", text, shown)
 
 
-def _counts(runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+def _counts(runtimes: list[Runtime]) -> Iterator[Metric]:
     yield family(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
@@ -229,14 +229,14 @@ def _counts(runtimes: list[ModelRuntime]) -> Iterator[Metric]:
     )
 
 
-def _durations(runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+def _durations(runtimes: list[Runtime]) -> Iterator[Metric]:
     tallies = [(labels_of(r), r.stats.inference_stats()) for r in runtimes]
     for name, key, text in _PHASES:
         samples = ((labels, tally[key]["ns"] // 1000) for labels, tally in tallies)
         yield family(f"nv_inference_{name}_duration_us", text, "counter", samples)
 
 
-def _pending(runtimes: list[ModelRuntime]) -> Metric:
+def _pending(runtimes: list[Runtime]) -> Metric:
     return family(
         "nv_inference_pending_request_count",
         "Instantaneous number of pending requests awaiting execution per-model.",
@@ -259,7 +259,7 @@ def _number(share: float) -> str:
     return f"{share:g}"
 
 
-def _failures(runtime: ModelRuntime) -> Samples:
+def _failures(runtime: Runtime) -> Samples:
     stats = runtime.stats
     counts = {
         "REJECTED": stats.rejected,
@@ -270,7 +270,7 @@ def _failures(runtime: ModelRuntime) -> Samples:
     return [({**labels_of(runtime), "reason": reason}, count) for reason, count in counts.items()]
 
 
-def _arena(runtime: ModelRuntime) -> Samples:
+def _arena(runtime: Runtime) -> Samples:
     arena = runtime.arena
     answers = sum(link.output.resident_bytes for link in runtime.links if link.output is not None)
     sizes = {

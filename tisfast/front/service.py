@@ -14,7 +14,7 @@ from tisfast.wire.head import canonical_version
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import ModelEntry, Registry
-    from tisfast.engine.runtime import ModelRuntime
+    from tisfast.engine.served import Runtime
     from tisfast.wire.signature import TensorSpec
 
 EXTENSIONS: Final = (
@@ -152,7 +152,7 @@ class Service:
         """Rows 11.*; name "": of all models."""
         return statistics.model_statistics(self._counted(name, checked_version(version)))
 
-    def _counted(self, name: str, version: str) -> list[ModelRuntime]:
+    def _counted(self, name: str, version: str) -> list[Runtime]:
         runtimes = self._registry.runtimes()
         if not name:
             return runtimes

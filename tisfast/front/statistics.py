@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tisfast.engine.runtime import ModelRuntime
+    from tisfast.engine.served import Runtime
 
 
-def model_statistics(runtimes: Iterable[ModelRuntime]) -> dict[str, list[dict[str, Any]]]:
+def model_statistics(runtimes: Iterable[Runtime]) -> dict[str, list[dict[str, Any]]]:
     """The whole reply for these model versions."""
     return {"model_stats": [_version(runtime) for runtime in runtimes]}
 
 
-def _version(runtime: ModelRuntime) -> dict[str, Any]:
+def _version(runtime: Runtime) -> dict[str, Any]:
     stats = runtime.stats
     return {
         "name": runtime.signature.name,

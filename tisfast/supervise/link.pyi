@@ -14,14 +14,7 @@ class Poller:
 @final
 class RingLink(Link):
     runtime: ModelRuntime
-    def __init__(
-        self,
-        instance: str,
-        runtime: ModelRuntime,
-        poller: Poller,
-        output_arena_bytes: int,
-        padded: bool = ...,
-    ) -> None: ...
+    def __init__(self, instance: str, runtime: ModelRuntime, poller: Poller, output_arena_bytes: int) -> None: ...
     @property
     def fds(self) -> tuple[int, int, int, int, int]: ...
     @property

@@ -135,11 +135,10 @@ cdef class OutputArena(Arena):
 cdef class RingLink(Link):
     """One instance over its rings.
 
-    instance: name for errors and logs; output_arena_bytes: bound of the answers that are being sent; padded: a request's
-    slot is its place in the batch, and gaps are filled with null requests (sequences, direct strategy).
+    instance: name for errors and logs; output_arena_bytes: bound of the answers that are being sent.
     """
 
-    def __cinit__(self, str instance, ModelRuntime runtime, Poller poller, uint64_t output_arena_bytes, bint padded=False):
+    def __cinit__(self, str instance, ModelRuntime runtime, Poller poller, uint64_t output_arena_bytes):
         self.instance = instance
         self.runtime = runtime
         self.poller = poller
@@ -150,7 +149,7 @@ cdef class RingLink(Link):
         self.running = {}
         self.retained = {}
         self.decoupled = runtime.signature.decoupled
-        self.padded = padded
+        self.padded = runtime.scheduler.padded
         self.executing = deque()
 
     @property

@@ -29,7 +29,7 @@ from tisfast.supervise.instance import Instance
 from tisfast.supervise.link import Poller, RingLink
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
-from tisfast.supervise.sequences import is_padded, sequence_part
+from tisfast.supervise.sequences import sequence_part
 from tisfast.supervise.timer import RuntimeTimer
 from tisfast.supervise.worker import Birth, Worker, Workplace
 from tisfast.wire.signature import ModelSignature
@@ -160,7 +160,6 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings))
     nursery = means.nursery(_interpreter(means, version))
     threads = machine.threads_share(len(config.instances))
-    padded = is_padded(config)
     log.info(
         "loading %s:%s: %d instance(s), %d thread(s) each, under %s",
         config.name, version.number, len(config.instances), threads, nursery.interpreter,
@@ -177,7 +176,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         )
 
         def make_link(name: str = planned.name) -> RingLink:
-            return RingLink(name, runtime, means.poller, arena_bytes, padded)
+            return RingLink(name, runtime, means.poller, arena_bytes)
 
         served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed))
     return served

@@ -5,16 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tisfast.config.model_config import LoadedConfig
 from tisfast.config.sequence import SequenceSettings
 from tisfast.config.sequence_states import State
 from tisfast.repo.initial_state import initial_state_file
-
-
-def is_padded(config: LoadedConfig) -> bool:
-    """Whether a request's slot is its place in the batch, so that null requests fill the gaps."""
-    sequence = config.scheduler.sequence
-    return sequence is not None and not sequence.oldest and config.max_batch_size > 1
 
 
 def sequence_part(sequence: SequenceSettings, folder: Path) -> dict[str, Any]:

@@ -7,11 +7,12 @@ The file behind KEY is made before the servers start; each conversation leaves n
 from __future__ import annotations
 
 import json
+import os
 from typing import Final
 
 from tests.oracle.cases.table import Case, Request, post, tensor
 
-KEY: Final = "/tisfast_oracle_region"
+KEY: Final = f"/tisfast_oracle_region_{os.getpid()}"  # two runs on one machine do not write into each other
 NBYTES: Final = 8192
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 _CLEAN = Request("POST", f"{SYSTEM}/unregister")

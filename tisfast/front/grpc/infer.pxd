@@ -1,14 +1,14 @@
 # ModelInfer: one request, one answer.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from tisfast.engine.core cimport InferRequest
-from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.served cimport Runtime
 from tisfast.front.grpc.stream cimport GrpcStream
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport InferInput
 
 cdef class InferenceStream(GrpcStream):
     """A call whose messages are inferences: they go into their model's arena as they arrive."""
-    cdef ModelRuntime runtime            # of the message that is arriving, once its model is known
+    cdef Runtime runtime            # of the message that is arriving, once its model is known
     cdef Block block                     # where it goes
     cdef uint64_t start                  # in the block
     cdef dict metadata                   # None unless the server's settings ask for it

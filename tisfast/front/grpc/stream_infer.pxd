@@ -1,6 +1,6 @@
 # ModelStreamInfer: many requests in flight, answers with their errors in the stream.  Layer 4 (front).
 from tisfast.engine.core cimport InferRequest, Reply
-from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.served cimport Runtime
 from tisfast.front.grpc.infer cimport InferenceStream
 from tisfast.front.grpc.message cimport OutMessage
 from tisfast.wire.record cimport Answer, InferInput
@@ -20,7 +20,7 @@ cdef class StreamAnswer:
 cdef class StreamRequest(Reply):
     """One request of the call."""
     cdef StreamInferCall call            # None once the call is over
-    cdef ModelRuntime runtime
+    cdef Runtime runtime
     cdef InferRequest request            # while the engine has it
     cdef bint decoupled
     cdef StreamAnswer answer             # that waits for answers of earlier requests

@@ -1,0 +1,20 @@
+"""OUTPUT0 = INPUT0, after 2 ms."""
+
+import time
+
+import triton_python_backend_utils as pb_utils
+
+SECONDS = 0.002
+
+
+class TritonPythonModel:
+    """As long for one request as for 32."""
+
+    def execute(self, requests):
+        """One answer for each request, in order."""
+        time.sleep(SECONDS)
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request):
+        values = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+        return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("OUTPUT0", values)])

@@ -1,0 +1,26 @@
+from typing import Any
+
+from tisfast.engine.core import Link
+from tisfast.engine.histogram import Timings
+from tisfast.engine.stats import Statistics
+from tisfast.native.memory import Arena
+from tisfast.wire.signature import ModelSignature
+
+class Runtime:
+    signature: ModelSignature
+    arena: Arena
+    stats: Statistics
+    timings: Timings
+    config: dict[str, Any]
+    links: list[Link]
+    inflight: int
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def queued(self) -> int: ...
+    @property
+    def platform(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
