@@ -225,7 +225,8 @@ cdef class ModelRuntime:
 
     cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1:
         """Answer a request that never reached an instance."""
-        self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
+        if reason != FailureReason.MISTAKEN:
+            self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         return self.finish(request, None, status, message)
 
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:

@@ -82,11 +82,11 @@ cdef class SequenceScheduler(Scheduler):
             given, wanted = "BYTES" if type(id) is str else "UINT64", BY_CODE[self.wanted_dtype].wire
             return self._refuse(
                 request, INVALID_ARG, f"{_who(request)}sequence batching control '{self.wanted_name}' data-type is "
-                f"'{given}', but model '{_model(request)}' expects '{wanted}'", FailureReason.OTHER)
+                f"'{given}', but model '{_model(request)}' expects '{wanted}'", FailureReason.MISTAKEN)
         if request.input.batch > 1:
             return self._refuse(
                 request, INVALID_ARG, f"inference request to model '{_model(request)}' must specify batch-size 1 due to "
-                "requirements of sequence batcher", FailureReason.OTHER)
+                "requirements of sequence batcher", FailureReason.MISTAKEN)
         if not id:
             return self._name(request)
         if request.input.sequence_flags & START or id in self.live:
@@ -96,14 +96,14 @@ cdef class SequenceScheduler(Scheduler):
                 request, UNAVAILABLE, _lost_text(id, _model(request), self.lost[id]), FailureReason.BACKEND)
         return self._refuse(
             request, INVALID_ARG, f"inference request for sequence {id} to model '{_model(request)}' must specify the "
-            "START flag on the first request of the sequence", FailureReason.OTHER)
+            "START flag on the first request of the sequence", FailureReason.MISTAKEN)
 
     cdef bint _name(self, InferRequest request) except -1:
         """A request without an id: of an iterative model it is a sequence of its own."""
         if not self.iterative:
             return self._refuse(
                 request, INVALID_ARG, f"inference request to model '{_model(request)}' must specify a non-zero or "
-                "non-empty correlation ID", FailureReason.OTHER)
+                "non-empty correlation ID", FailureReason.MISTAKEN)
         while self.next_id in self.live:
             self.next_id += 1
         request.input.set_sequence(self.next_id, START)
