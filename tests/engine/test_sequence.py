@@ -141,8 +141,8 @@ def test_other_shapes_wait_for_the_next_batch():
     m = SequenceModel(slots=3)
     m.ask(1, START)
     m.ask(2, START, shape_key=b"y")
-    m.ask(1, shape_key=b"x")
     m.ask(3, START, shape_key=b"x")
+    m.ask(1, shape_key=b"x")
     m.run()
     assert m.run() == [("1.1", 0), ("3.0", 2)]
     assert m.run() == [("2.0", 1)]

@@ -35,15 +35,18 @@ class Sequences(RuleBasedStateMachine):
             changes["max_batch_size"] = changes["slots"]  # the direct strategy has a slot for each place of a batch
         self.m = SequenceModel(instances=instances, **changes)
         self.changes = changes
-        self.sent = {}
+        self.sent, self.life_of, self.lives = {}, {}, {}
         self.places, self.may_move = {}, False
         self.executed = []
 
     @rule(sequence=IDS, flags=st.sampled_from([0, 0, START, END, START | END]), timeout=st.sampled_from([0, 0, 3000]))
     def ask(self, sequence, flags, timeout):
         self.may_move = bool(flags & START)  # an ended sequence of this id may be followed by another one
+        if sequence not in sequences(self.m.runtime):
+            self.lives[sequence] = self.lives.get(sequence, 0) + 1
         request = self.m.ask(sequence, flags, timeout_us=timeout, shape_key=b"")
-        self.sent[f"{sequence}.{self.m.numbers[sequence]}"] = (request, flags)
+        name = f"{sequence}.{self.m.numbers[sequence]}"
+        self.sent[name], self.life_of[name] = request, (sequence, self.lives[sequence])
 
     @rule(which=INSTANCES, status=st.sampled_from([0, 0, 0, 2]))
     def execute(self, which, status):
@@ -70,8 +73,7 @@ class Sequences(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1000))
     def cancel(self, which):
         if self.sent:
-            request, _ = list(self.sent.values())[which % len(self.sent)]
-            cancel(self.m.runtime, request)
+            cancel(self.m.runtime, list(self.sent.values())[which % len(self.sent)])
 
     @rule(ms=st.integers(0, 4))
     def wait(self, ms):
@@ -83,10 +85,10 @@ class Sequences(RuleBasedStateMachine):
         for link in self.m.links:
             for batch in link.places():
                 slots = [slot for _, slot in batch]
-                names = [name.split(".")[0] for name, _ in batch]
+                lives = [self.life_of[name] for name, _ in batch]
                 assert all(slot < self.changes["slots"] for slot in slots)
                 assert len(set(slots)) == len(slots)
-                assert len(set(names)) == len(names)
+                assert len(set(lives)) == len(lives)
                 assert self.changes["oldest"] or slots == sorted(slots)
                 assert len(batch) <= self.changes["max_batch_size"]
             assert link.inflight == sum(map(len, link.dispatched))
@@ -129,12 +131,12 @@ class Sequences(RuleBasedStateMachine):
         self.order_within_sequences()
 
     def order_within_sequences(self):
-        numbers = {}
+        last = {}
         for batch in self.executed:
             for name in batch:
-                id, number = name.split(".")
-                assert numbers.get(id, -1) < int(number), self.executed
-                numbers[id] = int(number)
+                life, number = self.life_of[name], int(name.split(".")[1])
+                assert last.get(life, -1) < number, self.executed
+                last[life] = number
 
 
 TestSequences = Sequences.TestCase
