@@ -181,9 +181,14 @@ cdef class ModelRuntime:
         return self.finish(request, None, status, message)
 
     cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1:
+        cdef int64_t now_ns = self.clock.now_ns()
         link.inflight -= 1
-        link.batches -= request.closes_batch
+        if not self.signature.decoupled:
+            link.batches -= request.closes_batch
         self.inflight -= 1
+        self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)  # each round is, as in Triton
+        self.timings.add(times, request.queued_ns, now_ns)
+        request.queued_ns = now_ns
         if times.executed:
             self.count_execution(link, request.execution_batch, times)
         if not request.cancelled and self.refusal is None:

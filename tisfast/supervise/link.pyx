@@ -319,6 +319,8 @@ cdef class RingLink(Link):
         if request is None:
             return 0
         self.progress_ns = self.poller.clock.now_ns()
+        if slot.flags & TF_RETAINED:
+            self.retained[slot.request] = request.input
         return self.runtime.reschedule(self, request, &times)
 
     cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1:
