@@ -13,6 +13,7 @@ from tisfast.native.channel cimport (
     TF_VAIN_SPINS_MAX)
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, read_answer
+from tisfast.wire.tensors cimport ForeignInput
 
 from collections import deque
 from contextlib import suppress
@@ -143,6 +144,7 @@ cdef class RingLink(Link):
         self.runtime = runtime
         self.poller = poller
         self.channel = Channel()
+        self.shares = ShareTable(self.channel, poller.loop)
         cdef OutputArena output = OutputArena(f"tisfast-out-{instance}", output_arena_bytes)
         output.channel = self.channel
         self.output = output
@@ -154,9 +156,10 @@ cdef class RingLink(Link):
 
     @property
     def fds(self) -> tuple:
-        """The data descriptors of WIRE.md's fork message: channel, bell page, bell eventfd, input and output arena."""
+        """The data descriptors of WIRE.md's fork message: channel, bell page, bell eventfd, input and output arena, and
+        the share socket."""
         bell = self.poller.bell
-        return (self.channel.fd, bell.fd, bell.eventfd, self.runtime.arena.fd, self.output.fd)
+        return (self.channel.fd, bell.fd, bell.eventfd, self.runtime.arena.fd, self.output.fd, self.shares.fd)
 
     @property
     def executing_since_ns(self) -> int:
@@ -170,6 +173,7 @@ cdef class RingLink(Link):
     def open(self) -> None:
         """The worker is ready: give it work."""
         self.up = True
+        self.shares.worker_has_it()
         self.runtime.pump(self.poller.clock.now_ns())
 
     def request_stop(self) -> None:
@@ -190,6 +194,7 @@ cdef class RingLink(Link):
             except Exception as error:  # the answer is out of the ring: the next one's turn
                 self.poller.lost(self, error)
         self.poller.busy.discard(self)
+        self.shares.close()
         (<OutputArena>self.output).channel = None
         taken = self.channel.taken()
         lost = [request for ticket, request in self.running.items() if <uint64_t>ticket < taken]
@@ -226,8 +231,10 @@ cdef class RingLink(Link):
                     self._submit_null(<InferRequest>batch[0], left, slot, now_ns)
                 slot = request.slot + 1
             left -= 1
+            if request.input.foreign is not None:
+                self.show_foreign(request.input)
             ticket = self.channel.submit(
-                request.input.record_offset, request.input.record_bytes, left, request.slot, 0, now_ns)
+                request.input.record_offset, request.input.record_bytes, left, now_ns, request.slot, 0)
             if ticket < 0:  # the engine asked room() first: the worker has written to our side of the ring
                 ticket = UNSENT + <int64_t>len(self.running)  # nobody answers it until the worker is gone
             self.running[ticket] = request
@@ -236,7 +243,13 @@ cdef class RingLink(Link):
 
     cdef int _submit_null(self, InferRequest like, Py_ssize_t left, uint32_t slot, int64_t now_ns) except -1:
         """Nobody waits for a ticket of it: the worker answers it never, and the ring keeps count of what was taken."""
-        self.channel.submit(like.input.record_offset, like.input.record_bytes, left, slot, TF_NULL, now_ns)
+        self.channel.submit(like.input.record_offset, like.input.record_bytes, left, now_ns, slot, TF_NULL)
+        return 0
+
+    cdef int show_foreign(self, InferInput input) except -1:
+        cdef ForeignInput foreign
+        for foreign in input.foreign:
+            input.aim(foreign, self.shares.id_of(foreign.tensor.file))
         return 0
 
     # ---- answers
