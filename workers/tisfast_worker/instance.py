@@ -11,6 +11,7 @@ from tisfast_worker import environment, failure, limits
 from tisfast_worker.control import ControlClosed, ControlSocket, ControlThread
 from tisfast_worker.failure import WireError
 from tisfast_worker.loop import Loop
+from tisfast_worker.metric_store import SharedMetrics
 from tisfast_worker.model import Model
 from tisfast_worker.native import TF_ABI_VERSION
 from tisfast_worker.plane import DataPlane
@@ -103,6 +104,7 @@ def _live(order, library, control, load):
     plane = DataPlane(library, order.plane_fds, load["model"].get("output_bytes_max", 0))
     thread = ControlThread(control, plane.channel.request_stop)
     PROCESS.model_dir, PROCESS.log, PROCESS.verbose = model.version_dir, thread.log, model.log_verbose > 0
+    PROCESS.instance, PROCESS.metrics = model.instance, SharedMetrics(thread, library, plane.bell)
     _set_import_path(model)
     thread.start()
     step, begin_ns = LoadStep(), time.monotonic_ns()
