@@ -97,6 +97,12 @@ PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
 PREFETCH_REQUESTS_MAX: Final = 64
 """The same in requests."""
+BATCH_REJOIN_EXECUTION_NS_MIN: Final = 500_000
+"""Executions shorter than this are not worth waiting for each other's clients."""
+BATCH_REJOIN_NS_MAX: Final = 1_000_000
+"""How long a batch that is not full waits at most, when an instance becomes idle, for clients that were just answered."""
+BATCH_REJOIN_VAIN_MAX: Final = 8
+"""So many such waits in a row that brought less than half of them end the trying."""
 SUBMIT_SLOTS: Final = 256
 """Requests of one batch, and of all that one instance has not taken yet: csrc's TF_SUBMIT_SLOTS, the ring's size."""
 OUTSTANDING_REQUESTS_MAX: Final = 4096
@@ -161,6 +167,16 @@ ARENA_TRIM_SECONDS: Final = 10
 """Seconds without a request after which free pages go back to the system."""
 OUTPUT_WAIT_SECONDS_MAX: Final = 30
 """Seconds a worker waits for room in its output arena before that request fails."""
+
+# ---- tensors by reference
+REFERENCE_BYTES_MIN: Final = 64 * 1024
+"""Smallest tensor that goes to a worker as a place in another file: a smaller one is copied beside its request's record.
+At least a page, so that no two blocks of an arena lie in one page of it."""
+FOREIGN_INPUTS_MAX: Final = 64
+"""Inputs of one request that lie in other memory than its model's arena; further ones are copied."""
+SHARES_PER_WORKER_MAX: Final = 256
+"""Files (arenas, clients' regions) that one worker is told of at one time: each is a descriptor there.  Beyond, the one told
+of first is forgotten, and told again when it is used again."""
 
 # ---- workers
 SPIN_US: Final = 200
