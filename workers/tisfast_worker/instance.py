@@ -15,6 +15,7 @@ from tisfast_worker.metric_store import SharedMetrics
 from tisfast_worker.model import Model
 from tisfast_worker.native import TF_ABI_VERSION
 from tisfast_worker.plane import DataPlane
+from tisfast_worker.sequence_loop import SequenceLoop, SequenceStreamLoop
 from tisfast_worker.served import PROCESS
 from tisfast_worker.stream_loop import StreamLoop
 
@@ -122,13 +123,19 @@ def _live(order, library, control, load):
         return 1
     _settle_garbage()
     thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
-    if model.decoupled:
-        StreamLoop(model, backend, plane, _tracer(thread)).run()
-    else:
-        Loop(model, backend.execute, plane, _tracer(thread)).run()
+    _loop(model, backend, plane, _tracer(thread)).run()
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0
+
+
+def _loop(model, backend, plane, trace):
+    if model.sequences is not None:
+        kind = SequenceStreamLoop if model.decoupled else SequenceLoop
+        return kind(model, backend, plane, trace)
+    if model.decoupled:
+        return StreamLoop(model, backend, plane, trace)
+    return Loop(model, backend.execute, plane, trace)
 
 
 def _failed(kind, error):
