@@ -118,12 +118,13 @@ def _live(order, library, control, load):
             return 0
         step.kind = "init"
         backend.initialize()
+        loop = _loop(model, backend, plane, _tracer(thread))  # reads the files of initial states
     except BaseException as error:  # SystemExit too: leaving in initialize is a failure to load
         thread.finish(_failed(step.kind, error))
         return 1
     _settle_garbage()
     thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
-    _loop(model, backend, plane, _tracer(thread)).run()
+    loop.run()
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0
