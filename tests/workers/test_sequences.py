@@ -220,11 +220,10 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("X", s), pb_utils.Tensor("OU
 def test_what_a_model_does_to_its_arrays_later_is_no_state(serve):
     body = """
 mine = self.__dict__.setdefault("mine", np.zeros(2, "f4"))
+mine.fill(99)
 s = r.inputs()[0].as_numpy().copy()
-mine += arr(r)[0]
-out = [pb_utils.InferenceResponse([pb_utils.Tensor("X", s), pb_utils.Tensor("OUT_STATE", mine)])]
-import threading; threading.Timer(0, lambda: mine.fill(99)).start()
-return out
+mine.fill(arr(r)[0])
+return [pb_utils.InferenceResponse([pb_utils.Tensor("X", s), pb_utils.Tensor("OUT_STATE", mine)])]
 """
     instance = serve(model(body), **sequence(states=[state()]))
     assert floats(ask(instance, [1], flags=START).outputs[0][4]) == [0, 0]
