@@ -202,7 +202,10 @@ class Server:
         if nvml is not None:
             self._gpus = GpuMeter(nvml, shown.interval_ms / 1000)
             self._gpus.start()
-        sources = Sources(self._registry, self._supervisor.restarts, self._supervisor.load_seconds, self._gpus)
+        supervisor = self._supervisor
+        sources = Sources(
+            self._registry, supervisor.restarts, supervisor.load_seconds, self._gpus, supervisor.custom_metrics
+        )
         return MetricsRoutes(sources, shown)
 
     def _say_ready(self) -> None:

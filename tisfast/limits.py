@@ -128,6 +128,18 @@ HISTOGRAM_BOUNDS_MAX: Final = 64
 """Buckets that a model's configuration may choose for one histogram: each is a series for every model version."""
 SUMMARY_QUANTILES_MAX: Final = 32
 """Quantiles of --metrics-config summary_quantiles: each is a series for every model version and summary."""
+CUSTOM_METRIC_CELLS: Final = 65536
+"""Numbers of all models' own metrics: csrc's TF_CELLS; each is a line of every scrape."""
+CUSTOM_METRIC_CELLS_PER_WORKER_MAX: Final = 8192
+"""The same of one instance, so that one model with an unbounded label leaves room for the others."""
+CUSTOM_FAMILIES_MAX: Final = 4096
+"""MetricFamily objects of all instances at one time."""
+CUSTOM_LABELS_MAX: Final = 32
+"""Labels of one custom metric."""
+CUSTOM_BUCKETS_MAX: Final = 128
+"""Buckets of one custom histogram: each is a line of every scrape."""
+CUSTOM_TEXT_CHARS_MAX: Final = 1024
+"""Characters of a custom metric's name, description, label name or label value."""
 TRACES_QUEUED_MAX: Final = 16384
 """Traces that wait for the thread that writes them; further ones are dropped and counted."""
 TRACES_BYTES_MAX: Final = 256 * 1024 * 1024
