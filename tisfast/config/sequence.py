@@ -45,6 +45,9 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
     if not message.HasField(BATCHING):
         return None
     batching = message.sequence_batching
+    if message.response_cache.enable:
+        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
+                     "Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     _check_times(message, report)
     if batching.HasField("oldest"):
         _check_oldest(message, report)
