@@ -23,6 +23,8 @@
 #define TF_COMPLETE_SLOTS 1024u /* answers and releases; >= submit slots, and the worker waits when it is full */
 #define TF_GIVE_SLOTS 4096u     /* >= TF_OUTPUT_BLOCKS_MAX, so that giving back never fails */
 #define TF_OUTPUT_BLOCKS_MAX 4095u
+#define TF_CELLS_AT 4096u       /* in the bell's file: where the cells begin */
+#define TF_CELLS 65536u         /* of all custom metrics; 512 KiB of address space, touched as they are handed out */
 #define TF_VAIN_SPINS_MAX 8u /* after so many, a side sleeps at once, until a wait turns out to have been short */
 
 enum tf_slot_kind {
@@ -98,7 +100,7 @@ struct tf_channel {
     struct tf_ring submit, complete, give;
 };
 
-/* One page for the whole server, mapped by every worker. */
+/* One file for the whole server, mapped by every worker: this page, then the cells of all custom metrics (tf_cell.h). */
 struct tf_bell {
     uint32_t magic, abi;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* 1 while the event loop sleeps or is about to */

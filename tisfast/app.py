@@ -224,8 +224,14 @@ class Server:
         if nvml is not None:
             self._gpus = GpuMeter(nvml, shown.interval_ms / 1000)
             self._gpus.start()
+        supervisor = self._supervisor
         sources = Sources(
-            self._registry, self._supervisor.restarts, self._supervisor.load_seconds, self._gpus, self._cache
+            self._registry,
+            supervisor.restarts,
+            supervisor.load_seconds,
+            self._gpus,
+            self._cache,
+            supervisor.custom_metrics,
         )
         return MetricsRoutes(sources, shown)
 

@@ -152,12 +152,34 @@ FINGERPRINT_FILE_BYTES_MAX: Final = 4 << 20
 on all machines that share a Redis."""
 FINGERPRINT_FILES_MAX: Final = 10_000
 """Files of a model version that are looked at for that."""
+CANDIDATE_SEQUENCES_MAX: Final = 65536
+"""Sequences that one instance serves at one time (max_candidate_sequences): each has a slot on both sides."""
+LOST_SEQUENCES_MAX: Final = 65536
+"""Sequences of one model that died with their instance and whose clients have not been told or not come back."""
+SEQUENCE_STATES_MAX: Final = 64
+"""Implicit states of one model, as OUTPUTS_MAX."""
+STATE_BYTES_MAX: Final = 1 << 30
+"""Bytes of one initial state."""
+CORRELATION_ID_BYTES_MAX: Final = 128
+"""Bytes of a sequence id that is a text (row 9.12)."""
 
 # ---- metrics, traces
 HISTOGRAM_BOUNDS_MAX: Final = 64
 """Buckets that a model's configuration may choose for one histogram: each is a series for every model version."""
 SUMMARY_QUANTILES_MAX: Final = 32
 """Quantiles of --metrics-config summary_quantiles: each is a series for every model version and summary."""
+CUSTOM_METRIC_CELLS: Final = 65536
+"""Numbers of all models' own metrics: csrc's TF_CELLS; each is a line of every scrape."""
+CUSTOM_METRIC_CELLS_PER_WORKER_MAX: Final = 8192
+"""The same of one instance, so that one model with an unbounded label leaves room for the others."""
+CUSTOM_FAMILIES_MAX: Final = 4096
+"""MetricFamily objects of all instances at one time."""
+CUSTOM_LABELS_MAX: Final = 32
+"""Labels of one custom metric."""
+CUSTOM_BUCKETS_MAX: Final = 128
+"""Buckets of one custom histogram: each is a line of every scrape."""
+CUSTOM_TEXT_CHARS_MAX: Final = 1024
+"""Characters of a custom metric's name, description, label name or label value."""
 TRACES_QUEUED_MAX: Final = 16384
 """Traces that wait for the thread that writes them; further ones are dropped and counted."""
 TRACES_BYTES_MAX: Final = 256 * 1024 * 1024

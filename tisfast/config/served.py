@@ -28,7 +28,6 @@ NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching st
 
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
-    (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
     (("batch_input",), lambda m: m.batch_input),
     (("batch_output",), lambda m: m.batch_output),
     (("model_repository_agents",), lambda m: m.model_repository_agents.agents),

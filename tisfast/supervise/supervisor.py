@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tisfast import limits
 from tisfast.config.report import ConfigErrors
+from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
 from tisfast.errors import TisError
 from tisfast.native.memory import now_ns
 from tisfast.repo.scan import Looking, scan
@@ -59,6 +60,7 @@ class Supervisor:
         self._directory: ControlDirectory | None = None
         self._control: Control | None = None
         self._poller: Poller | None = None
+        self._custom_metrics: CustomMetrics | None = None
         self._tick: asyncio.TimerHandle | None = None
 
     @property
@@ -82,6 +84,10 @@ class Supervisor:
             for instance in served.instances:
                 instance.set_verbose(level)
 
+    def custom_metrics(self) -> list[FamilyReading]:
+        """What the models' own metrics say now."""
+        return list(self._custom_metrics.read()) if self._custom_metrics is not None else []
+
     def load_seconds(self) -> list[tuple[str, str, float]]:
         """Model, version, and seconds that its loading took, for metrics."""
         signatures = [(served.runtime.signature, served.load_seconds) for served in self._served]
@@ -97,6 +103,7 @@ class Supervisor:
         self._control = Control(self._directory, self._loop)
         self._control.open()
         self._poller = Poller(self._clock, self._loop)
+        self._custom_metrics = CustomMetrics(self._poller.bell)
         self._watch()
 
     def find(self) -> list[str]:
@@ -116,9 +123,9 @@ class Supervisor:
 
     async def load_all(self, step: Callable[[str], None]) -> None:
         """Load what `find` found; each model by itself.  step: called with each name when it is done."""
-        assert self._control is not None and self._poller is not None
+        assert self._control is not None and self._poller is not None and self._custom_metrics is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
-        place = Workplace(self._loop, self._control)
+        place = Workplace(self._loop, self._control, self._custom_metrics)
         means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots, self._commons)
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
