@@ -112,6 +112,17 @@ RESPONSE_STATS_MAX: Final = 1024
 EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 
+CANDIDATE_SEQUENCES_MAX: Final = 65536
+"""Sequences that one instance serves at one time (max_candidate_sequences): each has a slot on both sides."""
+LOST_SEQUENCES_MAX: Final = 65536
+"""Sequences of one model that died with their instance and whose clients have not been told or not come back."""
+SEQUENCE_STATES_MAX: Final = 64
+"""Implicit states of one model, as OUTPUTS_MAX."""
+STATE_BYTES_MAX: Final = 1 << 30
+"""Bytes of one initial state."""
+CORRELATION_ID_BYTES_MAX: Final = 128
+"""Bytes of a sequence id that is a text (row 9.12)."""
+
 # ---- metrics, traces
 HISTOGRAM_BOUNDS_MAX: Final = 64
 """Buckets that a model's configuration may choose for one histogram: each is a series for every model version."""

@@ -23,6 +23,7 @@ def settings(**changes):
         "default_timeout_us": 0,
         "allow_timeout_override": False,
         "timeout_action": "REJECT",
+        "sequence": None,
     }
     return SimpleNamespace(**(values | changes))
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tisfast import limits
+from tisfast.config import sequence
 from tisfast.config.report import Report
 from tisfast.config.schema import Message
+from tisfast.config.sequence import SequenceSettings
 
 TimeoutAction: TypeAlias = Literal["REJECT", "DELAY"]
 REJECT, DELAY = range(2)  # ModelQueuePolicy.TimeoutAction
@@ -33,6 +35,7 @@ class SchedulerSettings:
     default_timeout_us: int = 0
     allow_timeout_override: bool = False
     timeout_action: TimeoutAction = "REJECT"
+    sequence: SequenceSettings | None = None
 
 
 def read(message: Message, report: Report) -> SchedulerSettings:
@@ -41,7 +44,7 @@ def read(message: Message, report: Report) -> SchedulerSettings:
         report.wrong(f"'max_batch_size' must be non-negative value for {message.name}", ("max_batch_size",),
                    hint="0 means that the model has no batch dimension")  # fmt: skip
     if not message.HasField(BATCHING):
-        return SchedulerSettings(max_batch_size=message.max_batch_size)
+        return SchedulerSettings(max_batch_size=message.max_batch_size, sequence=sequence.read(message, report))
     batching = message.dynamic_batching
     _check_sizes(message, report)
     _check_priorities(message, report)

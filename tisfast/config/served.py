@@ -28,7 +28,6 @@ NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching st
 
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
-    (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
     (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
     (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
     (("response_cache", "enable"), lambda m: m.response_cache.enable),

@@ -31,7 +31,6 @@ cdef class InferRequest:
     cdef bint timed_out                  # past its queue timeout (action DELAY)
     cdef bint queued                     # waits in the scheduler
     cdef bint closes_batch               # last of its dispatched batch
-    cdef bint padding                    # fills a place of its batch: executed, not counted, not answered (scheduler.pxd)
     cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
     cdef object place                    # the scheduler's own: where it waits or what it is part of
     cdef Refusal refusal                 # set by the scheduler that hands it back

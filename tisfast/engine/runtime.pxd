@@ -24,6 +24,8 @@ cdef class ModelRuntime(Runtime):
     # The same of decoupled models, any number of times up to `final`.  status 0: answered, `answer` None only with `final`.
     cdef int respond(
         self, Link link, InferRequest request, Answer answer, int status, str message, bint final, Times *times) except -1
+    # Executed without an answer: an iterative model wants the request again.
+    cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1
     # `execute` has returned for the oldest batch of a decoupled model's instance; `inferences`: of that batch.
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1
     cdef int pump(self, int64_t now_ns) except -1

@@ -7,6 +7,7 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
 from tisfast.engine.core cimport Clock, Reply
+from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
@@ -23,8 +24,8 @@ cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
 
 
-cdef Scheduler scheduler_of(settings):
-    return Batcher(settings)
+cdef Scheduler scheduler_of(settings, bint decoupled):
+    return Batcher(settings) if settings.sequence is None else SequenceScheduler(settings, decoupled)
 
 
 cdef class ModelRuntime:
@@ -32,7 +33,7 @@ cdef class ModelRuntime:
 
     def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
         self.found(signature, arena, clock, config)
-        self.scheduler = scheduler_of(settings)
+        self.scheduler = scheduler_of(settings, signature.decoupled)
         self.instances = Instances(signature.decoupled)
         self.links = self.instances.links
         self.ordered = settings.preserve_ordering
@@ -74,6 +75,7 @@ cdef class ModelRuntime:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
+            self.pump(self.clock.now_ns())  # others may not have to wait for it any more, or not be served without it
         else:
             request.input.mark_cancelled()
         return 0
@@ -98,18 +100,17 @@ cdef class ModelRuntime:
         return 0
 
     cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1:
-        cdef InferRequest request, last = None
-        cdef uint32_t inferences = 0, count = 0
+        cdef InferRequest request
+        cdef uint32_t inferences = 0, count = <uint32_t>len(batch)
         for request in batch:
-            if not request.padding:
-                inferences += request.input.batch
-                count += 1
-                last = request
+            inferences += request.input.batch
+        if self.scheduler.padded:
+            inferences = request.slot + 1  # the link fills the gaps
         for request in batch:  # all of them: one that was put back remembers another batch
             request.execution_batch = inferences
             request.closes_batch = False
             request.dispatched_ns = now_ns
-        last.closes_batch = True
+        request.closes_batch = True
         self.stats.pending -= count
         self.inflight += count
         link.inflight += count
@@ -179,8 +180,28 @@ cdef class ModelRuntime:
         self.stats.last_inference_ms = self.clock.epoch_ms()
         return self.finish(request, None, status, message)
 
+    cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1:
+        cdef int64_t now_ns = self.clock.now_ns()
+        link.inflight -= 1
+        if not self.signature.decoupled:
+            link.batches -= request.closes_batch
+        self.inflight -= 1
+        self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)  # each round is, as in Triton
+        self.timings.add(times, request.queued_ns, now_ns)
+        request.queued_ns = now_ns
+        if times.executed:
+            self.count_execution(link, request.execution_batch, times)
+        if not request.cancelled and self.refusal is None:
+            self.stats.pending += 1
+            return self.scheduler.reschedule(request)
+        self.scheduler.finished(request, link, True)
+        if request.cancelled:
+            return self.reject_cancelled(request)
+        return self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
+
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
+        self.scheduler.executed(link)
         return self.count_execution(link, inferences, times) if times.executed else 0
 
     cdef int respond(
@@ -209,7 +230,8 @@ cdef class ModelRuntime:
 
     cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1:
         """Answer a request that never reached an instance."""
-        self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
+        if reason != FailureReason.MISTAKEN:
+            self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         return self.finish(request, None, status, message)
 
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
@@ -265,6 +287,8 @@ cdef class ModelRuntime:
         failure = None  # of one request's front: the others are served first
         self.inflight -= len(requests)
         for request in requests:
+            if request.cancelled or self.refusal is not None:
+                self.scheduler.finished(request, None, True)
             try:
                 if request.cancelled:
                     self.reject_cancelled(request)

@@ -29,6 +29,7 @@ from tisfast.supervise.instance import Instance
 from tisfast.supervise.link import Poller, RingLink
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
+from tisfast.supervise.sequences import sequence_part
 from tisfast.supervise.timer import RuntimeTimer
 from tisfast.supervise.worker import Birth, Worker, Workplace
 from tisfast.wire.signature import ModelSignature
@@ -205,6 +206,8 @@ def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedIn
         "log_verbose": int(log.isEnabledFor(logging.DEBUG)),
         "output_bytes_max": machine.arena_use_bytes(),
     }
+    if role == "serve" and config.scheduler.sequence is not None:
+        model.update(sequence_part(config.scheduler.sequence, version.model.folder))
     return {"t": "load", "role": role, "model": model}
 
 

@@ -30,6 +30,9 @@ cdef class InferInput:
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
     # Note in the record that the client has left; the worker may look at any time.
     cdef void mark_cancelled(self) noexcept
+    # Another sequence id (a number, or the text it has) and other flags, here and in the record.  Before submission, or
+    # between two executions.
+    cdef void set_sequence(self, object correlation, uint16_t flags)
     # Arena 0: where its record and blocks are.
     cdef Arena arena(self)
     # Address of a byte of arena 0 that `owns` said yes to.

@@ -35,6 +35,8 @@ cdef struct SignatureEntry:
     uint8_t dtype, rank
     uint32_t zero
 
+cdef uint16_t SEQUENCE_START = 1
+cdef uint16_t SEQUENCE_END = 2
 cdef uint16_t CORRELATION_IS_TEXT = 4
 cdef uint16_t CANCELLED = 8
 cdef Py_ssize_t REQUEST_PARAMETERS_BYTES_MAX = limits.REQUEST_PARAMETERS_BYTES_MAX
@@ -62,6 +64,18 @@ cdef class InferInput:
     cdef void mark_cancelled(self) noexcept:
         if self.record_bytes >= sizeof(RequestHead):
             (<RequestHead *>self.address(self.record_offset)).flags |= CANCELLED
+
+    cdef void set_sequence(self, object correlation, uint16_t flags):
+        cdef RequestHead *head
+        self.sequence_flags = flags
+        self.correlation = correlation
+        if self.record_bytes < sizeof(RequestHead):
+            return
+        head = <RequestHead *>self.address(self.record_offset)
+        head.flags = <uint16_t>(head.flags & ~(SEQUENCE_START | SEQUENCE_END) | flags)
+        if type(correlation) is not str:
+            head.correlation = correlation
+            head.flags &= ~CORRELATION_IS_TEXT
 
     cdef int set_foreign(self, RecordTemplate template, list foreign) except -1:
         self.foreign = foreign
