@@ -23,7 +23,7 @@ ACCEPTED = json.loads((GOLDEN / "accepted.json").read_text())
 REFUSED = json.loads((GOLDEN / "refused.json").read_text())
 
 NOT_SERVED = {
-    "prio", "seq", "seq2", "warm", "floats", "batchio", "ens", "ragged", "raggedb", "po_delay2", "pl_key0",
+    "prio", "seq", "seq2", "warm", "floats", "batchio", "ragged", "raggedb", "po_delay2", "pl_key0",
     "pl_key1", "passive", "hostpol", "secdev", "bi_dup", "bo", "full", "seqst",
 }  # fmt: skip
 STRICTER = {  # Triton 2.51 takes these; the reason why we do not
