@@ -11,6 +11,7 @@ noted, and done by the one `advance` of the request that is under way.
 cimport cython
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from tisfast.engine.core cimport Clock
+from tisfast.engine.ensemble_graph cimport fit_shape, reshaped
 from tisfast.native.memory cimport Arena
 from tisfast.wire.compose cimport compose, tensors_of, tensors_of_input
 from tisfast.wire.joined cimport join_answer
@@ -56,7 +57,6 @@ cdef Scope new_scope(Selection selection, Scope parent, int level):
     return scope
 
 
-@cython.freelist(64)
 cdef class StepRun(Reply):
     """See ensemble.pxd."""
 
