@@ -25,6 +25,7 @@ cdef class Scope:
     cdef int outputs_left           # requested outputs that are not there yet
     cdef object children            # deque of Scope in the order of their responses, or None
     cdef bint closed                # its decoupled step has ended: no more children
+    cdef tuple failure              # (status, message) of a step in it, or None; told when its turn has come
 
 cdef class StepRun(Reply):
     """One request to a step's model."""
@@ -62,7 +63,9 @@ cdef class EnsembleRun(InferRequest):
     cdef int answer_scope(self, Scope scope) except -1
     cdef int succeed(self, Answer answer, bint final) except -1
     cdef int count_times(self, InferRequest request) except -1
+    cdef int step_failed(self, Scope scope, int status, str message) except -1
     cdef int fail(self, int status, str message) except -1
+    cdef int dissolve(self) except -1
     cdef int close(self) except -1
     cdef Answer joined(self, Scope scope)
 

@@ -2,7 +2,8 @@
 
 A request's tensors lie in scopes: one for the request, and one below it for each response of a decoupled step.  All inputs
 of a step are of one scope (config.ensemble_join), and so are all outputs of the ensemble: each scope of their level is one
-response.  Responses are given in the order of the responses that they come from, whichever is ready first.
+response.  Responses are given in the order of the responses that they come from, whichever is ready first; what fails is
+told in its place of that order, and ends the request.
 
 A step's answer may come while the step is being sent.  So nobody calls deeper from there: what has become possible is
 noted, and done by the one `advance` of the request that is under way.
@@ -86,7 +87,7 @@ cdef class StepRun(Reply):
                 run.count_times(request)
                 self.scope.closed = self.scope.closed or self.step.decoupled
         except TisError as error:
-            run.fail(error.status, error.message)
+            run.step_failed(self.scope, error.status, error.message)
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         cdef EnsembleRun run = self.run
@@ -95,7 +96,9 @@ cdef class StepRun(Reply):
             self.request = None
             run.active.discard(self)
         try:
-            run.fail(status, message)
+            if not run.done:
+                run.step_failed(self.scope, status, message)
+                run.advance()
         finally:
             if final:
                 run.ensemble.leave(self)
@@ -161,14 +164,18 @@ cdef class EnsembleRun(InferRequest):
     # ---- steps
 
     cdef int start(self, StepRun step) except -1:
-        if not step.admitted and not self.ensemble.admit(step):
-            return 0
+        if step.scope.failure is not None:
+            return self.ensemble.leave(step)
         try:
-            return self.send(step)
-        except BaseException:
+            if step.admitted or self.ensemble.admit(step):
+                self.send(step)
+        except BaseException as error:
             self.active.discard(step)
             self.ensemble.leave(step)
-            raise
+            if not isinstance(error, TisError):
+                raise
+            self.step_failed(step.scope, error.status, error.message)
+        return 0
 
     cdef int send(self, StepRun step) except -1:
         cdef Scope scope = step.scope
@@ -249,6 +256,9 @@ cdef class EnsembleRun(InferRequest):
             scope = self.turn
             parent = scope.parent
             if scope.level == self.selection.level:
+                if scope.failure is not None:
+                    self.fail(scope.failure[0], scope.failure[1])
+                    break
                 if scope.outputs_left:
                     break
                 self.turn = parent
@@ -257,6 +267,8 @@ cdef class EnsembleRun(InferRequest):
                 self.answer_scope(scope)
             elif scope.children:
                 self.turn = <Scope>scope.children[0]
+            elif scope.failure is not None:
+                self.fail(scope.failure[0], scope.failure[1])
             elif not scope.closed:
                 break
             elif parent is None:
@@ -338,6 +350,11 @@ cdef class EnsembleRun(InferRequest):
         self.output_ns += times.done_ns - times.infer_end_ns
         return 0
 
+    cdef int step_failed(self, Scope scope, int status, str message) except -1:
+        if scope.failure is None:
+            scope.failure = (status, message)
+        return 0
+
     cdef int fail(self, int status, str message) except -1:
         cdef Runtime ensemble = self.ensemble
         if self.done:
@@ -363,7 +380,7 @@ cdef class EnsembleRun(InferRequest):
         self.ensemble.inflight -= 1
         self.ensemble.forget(self)
         self.reply = None
-        self.root = self.turn = None
+        self.dissolve()
         if self.ready:
             self.ready.clear()
         failure = None
@@ -375,6 +392,18 @@ cdef class EnsembleRun(InferRequest):
                 failure = error
         if failure is not None:
             raise failure
+        return 0
+
+    cdef int dissolve(self) except -1:
+        """Scopes refer to each other; their tensors' memory is to be free now, not when that is noticed."""
+        cdef Scope scope
+        cdef list left = [self.root] if self.root is not None else []
+        while left:
+            scope = <Scope>left.pop()
+            if scope.children is not None:
+                left.extend(scope.children)
+            scope.children = scope.tensors = None
+        self.root = self.turn = None
         return 0
 
 

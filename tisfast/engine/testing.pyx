@@ -87,6 +87,23 @@ cdef class AnswerReply(Reply):
         return 0
 
 
+cdef class KeepingReply(Reply):
+    """Keeps every call: (status, Answer or message or None, final) in `calls`; an Answer is held until it goes from there."""
+
+    cdef public list calls
+
+    def __cinit__(self, list calls):
+        self.calls = calls
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        self.calls.append((0, answer, final))
+        return 0
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        self.calls.append((status, message, final))
+        return 0
+
+
 cdef class FakeLink(Link):
     """An instance that executes when the test says so.  `batches`: dispatched, oldest first."""
 
@@ -116,8 +133,11 @@ cdef class FakeLink(Link):
         """Request ids of what is dispatched, batch by batch."""
         return [[(<InferRequest>request).input.id for request in batch] for batch in self.dispatched]
 
-    def execute(self, int64_t took_ns=1000, int status=0) -> None:
-        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does."""
+    def execute(self, int64_t took_ns=1000, int status=0, answer=None) -> None:
+        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does.
+
+        answer: called with each request's input, for its Answer; without it answers have no outputs.
+        """
         cdef Times times
         cdef list batch
         cdef InferRequest request
@@ -131,19 +151,21 @@ cdef class FakeLink(Link):
             if status:
                 self.runtime.complete_failed(self, request, status, "model says no", &times)
             else:
-                self.runtime.complete(self, request, None, &times)
+                self.runtime.complete(self, request, None if answer is None else answer(request.input), &times)
             times.executed = 0
         self.runtime.pump(self.clock.now)
 
-    def respond(self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0) -> None:
-        """An answer of a decoupled model to a dispatched request: without outputs, or an error."""
+    def respond(
+            self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0, Answer answer=None) -> None:
+        """An answer of a decoupled model to a dispatched request: this one, one without outputs, or an error."""
         cdef Times times
         self.clock.now += took_ns
         times.taken_ns = times.infer_start_ns = request.dispatched_ns
         times.infer_end_ns = times.done_ns = self.clock.now
         times.executed = 0
         message = "model says no" if status else None
-        answer = None if final or status else Answer.__new__(Answer)
+        if answer is None and not final and not status:
+            answer = Answer.__new__(Answer)
         self.runtime.respond(self, request, answer, status, message, final, &times)
         self.runtime.pump(self.clock.now)
 
