@@ -110,7 +110,7 @@ OUTSTANDING_REQUESTS_MAX: Final = 4096
 ENSEMBLE_STEPS_MAX: Final = 1024
 """Steps of one ensemble; beyond, its graph is surely made by mistake, and it is walked when it is loaded."""
 ENSEMBLE_WAITING_MAX: Final = 65536
-"""Requests to one step of an ensemble that wait for its max_inflight_requests; beyond: 503, as for a model's queue."""
+"""Requests to steps of one ensemble that wait for max_inflight_requests; beyond: 503, as for a model's queue."""
 ENSEMBLE_SELECTIONS_MAX: Final = 64
 """Remembered sets of requested outputs of one ensemble, each with the steps that it needs."""
 RESPONSE_STATS_MAX: Final = 1024

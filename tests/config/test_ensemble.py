@@ -122,7 +122,7 @@ def test_namespaces_are_refused_by_name():
 # ---- beside its models
 
 
-def model(name, mbs=8, dims=(4,), dtype=FP32, inputs=("INPUT0",), outputs=("OUTPUT0",), decoupled=False, optional=()):
+def model(name, mbs=8, dims=(4,), dtype=FP32, *, inputs=("INPUT0",), outputs=("OUTPUT0",), decoupled=False, optional=()):
     ins = [(each, dtype, dims, each in optional, False) for each in inputs]
     return ModelSignature(name, "1", mbs, decoupled, ins, [(each, dtype, dims) for each in outputs])
 
@@ -159,7 +159,7 @@ INT_IN, INT_OUT = IN.replace("FP32", "INT32"), OUT.replace("FP32", "INT32")
 FIVE_IN, FIVE_OUT = IN.replace("dims: 4", "dims: 5"), OUT.replace("dims: 4", "dims: 5")
 SQUARE = IN.replace("dims: 4", "dims: [ 2, 2 ]")
 N = 'input { name: "N" data_type: TYPE_INT32 dims: 1 }'
-R, R2 = ('output { name: "%s" data_type: TYPE_INT32 dims: 1 }' % name for name in ("OUT", "OUT2"))
+R, R2 = (f'output {{ name: "{name}" data_type: TYPE_INT32 dims: 1 }}' for name in ("OUT", "OUT2"))
 
 
 def stream(*steps, outputs=R):

@@ -449,7 +449,8 @@ def test_an_ensemble_counts_requests_and_the_computing_of_its_steps():
     e["x"].link.execute(took_ns=3000, answer=e["x"].answer)
     e["y"].link.execute(took_ns=5000, answer=e["y"].answer)
     stats = e.runtime.stats
-    assert counts(e.runtime) == dict.fromkeys(["success", "queue", "compute_input", "compute_infer", "compute_output"], 1)
+    all_of_them = ["success", "queue", "compute_input", "compute_infer", "compute_output"]
+    assert counts(e.runtime) == dict.fromkeys(all_of_them, 1)
     assert stats.inference_stats()["compute_infer"]["ns"] == 8000
     assert (stats.inference_count, stats.execution_count) == (1, 1)
     assert [entry["batch_size"] for entry in stats.batches()] == [1]

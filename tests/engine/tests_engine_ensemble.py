@@ -27,13 +27,13 @@ DEFAULT = object()
 class Model:
     """A model that does what the test says; `compute` takes and gives {name: number}."""
 
-    def __init__(self, clock, name, inputs=("A",), outputs=("B",), *, compute=None, optional=(), decoupled=False, **more):
-        mbs = more.pop("max_batch_size", 0)
+    def __init__(self, clock, name, inputs=("A",), outputs=("B",), *, compute=None, optional=(), decoupled=0, **how):
+        mbs = how.pop("max_batch_size", 0)
         specs = [(each, INT32, ONE, each in optional, False) for each in inputs]
         self.signature = ModelSignature(name, "1", mbs, decoupled, specs, [(each, INT32, ONE) for each in outputs])
         self.arena = Arena(f"in-{name}", 1 << 20, 1 << 20)
         self.output = Arena(f"out-{name}", 1 << 20, 1 << 20)
-        scheduler = settings(dynamic=False, max_batch_size=mbs, **more)
+        scheduler = settings(dynamic=False, max_batch_size=mbs, **how)
         self.runtime = ModelRuntime(self.signature, self.arena, scheduler, clock, {})
         self.link = FakeLink(f"{name}_0", self.runtime, clock)
         self.runtime.add_link(self.link)
@@ -150,12 +150,13 @@ class Ensemble:
         status, what, final = call
         if status or what is None:
             return ((status, what) if status else None), final
-        return {name: struct.unpack("<i", data[:4])[0] for name, _, _, data in map(what.output, range(what.count))}, final
+        outputs = [what.output(i) for i in range(what.count)]
+        return {name: struct.unpack("<i", data[:4])[0] for name, _, _, data in outputs}, final
 
     def parameters(self, id="r"):
         """Of the answers to that request."""
-        found = [call[1].parameters for name, calls in self._replies if name == id for call in calls if call[1] is not None]
-        return [json.loads(each) if each else None for each in found]
+        answers = [call[1] for name, calls in self._replies if name == id for call in calls if call[1] is not None]
+        return [json.loads(answer.parameters) if answer.parameters else None for answer in answers]
 
     def forget(self):
         """The clients have read all answers."""

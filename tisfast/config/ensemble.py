@@ -1,4 +1,4 @@
-"""Ensembles: which models, in which order, with which tensors between them (rows 15.32 to 15.34, 18.02).  Layer 2 (config).
+"""Ensembles: which models, and which tensors between them (rows 15.32 to 15.34, 18.02).  Layer 2 (config).
 
 What one file can tell.  What its composing models make of it is checked when they are loaded (ensemble_join).
 """

@@ -50,8 +50,8 @@ class ModelFace(Protocol):
 class Joined:
     """An ensemble that fits its models.
 
-    config: with the transaction policy that its models give it.  levels: by ensemble tensor, the decoupled steps that it
-    went through; each response of one of them is a tensor of its own.
+    config: with the transaction policy that its models give it.  levels: by ensemble tensor, how many decoupled steps
+    it went through; each of their responses is a tensor of its own.
     """
 
     config: LoadedConfig
@@ -121,8 +121,8 @@ class _Nodes:
         known = {tensor.name: tensor for tensor in model.inputs}
         for name, tensor in step.inputs:
             if name not in known:
-                raise self._wrong(f"in ensemble {self.config.name}, ensemble tensor {tensor} is mapping to non-existing "
-                                  f"input {name} in model {model.name}", index)  # fmt: skip
+                raise self._wrong(f"in ensemble {self.config.name}, ensemble tensor {tensor} is mapping to "
+                                  f"non-existing input {name} in model {model.name}", index)  # fmt: skip
         mapped = dict(step.inputs)
         for spec in model.inputs:
             if spec.name in mapped:
@@ -192,5 +192,5 @@ def _levels(
 
 
 def _mixed(config: LoadedConfig, name: str, step: int) -> ConfigError:
-    return _wrong(config, f"in ensemble {config.name}, step of model '{name}' receives inputs originated from different "
-                  "decoupled models", step)  # fmt: skip
+    about = f"in ensemble {config.name}, step of model '{name}'"
+    return _wrong(config, f"{about} receives inputs originated from different decoupled models", step)

@@ -1,4 +1,4 @@
-"""Ensembles among the served models: no workers of their own, and ready when those of their steps are.  Layer 4 (supervise)."""
+"""Ensembles among the served models: ready when the models of their steps are.  Layer 4 (supervise)."""
 
 from __future__ import annotations
 

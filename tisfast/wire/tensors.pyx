@@ -36,8 +36,13 @@ cdef class Tensor:
 
     def bytes(self) -> bytes:
         """A copy of its bytes.  Raises TisError when its memory has gone."""
-        found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.nbytes)
-        self.read(0, PyBytes_AS_STRING(found), self.nbytes)
+        return self.first(self.nbytes)
+
+    def first(self, uint64_t most) -> bytes:
+        """A copy of so many of its bytes at most.  Raises TisError when its memory has gone."""
+        cdef uint64_t nbytes = min(most, self.nbytes)
+        found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>nbytes)
+        self.read(0, PyBytes_AS_STRING(found), nbytes)
         return found
 
     def __repr__(self):
