@@ -102,6 +102,8 @@ BARS: Final = (
     Bar(_REGION, Load("perf_analyzer", _IMAGE_CASE, 4, "grpc", _IMAGE_BYTES), 0.35, 2.5),
     Bar("batches of 32, 2 ms each", Load("wrk", "sleep_2ms/bin1x4", 8), 0.60, None, stage=PIPELINES),
     Bar("batches of 32, 2 ms each", Load("wrk", "sleep_2ms/bin1x4", 64), 0.70, 1.5, stage=PIPELINES),
+    Bar("ensemble of three, 600 KB", Load("perf_analyzer", "identity_ensemble:INPUT0:150528", 1), 0.45, None,
+        stage=PIPELINES),
     Bar("100 responses to a request", Load("perf_analyzer", "burst_100", 4, "grpc", 0, ("--streaming",)), None, 2.0,
         stage=PIPELINES),
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 1), 0.50, 2.0, stage=CACHED),

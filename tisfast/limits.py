@@ -107,6 +107,12 @@ SUBMIT_SLOTS: Final = 256
 """Requests of one batch, and of all that one instance has not taken yet: csrc's TF_SUBMIT_SLOTS, the ring's size."""
 OUTSTANDING_REQUESTS_MAX: Final = 4096
 """Requests of a decoupled model that one instance may have taken and not ended; beyond, they wait in the queue."""
+ENSEMBLE_STEPS_MAX: Final = 1024
+"""Steps of one ensemble; beyond, its graph is surely made by mistake, and it is walked when it is loaded."""
+ENSEMBLE_WAITING_MAX: Final = 65536
+"""Requests to steps of one ensemble that wait for max_inflight_requests; beyond: 503, as for a model's queue."""
+ENSEMBLE_SELECTIONS_MAX: Final = 64
+"""Remembered sets of requested outputs of one ensemble, each with the steps that it needs."""
 RESPONSE_STATS_MAX: Final = 1024
 """Positions in a stream whose responses are counted each by itself (`response_stats`); later ones are not listed."""
 EXECUTION_SECONDS_MAX: Final = 600

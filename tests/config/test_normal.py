@@ -23,7 +23,7 @@ ACCEPTED = json.loads((GOLDEN / "accepted.json").read_text())
 REFUSED = json.loads((GOLDEN / "refused.json").read_text())
 
 NOT_SERVED = {
-    "batchio", "ens", "passive", "hostpol", "secdev", "bi_dup", "bo", "full",
+    "batchio", "passive", "hostpol", "secdev", "bi_dup", "bo", "full",
 }  # fmt: skip
 STRICTER = {  # Triton 2.51 takes these; the reason why we do not
     "countneg": "has count -1",  # it reads as 1

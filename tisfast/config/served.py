@@ -43,6 +43,8 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("optimization", "gather_kernel_buffer_threshold"), lambda m: m.optimization.gather_kernel_buffer_threshold),
     (("optimization", "eager_batching"), lambda m: m.optimization.eager_batching),
 )
+_OF_MODELS: Final = frozenset({"model_warmup", "optimization"})
+"""What an ensemble cannot have at all, which config.ensemble says."""
 _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
     ("secondary_devices", lambda g: g.secondary_devices),
     ("passive", lambda g: g.passive),
@@ -53,7 +55,6 @@ _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
 def check(message: Message, report: Report) -> None:
     """Report everything that the message asks for and nobody here would do."""
     _check_backend(message, report)
-    _check_ensemble(message, report)
     if message.response_cache.enable and message.model_transaction_policy.decoupled:
         report.wrong(f"Response Cache does not currently support model {message.name} with 'decoupled' transaction "
                    "policy. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
@@ -61,7 +62,7 @@ def check(message: Message, report: Report) -> None:
         report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
                    "Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     for path, asks in _ASKS:
-        if asks(message):
+        if asks(message) and not (path[0] in _OF_MODELS and is_ensemble(message)):
             _refuse(message, path, report)
     check_metric_control(message, report)
     for index, group in enumerate(message.instance_group):
@@ -112,15 +113,3 @@ def _check_backend(message: Message, report: Report) -> None:
                    f"configuration. Model {name}", ("backend",), hint=guess)  # fmt: skip
     elif message.runtime not in ("", "model.py"):
         report.wrong(f"runtime '{message.runtime}' {STAGE} for {name}", ("runtime",), hint="remove 'runtime'")
-
-
-def _check_ensemble(message: Message, report: Report) -> None:
-    ensemble, steps = message.platform == "ensemble", message.HasField("ensemble_scheduling")
-    if ensemble and not steps:
-        report.wrong(f"ensemble scheduling must be set for ensemble {message.name} whose platform is ensemble",
-                   ("platform",))  # fmt: skip
-    elif steps and (message.backend or (message.platform and not ensemble)):
-        report.wrong(f"ensemble scheduling cannot be set for model '{message.name}' whose platform is not ensemble",
-                   ("ensemble_scheduling",), hint='set platform: "ensemble" and remove \'backend\'')  # fmt: skip
-    elif ensemble or steps:
-        _refuse(message, ("ensemble_scheduling",), report)

@@ -91,6 +91,23 @@ cdef class AnswerReply(Reply):
         return 0
 
 
+cdef class KeepingReply(Reply):
+    """Keeps every call: (status, Answer or message or None, final) in `calls`; an Answer is held until it goes from there."""
+
+    cdef public list calls
+
+    def __cinit__(self, list calls):
+        self.calls = calls
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        self.calls.append((0, answer, final))
+        return 0
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        self.calls.append((status, message, final))
+        return 0
+
+
 cdef class FakeLink(Link):
     """An instance that executes when the test says so.  `batches`: dispatched, oldest first."""
 
@@ -160,15 +177,17 @@ cdef class FakeLink(Link):
             times.executed = 0
         self.runtime.pump(self.clock.now)
 
-    def respond(self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0) -> None:
-        """An answer of a decoupled model to a dispatched request: without outputs, or an error."""
+    def respond(
+            self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0, Answer answer=None) -> None:
+        """An answer of a decoupled model to a dispatched request: this one, one without outputs, or an error."""
         cdef Times times
         self.clock.now += took_ns
         times.taken_ns = times.infer_start_ns = request.dispatched_ns
         times.infer_end_ns = times.done_ns = self.clock.now
         times.executed = 0
         message = "model says no" if status else None
-        answer = None if final or status else Answer.__new__(Answer)
+        if answer is None and not final and not status:
+            answer = Answer.__new__(Answer)
         self.runtime.respond(self, request, answer, status, message, final, &times)
         self.runtime.pump(self.clock.now)
 

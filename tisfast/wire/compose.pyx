@@ -183,6 +183,8 @@ cdef list tensors_of(Answer answer):
     cdef list found = []
     cdef OutputRef *out
     cdef int i, k
+    if answer.tensors is not None:
+        return list(answer.tensors)
     for i in range(answer.count):
         out = &answer.outputs[i]
         spec = <TensorSpec>request.model.outputs[out.index]
@@ -195,13 +197,15 @@ cdef Tensor output_tensor(Answer answer, OutputRef *out, str name, tuple shape):
     cdef ForeignInput foreign
     cdef Tensor tensor
     cdef Arena arena
-    for arena in (answer.block.arena, answer.input.arena()):
+    # Kept is what the tensor lies in and nothing else: else the last tensor of a long chain would keep all before it.
+    for arena, keep in ((answer.block.arena, answer.block), (answer.input.arena(), answer.input)):
         if arena.base <= out.data <= arena.base + arena.nbytes:
-            return new_tensor(name, out.dtype, shape, arena, <uint64_t>(out.data - arena.base), out.nbytes, answer)
+            return new_tensor(name, out.dtype, shape, arena, <uint64_t>(out.data - arena.base), out.nbytes, keep)
     foreign = answer.input.foreign_at(out.place, out.nbytes)  # an input from elsewhere that was passed through
     tensor = foreign.tensor
     return new_tensor(
-        name, out.dtype, shape, tensor.file, tensor.offset + (out.place - foreign.place), out.nbytes, answer)
+        name, out.dtype, shape, tensor.file, tensor.offset + (out.place - foreign.place), out.nbytes,
+        tensor.keep)
 
 
 cdef list tensors_of_input(InferInput request):

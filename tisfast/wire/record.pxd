@@ -34,6 +34,8 @@ cdef class InferInput:
     # Another sequence id (a number, or the text it has) and other flags, here and in the record.  Before submission, or
     # between two executions.
     cdef void set_sequence(self, object correlation, uint16_t flags)
+    # Its parameters as the model sees them: JSON object text, b"" for none.
+    cdef bytes parameters(self)
     # Arena 0: where its record and blocks are.
     cdef Arena arena(self)
     # Address of a byte of arena 0 that `owns` said yes to.
@@ -104,8 +106,16 @@ cdef class Answer:
     cdef OutputRef* outputs         # `count` entries, owned
     cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes
     cdef readonly bytes parameters  # JSON object text, b"" when none
+    cdef list tensors               # of Tensor, in the order of outputs: of an answer that no worker gave (wire/joined); else None
     cdef list copies                # blocks with outputs that a client could have taken away, or None
     cdef list kept                  # what a codec made of outputs and sends instead of them, or None
+
+# ---- for wire/joined
+
+cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count)
+# Bytes of a signature, and the signature itself at `at`.
+cdef uint32_t signature_bytes_of(const InputRef *inputs, int count) noexcept
+cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) noexcept
 
 # Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)

@@ -71,6 +71,14 @@ cdef class InferInput:
             head.correlation = correlation
             head.flags &= ~CORRELATION_IS_TEXT
 
+    cdef bytes parameters(self):
+        cdef const unsigned char *at = self.address(self.record_offset)
+        cdef const RequestHead *head = <const RequestHead *>at
+        if self.record_bytes < sizeof(RequestHead) or head.parameters_bytes == 0:
+            return b""
+        return PyBytes_FromStringAndSize(
+            <const char *>at + self.record_bytes - head.correlation_bytes - head.parameters_bytes, head.parameters_bytes)
+
     cdef int set_foreign(self, RecordTemplate template, list foreign) except -1:
         self.foreign = foreign
         self.places_at = <uint32_t>PyBytes_GET_SIZE(template.head)
@@ -134,13 +142,10 @@ cdef RecordTemplate record_template(
     const InputRef *inputs, int count, uint64_t requested, uint32_t batch, uint64_t timeout_us, uint16_t flags,
     object correlation, bytes parameters):
     cdef RecordTemplate template = RecordTemplate.__new__(RecordTemplate)
-    cdef uint32_t signature_bytes = 0
+    cdef uint32_t signature_bytes = signature_bytes_of(inputs, count)
     cdef RequestHead *head
     cdef unsigned char *at
     cdef bytes text = b""
-    cdef int i
-    for i in range(count):
-        signature_bytes += <uint32_t>sizeof(SignatureEntry) + 8 * inputs[i].rank
     template.count = count
     template.head = PyBytes_FromStringAndSize(NULL, sizeof(RequestHead) + align8(signature_bytes))
     at = <unsigned char *>PyBytes_AS_STRING(template.head)
@@ -166,6 +171,14 @@ cdef RecordTemplate record_template(
     write_signature(at + sizeof(RequestHead), inputs, count)
     template.tail = parameters + text
     return template
+
+
+cdef uint32_t signature_bytes_of(const InputRef *inputs, int count) noexcept:
+    cdef uint32_t total = 0
+    cdef int i
+    for i in range(count):
+        total += <uint32_t>sizeof(SignatureEntry) + 8 * inputs[i].rank
+    return total
 
 
 cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) noexcept:
