@@ -15,12 +15,13 @@
 _Static_assert(sizeof(struct tf_submit_slot) == TF_SLOT_BYTES, "one slot, one cache line");
 _Static_assert(sizeof(struct tf_complete_slot) == TF_SLOT_BYTES, "one slot, one cache line");
 _Static_assert(sizeof(struct tf_give_slot) == TF_SLOT_BYTES, "one slot, one cache line");
+_Static_assert(sizeof(struct tf_reply_slot) == TF_SLOT_BYTES, "one slot, one cache line");
 
 #define SLOTS_OFFSET ((uint32_t)((sizeof(struct tf_channel) + 4095u) & ~4095u))
 
 uint64_t tf_channel_bytes(void)
 {
-    return SLOTS_OFFSET + (uint64_t)(TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS + TF_GIVE_SLOTS) * TF_SLOT_BYTES;
+    return SLOTS_OFFSET + (uint64_t)(TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS + TF_GIVE_SLOTS + TF_REPLY_SLOTS) * TF_SLOT_BYTES;
 }
 
 static uint32_t ring_init(struct tf_ring *r, uint32_t slots, uint32_t offset)
@@ -37,7 +38,8 @@ void tf_channel_init(struct tf_channel *c)
     c->nbytes = tf_channel_bytes();
     uint32_t next = ring_init(&c->submit, TF_SUBMIT_SLOTS, SLOTS_OFFSET);
     next = ring_init(&c->complete, TF_COMPLETE_SLOTS, next);
-    ring_init(&c->give, TF_GIVE_SLOTS, next);
+    next = ring_init(&c->give, TF_GIVE_SLOTS, next);
+    ring_init(&c->reply, TF_REPLY_SLOTS, next);
     c->magic = TF_CHANNEL_MAGIC;
 }
 
@@ -56,7 +58,8 @@ static struct geometry geometry_of(const struct tf_channel *c, const struct tf_r
 {
     if (r == &c->complete) return (struct geometry){TF_COMPLETE_SLOTS, TF_SUBMIT_SLOTS};
     if (r == &c->submit) return (struct geometry){TF_SUBMIT_SLOTS, 0};
-    return (struct geometry){TF_GIVE_SLOTS, TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS};
+    if (r == &c->give) return (struct geometry){TF_GIVE_SLOTS, TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS};
+    return (struct geometry){TF_REPLY_SLOTS, TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS + TF_GIVE_SLOTS};
 }
 
 static void *slot_at(struct tf_channel *c, struct geometry g, uint64_t index)
@@ -152,4 +155,57 @@ int tf_bell_ring(struct tf_bell *b, int eventfd)
     if (!atomic_exchange_explicit(&b->asleep, 0, memory_order_acq_rel)) return 0; /* another worker rang */
     uint64_t one = 1;
     return write(eventfd, &one, sizeof one) == (ssize_t)sizeof one ? 1 : -errno;
+}
+
+int tf_reply_wake(struct tf_channel *c)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* our publish before our look at `reply_asleep` */
+    if (!atomic_load_explicit(&c->reply_asleep, memory_order_relaxed)) return 0;
+    if (!atomic_exchange_explicit(&c->reply_asleep, 0, memory_order_acq_rel)) return 0;
+    syscall(SYS_futex, &c->reply_asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    return 1;
+}
+
+struct tf_reply_slot *tf_reply_reserve(struct tf_channel *c)
+{
+    struct tf_reply_slot *slot = tf_ring_reserve(c, &c->reply, 0);
+    if (slot != NULL) return slot;
+    atomic_store_explicit(&c->reply_full, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look */
+    return tf_ring_reserve(c, &c->reply, 0);
+}
+
+int tf_reply_took(struct tf_channel *c, uint32_t n)
+{
+    tf_ring_take(&c->reply, n);
+    atomic_thread_fence(memory_order_seq_cst); /* our taking before our look at `reply_full` */
+    if (!atomic_load_explicit(&c->reply_full, memory_order_relaxed)) return 0;
+    return atomic_exchange_explicit(&c->reply_full, 0, memory_order_acq_rel) != 0;
+}
+
+int64_t tf_reply_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
+{
+    int64_t pending = (int64_t)tf_ring_pending(&c->reply);
+    if (pending != 0) return pending;
+    int64_t start = tf_now_ns();
+    while (c->reply_vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
+        sched_yield();
+        pending = (int64_t)tf_ring_pending(&c->reply);
+        if (pending == 0) continue;
+        c->reply_vain_spins = 0;
+        return pending;
+    }
+    if (c->reply_vain_spins < TF_VAIN_SPINS_MAX) c->reply_vain_spins++;
+    while (tf_ring_pending(&c->reply) == 0) {
+        atomic_store_explicit(&c->reply_asleep, 1, memory_order_relaxed);
+        atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look */
+        if (tf_ring_pending(&c->reply) != 0) break;
+        int64_t left = timeout_ns - (tf_now_ns() - start);
+        if (timeout_ns >= 0 && left <= 0) break;
+        struct timespec t = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+        syscall(SYS_futex, &c->reply_asleep, FUTEX_WAIT, 1, timeout_ns < 0 ? NULL : &t, NULL, 0);
+    }
+    atomic_store_explicit(&c->reply_asleep, 0, memory_order_relaxed);
+    if (tf_now_ns() - start < spin_ns) c->reply_vain_spins = 0;
+    return (int64_t)tf_ring_pending(&c->reply);
 }
