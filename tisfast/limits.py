@@ -97,6 +97,12 @@ PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
 PREFETCH_REQUESTS_MAX: Final = 64
 """The same in requests."""
+BATCH_REJOIN_EXECUTION_NS_MIN: Final = 500_000
+"""Executions shorter than this are not worth waiting for each other's clients."""
+BATCH_REJOIN_NS_MAX: Final = 1_000_000
+"""How long a batch that is not full waits at most, when an instance becomes idle, for clients that were just answered."""
+BATCH_REJOIN_VAIN_MAX: Final = 8
+"""So many such waits in a row that brought less than half of them end the trying."""
 SUBMIT_SLOTS: Final = 256
 """Requests of one batch, and of all that one instance has not taken yet: csrc's TF_SUBMIT_SLOTS, the ring's size."""
 OUTSTANDING_REQUESTS_MAX: Final = 4096

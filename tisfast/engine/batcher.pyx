@@ -9,6 +9,7 @@ from collections import deque
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from tisfast.engine.core cimport Link
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport refusal
 from tisfast.engine.stats cimport FailureReason
@@ -40,6 +41,8 @@ cdef class Batcher(Scheduler):
         self.queue_max = settings.max_queue_size or DEFAULT_QUEUE_REQUESTS_MAX
         self.waiting = deque()
         self.late = deque()
+        if self.dynamic:
+            self.rejoin = Rejoin()
 
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1:
         cdef int64_t timeout_ns = self.timeout_ns
@@ -57,7 +60,14 @@ cdef class Batcher(Scheduler):
         self.waiting.append(request)
         self.size += 1
         self.inferences += request.input.batch
+        if self.rejoin is not None:
+            self.rejoin.arrived(now_ns)
         return True
+
+    cdef int finished(self, InferRequest request, Link link, bint failed) except -1:
+        if self.rejoin is not None:
+            self.rejoin.answered(request, link)
+        return 0
 
     cdef list put_back(self, list requests):
         cdef InferRequest request
@@ -129,6 +139,10 @@ cdef class Batcher(Scheduler):
         if self.target is None:
             self.batch_due_ns = 0  # nobody could take it then: who becomes free asks again
             return None
+        if idle and self.dynamic and not instances.decoupled and self.inferences < self.preferred_min:
+            self.batch_due_ns = self.rejoin.wait_until(now_ns)
+            if self.batch_due_ns:
+                return None
         return self.choose(now_ns, idle)
 
     cdef list choose(self, int64_t now_ns, bint idle):
