@@ -16,6 +16,7 @@ from setuptools.command.build_ext import build_ext
 os.chdir(Path(__file__).resolve().parent)  # all paths below are relative to the project
 PROTO = "tisfast/wire/proto"
 CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c"]
+WORKER_CSRC = [*CSRC, "csrc/tf_window.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
 GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
@@ -109,13 +110,13 @@ class BuildExt(build_ext):
         shutil.copyfile(f"workers/{MODEL_MODULE}.pyi", stubs / "__init__.pyi")
 
     def _build_library(self, target: Path) -> None:
-        sources = [*CSRC, *(str(p) for p in Path("csrc").glob("*.h"))]
+        sources = [*WORKER_CSRC, *(str(p) for p in Path("csrc").glob("*.h"))]
         if target.exists() and not self.force and target.stat().st_mtime > max(os.stat(s).st_mtime for s in sources):
             return
         compiler = os.environ.get("CC", "cc").split()
         # A warning stops who works on it, and nobody who installs it with a compiler that we have never seen.
         flags = [*OPTIMISE, *WARNINGS, *(["-Werror"] if self.inplace else []), *([] if DEBUG else ["-DNDEBUG"])]
-        self.spawn([*compiler, *flags, "-fPIC", "-shared", "-Wl,-s", "-o", str(target), *CSRC])
+        self.spawn([*compiler, *flags, "-fPIC", "-shared", "-Wl,-s", "-o", str(target), *WORKER_CSRC])
 
 
 class BuildProto(Command):

@@ -117,21 +117,36 @@ int tf_worker_wake(struct tf_channel *c)
     return 1;
 }
 
+void tf_worker_nudge(struct tf_channel *c)
+{
+    atomic_store_explicit(&c->nudge, 1, memory_order_release);
+    tf_worker_wake(c);
+}
+
 static int ready(struct tf_channel *c)
 {
-    return tf_ring_pending(&c->submit) != 0 || atomic_load_explicit(&c->stop, memory_order_acquire) != 0;
+    return tf_ring_pending(&c->submit) != 0 || atomic_load_explicit(&c->stop, memory_order_acquire) != 0 ||
+           atomic_load_explicit(&c->nudge, memory_order_acquire) != 0;
+}
+
+/* A nudge that meets a busy worker waits until it is idle. */
+static int64_t waited(struct tf_channel *c)
+{
+    int64_t pending = (int64_t)tf_ring_pending(&c->submit);
+    if (pending == 0) atomic_store_explicit(&c->nudge, 0, memory_order_relaxed);
+    return pending;
 }
 
 int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
 {
-    if (ready(c)) return (int64_t)tf_ring_pending(&c->submit);
+    if (ready(c)) return waited(c);
     int64_t start = tf_now_ns();
     /* A core that halts costs some 20 us to wake inside a virtual machine; one that yields costs none. */
     while (c->vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
         sched_yield();
         if (!ready(c)) continue;
         c->vain_spins = 0;
-        return (int64_t)tf_ring_pending(&c->submit);
+        return waited(c);
     }
     if (c->vain_spins < TF_VAIN_SPINS_MAX) c->vain_spins++;
     while (!ready(c)) {
@@ -145,7 +160,7 @@ int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns
     }
     atomic_store_explicit(&c->asleep, 0, memory_order_relaxed);
     if (tf_now_ns() - start < spin_ns) c->vain_spins = 0; /* traffic is dense again */
-    return (int64_t)tf_ring_pending(&c->submit);
+    return waited(c);
 }
 
 int tf_bell_ring(struct tf_bell *b, int eventfd)

@@ -44,17 +44,22 @@ enum tf_slot_flags {
     TF_FINAL = 1,    /* last answer to this request */
     TF_RETAINED = 2, /* user code still holds the request's input memory: a TF_RELEASE follows */
 };
+enum tf_submit_flags {
+    TF_NULL = 1, /* padding of a direct sequence batch: not ready, and not answered */
+};
 
 /* server -> worker.  A batch is `batch_left` + 1 consecutive slots, batch_left counting down to 0. */
 struct tf_submit_slot {
     uint8_t kind; /* TF_EXEC */
-    uint8_t flags;
+    uint8_t flags; /* tf_submit_flags */
     uint16_t batch_left;
     uint32_t meta_bytes; /* request record, WIRE.md */
     uint64_t request;    /* the server's ticket, returned in every answer */
     uint64_t meta_offset; /* in the input arena */
     int64_t submit_ns;
-    uint8_t reserved[32];
+    uint32_t told; /* messages sent on the share socket so far: to be read before the record (WIRE.md, Foreign tensors) */
+    uint32_t slot; /* of the sequence within the instance; 0 where there are no sequences */
+    uint8_t reserved[24];
 };
 
 /* worker -> server */
@@ -106,6 +111,7 @@ struct tf_channel {
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* futex word: 1 while the worker sleeps or is about to */
     _Atomic uint32_t stop;                           /* nonzero: the worker leaves its loop when submit is empty */
     uint32_t vain_spins;                             /* the worker's own: spins in a row that ended in sleep */
+    _Atomic uint32_t nudge; /* set by the server: return from the wait once though there is no request */
     struct tf_ring submit, complete, give, reply;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t reply_asleep; /* futex word: 1 while a thread sleeps until reply is non-empty */
     uint32_t reply_vain_spins;                             /* as vain_spins */
@@ -134,9 +140,11 @@ TF_EXPORT uint64_t tf_ring_pending(const struct tf_ring *r);
 
 /* Server: wake the worker if it sleeps.  Returns 1 if a system call was made. */
 TF_EXPORT int tf_worker_wake(struct tf_channel *c);
-/* Worker: wait until submit is non-empty or stop is set.  First yields the core for at most spin_ns, then sleeps; where
- * requests come too seldom for that to pay, it sleeps at once.
- * Returns the number of pending slots (0: stopped, or timeout_ns passed; timeout_ns < 0 waits without end). */
+/* Server: have an idle worker look at its share socket. */
+TF_EXPORT void tf_worker_nudge(struct tf_channel *c);
+/* Worker: wait until submit is non-empty, stop is set or the server nudges.  First yields the core for at most spin_ns,
+ * then sleeps; where requests come too seldom for that to pay, it sleeps at once.
+ * Returns the number of pending slots (0: stopped, nudged, or timeout_ns passed; timeout_ns < 0 waits without end). */
 TF_EXPORT int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns);
 /* Server: wake the thread that waits for replies, if it sleeps.  Returns 1 if a system call was made. */
 TF_EXPORT int tf_reply_wake(struct tf_channel *c);

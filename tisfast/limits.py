@@ -156,6 +156,16 @@ ARENA_TRIM_SECONDS: Final = 10
 OUTPUT_WAIT_SECONDS_MAX: Final = 30
 """Seconds a worker waits for room in its output arena before that request fails."""
 
+# ---- tensors by reference
+REFERENCE_BYTES_MIN: Final = 64 * 1024
+"""Smallest tensor that goes to a worker as a place in another file: a smaller one is copied beside its request's record.
+At least a page, so that no two blocks of an arena lie in one page of it."""
+FOREIGN_INPUTS_MAX: Final = 64
+"""Inputs of one request that lie in other memory than its model's arena; further ones are copied."""
+SHARES_PER_WORKER_MAX: Final = 256
+"""Files (arenas, clients' regions) that one worker is told of at one time: each is a descriptor there.  Beyond, the one told
+of first is forgotten, and told again when it is used again."""
+
 # ---- workers
 SPIN_US: Final = 200
 """How long a side that was busy yields the core before it sleeps (docs/architecture.md, Sleep and wake): longer than a

@@ -9,6 +9,7 @@ from __future__ import annotations
 import cProfile
 import ctypes
 import os
+import socket
 import struct
 import sys
 import time
@@ -64,7 +65,8 @@ class Driver:
         raw.tf_channel_init.argtypes = [ctypes.c_size_t]
         raw.tf_channel_init(maps[0].base)
         struct.pack_into("<II", maps[1].memory, 0, 0x54495346, native.TF_ABI_VERSION)
-        self.plane = DataPlane(self.library, fds, 0)
+        self.shares, worker_shares = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.plane = DataPlane(self.library, [*fds, worker_shares.detach()], 0)
         spec = [[f"INPUT{i}", FP32, [-1], None] for i in range(2)]
         outputs = [[f"OUTPUT{i}", FP32, [-1], None] for i in range(2)]
         model = {
@@ -95,7 +97,7 @@ class Driver:
         for i in range(BURST):
             slot = library.tf_ring_reserve(channel.base, channel.submit, i) - channel.base
             left = batch - 1 - i % batch
-            native.SUBMIT_SLOT.pack_into(channel.memory, slot, 1, 0, left, self.record[1], i, self.record[0], 0)
+            native.SUBMIT_SLOT.pack_into(channel.memory, slot, 1, 0, left, self.record[1], i, self.record[0], 0, 0, 0)
         library.tf_ring_publish(channel.submit, BURST)
         start = time.perf_counter_ns()
         self.loop.run()

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKERS = ROOT / "workers"
 WAIT_SECONDS = 20
 FP32, BYTES, BF16 = 11, 13, 14
-MAGIC, ABI = 0x54495346, 2
+MAGIC, ABI = 0x54495346, 3
 LIBRARY = WORKERS / "libtisfast_shm.so"
 
 
@@ -39,7 +39,8 @@ def library() -> ctypes.CDLL:
         function.restype, function.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_uint32]
     for name in ("tf_ring_publish", "tf_ring_take"):
         getattr(lib, name).argtypes = [ctypes.c_size_t, ctypes.c_uint32]
-    lib.tf_channel_init.argtypes = lib.tf_worker_wake.argtypes = [ctypes.c_size_t]
+    for name in ("tf_channel_init", "tf_worker_wake", "tf_worker_nudge"):
+        getattr(lib, name).argtypes = [ctypes.c_size_t]
     lib.tf_ring_pending.restype, lib.tf_ring_pending.argtypes = ctypes.c_uint64, [ctypes.c_size_t]
     return lib
 
@@ -85,15 +86,36 @@ class Plane:
         self.eventfd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else os.open("/dev/null", os.O_WRONLY)
         self.inputs, self.outputs = Shared(input_bytes), Shared(output_bytes)
         self.submit, self.complete, self.give = (self.channel.base + at for at in (128, 320, 512))
+        self.shares, self.worker_shares = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.told, self.files = 0, {}
         self.tickets = 0
         self.at = 512
 
     def __del__(self) -> None:
         os.close(self.eventfd)
+        self.shares.close()
+        self.worker_shares.close()
+
+    def show(self, share: int, file: Shared, *, begin: int = 0, nbytes: int = 0, guarded: bool = False) -> None:
+        """Tell the worker of a file, read-only as the server does it."""
+        fd = os.open(f"/proc/self/fd/{file.fd}", os.O_RDONLY)
+        message = struct.pack("<BBHIQQ", 1, guarded, share, 0, begin, nbytes or len(file.memory))
+        socket.send_fds(self.shares, [message], [fd])
+        os.close(fd)
+        self.told += 1
+        self.files[share] = file
+
+    def nudge(self) -> None:
+        self.lib.tf_worker_nudge(self.channel.base)
+
+    def forget(self, share: int) -> None:
+        self.shares.send(struct.pack("<BBHIQQ", 2, 0, share, 0, 0, 0))
+        self.told += 1
 
     @property
     def fds(self) -> list[int]:
-        return [self.channel.fd, self.bell.fd, self.eventfd, self.inputs.fd, self.outputs.fd]
+        return [self.channel.fd, self.bell.fd, self.eventfd, self.inputs.fd, self.outputs.fd,
+                self.worker_shares.fileno()]  # fmt: skip
 
     def room(self, nbytes: int) -> int:
         """The offset of fresh input memory."""
@@ -112,7 +134,7 @@ class Plane:
             at, nbytes = self.place(record)
             slot = self.lib.tf_ring_reserve(self.channel.base, self.submit, i)
             struct.pack_into(
-                "<BBHIQQq",
+                "<BBHIQQqII",
                 self.channel.memory,
                 slot - self.channel.base,
                 1,
@@ -121,6 +143,8 @@ class Plane:
                 nbytes,
                 self.tickets,
                 at,
+                0,
+                self.told,
                 0,
             )
             tickets.append(self.tickets)
@@ -170,8 +194,10 @@ def read_answer(plane: Plane, answer: Answer, at: int, nbytes: int) -> None:
         shape = struct.unpack_from(f"<{rank}q", memory, position + 8)
         position += 8 + 8 * rank
         arena, offset, size = struct.unpack_from("<QQQ", memory, refs_at + 24 * i)
-        assert offset % 64 == 0 or arena == 0
+        assert arena in (0, 1) and (offset % 64 == 0 or arena == 0)
         source = plane.inputs.memory if arena == 0 else memory
+        if offset >> 48:
+            arena, source, offset = offset >> 48 << 48, plane.files[offset >> 48].memory, offset & (1 << 48) - 1
         answer.outputs.append((index, dtype, shape, arena, source[offset : offset + size]))
     end = refs_at + 24 * count
     answer.parameters = memory[end : end + parameters_bytes]

@@ -28,7 +28,7 @@ def test_constants_are_those_of_the_headers():
     for name, value in re.findall(r"#define (TF_\w+) (\d+)u?", header) + re.findall(r"(TF_[A-Z]+) = (\d+)", header):
         assert getattr(native, name, int(value)) == int(value)
     assert f"#define TF_OUTPUT_BLOCKS_MAX {limits.OUTPUT_BLOCKS_MAX}u" in header
-    assert native.SUBMIT_SLOT.size == 32 and native.COMPLETE_SLOT.size == native.SLOT_BYTES == 64
+    assert native.SUBMIT_SLOT.size == 40 and native.COMPLETE_SLOT.size == native.SLOT_BYTES == 64
 
 
 def test_ring_offsets_are_those_of_the_library():

@@ -41,11 +41,11 @@ def test_every_interpreter_serves(python, tmp_path):
     """With numpy where the interpreter has it, and without arrays where it does not."""
     nursery = NurseryProcess(python)
     hello, _ = nursery.receive()
-    assert (hello["t"], hello["pid"], hello["abi"], hello["threads"]) == ("nursery", nursery.process.pid, 2, 1)
+    assert (hello["t"], hello["pid"], hello["abi"], hello["threads"]) == ("nursery", nursery.process.pid, 3, 1)
     assert (hello["numpy"] is not None) == has_numpy(python)
     router = Router(nursery.endpoint)
     instance = Instance(nursery, router, tmp_path, ADD_SUB if hello["numpy"] else PLAIN)
-    assert instance.hello == {"t": "hello", "id": instance.id, "token": b"secret", "pid": instance.pid, "abi": 2}
+    assert instance.hello == {"t": "hello", "id": instance.id, "token": b"secret", "pid": instance.pid, "abi": 3}
     assert instance.start()["t"] == "ready"
     for _ in range(3):
         answer = instance.ask([1, 2], [3, 4], id="r1")
@@ -123,7 +123,7 @@ def test_ctrl_c_is_the_servers_affair(nursery, serve):
     [
         (b"\xc1", "type byte 0xc1"),
         (msgpack.packb([1]), "expected a fork message"),
-        (msgpack.packb({"t": "fork", "id": "x"}), "needs 7 descriptors, got 0"),
+        (msgpack.packb({"t": "fork", "id": "x"}), "needs 8 descriptors, got 0"),
         (b"\xc6" + (70000).to_bytes(4, "big") + bytes(70000), "more than 65536 bytes"),
     ],
 )

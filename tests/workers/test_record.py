@@ -68,7 +68,7 @@ class Bench:
     def __init__(self, model: Model) -> None:
         self.plane = Plane(1 << 20, 1 << 20)
         self.ours = DataPlane(Library(nursery.LIBRARY), [os.dup(fd) for fd in self.plane.fds], 0)
-        self.reader = RequestReader(model, self.ours.inputs.memory)
+        self.reader = RequestReader(model, self.ours.inputs.memory, None)
         self.writer = AnswerWriter(model, self.ours.outputs)
         self.lease = lease_type(self.ours.inputs.nbytes).from_address(self.ours.inputs.base)
 
@@ -143,7 +143,7 @@ def test_any_answer_is_written_as_the_server_reads_it(tensors, order, parameters
 def test_any_bytes_are_a_request_or_refused(data, nbytes):
     memory = mmap.mmap(-1, 4096)
     memory[: len(data)] = data
-    reader = RequestReader(model_of([(11, 1), (13, 0)], [(11, 1)]), memory)
+    reader = RequestReader(model_of([(11, 1), (13, 0)], [(11, 1)]), memory, None)
     try:
         reader.read(0, nbytes, None)
     except WireError as error:

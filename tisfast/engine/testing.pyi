@@ -25,6 +25,11 @@ class StreamReply(Reply):
     def __init__(self, calls: list[Any], told: Callable[[], None] | None = ...) -> None: ...
 
 @final
+class AnswerReply(Reply):
+    calls: list[tuple[str, int, Any]]
+    def __init__(self, calls: list[Any]) -> None: ...
+
+@final
 class FakeLink(Link):
     dispatched: list[list[InferRequest]]
     streams: list[InferRequest]

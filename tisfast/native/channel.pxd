@@ -3,7 +3,9 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "tf_ring.h" nogil:
     enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED
+    enum: TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_RESCHEDULE
     enum: TF_FINAL, TF_RETAINED
+    enum: TF_NULL
     enum: TF_SUBMIT_SLOTS
     enum: TF_VAIN_SPINS_MAX
     struct tf_submit_slot:
@@ -12,6 +14,7 @@ cdef extern from "tf_ring.h" nogil:
         uint32_t meta_bytes
         uint64_t request, meta_offset
         int64_t submit_ns
+        uint32_t told, slot
     struct tf_complete_slot:
         uint8_t kind, flags
         uint16_t status
@@ -42,10 +45,14 @@ cdef class Channel:
     cdef tf_channel *c
     cdef uint64_t written                     # submit slots ever written: the next request's ticket
     cdef uint32_t unpublished
-    # Write one slot; returns its ticket, or -1 when the ring is full.
-    cdef int64_t submit(self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, int64_t now) noexcept
+    cdef uint32_t told                        # messages sent on the share socket, for the slots to come
+    # Write one slot; returns its ticket, or -1 when the ring is full.  sequence_slot, flags: of sequences, else 0.
+    cdef int64_t submit(
+        self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, int64_t now, uint32_t sequence_slot,
+        uint8_t flags) noexcept
     cdef void publish(self) noexcept          # all written slots, and wake the worker if it sleeps
     cdef bint next_answer(self, tf_complete_slot *out) noexcept
     cdef uint64_t taken(self) noexcept        # tickets below this were taken by the worker
     cdef void give(self, uint64_t block) noexcept
     cdef uint32_t room(self) noexcept         # free submit slots
+    cdef void nudge(self) noexcept            # an idle worker looks at its share socket

@@ -3,7 +3,7 @@
 GIL: held throughout; the longest call is one futex or eventfd system call, made only when the other side sleeps.
 """
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from posix.unistd cimport close
 
@@ -59,6 +59,7 @@ cdef extern from "tf_ring.h":
     void *tf_ring_peek(tf_channel *c, tf_ring *r, uint32_t ahead) noexcept
     void tf_ring_take(tf_ring *r, uint32_t n) noexcept
     int tf_worker_wake(tf_channel *c) noexcept
+    void tf_worker_nudge(tf_channel *c) noexcept
     ssize_t c_read "read"(int fd, void *buffer, size_t n) noexcept
 
 cdef uint64_t BELL_BYTES = 4096
@@ -126,17 +127,21 @@ cdef class Channel:
         if self.fd >= 0:
             close(self.fd)
 
-    cdef int64_t submit(self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, int64_t now) noexcept:
+    cdef int64_t submit(
+            self, uint64_t meta_offset, uint32_t meta_bytes, uint16_t batch_left, int64_t now, uint32_t sequence_slot,
+            uint8_t flags) noexcept:
         cdef tf_submit_slot *slot = <tf_submit_slot *>tf_ring_reserve(self.c, TF_RING_SUBMIT(self.c), self.unpublished)
         if slot == NULL:
             return -1
         slot.kind = TF_EXEC
-        slot.flags = 0
+        slot.flags = flags
         slot.batch_left = batch_left
         slot.meta_bytes = meta_bytes
         slot.request = self.written
         slot.meta_offset = meta_offset
         slot.submit_ns = now
+        slot.told = self.told
+        slot.slot = sequence_slot
         self.unpublished += 1
         self.written += 1
         return <int64_t>slot.request
@@ -168,6 +173,9 @@ cdef class Channel:
         if slot != NULL:
             slot.block = block
             tf_ring_publish(TF_RING_GIVE(self.c), 1)
+
+    cdef void nudge(self) noexcept:
+        tf_worker_nudge(self.c)
 
     def request_stop(self) -> None:
         """Tell the worker to leave its loop when submit is empty, and wake it."""

@@ -5,11 +5,26 @@ cdef extern from "tf_arena.h":
     struct tf_arena:
         pass
 
-cdef class Arena:
-    """One memory file, mapped whole.  Owned here (`blocks` set) or by a worker (`blocks` NULL)."""
-    cdef readonly int fd            # owned; -1 once closed
+cdef class MemoryFile:
+    """Part of a file that is mapped here and may be shown to workers: bytes [begin, begin + nbytes) of it.
+
+    Can be referred to weakly: who has told a worker of it tells that it is gone."""
+    cdef readonly int fd            # -1: none
+    cdef readonly uint64_t begin
     cdef readonly uint64_t nbytes
-    cdef unsigned char* base
+    cdef readonly bint guarded      # not ours: its owner may truncate it, so its bytes are touched by copy_out only
+    cdef unsigned char* base        # of byte `begin`
+    cdef bint shown                 # to a worker, as a whole: what goes must leave no pages behind
+    cdef object __weakref__
+    # Copies bytes [offset, offset + nbytes) of the file, which must lie within the mapping.  Raises TisError when they are gone.
+    cdef int copy_out(self, uint64_t offset, void *to, uint64_t nbytes) except -1
+    cdef inline unsigned char *at(self, uint64_t offset) noexcept:
+        return self.base + (offset - self.begin)
+    cdef inline bint holds(self, uint64_t offset, uint64_t nbytes) noexcept:
+        return self.begin <= offset and nbytes <= self.nbytes and offset - self.begin <= self.nbytes - nbytes
+
+cdef class Arena(MemoryFile):
+    """One memory file, mapped whole and owned.  Its blocks are handed out here (`blocks` set) or by a worker (NULL)."""
     cdef tf_arena* blocks
     # A block of at least nbytes; raises Unavailable when the arena is full.
     cdef Block take(self, uint64_t nbytes)

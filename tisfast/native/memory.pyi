@@ -2,9 +2,13 @@ from typing import final
 
 def now_ns() -> int: ...
 
-class Arena:
+class MemoryFile:
     fd: int
+    begin: int
     nbytes: int
+    guarded: bool
+
+class Arena(MemoryFile):
     stale: int
     label: str
     use_bytes_max: int

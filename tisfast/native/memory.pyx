@@ -6,6 +6,7 @@ GIL: held throughout; every call is a few loads and stores, or happens once per 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
 from posix.unistd cimport close
 
 import os
@@ -16,6 +17,7 @@ cdef extern from "tf_shm.h":
     int tf_shm_create(const char *label, uint64_t nbytes)
     void *tf_shm_map(int fd, uint64_t nbytes, int *err)
     int tf_shm_unmap(void *base, uint64_t nbytes)
+    int tf_shm_discard(int fd, uint64_t offset, uint64_t nbytes)
     int64_t tf_now_ns() noexcept
 
 cdef extern from "tf_arena.h":
@@ -34,7 +36,15 @@ def now_ns() -> int:
     return tf_now_ns()
 
 
-cdef class Arena:
+cdef class MemoryFile:
+    """See memory.pxd."""
+
+    cdef int copy_out(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
+        memcpy(to, self.at(offset), nbytes)
+        return 0
+
+
+cdef class Arena(MemoryFile):
     """One memory file.
 
     label: shown in /proc/PID/maps; cap_bytes: address space; use_bytes_max: most bytes given out at one time, 0 for an
@@ -59,6 +69,8 @@ cdef class Arena:
                 raise Internal(f"no memory for the block table of {label!r} ({cap_bytes} bytes)")
 
     def __dealloc__(self):
+        if self.shown:  # a worker that sleeps has it mapped still: that is to cost no memory
+            tf_shm_discard(self.fd, 0, self.nbytes)
         if self.base != NULL:
             tf_shm_unmap(self.base, self.nbytes)
         if self.fd >= 0:

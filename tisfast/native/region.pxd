@@ -1,5 +1,6 @@
 # Memory that clients own and registered under a name: POSIX shared memory or device memory.  Layer 1 (native).
 from libc.stdint cimport uint64_t
+from tisfast.native.memory cimport MemoryFile
 
 cdef class Region:
     """Part of somebody else's memory.  Closed when the last reference is gone: who uses it keeps it, whatever is
@@ -8,7 +9,7 @@ cdef class Region:
     cdef readonly str key             # of the system family, as registered; "" for devices
     cdef readonly uint64_t offset     # of the region in the file
     cdef readonly uint64_t nbytes
-    cdef readonly int device          # -1: system memory
+    cdef readonly int device          # -1: system memory, a SystemRegion
     # Raises BadRequest with Triton's wording (row 10.08) when [offset, offset + nbytes) is not within the region.
     cdef int check(self, uint64_t offset, uint64_t nbytes) except -1
     # Copy out of and into the region; the bounds are checked against the memory's size as it is now.  Raises TisError.
@@ -16,12 +17,17 @@ cdef class Region:
     cdef int write(self, uint64_t offset, const void *data, uint64_t nbytes) except -1
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1
 
-cdef class SystemRegion(Region):
-    cdef int fd
+cdef class ClientFile(MemoryFile):
+    """The part of a client's file that a region is."""
+    cdef str name, key                # of the region, for errors
     cdef bint owns                    # fd
-    cdef unsigned char *base          # page that `data` lies in
-    cdef uint64_t mapped_bytes
-    cdef unsigned char *data
+    cdef uint64_t slack               # mapped in front of `base`: mappings begin with a page
+    # Raises BadRequest when the file does not reach to `end` any more.
+    cdef int check_size(self, uint64_t end) except -1
+    cdef int copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1
+
+cdef class SystemRegion(Region):
+    cdef readonly ClientFile file
 
 cdef class DeviceRegion(Region):
     cdef object memory                # native.cuda.DeviceMemory

@@ -1,4 +1,5 @@
 from tisfast.native.cuda import DeviceMemory
+from tisfast.native.memory import MemoryFile
 
 class Region:
     name: str
@@ -9,7 +10,10 @@ class Region:
     def fetch(self, offset: int, nbytes: int) -> bytes: ...
     def store(self, offset: int, data: bytes) -> None: ...
 
+class ClientFile(MemoryFile): ...
+
 class SystemRegion(Region):
+    file: ClientFile
     def __init__(self, name: str, key: str, fd: int, offset: int, nbytes: int) -> None: ...
 
 class DeviceRegion(Region):

@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.errno cimport errno
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from posix.unistd cimport close
+from tisfast.native.memory cimport MemoryFile
 
 import os
 
@@ -72,7 +73,7 @@ cdef class Region:
         self.write(offset, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
-cdef class SystemRegion(Region):
+cdef class ClientFile(MemoryFile):
     """[offset, offset + nbytes) of the file behind `fd`, which belongs to this object from here on, also when this
     raises.  Raises BadRequest when the file is not that long or cannot be mapped."""
 
@@ -84,9 +85,9 @@ cdef class SystemRegion(Region):
         self.key = key
         self.fd = fd
         self.owns = True
-        self.offset = offset
+        self.begin = offset
         self.nbytes = nbytes
-        self.device = -1
+        self.guarded = True
         if size < 0 or nbytes == 0 or offset > <uint64_t>size or nbytes > <uint64_t>size - offset:
             raise BadRequest(
                 f"failed to register shared memory region '{name}': invalid args (offset {offset} + byte_size {nbytes}; "
@@ -97,28 +98,49 @@ cdef class SystemRegion(Region):
             raise BadRequest(
                 f"failed to register shared memory region '{name}': unable to process address space: "
                 f"{os.strerror(-err if err else errno)}")
-        self.base = <unsigned char *>base
-        self.mapped_bytes = nbytes + slack
-        self.data = self.base + slack
+        self.slack = slack
+        self.base = <unsigned char *>base + slack
 
     def __dealloc__(self):
         if self.base != NULL:
-            munmap(self.base, self.mapped_bytes)
+            munmap(self.base - self.slack, self.nbytes + self.slack)
         if self.owns:
             close(self.fd)
 
-    cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
+    cdef int check_size(self, uint64_t end) except -1:
         cdef int64_t size = tf_shm_size(self.fd)
-        cdef unsigned char *at = self.data + offset
-        if size < 0 or <uint64_t>size < self.offset + offset + nbytes:
-            raise BadRequest(
-                f"Invalid offset + byte size for shared memory region: '{self.name}' (the file of key '{self.key}' has "
-                f"shrunk to {size} bytes, {self.offset + offset + nbytes} are needed)")
+        if size >= 0 and <uint64_t>size >= end:
+            return 0
+        raise BadRequest(
+            f"Invalid offset + byte size for shared memory region: '{self.name}' (the file of key '{self.key}' has "
+            f"shrunk to {size} bytes, {end} are needed)")
+
+    cdef int copy_out(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
+        return self.copy(offset, to, nbytes, True)
+
+    cdef int copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
+        cdef unsigned char *at = self.at(offset)
+        self.check_size(offset + nbytes)
         if tf_guard_copy(host if out else at, at if out else host, nbytes) == 0:
             return 0
         raise Internal(
             f"shared memory region '{self.name}' could not be {'read' if out else 'written'}: its memory went away "
             f"during the copy of {nbytes} bytes (the file of key '{self.key}' was truncated, or its file system is full)")
+
+
+cdef class SystemRegion(Region):
+    """A region of POSIX shared memory; arguments as of ClientFile, whose errors it raises."""
+
+    def __cinit__(self, str name, str key, int fd, uint64_t offset, uint64_t nbytes):
+        self.name = name
+        self.key = key
+        self.offset = offset
+        self.nbytes = nbytes
+        self.device = -1
+        self.file = ClientFile(name, key, fd, offset, nbytes)
+
+    cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
+        return self.file.copy(self.offset + offset, host, nbytes, out)
 
 
 cdef class DeviceRegion(Region):

@@ -38,7 +38,7 @@ class LinkFace(Protocol):
 
     @property
     def fds(self) -> Sequence[int]:
-        """Channel, bell page, bell eventfd, input arena, output arena."""
+        """Channel, bell page, bell eventfd, input arena, output arena, share socket."""
 
     @property
     def executing_since_ns(self) -> int:

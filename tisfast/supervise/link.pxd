@@ -4,6 +4,8 @@ from tisfast.engine.core cimport Clock, InferRequest, Link
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.native.channel cimport Bell, Channel, tf_complete_slot
 from tisfast.native.memory cimport Arena, Block
+from tisfast.supervise.shares cimport ShareTable
+from tisfast.wire.record cimport InferInput
 
 cdef class RingLink(Link)
 
@@ -30,11 +32,14 @@ cdef class RingLink(Link):
     cdef readonly ModelRuntime runtime
     cdef Poller poller
     cdef Channel channel
+    cdef ShareTable shares       # what the worker was told of memory that is not its arenas
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
     cdef object executing        # deque: inferences of each batch of a decoupled model that `execute` is not done with
     cdef bint decoupled
     cdef int64_t progress_ns
+    # Have the worker know where all of the request's inputs lie.
+    cdef int show_foreign(self, InferInput input) except -1
     cdef bint poll(self) except -1
     cdef bint _quiet(self) noexcept
     cdef int _on_slot(self, tf_complete_slot *slot) except -1

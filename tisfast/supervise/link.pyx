@@ -12,6 +12,7 @@ from tisfast.native.channel cimport (
     TF_ANSWER, TF_CLOSED, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_RELEASE, TF_RETAINED, TF_VAIN_SPINS_MAX)
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, read_answer
+from tisfast.wire.tensors cimport ForeignInput
 
 from collections import deque
 from contextlib import suppress
@@ -142,6 +143,7 @@ cdef class RingLink(Link):
         self.runtime = runtime
         self.poller = poller
         self.channel = Channel()
+        self.shares = ShareTable(self.channel, poller.loop)
         cdef OutputArena output = OutputArena(f"tisfast-out-{instance}", output_arena_bytes)
         output.channel = self.channel
         self.output = output
@@ -152,9 +154,10 @@ cdef class RingLink(Link):
 
     @property
     def fds(self) -> tuple:
-        """The data descriptors of WIRE.md's fork message: channel, bell page, bell eventfd, input and output arena."""
+        """The data descriptors of WIRE.md's fork message: channel, bell page, bell eventfd, input and output arena, and
+        the share socket."""
         bell = self.poller.bell
-        return (self.channel.fd, bell.fd, bell.eventfd, self.runtime.arena.fd, self.output.fd)
+        return (self.channel.fd, bell.fd, bell.eventfd, self.runtime.arena.fd, self.output.fd, self.shares.fd)
 
     @property
     def executing_since_ns(self) -> int:
@@ -168,6 +171,7 @@ cdef class RingLink(Link):
     def open(self) -> None:
         """The worker is ready: give it work."""
         self.up = True
+        self.shares.worker_has_it()
         self.runtime.pump(self.poller.clock.now_ns())
 
     def request_stop(self) -> None:
@@ -188,6 +192,7 @@ cdef class RingLink(Link):
             except Exception as error:  # the answer is out of the ring: the next one's turn
                 self.poller.lost(self, error)
         self.poller.busy.discard(self)
+        self.shares.close()
         (<OutputArena>self.output).channel = None
         taken = self.channel.taken()
         lost = [request for ticket, request in self.running.items() if <uint64_t>ticket < taken]
@@ -215,12 +220,20 @@ cdef class RingLink(Link):
             self.poller.busy.add(self)
         for request in batch:
             left -= 1
-            ticket = self.channel.submit(request.input.record_offset, request.input.record_bytes, left, now_ns)
+            if request.input.foreign is not None:
+                self.show_foreign(request.input)
+            ticket = self.channel.submit(request.input.record_offset, request.input.record_bytes, left, now_ns, 0, 0)
             if ticket < 0:  # the engine asked room() first: the worker has written to our side of the ring
                 ticket = UNSENT + <int64_t>len(self.running)  # nobody answers it until the worker is gone
             self.running[ticket] = request
         self.channel.publish()
         return self.poller.nudge()
+
+    cdef int show_foreign(self, InferInput input) except -1:
+        cdef ForeignInput foreign
+        for foreign in input.foreign:
+            input.aim(foreign, self.shares.id_of(foreign.tensor.file))
+        return 0
 
     # ---- answers
 

@@ -120,7 +120,7 @@ class Nursery:
         return facts
 
     async def fork(self, order: ForkOrder, fds: Sequence[int], on_exit: ExitHandler) -> Child:
-        """Fork one worker with the seven descriptors of WIRE.md, which stay the caller's.
+        """Fork one worker with the eight descriptors of WIRE.md, which stay the caller's.
 
         on_exit is called once if and only if this returns.  Raises NurseryFailed.
         """

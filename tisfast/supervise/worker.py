@@ -100,7 +100,7 @@ class Worker:
         self._no_status: asyncio.TimerHandle | None = None
 
     async def start(self, fds: Sequence[int]) -> Message:
-        """Fork with the five data descriptors (which stay the caller's), load, and return `ready` or `completed`.
+        """Fork with the six data descriptors (which stay the caller's), load, and return `ready` or `completed`.
 
         Raises WorkerFailed, after which the process is gone or about to be.
         """

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.signature cimport ModelSignature
+from tisfast.wire.tensors cimport ForeignInput, Tensor
 
 cdef class InferInput:
     """One inference request, protocol-free: what HTTP and gRPC parse into and the engine schedules.
@@ -22,13 +23,23 @@ cdef class InferInput:
     cdef Block record_block         # None when the record lies in `body` or `extra`
     cdef uint64_t record_offset     # in the arena
     cdef uint32_t record_bytes
+    cdef uint32_t places_at         # of the inputs' places in the record, set with `foreign`
+    cdef list foreign               # of ForeignInput: inputs in other memory than the model's input arena; None: all are there
     cdef readonly object outputs    # front's own: how to write each output (wire/plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
     # Note in the record that the client has left; the worker may look at any time.
     cdef void mark_cancelled(self) noexcept
+    # Arena 0: where its record and blocks are.
+    cdef Arena arena(self)
     # Address of a byte of arena 0 that `owns` said yes to.
     cdef unsigned char *address(self, uint64_t offset) noexcept
+    # Inputs that lie elsewhere: marks the record, in which they have no place yet.  template: what it was written with.
+    cdef int set_foreign(self, RecordTemplate template, list foreign) except -1
+    # Before a worker gets the request: the share id by which it knows the memory of this input.
+    cdef void aim(self, ForeignInput foreign, uint16_t share) noexcept
+    # The foreign input that [place, place + nbytes) lies in, as the worker names it; None: not one of this request.
+    cdef ForeignInput foreign_at(self, uint64_t place, uint64_t nbytes)
 
 cdef struct InputRef:
     uint16_t index
@@ -56,6 +67,7 @@ cdef struct OutputRef:
     const int64_t* shape            # rank entries, in the layout
     const unsigned char* data
     uint64_t nbytes
+    uint64_t place                  # of a foreign input that is passed through, as the worker named it; else 0
 
 cdef class AnswerLayout:
     """One checked answer signature, and the JSON that follows from it alone."""
@@ -75,6 +87,7 @@ cdef class Answer:
     cdef OutputRef* outputs         # `count` entries, owned
     cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes
     cdef readonly bytes parameters  # JSON object text, b"" when none
+    cdef list copies                # blocks with outputs that a client could have taken away, or None
     cdef list kept                  # what a codec made of outputs and sends instead of them, or None
 
 # Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.

@@ -11,6 +11,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
+from tisfast.wire.tensors cimport FOREIGN, SHARE_SHIFT, ForeignInput, Tensor
 
 import orjson
 
@@ -51,13 +52,37 @@ cdef class InferInput:
         return holds(self.extra, offset, nbytes) or holds(self.body, offset, nbytes) or holds(
             self.record_block, offset, nbytes)
 
-    cdef unsigned char *address(self, uint64_t offset) noexcept:
+    cdef Arena arena(self):
         cdef Block block = self.extra if self.extra is not None else self.body if self.body is not None else self.record_block
-        return block.arena.base + offset
+        return block.arena
+
+    cdef unsigned char *address(self, uint64_t offset) noexcept:
+        return self.arena().base + offset
 
     cdef void mark_cancelled(self) noexcept:
         if self.record_bytes >= sizeof(RequestHead):
             (<RequestHead *>self.address(self.record_offset)).flags |= CANCELLED
+
+    cdef int set_foreign(self, RecordTemplate template, list foreign) except -1:
+        self.foreign = foreign
+        self.places_at = <uint32_t>PyBytes_GET_SIZE(template.head)
+        (<RequestHead *>self.address(self.record_offset)).flags |= FOREIGN
+        return 0
+
+    cdef void aim(self, ForeignInput foreign, uint16_t share) noexcept:
+        cdef unsigned char *places = self.address(self.record_offset) + self.places_at
+        foreign.place = <uint64_t>share << SHARE_SHIFT | foreign.tensor.offset
+        (<uint64_t *>places)[2 * foreign.position] = foreign.place
+
+    cdef ForeignInput foreign_at(self, uint64_t place, uint64_t nbytes):
+        cdef ForeignInput foreign
+        if self.foreign is None or place >> SHARE_SHIFT == 0:
+            return None
+        for foreign in self.foreign:
+            if foreign.place <= place and nbytes <= foreign.tensor.nbytes and (
+                    place - foreign.place <= foreign.tensor.nbytes - nbytes):
+                return foreign
+        return None
 
     @property
     def record(self) -> bytes:
@@ -203,6 +228,7 @@ cdef AnswerLayout new_layout(ModelSignature model, bytes signature, uint32_t cou
         out.rank = entry.rank
         out.shape = <const int64_t *>at
         out.data = NULL
+        out.place = 0
         at += 8 * entry.rank
         check_output(model, <TensorSpec>model.outputs[entry.index], out)
         layout.heads_json.append(output_json(<TensorSpec>model.outputs[entry.index], out))
@@ -322,6 +348,8 @@ cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
         name = (<TensorSpec>model.outputs[out.index]).name
         if place[0] == 0 and request.owns(place[1], place[2]):
             out.data = request.address(place[1])
+        elif place[0] == 0 and fill_foreign(answer, out, place[1], place[2]):
+            pass
         elif place[0] == 1 and holds(answer.block, place[1], place[2]):
             out.data = answer.block.data + (place[1] - answer.block.offset)
         else:
@@ -336,6 +364,27 @@ cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
                 f"the request's batch is {request.batch}")
         out.nbytes = place[2]
     return 0
+
+
+# An input that lies elsewhere and was returned as it is.  False: the request has no such input.
+cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t nbytes) except -1:
+    cdef ForeignInput foreign = answer.input.foreign_at(place, nbytes)
+    cdef Block copy
+    if foreign is None:
+        return False
+    out.place = place
+    out.data = foreign.tensor.address()
+    if out.data != NULL:
+        out.data += place - foreign.place
+        return True
+    # Its owner may take it away while it is being sent.
+    copy = answer.input.arena().take(nbytes)
+    foreign.tensor.read(place - foreign.place, copy.data, nbytes)
+    out.data = copy.data
+    if answer.copies is None:
+        answer.copies = []
+    answer.copies.append(copy)
+    return True
 
 
 def read(InferInput request, Block block, uint32_t record_bytes) -> Answer:

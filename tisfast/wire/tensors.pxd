@@ -24,6 +24,9 @@ cdef class Tensor:
 
 cdef Tensor new_tensor(str name, int dtype, tuple shape, MemoryFile file, uint64_t offset, uint64_t nbytes, object keep)
 
+# Whether a worker is better off with its place than with a copy: large, and where 48 bits say where.
+cdef bint by_reference(Tensor tensor) noexcept
+
 cdef class ForeignInput:
     """One input of a request that lies outside its model's input arena."""
     cdef readonly Tensor tensor

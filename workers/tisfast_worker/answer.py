@@ -78,13 +78,13 @@ class AnswerWriter:
         if request._head[3] & self._all != self._all:
             tensors = self._asked(tensors, request._head[3])
         key = [request.batch]
-        sources = []  # per tensor: its array, or (offset, bytes) in the input arena
+        sources = []  # per tensor: its array, or (place, bytes) of an input
         for tensor in tensors:
             array = tensor._array
             if array is None:
                 self._odd_source(tensor, request, key, sources)
                 continue
-            passed = None if array.base is None else _passed(array, request._lease)
+            passed = None if array.base is None else _passed(array, request)
             if passed is None:
                 key += (tensor._name, tensor._code, array.shape)
                 sources.append(array)
@@ -162,8 +162,11 @@ class AnswerWriter:
         """A tensor without an array: an input returned unread, or BF16."""
         shape = tuple(tensor.shape())
         if isinstance(tensor, ArenaTensor):
-            own = tensor._lease is request._lease
-            sources.append((tensor._offset, tensor._nbytes) if own else tensor.raw_bytes())
+            place = (tensor._offset, tensor._nbytes) if tensor._lease is request._lease else None
+            if place is None and request.windows:
+                place = request.passed_unread(tensor)
+            own = place is not None
+            sources.append(place if own else tensor.raw_bytes())
         else:
             own = False
             sources.append(ctypes.string_at(tensor._raw[1], 2 * count(shape)))
@@ -240,14 +243,14 @@ def _as_bytes(source, place):
     return source
 
 
-def _passed(array, lease):
-    """(offset, bytes) in the input arena of an array that is an input of this request, or a large view of one.
+def _passed(array, request):
+    """(place, bytes) of an array that is an input of this request, or a large view of one.
 
     `array.base is lease` holds only for what as_numpy() made; views of it have it as their base.
     """
-    base = array.base
+    base, lease = array.base, request._lease
     if base is not lease and (getattr(base, "base", None) is not lease or array.nbytes < limits.PASS_VIEW_BYTES_MIN):
-        return None
+        return request.passed(array) if request.windows else None
     if not array.flags.c_contiguous:
         return None
     return array.__array_interface__["data"][0] - ctypes.addressof(lease), array.nbytes

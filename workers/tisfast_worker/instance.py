@@ -24,12 +24,12 @@ class ForkOrder:
     """What the server asked the nursery to start."""
 
     def __init__(self, message, fds):
-        """From a fork message and its seven descriptors."""
+        """From a fork message and its eight descriptors."""
         self.id, self.endpoint, self.token = message["id"], message["endpoint"], message["token"]
         self.env, self.threads = message["env"], message["threads"]
         if not self.endpoint.startswith("ipc:///"):
             raise WireError(f"endpoint {self.endpoint!r} is not ipc:// with an absolute path")
-        self.plane_fds, self.output_fds = fds[:5], fds[5:]
+        self.plane_fds, self.output_fds = fds[:6], fds[6:]
 
 
 def backend_module(name):

@@ -17,13 +17,15 @@ MSGPACK_DEPTH_MAX = 16
 NURSERY_MESSAGE_BYTES_MAX = 65536
 """Bytes of one packet between server and nursery; a fork order carries an environment.  The server's bound, too."""
 NURSERY_DESCRIPTORS_MAX = 16
-"""Descriptors that may ride on one packet; a fork order has seven."""
+"""Descriptors that may ride on one packet; a fork order has eight."""
 PLANS_MAX = 512
 """Remembered request signatures, and answer layouts, of one model; beyond, all are forgotten and learnt again."""
 PASS_VIEW_BYTES_MIN = 65536
 """Smallest view of an input that is passed by reference: finding its address costs more than copying less."""
 JOIN_BYTES_MAX = 16384
 """Largest answer tensor copied through a bytes object: below, one join beats a numpy copy (0.1 against 0.6 us)."""
+WINDOWS_IDLE_MAX = 64
+"""Windows on other memory that wait to be used again; beyond, all of them are unmapped.  A new one costs some 30 us."""
 OUTPUT_WAIT_SECONDS_MAX = 30
 """Seconds to wait for room in the output arena or the complete ring; the server's bound of the same name."""
 OUTPUT_WAIT_STEP_SECONDS_MAX = 0.002

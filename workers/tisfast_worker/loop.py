@@ -13,11 +13,13 @@ from tisfast_worker.answer import AnswerWriter
 from tisfast_worker.completions import lease_type
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import WireError, failure_texts
+from tisfast_worker.foreign import FLAG_FOREIGN
 from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC
 from tisfast_worker.record import RequestReader
 from tisfast_worker.request import FLAG_CANCELLED
 from tisfast_worker.sender import take_answers
 
+_UNUSUAL = FLAG_CANCELLED | FLAG_FOREIGN
 CANCELLED_TEXT = "Request cancelled: the client left before the request ran"
 
 
@@ -31,7 +33,8 @@ class Loop:
         self._advance = plane.library.tf_ring_take
         self._completions, self._outputs = plane.completions, plane.outputs
         self._outputs.before_wait = self._show_early
-        self._read = RequestReader(model, plane.inputs.memory).read
+        self._foreign = plane.foreign
+        self._read = RequestReader(model, plane.inputs.memory, plane.foreign).read
         self._writer = AnswerWriter(model, plane.outputs)
         self._lease_type, self._lease_at = lease_type(plane.inputs.nbytes), plane.inputs.base
         self._free = []  # leases nobody refers to; each covers the whole arena
@@ -59,9 +62,19 @@ class Loop:
 
     def _idle(self, wait):
         """Tidy up; then the slots of the next batch, however long it takes, or 0 to stop."""
+        while True:
+            self._tidy()
+            pending = wait(self._channel.base, 0, -1)
+            if pending or self._channel.stopping:
+                return pending
+
+    def _tidy(self):
         self._outputs.rest()
         self._completions.flush()
-        return wait(self._channel.base, 0, -1)
+        self._foreign.rest(self._pending)
+
+    def _pending(self):
+        return self._library.tf_ring_pending(self._channel.submit)
 
     def _batch(self, pending):
         """Serve the next batch; returns its slots."""
@@ -100,16 +113,20 @@ class Loop:
         """(requests, their tickets, [(ticket, code, reason)] of those that shall not run)."""
         requests, tickets, refused = [], [], []
         free, leases, read = self._free, self._leases, self._read
-        for _, _, _, nbytes, ticket, offset, _ in slots:
+        for _, _, _, nbytes, ticket, offset, _, told, _ in slots:
+            if told != self._foreign.told:
+                self._foreign.catch_up(told)
             lease = free.pop() if free else self._lease_type.from_address(self._lease_at)
             try:
                 request = read(offset, nbytes, lease)
             except WireError as error:
                 refused.append((ticket, ErrorCode.INTERNAL, str(error)))
                 continue
-            if request._flags & FLAG_CANCELLED:
-                refused.append((ticket, ErrorCode.CANCELLED, CANCELLED_TEXT))
-                continue
+            if request._flags & _UNUSUAL:
+                if request._flags & FLAG_CANCELLED:
+                    refused.append((ticket, ErrorCode.CANCELLED, CANCELLED_TEXT))
+                    continue
+                self._foreign.open += [window for window, _ in request.windows.values()]
             requests.append(request)
             leases.append(lease)
             tickets.append(ticket)
@@ -132,12 +149,26 @@ class Loop:
             for ticket in tickets:
                 answers.append((*self._writer.error(ErrorCode.INTERNAL, responses), ticket))
             return
+        if self._foreign.open:
+            write = self._write_foreign
         for request, response, ticket in zip(requests, responses, tickets):
             answers.append((*write(request, response), ticket))
+
+    def _write_foreign(self, request, response):
+        """An answer that may be made of memory which was gone when it was read: then it is worth nothing."""
+        written = self._writer.write(request, response)
+        lost = request.lost() if request.windows else None
+        if lost is None:
+            return written
+        if written[3]:
+            self._outputs.put_back(written[3])
+        return self._writer.error(ErrorCode.INTERNAL, lost)
 
     def _show(self):
         """Put the batch's answers into the ring and let its leases go."""
         leases, unheld = self._leases, self._unheld
+        if self._foreign.open:
+            self._foreign.settle()
         retained = [count != unheld for count in _references(leases)]
         self._send(retained)
         if True in retained:

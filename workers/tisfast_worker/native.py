@@ -9,14 +9,17 @@ import mmap
 import os
 import struct
 
-TF_ABI_VERSION = 2
+TF_ABI_VERSION = 3
 TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED = 1, 2, 3, 4, 5, 6
+TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_RESCHEDULE = 7, 8, 9, 10
 TF_FINAL, TF_RETAINED = 1, 2
+TF_NULL = 1
 BLOCK_OFFSET_MASK = (1 << 40) - 1
 BLOCK_MIN = 512
 SLOT_BYTES = 64
 
-SUBMIT_SLOT = struct.Struct("<BBHIQQq")  # kind, flags, batch_left, meta_bytes, request, meta_offset, submit_ns
+# kind, flags, batch_left, meta_bytes, request, meta_offset, submit_ns, told, slot
+SUBMIT_SLOT = struct.Struct("<BBHIQQqII")
 COMPLETE_SLOT = struct.Struct("<BBHIQQqqqqII")  # ... WIRE.md and tf_ring.h: struct tf_complete_slot
 _CHANNEL_STOP = 68
 _RINGS = {"submit": 128, "complete": 320, "give": 512}  # offsets of struct tf_ring in struct tf_channel
@@ -35,6 +38,13 @@ _SIGNATURES = {
     "tf_arena_take": (_u64, [_ptr, _u64]),
     "tf_arena_give": (_int, [_ptr, _u64]),
     "tf_arena_trim": (_u64, [_ptr, _int]),
+    "tf_window_map": (_ptr, [_int, _u64, _u64, _ptr]),
+    "tf_window_unmap": (_int, [_ptr, _u64]),
+    "tf_window_written": (_int, [_int, _ptr, _u64]),
+    "tf_guard_add": (_int, [_ptr, _u64]),
+    "tf_guard_arm": (_int, []),
+    "tf_guard_lost": (_u32, [_int]),
+    "tf_guard_remove": (None, [_int]),
     "tf_die_with_parent": (_int, [_int, _int]),
     "tf_pidfd_open": (_int, [_int]),
 }

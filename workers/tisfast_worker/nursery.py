@@ -21,7 +21,7 @@ from tisfast_worker.instance import WORKERS_DIR, ForkOrder, backend_module
 from tisfast_worker.native import TF_ABI_VERSION, Library
 
 LIBRARY = os.path.join(WORKERS_DIR, "libtisfast_shm.so")
-_FORK_DESCRIPTORS = 7
+_FORK_DESCRIPTORS = 8
 
 
 class Nursery:

@@ -50,6 +50,11 @@ class OutputArena(Mapping):
         """Where a block begins in the arena."""
         return (block & BLOCK_OFFSET_MASK) * BLOCK_MIN
 
+    def put_back(self, block):
+        """A block that the server will not hear of."""
+        self._give(self._arena, block)
+        self._out -= 1
+
     def collect_some(self):
         """Take back what the server has given back, when it is worth the calls: at once what is large, to be written
         again while it is warm in the cache; small blocks by the dozen.

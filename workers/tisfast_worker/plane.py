@@ -3,6 +3,7 @@
 import os
 
 from tisfast_worker.completions import Completions
+from tisfast_worker.foreign import ForeignMemory
 from tisfast_worker.native import TF_ABI_VERSION, Channel, Mapping, NativeError
 from tisfast_worker.output import OutputArena
 
@@ -13,8 +14,8 @@ class DataPlane:
     """Rings and arenas.  Raises NativeError when one is not what it should be."""
 
     def __init__(self, library, fds, output_bytes_max):
-        """`fds`: channel, bell page, bell eventfd, input arena, output arena; mapped ones are closed here."""
-        channel, page, self._eventfd, inputs, outputs = fds
+        """`fds`: channel, bell page, bell eventfd, input arena, output arena, share socket; mapped ones are closed here."""
+        channel, page, self._eventfd, inputs, outputs, shares = fds
         self.library = library
         self.channel = Channel(library, channel)
         self.bell = Mapping(page, "bell page")
@@ -23,5 +24,6 @@ class DataPlane:
         self.inputs = Mapping(inputs, "input arena")
         self.outputs = OutputArena(library, outputs, self.channel, output_bytes_max)
         self.completions = Completions(library, self.channel, self.bell, self._eventfd)
+        self.foreign = ForeignMemory(library, shares)
         for fd in (channel, page, inputs, outputs):
             os.close(fd)  # mappings stay

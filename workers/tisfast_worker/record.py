@@ -4,6 +4,8 @@ import struct
 
 from tisfast_worker import limits
 from tisfast_worker.failure import WireError
+from tisfast_worker.foreign import FLAG_FOREIGN
+from tisfast_worker.foreign_request import ForeignRequest
 from tisfast_worker.model import model_shape
 from tisfast_worker.request import ArenaRequest
 from tisfast_worker.tensor import InputLayout
@@ -22,9 +24,9 @@ class InputPlan:
 class RequestReader:
     """Makes requests of records.  `memory` is the input arena, borrowed for the life of the process."""
 
-    def __init__(self, model, memory):
-        """For one model."""
-        self._model, self._memory = model, memory
+    def __init__(self, model, memory, foreign):
+        """For one model; `foreign`: the ForeignMemory."""
+        self._model, self._memory, self._foreign = model, memory, foreign
         self._output_names = tuple(spec.name for spec in model.outputs)
         self._plans = {}
 
@@ -42,6 +44,8 @@ class RequestReader:
             raise WireError(f"a request record of {nbytes} bytes at {offset} is cut: {error}") from None
         if refs[1::2] != plan.sizes:
             _check_sizes(plan, refs)
+        if head[2] & FLAG_FOREIGN:
+            return ForeignRequest(plan, lease, head, refs, offset + plan.strings_at, self._foreign)
         return ArenaRequest(plan, lease, head, refs, offset + plan.strings_at)
 
     def _learn(self, signature, inputs, nbytes):

@@ -144,6 +144,7 @@ class ArenaRequest(InferenceRequest):
     """A request as it lies in the input arena; what a model does not ask for is never decoded."""
 
     __slots__ = ("_head", "_lease", "_plan", "_refs", "_sender", "_strings_at", "batch")
+    windows = None  # on memory that is not the input arena's: ForeignRequest's
 
     def __init__(self, plan, lease, head, refs, strings_at):
         """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: of id and text."""

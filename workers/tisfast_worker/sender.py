@@ -51,7 +51,8 @@ class StreamSender(InferenceResponseSender):
     """
 
     __slots__ = ("_cancelled_at", "_head", "_outlet", "batch", "closed", "started_ns", "taken_ns", "ticket", "unread")
-    _lease = object()  # for the answer writer: no tensor of a stream is passed by reference, it may be written to again
+    # For the answer writer: no tensor of a stream is passed by reference, it may be written to again.
+    _lease, windows = object(), None
 
     def __init__(self, outlet, request, ticket, taken_ns):
         """`request`: the ArenaRequest, not kept; `unread`: what of its answers the server still holds."""

@@ -29,6 +29,7 @@ class StreamLoop(Loop):
         """As Loop's, but not for ever while streams are open: what their finalisers left behind is sent here."""
         while True:
             self._outlet.rest()
+            self._foreign.rest(self._pending)
             timeout_ns = limits.REST_SECONDS * 1000000000 if self._outlet.open_streams else -1
             pending = wait(self._channel.base, 0, timeout_ns)
             if pending or self._channel.stopping:
@@ -53,7 +54,9 @@ class StreamLoop(Loop):
     def _open(self, slots, taken_ns):
         """The batch's requests, each with its sender."""
         requests, refuse = [], self._outlet.refuse
-        for _, _, _, nbytes, ticket, offset, _ in slots:
+        for _, _, _, nbytes, ticket, offset, _, told, _ in slots:
+            if told != self._foreign.told:
+                self._foreign.catch_up(told)
             lease = self._lease_type.from_address(self._lease_at)
             try:
                 request = self._read(offset, nbytes, lease)

@@ -1,0 +1,87 @@
+"""Tensors that lie somewhere, and pass from model to model without a copy; see tensors.pxd.  Layer 2 (wire)."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint32_t, uint64_t
+from tisfast.native.memory cimport Arena, Block, MemoryFile
+from tisfast.native.region cimport SystemRegion
+from tisfast.wire.signature cimport BYTES
+
+from tisfast import limits
+from tisfast.types import BY_CODE
+
+cdef uint64_t REFERENCE_BYTES_MIN = limits.REFERENCE_BYTES_MIN
+
+
+@cython.freelist(64)
+cdef class Tensor:
+    """See tensors.pxd."""
+
+    cdef int read(self, uint64_t start, void *to, uint64_t nbytes) except -1:
+        if start > self.nbytes or nbytes > self.nbytes - start:
+            raise IndexError(f"bytes {start} to {start + nbytes} of tensor '{self.name}', which has {self.nbytes}")
+        return self.file.copy_out(self.offset + start, to, nbytes)
+
+    cdef unsigned char *address(self) noexcept:
+        return NULL if self.file.guarded else self.file.at(self.offset)
+
+    cdef Tensor renamed(self, str name, tuple shape):
+        return new_tensor(
+            self.name if name is None else name, self.dtype, self.shape if shape is None else shape, self.file, self.offset,
+            self.nbytes, self.keep)
+
+    def renamed_as(self, str name) -> Tensor:
+        """The same tensor under another name."""
+        return self.renamed(name, None)
+
+    def bytes(self) -> bytes:
+        """A copy of its bytes.  Raises TisError when its memory has gone."""
+        found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.nbytes)
+        self.read(0, PyBytes_AS_STRING(found), self.nbytes)
+        return found
+
+    def __repr__(self):
+        kind = BY_CODE[self.dtype].wire if self.dtype in BY_CODE else self.dtype
+        return f"Tensor({self.name!r}, {kind}, {list(self.shape)}, {self.nbytes} bytes at {self.offset})"
+
+
+cdef Tensor new_tensor(str name, int dtype, tuple shape, MemoryFile file, uint64_t offset, uint64_t nbytes, object keep):
+    cdef Tensor tensor = Tensor.__new__(Tensor)
+    assert file.holds(offset, nbytes)
+    tensor.name = name
+    tensor.dtype = dtype
+    tensor.shape = shape
+    tensor.file = file
+    tensor.offset = offset
+    tensor.nbytes = nbytes
+    tensor.keep = keep
+    return tensor
+
+
+cdef bint by_reference(Tensor tensor) noexcept:
+    if tensor.file.guarded and tensor.dtype == BYTES:
+        return False  # what was checked could be written over
+    return tensor.nbytes >= REFERENCE_BYTES_MIN and (tensor.offset + tensor.nbytes) >> SHARE_SHIFT == 0
+
+
+@cython.freelist(64)
+cdef class ForeignInput:
+    """See tensors.pxd."""
+
+
+cdef ForeignInput new_foreign(Tensor tensor, uint32_t position):
+    cdef ForeignInput foreign = ForeignInput.__new__(ForeignInput)
+    foreign.tensor = tensor
+    foreign.position = position
+    return foreign
+
+
+def in_block(str name, int dtype, tuple shape, Block block, uint64_t offset, uint64_t nbytes) -> Tensor:
+    """A tensor in a block, `offset` from its start; for tests and tools."""
+    return new_tensor(name, dtype, shape, block.arena, block.offset + offset, nbytes, block)
+
+
+def in_region(str name, int dtype, tuple shape, SystemRegion region, uint64_t offset, uint64_t nbytes) -> Tensor:
+    """A tensor in a region of system memory; for tests and tools.  Raises BadRequest when it is not within the region."""
+    region.check(offset, nbytes)
+    return new_tensor(name, dtype, shape, region.file, region.offset + offset, nbytes, region)

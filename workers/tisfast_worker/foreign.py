@@ -1,0 +1,200 @@
+"""Tensors in other memory than this instance's arenas (WIRE.md, Foreign tensors): shares, windows, and who holds them.
+
+A window is a private view of whole pages, so that a model may write into its inputs and nobody else sees it.  It belongs
+to one request at a time.  One that nobody wrote to, and nobody refers to, waits for the next request with the same place.
+"""
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+from collections import deque
+
+from tisfast_worker import limits
+from tisfast_worker.failure import WireError
+
+FLAG_FOREIGN = 16  # of a request record
+SHARE_SHIFT = 48
+_OFFSET = (1 << SHARE_SHIFT) - 1
+_PAGE = 4096
+_MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
+_SHOW, _FORGET = 1, 2
+_GONE = (
+    "input '{}' lies in a shared memory region of the client, and its memory went away while the model ran: the file was "
+    "truncated, or its file system is full"
+)
+
+
+class Share:
+    """One file that this worker was told of.  Owner of the descriptor."""
+
+    def __init__(self, fd, guarded, begin, nbytes):
+        """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it."""
+        self.fd, self.guarded, self.begin, self.end = fd, guarded, begin, begin + nbytes
+
+    def __del__(self):
+        """The windows on it live on."""
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
+    """A private view of pages of a share.  What arrays over it refer to, so that it lives as long as they do.
+
+    Its length is nobody's: places are checked before one is made.
+    """
+
+    def __del__(self):
+        """Nobody refers to it any more."""
+        self.foreign.unmap(self)
+
+
+class ForeignMemory:
+    """What this worker knows of other memory.  The loop's thread only, but for the last reference to a window."""
+
+    def __init__(self, library, fd):
+        """`fd`: the share socket."""
+        self._library = library
+        self._socket = socket.socket(fileno=fd)
+        self._socket.setblocking(True)
+        self._unread = deque()  # messages that were received and do not hold yet
+        self._shares = {}
+        self._idle = {}  # (share id, first page, bytes): windows
+        self._idle_count = 0
+        self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        self.told = 0  # messages that hold
+        self.written = set()  # inputs that the model writes into: copied from now on
+        self.open = []  # windows of the batch at hand
+        # What a count of references reads when nobody else refers to the object differs between interpreters.
+        self._unheld = _references([object()])[0]
+
+    # ---- what the server says
+
+    def catch_up(self, told):
+        """Have the first `told` messages hold, waiting for those that are on their way."""
+        while self.told != told:
+            if not self._unread:
+                self._receive(0)
+            self._hold()
+
+    def rest(self, pending):
+        """Read what the server said to an idle instance; `pending`: whether a request is there after all."""
+        while self._receive(socket.MSG_DONTWAIT):
+            pass
+        # A request that is in the ring by now may need what a later message forgets.
+        while self._unread and not pending():
+            self._hold()
+        self._drop_idle()
+
+    def _receive(self, flags):
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(_MESSAGE.size, socket.CMSG_SPACE(4), flags)
+        except BlockingIOError:
+            return False
+        fds = [struct.unpack("i", raw[:4])[0] for _, kind, raw in ancillary if kind == socket.SCM_RIGHTS]
+        if len(data) != _MESSAGE.size:
+            raise WireError(f"a message of {len(data)} bytes on the share socket")
+        self._unread.append((_MESSAGE.unpack(data), fds[0] if fds else -1))
+        return True
+
+    def _hold(self):
+        (kind, guarded, share, _, begin, nbytes), fd = self._unread.popleft()
+        self.told = (self.told + 1) & 0xFFFFFFFF
+        if kind == _SHOW:
+            self._shares[share] = Share(fd, guarded, begin, nbytes)
+        elif kind == _FORGET:
+            self._shares.pop(share, None)
+            self._drop_idle(share)
+        else:
+            raise WireError(f"a message of kind {kind} on the share socket")
+
+    # ---- windows
+
+    def window(self, place, nbytes, lease, name):
+        """(a window that shows [place, place + nbytes), offset in it).  `lease`: of the request that it is for, which it
+        keeps; `name`: of the input.  Raises WireError.
+        """
+        share = self._shares.get(place >> SHARE_SHIFT)
+        offset = place & _OFFSET
+        if share is None or share.fd < 0 or offset < share.begin or offset + nbytes > share.end:
+            raise WireError(
+                f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: "
+                + ("the worker could not be given this memory" if share is None or share.fd < 0 else "outside of it")
+            )
+        first = offset & -_PAGE
+        length = ((offset + nbytes + _PAGE - 1) & -_PAGE) - first
+        key = (place >> SHARE_SHIFT, first, length)
+        idle = self._idle.get(key)
+        if idle:
+            window = idle.pop()
+            self._idle_count -= 1
+            if window.guard >= 0:
+                self._library.tf_guard_arm()
+        else:
+            window = self._map(share, key)
+        window.lease, window.name = lease, name
+        return window, offset - first
+
+    def _map(self, share, key):
+        error = ctypes.c_int()
+        base = self._library.tf_window_map(share.fd, key[1], key[2], ctypes.addressof(error))
+        if not base:
+            raise WireError(f"cannot map {key[2]} bytes of share {key[0]}: {os.strerror(-error.value)}")
+        guard = self._library.tf_guard_add(base, key[2]) if share.guarded else -1
+        if share.guarded and guard < 0:
+            self._library.tf_window_unmap(base, key[2])
+            raise WireError(f"cannot guard a window on a client's memory: {os.strerror(-guard)}")
+        window = Window.from_address(base)
+        window.foreign, window.key, window.base, window.guard = self, key, base, guard
+        return window
+
+    def unmap(self, window):
+        """For its finaliser."""
+        if window.guard >= 0:
+            self._library.tf_guard_remove(window.guard)
+        self._library.tf_window_unmap(window.base, window.key[2])
+
+    def is_written(self, window):
+        """Whether a page of it may differ from the file's."""
+        return self._library.tf_window_written(self._pagemap, window.base, window.key[2]) != 0
+
+    def is_lost(self, window):
+        """Whether memory of it was gone when somebody touched it."""
+        return window.guard >= 0 and self._library.tf_guard_lost(window.guard) != 0
+
+    def settle(self):
+        """The batch is over, and only user code can hold its windows: keep those that are as they were."""
+        windows = self.open
+        self.open = []
+        held = [count != self._unheld for count in _references(windows)]
+        for at, kept in enumerate(held):
+            window, windows[at] = windows[at], None
+            if kept:
+                continue  # it keeps its request's lease, until the last array over it is gone
+            window.lease = None
+            if self.is_written(window):
+                self.written.add(window.name)
+            elif window.key[0] in self._shares and not self.is_lost(window):
+                self._keep(window)
+
+    def _keep(self, window):
+        if self._idle_count >= limits.WINDOWS_IDLE_MAX:
+            self._drop_idle()
+        self._idle.setdefault(window.key, []).append(window)
+        self._idle_count += 1
+
+    def _drop_idle(self, share=None):
+        """Unmap windows that nobody uses: of one share, or all."""
+        for key in [key for key in self._idle if share is None or key[0] == share]:
+            self._idle_count -= len(self._idle.pop(key))
+
+
+def lost_text(name):
+    """What the client of a request is told whose memory went away."""
+    return _GONE.format(name)
+
+
+def _references(objects):
+    """How often each is referred to."""
+    return [sys.getrefcount(item) for item in objects]

@@ -1,0 +1,85 @@
+"""Requests with inputs in other memory than the input arena: models see no difference."""
+
+from tisfast_worker import limits
+from tisfast_worker.foreign import SHARE_SHIFT, Window, lost_text
+from tisfast_worker.request import ArenaRequest
+from tisfast_worker.tensor import ArenaTensor
+
+
+class ForeignTensor(ArenaTensor):
+    """An input seen through a window.
+
+    Owner of the memory: the window, which every array made here refers to, and which refers to the request's lease.
+    """
+
+    __slots__ = ("_copied",)
+
+    def __init__(self, layout, window, offset, nbytes, copied):
+        """`copied`: the model writes into this input, and a copy costs less than copying pages as it goes."""
+        super().__init__(layout, window, offset, nbytes)
+        self._copied = copied
+
+    def as_numpy(self):
+        """See ArenaTensor."""
+        array = super().as_numpy()
+        if self._copied and array.base is not None:
+            array = self._array = array.copy()
+        return array
+
+
+class ForeignRequest(ArenaRequest):
+    """An ArenaRequest with at least one input that lies elsewhere.  `windows`: by the input's position."""
+
+    __slots__ = ("_memory", "windows")
+
+    def __init__(self, plan, lease, head, refs, strings_at, memory):  # noqa: PLR0913 - as ArenaRequest's
+        """`memory`: the ForeignMemory.  Raises WireError when a place cannot be shown."""
+        super().__init__(plan, lease, head, refs, strings_at)
+        self._memory = memory
+        self.windows = {}
+        for at, layout in enumerate(plan.layouts):
+            if refs[2 * at] >> SHARE_SHIFT:
+                self.windows[at] = memory.window(refs[2 * at], refs[2 * at + 1], lease, layout.name)
+
+    def find(self, name):
+        """The input called `name`, or None."""
+        at = self._plan.position.get(name)
+        if at not in self.windows:
+            return super().find(name)
+        tensors = self._tensors
+        if tensors is self._plan.none:
+            tensors = self._tensors = list(tensors)
+        if tensors[at] is None:
+            window, offset = self.windows[at]
+            copied = name in self._memory.written
+            tensors[at] = ForeignTensor(self._plan.layouts[at], window, offset, self._refs[2 * at + 1], copied)
+        return tensors[at]
+
+    def passed(self, array):
+        """(place, bytes) of an array that is an input from elsewhere, or a large view of one, and still what it was."""
+        window = array.base
+        if window.__class__ is not Window:
+            window = getattr(window, "base", None)
+            if window.__class__ is not Window or array.nbytes < limits.PASS_VIEW_BYTES_MIN:
+                return None
+        if not array.flags.c_contiguous:
+            return None
+        return self._place(window, array.__array_interface__["data"][0] - window.base, array.nbytes)
+
+    def passed_unread(self, tensor):
+        """The same of a tensor that no array was made of."""
+        if tensor._lease.__class__ is not Window:
+            return None
+        return self._place(tensor._lease, tensor._offset, tensor._nbytes)
+
+    def _place(self, window, offset, nbytes):
+        if window.lease is not self._lease or self._memory.is_written(window):
+            return None  # another request's, or no longer what the others have
+        return window.key[0] << SHARE_SHIFT | window.key[1] + offset, nbytes
+
+    def lost(self):
+        """What to tell the client when memory of an input was gone as it was read, else None."""
+        for at, (window, _) in self.windows.items():
+            if self._memory.is_lost(window):
+                return lost_text(self._plan.layouts[at].name)
+        return None
