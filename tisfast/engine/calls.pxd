@@ -54,7 +54,7 @@ cdef class Calls:
     cdef list _inputs(self, CallRecord record, Block block)
     cdef Tensor _input(self, CallRecord record, Py_ssize_t i, Block block)
     cdef int reply(self, Call call, Answer answer, bint final) except -1
-    cdef int refuse(self, uint64_t number, int status, str message) except -1
+    cdef int tell_error(self, uint64_t number, int status, str message, bint final) except -1
     cdef int _send(self, ReplyMark *mark) except -1
 
 cdef class Held:
@@ -62,6 +62,7 @@ cdef class Held:
     cdef Block record
     cdef list tensors                       # those that the instance knows by a place
     cdef list places                        # of each, as the instance names it
+    cdef Tensor find(self, uint64_t place, uint64_t nbytes)
 
 cdef class Call(Reply):
     """One call, and where its answers go."""

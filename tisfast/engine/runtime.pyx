@@ -70,6 +70,9 @@ cdef class ModelRuntime:
         request.cancelled = True
         if request.done:
             return 0
+        if request.calls is not None:
+            for call in request.calls[:]:
+                call.parent_left()
         if request.queued:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1

@@ -36,6 +36,7 @@ from tisfast.wire.signature import ModelSignature
 if TYPE_CHECKING:
     from tisfast.config.settings import WorkerSettings
     from tisfast.engine.core import Clock
+    from tisfast.engine.registry import Registry
 
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
@@ -59,7 +60,9 @@ class Version:
 
 @dataclass(frozen=True)
 class Means:
-    """What every load uses.  slots bounds the instances that may be loading at one time."""
+    """What every load uses.  slots bounds the instances that may be loading at one time; registry: where the models are
+    looked up that models call.
+    """
 
     place: Workplace
     poller: Poller
@@ -67,6 +70,7 @@ class Means:
     settings: WorkerSettings
     nursery: Callable[[str], Nursery]
     slots: asyncio.Semaphore
+    registry: Registry
 
 
 async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
@@ -175,7 +179,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         )
 
         def make_link(name: str = planned.name) -> RingLink:
-            return RingLink(name, runtime, means.poller, arena_bytes)
+            return RingLink(name, runtime, means.poller, arena_bytes, means.registry)
 
         served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed))
     return served

@@ -117,7 +117,7 @@ class Supervisor:
         assert self._control is not None and self._poller is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
         place = Workplace(self._loop, self._control)
-        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots)
+        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots, self._registry)
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
             step(failure.name)

@@ -3,6 +3,7 @@
 Equal (model, version, outputs, names, types, shapes) give equal signatures, so those are made once.
 """
 
+import contextlib
 import ctypes
 import struct
 import sys
@@ -12,6 +13,7 @@ from tisfast_worker import dtypes, limits
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.foreign import SHARE_SHIFT, Window
 from tisfast_worker.lookup import serialize_byte_tensor
+from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.reply_record import Held
 from tisfast_worker.tensor import ArenaTensor, count
 
@@ -30,7 +32,7 @@ class CallWriter:
     """Writes the calls of one instance.  From any thread: what it asks of the arena is one C call each."""
 
     def __init__(self, plane, arena, ticket_of):
-        """`arena`: the OutputArena, or what guards it; `ticket_of(lease)`: of the request whose inputs it holds, or None."""
+        """`arena`: a CallArena; `ticket_of(lease)`: of the request whose inputs it holds, or None."""
         self._arena, self._memory = arena, plane.outputs.memory
         self._input_bytes = plane.inputs.nbytes
         self._foreign, self._ticket_of = plane.foreign, ticket_of
@@ -161,28 +163,34 @@ def _named(name):
 
 
 class CallArena:
-    """The output arena for calls: as the loop's, from any thread, and with a wait that shows nothing early."""
+    """The output arena for calls: from any thread, and waiting without the lock that others need to make room."""
 
-    def __init__(self, outputs, full):
-        """`full`: the exception class for no room in time."""
-        self._outputs, self._full = outputs, full
+    def __init__(self, outputs, lock):
+        """`lock`: of whoever counts owners of blocks, or None."""
+        self._outputs, self._lock = outputs, lock or contextlib.nullcontext()
         self.offset = outputs.offset
 
     def take(self, nbytes):
-        """Handle of a block.  May wait for the server, bounded."""
+        """Handle of a block.  May wait for the server, bounded.  Raises OutputArenaFull."""
         outputs = self._outputs
-        block = outputs.take_now(nbytes)
+        with self._lock:
+            block = outputs.take_now(nbytes)
         if block:
             return block
         if nbytes > outputs.use_bytes_max:
-            raise self._full(f"a call of {nbytes} bytes does not fit the output arena of {outputs.use_bytes_max} bytes")
+            raise OutputArenaFull(
+                f"a call of {nbytes} bytes does not fit the output arena of {outputs.use_bytes_max} bytes"
+            )
         pause = limits.OUTPUT_WAIT_STEP_SECONDS_MAX / 50
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
         while time.monotonic() < deadline:
-            outputs.collect()
-            block = outputs.take_now(nbytes)
+            with self._lock:
+                outputs.collect()
+                block = outputs.take_now(nbytes)
             if block:
                 return block
             time.sleep(pause)
             pause = min(2 * pause, limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
-        raise self._full(f"the output arena had no room for a call of {nbytes} bytes within {deadline} s")
+        raise OutputArenaFull(
+            f"the output arena had no room for a call of {nbytes} bytes for {limits.OUTPUT_WAIT_SECONDS_MAX} s"
+        )

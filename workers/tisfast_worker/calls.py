@@ -84,11 +84,12 @@ class Calls:
         """Make the call; an error response when that cannot be done."""
         flags = (ANY_NUMBER if decoupled else 0) | (WAITS if waits else 0)
         parent = self._loop.parent() if waits else PARENT.get()
-        trace = request._trace._ticket if request._trace is not None else NOBODY
+        lease = None if request._trace is None else request._trace.lease
+        trace = None if lease is None else self._loop.ticket_of(lease)
         if not self._announced:
             self._say_that_we_call()
         try:
-            block, nbytes = self._writer.write(request, flags, parent, trace)
+            block, nbytes = self._writer.write(request, flags, parent, NOBODY if trace is None else trace)
         except OutputArenaFull as error:
             waiting.final = True
             return InferenceResponse([], TritonError(str(error), ErrorCode.UNAVAILABLE))

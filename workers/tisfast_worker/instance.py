@@ -8,6 +8,7 @@ import sys
 import time
 
 from tisfast_worker import environment, failure, limits
+from tisfast_worker.calls import Calls
 from tisfast_worker.control import ControlClosed, ControlSocket, ControlThread
 from tisfast_worker.failure import WireError
 from tisfast_worker.loop import Loop
@@ -121,9 +122,12 @@ def _live(order, library, control, load):
     _settle_garbage()
     thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
     if model.decoupled:
-        StreamLoop(model, backend, plane, _tracer(thread)).run()
+        loop = StreamLoop(model, backend, plane, _tracer(thread))
     else:
-        Loop(model, backend.execute, plane, _tracer(thread)).run()
+        loop = Loop(model, backend.execute, plane, _tracer(thread))
+    PROCESS.calls = Calls(plane, model.spin_ns, loop, lambda: thread.send({"t": "calls"}))
+    loop.run()
+    PROCESS.calls = None
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0

@@ -16,6 +16,8 @@ class Process:
         self.model_dir = ""  # folder of the version's model.py
         self.log = print_record
         self.verbose = True
+        self.calls = None  # calls.Calls while the model executes
+        self.control = None  # the same: asks the server to control models
 
 
 def print_record(level, message, file, line):
