@@ -32,7 +32,7 @@ from perf.oracle import launch
 from perf.oracle.install import install
 from perf.oracle.launch import ROOT
 from perf.oracle.server import Kind, Server
-from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, Measured, Results, facts, foreign, load_row, markdown
+from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, Measured, Results, facts, foreign, load_row, lost, markdown
 
 RESULTS: Final = ROOT / "perf/results"
 TWO_MODELS: Final = ("add_sub", "identity_fp32")
@@ -73,7 +73,7 @@ class Selection(NamedTuple):
         rows += [(bar, effort.rounds * METRICS_ROUNDS_TIMES) for bar in self.metrics]
         loads = sum(2 * rounds * (_run_seconds(bar, effort) + CLIENT_SECONDS) for bar, rounds in rows)
         singles = ROUND_SECONDS[START_CASE] * effort.rounds * (START_CASE in self.singles)
-        return FOREIGN_SECONDS + loads + singles + ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
+        return 2 * FOREIGN_SECONDS + loads + singles + ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
 
 
 def _run_seconds(bar: Bar, effort: Effort) -> float:
@@ -207,8 +207,8 @@ def _need_clients(clients: set[Client]) -> None:
 
 
 def _measure(selection: Selection, effort: Effort) -> Results:
-    results = Results(machine.busy_share(FOREIGN_SECONDS), [], [], [], [])
-    print(foreign(results), flush=True)
+    results = Results(machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [])
+    print(foreign(results), lost(results), sep="\n", flush=True)
     results.singles.extend(_measure_singles(selection.singles, effort))
     if selection.loads:
         results.loads.extend(beside_triton(selection.loads, effort, results.failures))

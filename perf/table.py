@@ -44,10 +44,12 @@ class Measured(NamedTuple):
 class Results(NamedTuple):
     """All that was measured, and what could not be.
 
-    loads: tisfast beside Triton; metrics: tisfast beside itself without metrics; singles: one number of each server.
+    foreign_busy, losses: of the machine before the run; loads: tisfast beside Triton; metrics: tisfast beside itself
+    without metrics; singles: one number of each server.
     """
 
     foreign_busy: float
+    losses: machine.Losses
     loads: list[tuple[Bar, Pair]]
     metrics: list[tuple[Bar, Pair]]
     singles: list[Measured]
@@ -64,6 +66,15 @@ def foreign(results: Results) -> str:
     text = f"Other processes took {results.foreign_busy:.0%} of the machine before the run."
     return (
         text if results.foreign_busy <= FOREIGN_BUSY_MAX else f"{text}  **Not quiet: the verdicts below mean nothing.**"
+    )
+
+
+def lost(results: Results) -> str:
+    """What the machine itself adds to tails, whatever is measured."""
+    per_second, share, longest_us = results.losses
+    return (
+        f"A thread that only spins lost its core {per_second:.0f} times a second for more than 50 µs, {share:.1%} of "
+        f"the time, {longest_us:,.0f} µs at the longest: p99 of short requests has that in it."
     )
 
 
@@ -114,6 +125,7 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
     yield f"{machine.processor()}, {machine.cores()} cores; commit `{machine.commit()}`; Triton 2.51, Python backend."
     yield f"{effort.rounds} rounds, alternating, of {effort.seconds:g} s; medians.  Only ratios mean something."
     yield foreign(results)
+    yield lost(results)
     yield f"{sum(met)} of {len(met)} rows meet all their bars.  How to read this: docs/benchmarks.md."
     if results.loads:
         yield ""
@@ -139,6 +151,7 @@ def facts(results: Results, effort: Effort) -> dict[str, Any]:
         "commit": machine.commit(),
         "effort": effort._asdict(),
         "foreign_busy": results.foreign_busy,
+        "losses": results.losses._asdict(),
         "loads": [_load_facts(*each) for each in results.loads],
         "metrics": [_load_facts(*each) for each in results.metrics],
         "singles": [{**s._asdict(), "ratio": s.ratio, "met": s.met} for s in results.singles],

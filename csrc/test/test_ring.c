@@ -153,6 +153,21 @@ static void test_wait_times_out(void)
     CHECK(tf_now_ns() - start >= 2000000);
 }
 
+/* An idle worker returns once for a nudge; one with requests keeps it until it is idle. */
+static void test_nudge(void)
+{
+    struct tf_ring *r = &channel->submit;
+    tf_worker_nudge(channel);
+    CHECK(tf_worker_wait(channel, 0, -1) == 0);
+    CHECK(tf_ring_reserve(channel, r, 0) != NULL);
+    tf_ring_publish(r, 1);
+    tf_worker_nudge(channel);
+    CHECK(tf_worker_wait(channel, 0, -1) == 1);
+    tf_ring_take(r, 1);
+    CHECK(tf_worker_wait(channel, 0, -1) == 0);
+    CHECK(tf_worker_wait(channel, 0, 1000) == 0); /* by its time: the nudge is spent */
+}
+
 int main(void)
 {
     int err = 0, fd = tf_shm_create("test", tf_channel_bytes());
@@ -165,5 +180,6 @@ int main(void)
     test_lies();
     test_two_threads();
     test_wait_times_out();
+    test_nudge();
     return RESULT();
 }

@@ -8,6 +8,7 @@ from perf.bars import Bar
 from perf.clients import Load
 from perf.compare import Pair
 from perf.figures import Figures
+from perf.machine import Losses
 from perf.table import Measured, Results
 
 
@@ -29,4 +30,4 @@ def results() -> Results:
     loads = [(bar, measured(bar.load, TRITON, FAST)) for bar in (SMALL, TAILED)]
     rates = [Figures(rate, math.nan, math.nan) for rate in (100.0, 390.0)]
     metrics = [(PREPARED, measured(PREPARED.load, *rates))]
-    return Results(0.01, loads, metrics, [START], ["bin4, side B: wrk gave no figures"])
+    return Results(0.01, Losses(12.0, 0.034, 5100.0), loads, metrics, [START], ["bin4, side B: wrk gave no figures"])
