@@ -101,6 +101,8 @@ BARS: Final = (
     Bar("batches of 32, 2 ms each", Load("wrk", "sleep_2ms/bin1x4", 64), 0.70, 1.5, stage=PIPELINES),
     Bar("100 responses to a request", Load("perf_analyzer", "burst_100", 4, "grpc", 0, ("--streaming",)), None, 2.0,
         stage=PIPELINES),
+    Bar("BLS, identity three times, 600 KB", Load("perf_analyzer", "bls_three:INPUT0:150528", 1), 0.45, None,
+        stage=PIPELINES),
 )
 """tisfast over Triton."""
 
