@@ -106,6 +106,8 @@ BARS: Final = (
         stage=PIPELINES),
     Bar("100 responses to a request", Load("perf_analyzer", "burst_100", 4, "grpc", 0, ("--streaming",)), None, 2.0,
         stage=PIPELINES),
+    Bar("BLS, identity three times, 600 KB", Load("perf_analyzer", "bls_three:INPUT0:150528", 1), 0.45, None,
+        stage=PIPELINES),
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 1), 0.50, 2.0, stage=CACHED),
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 4), 0.50, 2.0, stage=CACHED),
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 1, "grpc"), None, None, stage=CACHED),

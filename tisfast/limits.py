@@ -168,6 +168,18 @@ STATE_BYTES_MAX: Final = 1 << 30
 """Bytes of one initial state."""
 CORRELATION_ID_BYTES_MAX: Final = 128
 """Bytes of a sequence id that is a text (row 9.12)."""
+# ---- calls of other models
+BLS_CALLS_MAX: Final = 1024
+"""Calls of one instance that are not answered for the last time; further ones are refused.  What the reply ring holds."""
+BLS_REPLIES_UNSENT_MAX: Final = 16384
+"""Responses for one instance that found no room in its reply ring; a decoupled model that sends more to an instance that
+does not take them is cancelled.  As HTTP_STREAM_WAITING_MAX."""
+BLS_ERROR_TEXT_BYTES_MAX: Final = 64 * 1024
+"""Bytes of one error text to a calling model; longer ones are cut."""
+CALL_RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of one call without its tensors: twice the parameters that a client's request may have."""
+CALL_PLANS_MAX: Final = 512
+"""Remembered call signatures of one instance."""
 
 # ---- metrics, traces
 HISTOGRAM_BOUNDS_MAX: Final = 64

@@ -36,6 +36,7 @@ cdef class InferRequest:
     cdef object place                    # the scheduler's own: where it waits or what it is part of
     cdef Refusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
+    cdef list calls                      # engine.calls.Call: what its model asks of others on its behalf, or None
     cdef public object trace             # front.trace.Trace of a sampled request, else None
     cdef uint32_t responses              # of a decoupled model: told so far
     cdef int64_t answered_ns             # the same: when the last one was ready, 0 none was
@@ -63,3 +64,6 @@ cdef class Link:
     # to the model.  `room` says how many requests it can take now.
     cdef int dispatch(self, list batch, int64_t now_ns) except -1
     cdef uint32_t room(self) noexcept
+    cdef object calls                    # engine.calls.Calls: what its model asks of others, or None
+    # Whether this request was dispatched to it and is not answered.  Slow: only for the search for deadlocks.
+    cdef bint has(self, InferRequest request) except -1

@@ -79,6 +79,9 @@ cdef class ModelRuntime:
         request.cancelled = True
         if request.done:
             return 0
+        if request.calls is not None:
+            for call in request.calls[:]:
+                call.parent_left()
         if request.looking:
             self.stop_looking(request)
             self.reject_cancelled(request)

@@ -133,6 +133,9 @@ cdef class FakeLink(Link):
     cdef uint32_t room(self) noexcept:
         return self.slots - self.inflight
 
+    cdef bint has(self, InferRequest request) except -1:
+        return request in self.streams or any([request in batch for batch in self.dispatched])
+
     def ids(self) -> list:
         """Request ids of what is dispatched, batch by batch."""
         return [[(<InferRequest>request).input.id for request in batch] for batch in self.dispatched]

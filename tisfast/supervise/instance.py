@@ -53,6 +53,9 @@ class LinkFace(Protocol):
     def request_stop(self) -> None:
         """The worker leaves its loop when its ring is empty."""
 
+    def listen(self) -> None:
+        """The worker's model calls others: it may speak while it has no request."""
+
 
 class StatsFace(Protocol):
     """What an instance needs of its model's counters."""
@@ -174,6 +177,7 @@ class Instance:
         except (TisError, OSError) as error:
             raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
+        worker.on_calls = link.listen
         try:
             ready = await worker.start(link.fds)
             if self._warm_up is not None:

@@ -24,8 +24,8 @@ from tisfast.engine.cache import LocalStore, ModelCache
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
-from tisfast.repo.fingerprint import version_digest
 from tisfast.native.rows import RowArena
+from tisfast.repo.fingerprint import version_digest
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.supervise import machine
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tisfast.engine.cache import RemoteStore
     from tisfast.engine.core import Clock
     from tisfast.engine.rate_limiter import RateLimiter
+    from tisfast.engine.registry import Registry
 
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
@@ -83,7 +84,9 @@ NOTHING_SHARED = Commons()
 
 @dataclass(frozen=True)
 class Means:
-    """What every load uses.  slots bounds the instances that may be loading at one time."""
+    """What every load uses.  slots bounds the instances that may be loading at one time; registry: where the models are
+    looked up that models call.
+    """
 
     place: Workplace
     poller: Poller
@@ -92,6 +95,7 @@ class Means:
     nursery: Callable[[str], Nursery]
     slots: asyncio.Semaphore
     commons: Commons
+    registry: Registry
 
 
 async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
@@ -206,7 +210,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         )
 
         def make_link(name: str = planned.name) -> RingLink:
-            link = RingLink(name, runtime, means.poller, arena_bytes)
+            link = RingLink(name, runtime, means.poller, arena_bytes, means.registry)
             link.claim = claims.of(name)
             return link
 

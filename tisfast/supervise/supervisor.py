@@ -129,7 +129,16 @@ class Supervisor:
         assert self._control is not None and self._poller is not None and self._custom_metrics is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
         place = Workplace(self._loop, self._control, self._custom_metrics)
-        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots, self._commons)
+        means = Means(
+            place,
+            self._poller,
+            self._clock,
+            self._workers,
+            self._nursery,
+            slots,
+            self._commons,
+            self._registry,
+        )
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
             step(failure.name)

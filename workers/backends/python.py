@@ -8,6 +8,7 @@ import os
 import sys
 import types
 
+from tisfast_worker.calls import PARENT
 from tisfast_worker.errors import TritonError
 from tisfast_worker.failure import ReturnError
 from tisfast_worker.model_config import ModelConfig
@@ -131,6 +132,7 @@ class Backend:
             raise self._not_none()
         if self._background is None:  # a plain function that returned a coroutine
             self._start_background()
+        PARENT.set(requests[0]._sender.ticket)  # coroutines begin with this thread's context
         self._background.start(self._awaited(returned, requests), functools.partial(self.failed, requests))
 
     def finalize(self):

@@ -9,6 +9,7 @@ import time
 
 from tisfast_worker import environment, failure, limits
 from tisfast_worker.batch_loop import BatchLoop
+from tisfast_worker.calls import Calls
 from tisfast_worker.control import ControlClosed, ControlSocket, ControlThread
 from tisfast_worker.failure import WireError
 from tisfast_worker.loop import Loop
@@ -126,7 +127,9 @@ def _live(order, library, control, load):
     _settle_garbage()
     took_ns = time.monotonic_ns() - begin_ns
     thread.send({"t": "ready", "load_ns": took_ns, "threads": order.threads, "arrays": backend.takes_arrays})
+    PROCESS.calls = Calls(plane, model.spin_ns, loop, lambda: thread.send({"t": "calls"}))
     loop.run()
+    PROCESS.calls = None
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0

@@ -9,6 +9,7 @@ import time
 
 from tisfast_worker import limits
 from tisfast_worker.answer import AnswerWriter
+from tisfast_worker.call_record import CallArena
 from tisfast_worker.errors import ErrorCode, TritonModelException
 from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RESCHEDULE, TF_RETAINED
 from tisfast_worker.request import FLAG_CANCELLED
@@ -62,6 +63,11 @@ class Outlet:
     def open_streams(self):
         """Requests that have not had their final answer."""
         return len(self._open)
+
+    @property
+    def call_arena(self):
+        """Where calls are written: under the lock that senders take, for they count whose answer lies in which block."""
+        return CallArena(self._outputs, self._lock)
 
     def open(self, request, ticket, taken_ns):
         """The sender of a request that was taken."""
