@@ -16,6 +16,7 @@ from tisfast import __version__, console, limits, logs
 from tisfast.config.cache import CacheSettings, LocalCacheSettings
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
 from tisfast.engine.cache import LocalStore
+from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry
 from tisfast.errors import ConfigError, TisError
 from tisfast.front.grpc.front import GrpcExtras, GrpcFront
@@ -35,6 +36,7 @@ from tisfast.native.cuda import Cuda, CudaMissing, Devices
 from tisfast.redis_cache import RedisStore
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
+from tisfast.supervise.loader import Commons
 from tisfast.supervise.spawn import NurseryProcess
 from tisfast.supervise.supervisor import Supervisor
 from tisfast.tls import Certificates, reload_all
@@ -88,8 +90,14 @@ class Server:
             _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
         )
         self._cache = _cache(settings.cache, loop)
+        limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
         self._supervisor = Supervisor(
-            settings.repository, settings.workers, self._registry, self._clock, loop, self._cache
+            settings.repository,
+            settings.workers,
+            self._registry,
+            self._clock,
+            loop,
+            Commons(self._cache, limiter),
         )
         self._supervisor.adopt(spawned)
         self._tracer = Tracer(settings.trace, self._registry.knows)
@@ -216,8 +224,14 @@ class Server:
         if nvml is not None:
             self._gpus = GpuMeter(nvml, shown.interval_ms / 1000)
             self._gpus.start()
+        supervisor = self._supervisor
         sources = Sources(
-            self._registry, self._supervisor.restarts, self._supervisor.load_seconds, self._gpus, self._cache
+            self._registry,
+            supervisor.restarts,
+            supervisor.load_seconds,
+            self._gpus,
+            self._cache,
+            supervisor.custom_metrics,
         )
         return MetricsRoutes(sources, shown)
 

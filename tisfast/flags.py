@@ -20,6 +20,11 @@ def boolean(text: str) -> bool:
     return word in TRUE
 
 
+def mode(text: str) -> str:
+    """A word, in capitals or not."""
+    return text.lower()
+
+
 class Flag(NamedTuple):
     """A flag that is served.  repeat: every use adds a value; bare booleans mean true."""
 
@@ -55,6 +60,21 @@ SERVED: Final = (
         None,
         "Models",
         "NAME,SETTING=VALUE; served: python,stub-timeout-seconds and default-max-batch-size",
+        repeat=True,
+    ),
+    Flag(
+        "rate-limit",
+        mode,
+        "off",
+        "Models",
+        "off, or execution_count: executions take the resources that their instance groups name, and wait for them",
+    ),
+    Flag(
+        "rate-limit-resource",
+        str,
+        None,
+        "Models",
+        "NAME:COUNT[:DEVICE], how much there is of a resource; default: what the largest single execution needs",
         repeat=True,
     ),
     Flag("allow-http", boolean, True, "HTTP", "serve HTTP"),
@@ -231,7 +251,6 @@ UNSERVED: Final = (
     *_same(
         str, "Triton's cache libraries (local and redis are part of tisfast)", cache_directory="/opt/tritonserver/caches"
     ),
-    *_same(str, "rate limits", rate_limit="off", rate_limit_resource=None),
     *_same(int, "pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
     *_same(str, "CUDA memory pools", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),
     *_same(float, "a choice of GPUs by capability", min_supported_compute_capability=6.0),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import struct
 
+from tests.engine.tests_engine_model import settings
+from tests.wire.tests_wire_models import answer as read_answer
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink, StreamReply, place_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
-
-from tests.engine.tests_engine_model import settings
-from tests.wire.tests_wire_models import answer as read_answer
 
 FP32 = 11
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from tisfast import limits
 from tisfast.config.cache import CacheSettings
 from tisfast.config.metrics import MetricsSettings
+from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
@@ -213,6 +214,7 @@ class Settings:
     shown: MetricsSettings = field(default_factory=MetricsSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     cache: CacheSettings | None = None
+    rate_limit: RateLimitSettings = field(default_factory=RateLimitSettings)
     allow_client_shm: bool = False
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)

@@ -29,3 +29,5 @@ cdef class Runtime:
     # Who asked has left: a request still queued is dropped and counted CANCELED; a running one is marked, and so is its
     # record, which the model may ask.
     cdef int cancel(self, InferRequest request) except -1
+    # The model versions that a request to this one needs, all of them, to be answered: itself, or an ensemble's steps.
+    cdef list needs(self)

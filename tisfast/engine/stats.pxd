@@ -12,6 +12,7 @@ cdef struct Times:
 
 cdef enum FailureReason:  # row 21.05
     REJECTED, CANCELED, BACKEND, OTHER
+    MISTAKEN  # the request's own fault, found late: not counted, like those that fronts refuse
 
 cdef enum ResponseKind:  # row 11.03
     RESPONSE_GOOD, RESPONSE_FAILED, RESPONSE_EMPTY, RESPONSE_CANCELED

@@ -24,14 +24,15 @@ from tisfast.front.summaries import Windows
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from tisfast.engine.custom_metrics import FamilyReading
     from tisfast.engine.registry import Registry
     from tisfast.engine.served import Runtime
     from tisfast.front.nvml import GpuMeter, GpuReading
     from tisfast.wire.head import Head
 
 CONTENT_TYPE: Final = "text/plain; charset=utf-8"
-_TOTAL: Final = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
-"""The library ends every counter's family name so; Triton's names have no such end."""
+_TOTAL: Final = re.compile(rb"^(# (?:HELP|TYPE) (?!tisfast_)\S+)_total ", re.MULTILINE)
+"""The library ends every counter's family name so; Triton's names and those of models have no end but their own."""
 
 _CACHED: Final = "(includes cached requests)"
 _UNCACHED: Final = "(does not include cached requests)"
@@ -78,6 +79,7 @@ class Sources:
     load_seconds: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     gpus: GpuMeter | None = None
     cache: object | None = None
+    custom: Callable[[], Iterable[FamilyReading]] = tuple
 
 
 class MetricsRoutes:
@@ -144,6 +146,8 @@ class Collector:
             )
         yield self._load_durations(runtimes)
         yield from self._own(runtimes)
+        for reading in self._sources.custom():
+            yield families.custom(reading)
 
     def _machine(self) -> Iterator[Metric]:
         # There is no pinned pool: tensors lie in arenas, which tisfast_arena_bytes shows.
