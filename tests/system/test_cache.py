@@ -182,9 +182,9 @@ def test_inputs_and_outputs_in_a_clients_memory(served):
                 wanted.set_shared_memory(name, values.nbytes, offset=1 << 19)
                 client.infer("m", [given], outputs=[wanted])
                 answers.append(shm.get_contents_as_numpy(region, np.float32, [len(values)], offset=1 << 19).copy())
-            assert all((answer % 1000 == values % 1000).all() for answer in answers)
-            other = infer_http(server, values).as_numpy("B")
-            assert (other % 1000 == values % 1000).all()
+            assert all((answer == values + 1000).all() for answer in answers)
+            assert (infer_http(server, values).as_numpy("B") == values + 1000).all()
+            assert counts(server) == (4, 3, 1, 1)
     finally:
         shm.destroy_shared_memory_region(region)
 
@@ -206,6 +206,39 @@ def test_a_switch_without_a_cache_is_told(served):
     server = served("--log-info=true")
     assert [server.infer("m")[1]["outputs"][0]["data"] for _ in range(2)] == [[1001], [2001]]
     server.says("the answers of 'm' version 1 are not kept")
+
+
+# ---- ensembles
+
+ENSEMBLE = """
+platform: "ensemble"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [
+  { model_name: "m" model_version: -1 input_map { key: "A" value: "A" } output_map { key: "B" value: "between" } },
+  { model_name: "n" model_version: -1 input_map { key: "A" value: "between" } output_map { key: "B" value: "B" } }
+] }
+"""
+
+
+def test_a_kept_answer_of_an_ensemble_skips_its_steps(served, write_model):
+    write_model("n", COUNTING)
+    write_model("e", config=ENSEMBLE + "response_cache { enable: true }")
+    server = served(config=CONFIG)
+    assert [server.infer("e")[1]["outputs"][0]["data"] for _ in range(3)] == [[2001]] * 3
+    assert server.infer("e", [2])[1]["outputs"][0]["data"] == [4002]
+    assert [counts(server, model)[:3] for model in ("e", "m", "n")] == [(4, 2, 2), (2, 0, 0), (2, 0, 0)]
+
+
+def test_a_steps_kept_answer_goes_to_the_next_step_and_stays_what_it_is(served, write_model):
+    write_model("n", COUNTING)
+    write_model("e", config=ENSEMBLE)
+    server = served()
+    values = np.arange(150_000, dtype=np.float32)
+    for calls in (1, 2, 3):  # n writes to its input, which is the kept answer of m
+        assert (infer_http(server, values, "e").as_numpy("B") == values + 1000 + 1000 * calls).all()
+    assert counts(server)[:3] == (3, 2, 1)
+    assert (infer_http(server, values).as_numpy("B") == values + 1000).all()
 
 
 # ---- floods and slow readers

@@ -20,10 +20,15 @@ DIGEST_BYTES = 32
 
 
 def version_digest(name: str, version: str, config: dict[str, Any], folder: Path) -> bytes:
-    """Digest of a version.  config: normalised; folder: of the version.  Raises ConfigError, OSError."""
+    """Digest of a version.  config: normalised; folder: of the version.  Raises ConfigError."""
     digest = hashlib.blake2b(json.dumps([name, version, config], sort_keys=True).encode(), digest_size=DIGEST_BYTES)
     for path in _files(folder):
-        digest.update(json.dumps([path.relative_to(folder).as_posix(), *_facts(path)]).encode())
+        try:
+            digest.update(json.dumps([path.relative_to(folder).as_posix(), *_facts(path)]).encode())
+        except OSError as error:
+            raise ConfigError(
+                f"{path} cannot be read, which is part of the keys of a shared response cache: {error.strerror}"
+            ) from error
     return digest.digest()
 
 
