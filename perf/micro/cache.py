@@ -1,4 +1,4 @@
-"""The response cache's own cost: a key, a hit and a kept answer, small and of an image's size; no sockets, no workers."""
+"""The response cache's own cost: a key, a hit and a miss, small and of an image's size; no sockets, no workers."""
 
 from __future__ import annotations
 

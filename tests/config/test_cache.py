@@ -8,6 +8,7 @@ from tisfast import limits
 from tisfast.config.cache import LocalCacheSettings, RedisSettings, RedisTls, read_cache_flags
 from tisfast.errors import ConfigError
 
+NAMELESS = "--cache-config option format is <cache name>,<setting>=<value>."
 ADDRESS = ("redis,host=h", "redis,port=6379")
 
 
@@ -26,9 +27,9 @@ def test_local():
 def test_redis_with_everything():
     tls = RedisTls("c", "k", "a", "d", "s")
     assert read(
-        *ADDRESS, "redis,user=u", "redis,password=a=b,c", "redis,db=3", "redis,pool_size=4", "redis,connect_timeout=500",
-        "redis,socket_timeout=50", "redis,wait_timeout=20", "redis,tls_enabled=true", "redis,cert=c", "redis,key=k",
-        "redis,cacert=a", "redis,cacert_dir=d", "redis,sni=s",
+        *ADDRESS, "redis,user=u", "redis,password=a=b,c", "redis,db=3", "redis,pool_size=4",
+        "redis,connect_timeout=500", "redis,socket_timeout=50", "redis,wait_timeout=20", "redis,tls_enabled=true",
+        "redis,cert=c", "redis,key=k", "redis,cacert=a", "redis,cacert_dir=d", "redis,sni=s",
     ) == RedisSettings("h", 6379, "u", "a=b,c", 3, 500, 50, 20, 4, tls)  # fmt: skip
 
 
@@ -53,8 +54,8 @@ def test_the_legacy_flag_is_the_local_cache():
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        (["local"], "No cache specified. --cache-config option format is <cache name>,<setting>=<value>. Got local"),
-        ([",size=3"], "No cache specified. --cache-config option format is <cache name>,<setting>=<value>. Got ,size=3"),
+        (["local"], f"No cache specified. {NAMELESS} Got local"),
+        ([",size=3"], f"No cache specified. {NAMELESS} Got ,size=3"),
         (["local,size"], "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,size"),
         (["local,size="], "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,size="),
         (["local,=3"], "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,=3"),

@@ -1,4 +1,4 @@
-"""Both servers with a response cache: the same answers, counts and metrics (rows 19.*, 21.16); and where they differ."""
+"""Both servers with a response cache: the same answers, counts, metrics (rows 19.*, 21.16); and where they differ."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.oracle.test_metrics import Exposition
 
 FLAGS = ("--cache-config=local,size=1048576", "--metrics-config=summary_latencies=true")
 MODEL = "kept"
+COUNTED = ("nv_cache_num_hits_per_model", "nv_cache_num_misses_per_model")
 
 
 def infer(*values: float, **more: Any) -> Request:
@@ -72,7 +73,7 @@ def test_metrics(both: tuple[Servers, Servers]) -> None:
     assert len(about) == 14
     names = [name for name in ours.about if name in theirs.about]
     assert names == [name for name in theirs.about if name in ours.about]
-    counted = [key for key in theirs.samples if key[0] in ("nv_cache_num_hits_per_model", "nv_cache_num_misses_per_model")]
+    counted = [key for key in theirs.samples if key[0] in COUNTED]
     assert {key: ours.samples[key] for key in counted} == {key: theirs.samples[key] for key in counted}
 
 
@@ -83,7 +84,8 @@ def test_answers(both: tuple[Servers, Servers]) -> None:
 
 def test_grpc_gets_what_http_left(both: tuple[Servers, Servers]) -> None:
     raw = b"\0\0\x80\x3f\0\0\0\x40"
-    call = grpc_infer("a hit", "19.05", model=MODEL, inputs=[grpc_tensor("INPUT0", (2,), "FP32")], raw_input_contents=[raw])
+    inputs = [grpc_tensor("INPUT0", (2,), "FP32")]
+    call = grpc_infer("a hit", "19.05", model=MODEL, inputs=inputs, raw_input_contents=[raw])
     theirs, ours = (ask(servers.get().grpc, call) for servers in both)
     assert alike(theirs, ours)
 

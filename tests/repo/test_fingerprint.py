@@ -35,7 +35,7 @@ def test_times_and_caches_of_small_files_do_not_count(folder):
 
 
 def test_what_counts(folder):
-    seen = [of(folder), of(folder, "other"), of(folder, version="2"), of(folder, config={**CONFIG, "max_batch_size": 4})]
+    seen = [of(folder), of(folder, "other"), of(folder, version="2"), of(folder, config={"max_batch_size": 4})]
     (folder / "model.py").write_text("x = 2")
     seen.append(of(folder))
     (folder / "data" / "weights").write_bytes(b"12346")

@@ -48,8 +48,8 @@ def _files(folder: Path) -> Iterator[Path]:
             count += 1
             if count > limits.FINGERPRINT_FILES_MAX:
                 raise ConfigError(
-                    f"{folder} has more than {limits.FINGERPRINT_FILES_MAX} files, which all are looked at for the keys of a "
-                    "shared response cache",
+                    f"{folder} has more than {limits.FINGERPRINT_FILES_MAX} files, which all are looked at for the "
+                    "keys of a shared response cache",
                     hint="move what is no part of the model elsewhere, or switch response_cache off for this model",
                 )
             path = Path(place, name)

@@ -190,7 +190,8 @@ def test_inputs_and_outputs_in_a_clients_memory(served):
 
 
 def test_errors_are_computed_again(served):
-    server = served(code=COUNTING.replace("self.calls += 1\n", 'self.calls += 1\n            assert self.calls > 1, "no"\n', 1))
+    count = "self.calls += 1\n"
+    server = served(code=COUNTING.replace(count, f"{count}            assert self.calls > 1\n"))
     assert server.infer("m")[0] == 500
     assert server.infer("m")[1]["outputs"][0]["data"] == [2001]
     assert server.infer("m")[1]["outputs"][0]["data"] == [2001]
