@@ -33,6 +33,7 @@ cdef class Batcher(Scheduler):
     cdef int _emptied(self, PolicyQueue level) except -1
     cdef int _note_soonest(self) except -1
     # What is to go now, for an instance that is idle or has a batch to execute; None when it is better to wait.
+    cdef list choose(self, int64_t now_ns, bint idle)
     cdef list _form(self, int64_t now_ns, bint idle)
     cdef bint _gather(self, queue, list batch, Forming *form) except -1
     cdef Py_ssize_t _ripe(self, Py_ssize_t count, Forming *form, int64_t now_ns, bint idle) except -1
