@@ -23,8 +23,7 @@ ACCEPTED = json.loads((GOLDEN / "accepted.json").read_text())
 REFUSED = json.loads((GOLDEN / "refused.json").read_text())
 
 NOT_SERVED = {
-    "prio", "warm", "batchio", "ens", "ragged", "raggedb", "po_delay2", "pl_key0", "pl_key1", "passive", "hostpol",
-    "secdev", "bi_dup", "bo", "full",
+    "batchio", "passive", "hostpol", "secdev", "bi_dup", "bo", "full",
 }  # fmt: skip
 STRICTER = {  # Triton 2.51 takes these; the reason why we do not
     "countneg": "has count -1",  # it reads as 1
@@ -32,7 +31,8 @@ STRICTER = {  # Triton 2.51 takes these; the reason why we do not
     "dupin": "declared more than once",  # invalid since (row 15.06)
     "dupout": "declared more than once",
     "platback": "unexpected 'platform' and 'backend' pair",  # invalid since (row 15.02)
-    "po_delay": "cannot be combined",  # invalid since (row 15.21)
+    "pl_key0": "no effect",  # what is not honoured is refused
+    "pl_key1": "no effect",
     "dupkey": "twice",  # the first value would be dropped silently
     "sq_statedup": "'si' is the name of another tensor",  # the second state would be dropped silently
     "sq_grow": "you must also enable 'use_single_buffer'",  # noticed with the first request only

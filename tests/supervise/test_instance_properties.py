@@ -14,9 +14,9 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
-from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.supervise.instance import Instance, InstanceState
 from tisfast.supervise.nursery import Child
 from tisfast.supervise.worker import Birth, WorkerFailed, Workplace

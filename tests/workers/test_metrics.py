@@ -16,8 +16,8 @@ from tests.workers.models import both, model
 F = pb.MetricFamily
 CELLS_AT = 4096
 GONE = (
-    "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should be "
-    "deleted AFTER its corresponding 'Metric' objects have been deleted."
+    "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should "
+    "be deleted AFTER its corresponding 'Metric' objects have been deleted."
 )
 
 
@@ -68,8 +68,8 @@ COUNTER_KIND = "TRITONSERVER_METRIC_KIND_COUNTER"
                                           "monotonically by non-negative values."),
         (lambda c, g, h: c.set(1), f"Failed to set metric value: {COUNTER_KIND} does not support Set"),
         (lambda c, g, h: c.observe(1), f"Failed to observe metric value: {COUNTER_KIND} does not support Observe"),
-        (lambda c, g, h: g.observe(1), "Failed to observe metric value: TRITONSERVER_METRIC_KIND_GAUGE does not support "
-                                       "Observe"),
+        (lambda c, g, h: g.observe(1), "Failed to observe metric value: TRITONSERVER_METRIC_KIND_GAUGE does not "
+                                       "support Observe"),
         (lambda c, g, h: h.value(), f"Failed to get metric value: {HISTOGRAM_KIND} Value"),
         (lambda c, g, h: h.set(1), f"Failed to set metric value: {HISTOGRAM_KIND} Set"),
         (lambda c, g, h: h.increment(1), f"Failed to increment metric value: {HISTOGRAM_KIND} Increment"),
@@ -85,8 +85,10 @@ def test_what_a_kind_does_not_support(call, text):
 @pytest.mark.parametrize(
     ("call", "kind", "text"),
     [
-        (lambda: F("", "d", F.GAUGE), pb.TritonModelException, "Error when creating MetricFamily: Invalid metric name"),
-        (lambda: F("a b", "d", F.GAUGE), pb.TritonModelException, "Error when creating MetricFamily: Invalid metric name"),
+        (lambda: F("", "d", F.GAUGE), pb.TritonModelException,
+         "^Error when creating MetricFamily: Invalid metric name$"),
+        (lambda: F("a b", "d", F.GAUGE), pb.TritonModelException,
+         "^Error when creating MetricFamily: Invalid metric name$"),
         (lambda: F("a", "d", 1), TypeError, r"MetricFamily\(name: str, description: str, kind: MetricFamily.COUNTER"),
         (lambda: F(None, "d", F.GAUGE), TypeError, "got None, 'd'"),
         (lambda: F("a", None, F.GAUGE), TypeError, "got 'a', None"),
@@ -106,7 +108,7 @@ def test_what_a_kind_does_not_support(call, text):
         (lambda: F("h", "d", F.HISTOGRAM).Metric(buckets=[2, 1]), pb.TritonModelException,
          "^Error when creating Metric: Bucket Boundaries must be strictly sorted$"),
         (lambda: F("h", "d", F.HISTOGRAM).Metric(buckets=["x"]), TypeError, "a number is needed, got 'x' of type str"),
-        (lambda: F("a", "d", F.GAUGE).Metric().set("x"), TypeError, r"set\(\): a number is needed, got 'x' of type str"),
+        (lambda: F("a", "d", F.GAUGE).Metric().set("x"), TypeError, r"set\(\): a number is needed, got 'x' of type"),
         (lambda: F("a", "d", F.GAUGE).Metric().set(None), TypeError, "got None of type NoneType"),
     ],
 )  # fmt: skip
@@ -117,7 +119,7 @@ def test_what_cannot_be_made_is_said(call, kind, text):
 
 def test_two_kinds_of_one_name():
     family = F("t_kind", "d", F.COUNTER)
-    with pytest.raises(pb.TritonModelException, match="^Error when creating MetricFamily: Family name already exists with"):
+    with pytest.raises(pb.TritonModelException, match="Family name already exists with different type$"):
         F("t_kind", "d", F.GAUGE)
     assert family.Metric().value() == 0
 
@@ -163,7 +165,11 @@ def start(nursery, router, tmp_path):
 
 @both
 def test_an_instance_asks_for_cells_and_then_only_writes_to_them(start, router):
-    body = "self.hits.increment(arr(r)[0]); self.size.observe(arr(r)[0]); return [answer(np.float32([self.hits.value()]))]"
+    body = """
+self.hits.increment(arr(r)[0])
+self.size.observe(arr(r)[0])
+return [answer(np.float32([self.hits.value()]))]
+"""
     instance, said = start(model(body, KEEPS)), []
     serve_metrics(router, instance, said, [5, 7])
     assert said[0] == {"t": "metric_family", "n": 1, "family": 1, "name": "hits", "text": "text", "kind": 0}
@@ -179,8 +185,8 @@ def test_a_refusal_is_the_models_to_handle(start, router):
     instance, said = start(model("pass", KEEPS)), []
     serve_metrics(router, instance, said, [], {"metric_family": "Family name already exists with different type"})
     assert said[-1]["error"] == (
-        "TritonModelException: Error when creating MetricFamily: Failed to process the request for model 'm_0_0', message: "
-        "Family name already exists with different type"
+        "TritonModelException: Error when creating MetricFamily: Failed to process the request for model 'm_0_0', "
+        "message: Family name already exists with different type"
     )
 
 

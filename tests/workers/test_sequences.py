@@ -78,7 +78,8 @@ def test_sequence_ids_of_every_type(serve, code, correlation, seen):
 
 def test_an_id_of_text_is_refused_where_numbers_are_wanted(serve):
     instance = serve(telling(), **sequence(controls=[["C", "CORRID", UINT64, 0, 0]]))
-    assert "sequence id 'text' is text, and the model's control input takes numbers" in ask(instance, correlation="text").text
+    found = ask(instance, correlation="text")
+    assert "sequence id 'text' is text, and the model's control input takes numbers" in found.text
 
 
 def test_batching_models_see_one_row(serve):
@@ -138,9 +139,10 @@ def test_a_cancelled_request_leaves_a_null_in_its_slot(serve):
 
 def test_nulls_of_text_and_other_types(serve):
     spec = {"inputs": [["A", BYTES, [-1], None], ["B", BF16, [-1], None]], "outputs": [["X", BYTES, [-1], None]]}
-    body = "assert rs[0].inputs()[1].shape() == [3], rs[0].inputs()[1].shape(); return [answer(arr(q)) for q in rs[::-1]]"
+    body = "assert rs[0].inputs()[1].shape() == [3]; return [answer(arr(q)) for q in rs[::-1]]"
     instance = serve(model(body), **sequence("direct"), **spec)
-    places = [(0, BYTES, (2,), instance.plane.place(b"\1\0\0\0a\0\0\0\0")), (1, BF16, (3,), instance.plane.place(b"abcdef"))]
+    text, halves = instance.plane.place(b"\1\0\0\0a\0\0\0\0"), instance.plane.place(b"abcdef")
+    places = [(0, BYTES, (2,), text), (1, BF16, (3,), halves)]
     instance.plane.push([record(places)] * 2, [(0, True), (1, False)])
     assert instance.plane.next().outputs[0][4] == bytes(8)  # the null's answer is dropped: this is the swapped one
 
@@ -270,8 +272,8 @@ def test_states_of_text_and_of_types_that_numpy_lacks(serve, tmp_path):
     file.write_bytes(b"\1\0\0\0a\2\0\0\0bc")
     body = """
 t, h = pb_utils.get_input_tensor_by_name(r, "T"), pb_utils.get_input_tensor_by_name(r, "H")
-tensors = [pb_utils.Tensor("X", np.array([len(b"".join(t.as_numpy()))], "f4")), pb_utils.Tensor("T2", t.as_numpy() + b"x"),
-           pb_utils.Tensor.from_dlpack("H2", h.to_dlpack())]
+tensors = [pb_utils.Tensor("X", np.array([len(b"".join(t.as_numpy()))], "f4")),
+           pb_utils.Tensor("T2", t.as_numpy() + b"x"), pb_utils.Tensor.from_dlpack("H2", h.to_dlpack())]
 assert h.shape() == [3]
 return [pb_utils.InferenceResponse(tensors)]
 """
@@ -312,7 +314,8 @@ return out
     data = [instance.record([v], [0]) for v in (1, 0, 2)]
     tickets = instance.plane.push(data, [(i, False) for i in range(3)])
     found = [instance.plane.next() for _ in range(3)]
-    assert [(a.request, a.kind) for a in found] == list(zip(tickets, (RESCHEDULE, ANSWER, RESCHEDULE)))
+    kinds = (RESCHEDULE, ANSWER, RESCHEDULE)
+    assert [(a.request, a.kind) for a in found] == list(zip(tickets, kinds, strict=True))
     assert [a.batch for a in found] == [3, 0, 0] and len({a.times for a in found}) == 1
     assert ask(instance, [0]).kind == ANSWER
 

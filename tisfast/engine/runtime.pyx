@@ -6,6 +6,7 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
+from tisfast.native.rows cimport RowArena
 from tisfast.engine.core cimport Clock, Reply
 from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.native.memory cimport Arena
@@ -14,6 +15,7 @@ from tisfast.wire.signature cimport ModelSignature
 
 from tisfast.types import Status
 
+cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, more runs are made
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 
@@ -42,8 +44,8 @@ cdef class ModelRuntime:
 
     @property
     def queued(self) -> int:
-        """Requests waiting for an instance."""
-        return self.scheduler.size
+        """Requests waiting for an instance, or for what a remote cache knows."""
+        return self.scheduler.size + len(self.looking)
 
     # ---- requests in
 
@@ -60,18 +62,30 @@ cdef class ModelRuntime:
             self.next_order += 1
         if self.refusal is not None:
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
-        elif not self.scheduler.add(request, now_ns):
-            self.drop([request], False)
+        elif self.cache is not None:
+            self.ask_cache(request, now_ns)
         else:
-            self.stats.pending += 1
-            self.pump(now_ns)
+            self.enqueue(request, now_ns)
         return request
+
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        if not self.scheduler.add(request, now_ns):
+            self.drop([request], False)
+            return 0
+        self.stats.pending += 1
+        return self.pump(now_ns)
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
         if request.done:
             return 0
-        if request.queued:
+        if request.calls is not None:
+            for call in request.calls[:]:
+                call.parent_left()
+        if request.looking:
+            self.stop_looking(request)
+            self.reject_cancelled(request)
+        elif request.queued:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
@@ -97,7 +111,24 @@ cdef class ModelRuntime:
                 break
             self.dispatch(scheduler.target, batch, now_ns)
         self.arm(now_ns)
-        return 0
+        return 0 if self.limiter is None else self.share()
+
+    cdef int share(self) except -1:
+        """Let others have what executions share: what has come back, and the turns of instances with nothing to run."""
+        cdef Link link
+        if self.scheduler.size == 0:
+            for link in self.instances.links:
+                if link.claim is not None:
+                    link.claim.leave()
+        return self.limiter.settle()
+
+    def limit_by(self, RateLimiter limiter) -> None:
+        """Its instances' links have claims on what this one shares out.  Before the first link."""
+        self.limiter = limiter
+
+    def resume(self) -> None:
+        """The turn of one of its instances has come, which had to wait for others' (Claim.wake)."""
+        self.pump(self.clock.now_ns())
 
     cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1:
         cdef InferRequest request
@@ -115,6 +146,8 @@ cdef class ModelRuntime:
         self.inflight += count
         link.inflight += count
         link.batches += 1
+        if link.claim is not None:
+            link.claim.take()
         return link.dispatch(batch, now_ns)
 
     cdef int drop(self, list requests, bint counted) except -1:
@@ -153,6 +186,8 @@ cdef class ModelRuntime:
         request.times = times[0]
         link.inflight -= 1
         link.batches -= request.closes_batch
+        if request.closes_batch and link.claim is not None:
+            link.claim.give_back()
         self.inflight -= 1
         self.scheduler.finished(request, link, failed)
         if times.executed:
@@ -171,20 +206,24 @@ cdef class ModelRuntime:
         self.timings.add(times, request.queued_ns, now_ns)
         self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, answer, 0, None)
+        self.finish(request, answer, 0, None)
+        return 0 if request.cache_key is None else self.keep_answer(request, answer)
 
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1:
         self.leave_instance(link, request, True, times)
         reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, None, status, message)
+        self.finish(request, None, status, message)
+        return 0 if request.cache_key is None else self.keep_answer(request, None)
 
     cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1:
         cdef int64_t now_ns = self.clock.now_ns()
         link.inflight -= 1
-        if not self.signature.decoupled:
-            link.batches -= request.closes_batch
+        if request.closes_batch and not self.signature.decoupled:
+            link.batches -= 1
+            if link.claim is not None:
+                link.claim.give_back()
         self.inflight -= 1
         self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)  # each round is, as in Triton
         self.timings.add(times, request.queued_ns, now_ns)
@@ -201,6 +240,8 @@ cdef class ModelRuntime:
 
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
+        if link.claim is not None:
+            link.claim.give_back()
         self.scheduler.executed(link)
         return self.count_execution(link, inferences, times) if times.executed else 0
 
@@ -270,6 +311,11 @@ cdef class ModelRuntime:
 
     # ---- what the supervisor says
 
+    def lay_side_by_side(self) -> None:
+        """The model takes a batch as one array (execute_batch): requests are received into neighbouring blocks."""
+        if isinstance(self.arena, RowArena):
+            (<RowArena>self.arena).rows = max(ROWS_MIN, 2 * self.signature.max_batch_size)
+
     def add_link(self, Link link) -> None:
         """An instance belongs to the model from now on; it gets work while `up`."""
         self.instances.links.append(link)
@@ -279,6 +325,10 @@ cdef class ModelRuntime:
     def remove_link(self, Link link) -> None:
         """Forget an instance; what it had taken is then failed, what it had not is put back (fail, requeue)."""
         self.instances.links.remove(link)
+        if link.claim is not None:
+            link.claim.give_back()
+            link.claim.leave()
+            self.limiter.settle()
         self.drop(self.scheduler.link_removed(link), True)
 
     def requeue(self, list requests) -> None:
@@ -335,9 +385,14 @@ cdef class ModelRuntime:
         cdef InferRequest request
         self.ready = False
         self.reason = self.refusal = message
+        for request in list(self.looking):
+            self.stop_looking(request)
+            self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
         for request in self.scheduler.queued_requests():
             if not request.queued:
                 continue  # what was told to one before it has ended this one, too
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
+        if self.limiter is not None:
+            self.share()

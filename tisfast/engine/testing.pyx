@@ -5,12 +5,14 @@ Real parts of the engine meet these where production meets the machine's clock, 
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from tisfast.engine.cache cimport LocalStore, ModelCache
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.served cimport Runtime
 from tisfast.engine.seats cimport Place, Sequence
 from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.engine.stats cimport Times
+from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, InputRef, RecordTemplate, record_template
 from tisfast.wire.signature cimport ModelSignature
 
@@ -89,6 +91,23 @@ cdef class AnswerReply(Reply):
         return 0
 
 
+cdef class KeepingReply(Reply):
+    """Keeps every call: (status, Answer or message or None, final) in `calls`; an Answer is held until it goes from there."""
+
+    cdef public list calls
+
+    def __cinit__(self, list calls):
+        self.calls = calls
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        self.calls.append((0, answer, final))
+        return 0
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        self.calls.append((status, message, final))
+        return 0
+
+
 cdef class FakeLink(Link):
     """An instance that executes when the test says so.  `batches`: dispatched, oldest first."""
 
@@ -114,6 +133,9 @@ cdef class FakeLink(Link):
     cdef uint32_t room(self) noexcept:
         return self.slots - self.inflight
 
+    cdef bint has(self, InferRequest request) except -1:
+        return request in self.streams or any([request in batch for batch in self.dispatched])
+
     def ids(self) -> list:
         """Request ids of what is dispatched, batch by batch."""
         return [[(<InferRequest>request).input.id for request in batch] for batch in self.dispatched]
@@ -123,8 +145,11 @@ cdef class FakeLink(Link):
         return [[((<InferRequest>request).input.id, (<InferRequest>request).slot) for request in batch]
                 for batch in self.dispatched]
 
-    def execute(self, int64_t took_ns=1000, int status=0) -> None:
-        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does."""
+    def execute(self, int64_t took_ns=1000, int status=0, answer=None) -> None:
+        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does.
+
+        answer: makes the Answer to an InferInput; None answers without outputs.
+        """
         cdef Times times
         cdef list batch
         cdef InferRequest request
@@ -138,7 +163,7 @@ cdef class FakeLink(Link):
             if status:
                 self.runtime.complete_failed(self, request, status, "model says no", &times)
             else:
-                self.runtime.complete(self, request, None, &times)
+                self.runtime.complete(self, request, answer and answer(request.input), &times)
             times.executed = 0
         self.runtime.pump(self.clock.now)
 
@@ -155,15 +180,17 @@ cdef class FakeLink(Link):
             times.executed = 0
         self.runtime.pump(self.clock.now)
 
-    def respond(self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0) -> None:
-        """An answer of a decoupled model to a dispatched request: without outputs, or an error."""
+    def respond(
+            self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0, Answer answer=None) -> None:
+        """An answer of a decoupled model to a dispatched request: this one, one without outputs, or an error."""
         cdef Times times
         self.clock.now += took_ns
         times.taken_ns = times.infer_start_ns = request.dispatched_ns
         times.infer_end_ns = times.done_ns = self.clock.now
         times.executed = 0
         message = "model says no" if status else None
-        answer = None if final or status else Answer.__new__(Answer)
+        if answer is None and not final and not status:
+            answer = Answer.__new__(Answer)
         self.runtime.respond(self, request, answer, status, message, final, &times)
         self.runtime.pump(self.clock.now)
 
@@ -249,6 +276,21 @@ def submit(Runtime runtime, InferInput input, Reply reply, trace=None, InferRequ
 def cancel(Runtime runtime, InferRequest request) -> None:
     """Runtime.cancel."""
     runtime.cancel(request)
+
+
+def keep_answer(LocalStore store, bytes key, Answer answer) -> bool:
+    """LocalStore.keep."""
+    return store.keep(key, answer)
+
+
+def find_answer(LocalStore store, bytes key) -> Block | None:
+    """LocalStore.find."""
+    return store.find(key)
+
+
+def key_of(ModelCache cache, InferInput input) -> bytes:
+    """ModelCache.key_of."""
+    return cache.key_of(input)
 
 
 def sequences(ModelRuntime runtime) -> dict:

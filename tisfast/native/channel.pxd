@@ -24,6 +24,13 @@ cdef extern from "tf_ring.h" nogil:
         uint32_t batch
     struct tf_give_slot:
         uint64_t block
+    struct tf_reply_slot:
+        uint8_t kind, flags
+        uint16_t status
+        uint32_t meta_bytes
+        uint64_t call, meta_offset, answer
+        uint32_t told, zero
+        uint8_t reserved[24]
     struct tf_channel:
         pass
     struct tf_bell:
@@ -57,4 +64,7 @@ cdef class Channel:
     cdef uint64_t taken(self) noexcept        # tickets below this were taken by the worker
     cdef void give(self, uint64_t block) noexcept
     cdef uint32_t room(self) noexcept         # free submit slots
+    # One answer to a call of the worker's; `told` is set here.  False: the ring is full, and the worker rings the bell when
+    # it has taken some.
+    cdef bint reply(self, tf_reply_slot *answer) noexcept
     cdef void nudge(self) noexcept            # an idle worker looks at its share socket

@@ -27,6 +27,7 @@ cdef extern from "tf_ring.h":
     #define TF_RING_SUBMIT(c) (&(c)->submit)
     #define TF_RING_COMPLETE(c) (&(c)->complete)
     #define TF_RING_GIVE(c) (&(c)->give)
+    #define TF_RING_REPLY(c) (&(c)->reply)
     static inline void tf_bell_init(struct tf_bell *b) { b->magic = TF_CHANNEL_MAGIC; b->abi = TF_ABI_VERSION; }
     static inline void tf_bell_sleep(struct tf_bell *b) {
         atomic_store_explicit(&b->asleep, 1, memory_order_relaxed);
@@ -52,6 +53,7 @@ cdef extern from "tf_ring.h":
     tf_ring *TF_RING_SUBMIT(tf_channel *c) noexcept
     tf_ring *TF_RING_COMPLETE(tf_channel *c) noexcept
     tf_ring *TF_RING_GIVE(tf_channel *c) noexcept
+    tf_ring *TF_RING_REPLY(tf_channel *c) noexcept
     void tf_bell_init(tf_bell *b) noexcept
     void tf_bell_sleep(tf_bell *b) noexcept
     void tf_bell_awake(tf_bell *b) noexcept
@@ -64,6 +66,8 @@ cdef extern from "tf_ring.h":
     void *tf_ring_peek(tf_channel *c, tf_ring *r, uint32_t ahead) noexcept
     void tf_ring_take(tf_ring *r, uint32_t n) noexcept
     int tf_worker_wake(tf_channel *c) noexcept
+    int tf_reply_wake(tf_channel *c) noexcept
+    tf_reply_slot *tf_reply_reserve(tf_channel *c) noexcept
     void tf_worker_nudge(tf_channel *c) noexcept
     ssize_t c_read "read"(int fd, void *buffer, size_t n) noexcept
 
@@ -194,6 +198,16 @@ cdef class Channel:
 
     cdef void nudge(self) noexcept:
         tf_worker_nudge(self.c)
+
+    cdef bint reply(self, tf_reply_slot *answer) noexcept:
+        cdef tf_reply_slot *slot = tf_reply_reserve(self.c)
+        if slot == NULL:
+            return False
+        answer.told = self.told
+        memcpy(slot, answer, sizeof(tf_reply_slot))
+        tf_ring_publish(TF_RING_REPLY(self.c), 1)
+        tf_reply_wake(self.c)
+        return True
 
     def request_stop(self) -> None:
         """Tell the worker to leave its loop when submit is empty, and wake it."""

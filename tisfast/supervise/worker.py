@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -90,6 +90,7 @@ class Worker:
         self.birth = birth
         self.ended: asyncio.Future[End] = place.loop.create_future()
         self.pid = 0
+        self.on_calls: Callable[[], None] | None = None  # called when its model is about to call others
         self._place = place
         self._token = secrets.token_bytes(16)
         self._id = f"{birth.name}#{self._token[:4].hex()}"
@@ -202,6 +203,9 @@ class Worker:
             answer = metric_messages.answer(self._place.metrics, self._id, message)
             if answer is not None:
                 self._place.control.send(self._id, answer)
+        elif kind == "calls":
+            if self.on_calls is not None:
+                self.on_calls()
 
     def _greeted(self, message: Message) -> None:
         if message.get("abi") != abi_version():

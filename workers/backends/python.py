@@ -3,10 +3,12 @@
 import functools
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import types
 
+from tisfast_worker.calls import PARENT
 from tisfast_worker.errors import TritonError
 from tisfast_worker.failure import ReturnError
 from tisfast_worker.model_config import ModelConfig
@@ -30,6 +32,7 @@ class Backend:
         self._class = None
         self._instance = None
         self._execute = None
+        self._execute_batch = None
         self._event_loop = None  # of `async def execute`, between batches at rest
         self._background = None  # the same of a decoupled model, always running
         # Set by the loop of a decoupled model, called from any thread:
@@ -74,11 +77,27 @@ class Backend:
         if hasattr(self._instance, "initialize"):
             self._instance.initialize(self._arguments())
         self._execute = getattr(self._instance, "execute", None)
+        self._execute_batch = getattr(self._instance, "execute_batch", None)
+        self._check_arrays()
         if inspect.iscoroutinefunction(self._execute):
             if self._model.decoupled:
                 self._start_background()
             else:
                 self._start_event_loop()
+
+    @property
+    def takes_arrays(self):
+        """Whether batches go to the model's `execute_batch`, as one array for each input."""
+        return self._execute_batch is not None and self._no_arrays() is None
+
+    def execute_arrays(self, inputs):
+        """What the model's `execute_batch` makes of them."""
+        outputs = self._execute_batch(inputs)
+        if inspect.iscoroutine(outputs):
+            if self._event_loop is None:
+                self._start_event_loop()
+            outputs = self._event_loop.run_until_complete(outputs)
+        return outputs
 
     def execute(self, requests):
         """The model's responses, as many as requests.  Raises ReturnError when it returns something else."""
@@ -113,6 +132,7 @@ class Backend:
             raise self._not_none()
         if self._background is None:  # a plain function that returned a coroutine
             self._start_background()
+        PARENT.set(requests[0]._sender.ticket)  # coroutines begin with this thread's context
         self._background.start(self._awaited(returned, requests), functools.partial(self.failed, requests))
 
     def finalize(self):
@@ -135,6 +155,27 @@ class Backend:
             "model_version": model.version,
             "model_name": model.name,
         }
+
+    def _no_arrays(self):
+        """Why this model cannot be given arrays, or None."""
+        if self._model.decoupled:
+            return "it is decoupled: its requests are answered one by one"
+        if "sequence_batching" in json.loads(self._model.config):
+            return "it has a sequence batcher: its requests are answered one by one"
+        return None
+
+    def _check_arrays(self):
+        """What the configuration or the class asks for and could never happen is said at once."""
+        name, config = self._model.name, json.loads(self._model.config)
+        reason = self._no_arrays()
+        if self._execute_batch is not None and self._execute is None and reason is not None:
+            raise LoadError(f"model '{name}' has execute_batch and no execute, but {reason}")
+        wanted = [key for key in ("batch_input", "batch_output") if config.get(key)]
+        if wanted and not self.takes_arrays:
+            raise LoadError(
+                f"model '{name}': '{wanted[0]}' is about the arrays of execute_batch, and this model "
+                + ("has no execute_batch" if reason is None else f"gets none, as {reason}")
+            )
 
     def _no_execute(self):
         path = os.path.join(self._model.version_dir, self._model.file)

@@ -8,6 +8,8 @@ import sys
 import time
 
 from tisfast_worker import environment, failure, limits
+from tisfast_worker.batch_loop import BatchLoop
+from tisfast_worker.calls import Calls
 from tisfast_worker.control import ControlClosed, ControlSocket, ControlThread
 from tisfast_worker.failure import WireError
 from tisfast_worker.loop import Loop
@@ -123,8 +125,11 @@ def _live(order, library, control, load):
         thread.finish(_failed(step.kind, error))
         return 1
     _settle_garbage()
-    thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
+    took_ns = time.monotonic_ns() - begin_ns
+    thread.send({"t": "ready", "load_ns": took_ns, "threads": order.threads, "arrays": backend.takes_arrays})
+    PROCESS.calls = Calls(plane, model.spin_ns, loop, lambda: thread.send({"t": "calls"}))
     loop.run()
+    PROCESS.calls = None
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0
@@ -136,6 +141,8 @@ def _loop(model, backend, plane, trace):
         return kind(model, backend, plane, trace)
     if model.decoupled:
         return StreamLoop(model, backend, plane, trace)
+    if backend.takes_arrays:
+        return BatchLoop(model, backend.execute_arrays, plane, trace)
     return Loop(model, backend.execute, plane, trace)
 
 

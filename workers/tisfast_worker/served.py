@@ -20,6 +20,8 @@ class Process:
         self.verbose = True
         self.instance = ""  # its name
         self.metrics = LocalMetrics()  # where MetricFamily keeps its numbers
+        self.calls = None  # calls.Calls while the model executes
+        self.control = None  # the same: asks the server to control models
 
 
 def print_record(level, message, file, line):

@@ -20,6 +20,11 @@ class StreamLoop(Loop):
         self._outputs.before_wait = _nothing  # every answer is shown when it is made
         backend.failed, backend.rescheduled = self._failed, self._rescheduled
 
+    @property
+    def call_arena(self):
+        """Where calls are written."""
+        return self._outlet.call_arena
+
     def run(self):
         """Until stop is set, submit is empty and all streams have ended."""
         super().run()
@@ -41,6 +46,7 @@ class StreamLoop(Loop):
         requests = self._open(slots, taken_ns)
         start_ns = time.monotonic_ns()
         if requests:
+            self._tickets = [request._sender.ticket for request in requests]
             for request in requests:
                 request._sender.started_ns = start_ns
             failure = self._run_model(requests)
