@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import instances, normal, schema, served, tensors, versions
+from tisfast.config import batch_io, instances, normal, schema, served, tensors, versions
 from tisfast.config import scheduler as scheduling
 from tisfast.config.instances import Instance, InstanceGroup
 from tisfast.config.json_form import parse_json
@@ -109,6 +109,7 @@ def finish(draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool
 
 def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], partial: bool) -> LoadedConfig:
     served.check(message, report)
+    batch_io.check(message, report)
     inputs, outputs = tensors.read(message, report, partial=partial)
     return LoadedConfig(
         name=message.name,

@@ -34,6 +34,7 @@ cdef class InferRequest:
     cdef bint padding                    # fills a place of its batch: executed, not counted, not answered (scheduler.pxd)
     cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
     cdef object place                    # the scheduler's own: where it waits or what it is part of
+    cdef object facts                    # what a custom batching strategy knows of it (strategy.Candidate), else None
     cdef Refusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
     cdef public object trace             # front.trace.Trace of a sampled request, else None

@@ -4,6 +4,7 @@ from typing import Any, final
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.engine.core import Clock, InferRequest, Link
 from tisfast.engine.served import Runtime
+from tisfast.engine.strategy import Strategy
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
@@ -17,6 +18,7 @@ class ModelRuntime(Runtime):
         settings: SchedulerSettings,
         clock: Clock,
         config: dict[str, Any],
+        strategy: Strategy | None = None,
     ) -> None: ...
     @property
     def ready(self) -> bool: ...

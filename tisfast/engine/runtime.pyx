@@ -6,9 +6,9 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
-from tisfast.native.rows cimport RowArena
 from tisfast.engine.core cimport Clock, Reply
 from tisfast.native.memory cimport Arena
+from tisfast.native.rows cimport RowArena
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
@@ -25,16 +25,17 @@ cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
 
 
-cdef Scheduler scheduler_of(settings):
-    return Batcher(settings)
+cdef Scheduler scheduler_of(settings, strategy):
+    return Batcher(settings, strategy)
 
 
 cdef class ModelRuntime:
-    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
+    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict;
+    strategy: engine.strategy.Strategy of models that have one."""
 
-    def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
+    def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config, strategy=None):
         self.found(signature, arena, clock, config)
-        self.scheduler = scheduler_of(settings)
+        self.scheduler = scheduler_of(settings, strategy)
         self.instances = Instances(signature.decoupled)
         self.links = self.instances.links
         self.ordered = settings.preserve_ordering
