@@ -52,8 +52,8 @@ def order(control: Control, name: str = "w") -> ForkOrder:
 
 @pytest.fixture
 def fds():
-    """Seven descriptors that a child may have; it waits for its load message before it looks at them."""
-    opened = [os.open("/dev/null", os.O_RDWR) for _ in range(7)]
+    """Eight descriptors that a child may have; it waits for its load message before it looks at them."""
+    opened = [os.open("/dev/null", os.O_RDWR) for _ in range(8)]
     yield opened
     for fd in opened:
         os.close(fd)
@@ -152,7 +152,7 @@ def test_what_a_broken_interpreter_prints_is_told(loop, run, script):
 
 
 def test_a_refused_fork_is_told(nursery, control, fds, run):
-    with pytest.raises(NurseryFailed, match="could not fork a worker: .*seven|7 descriptors"):
+    with pytest.raises(NurseryFailed, match="could not fork a worker: .*needs 8 descriptors, got 6"):
         run(nursery.fork(order(control), fds[:6], lambda _: None))
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tisfast import limits
+from tisfast.config import sequence
 from tisfast.config.report import KeyPath, Report
 from tisfast.config.schema import Message
+from tisfast.config.sequence import SequenceSettings
 
 TimeoutAction: TypeAlias = Literal["REJECT", "DELAY"]
 REJECT, DELAY = range(2)  # ModelQueuePolicy.TimeoutAction
@@ -46,6 +48,7 @@ class SchedulerSettings:
     priority_levels: int = 0
     default_priority_level: int = 0
     priority_policies: tuple[tuple[int, QueuePolicy], ...] = ()
+    sequence: SequenceSettings | None = None
 
     def policy_of(self, level: int) -> QueuePolicy:
         """The policy that holds at a level."""
@@ -58,7 +61,7 @@ def read(message: Message, report: Report) -> SchedulerSettings:
         report.wrong(f"'max_batch_size' must be non-negative value for {message.name}", ("max_batch_size",),
                    hint="0 means that the model has no batch dimension")  # fmt: skip
     if not message.HasField(BATCHING):
-        return SchedulerSettings(max_batch_size=message.max_batch_size)
+        return SchedulerSettings(max_batch_size=message.max_batch_size, sequence=sequence.read(message, report))
     _check_sizes(message, report)
     _check_priorities(message, report)
     _check_delay(message, report)

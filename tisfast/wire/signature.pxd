@@ -54,6 +54,7 @@ cdef class ModelSignature:
                                     # share a batch (InferInput.shape_key)
     cdef readonly int required_inputs
     cdef readonly uint64_t all_outputs   # bit i for each output
+    cdef public bint copies_regions      # inputs in clients' memory are copied first: decoupled models, and those with a cache
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs
     cdef bytes head_json            # "model_name":"…","model_version":"…" of every answer
     cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded

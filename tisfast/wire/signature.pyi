@@ -34,6 +34,7 @@ class ModelSignature:
     required_inputs: int
     all_outputs: int
     record_room: int
+    copies_regions: bool
     def __init__(
         self,
         name: str,

@@ -49,7 +49,7 @@ cdef class ModelSignature:
         self.name = name
         self.version = version
         self.max_batch_size = max_batch_size
-        self.decoupled = decoupled
+        self.decoupled = self.copies_regions = decoupled
         self.inputs = [
             TensorSpec(spec[0], i, spec[1], spec[2], optional=spec[3], ragged=spec[4]) for i, spec in enumerate(inputs)
         ]

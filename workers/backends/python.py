@@ -8,9 +8,11 @@ import os
 import sys
 import types
 
+from tisfast_worker.calls import PARENT
 from tisfast_worker.errors import TritonError
 from tisfast_worker.failure import ReturnError
 from tisfast_worker.model_config import ModelConfig
+from tisfast_worker.request import NOT_ITERATIVE
 from tisfast_worker.response import InferenceResponse
 from tisfast_worker.sender import take_answers
 
@@ -33,7 +35,9 @@ class Backend:
         self._execute_batch = None
         self._event_loop = None  # of `async def execute`, between batches at rest
         self._background = None  # the same of a decoupled model, always running
-        self.failed = None  # set by the loop of a decoupled model: called with (requests, error), from any thread
+        # Set by the loop of a decoupled model, called from any thread:
+        self.failed = None  # with (requests, error)
+        self.rescheduled = None  # with requests
 
     def load(self):
         """Import the file as `<version>.<stem>` (row 16.01), so that it can import its siblings relatively, too."""
@@ -109,12 +113,11 @@ class Backend:
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(responses)}\n"
             )
+        if self._model.rescheduled:
+            return self._with_rescheduled(requests, responses)
         for response in responses:
             if not isinstance(response, InferenceResponse):
-                raise ReturnError(
-                    "Expected an 'InferenceResponse' object in the execute function return list, found type "
-                    f"'{type(response)}'."
-                )
+                raise _not_a_response(response)
         return responses
 
     def start(self, requests):
@@ -123,12 +126,14 @@ class Backend:
             raise self._no_execute()
         returned = self._execute(requests)
         if returned is None:
+            self._reschedule(requests)
             return
         if not inspect.iscoroutine(returned):
             raise self._not_none()
         if self._background is None:  # a plain function that returned a coroutine
             self._start_background()
-        self._background.start(self._awaited(returned), functools.partial(self.failed, requests))
+        PARENT.set(requests[0]._sender.ticket)  # coroutines begin with this thread's context
+        self._background.start(self._awaited(returned, requests), functools.partial(self.failed, requests))
 
     def finalize(self):
         """Run the model's `finalize` if it has one."""
@@ -182,14 +187,44 @@ class Backend:
             "None."
         )
 
-    async def _awaited(self, coroutine):
+    async def _awaited(self, coroutine, requests):
         if await coroutine is not None:
             raise self._not_none()
+        self._reschedule(requests)
+
+    def _reschedule(self, requests):
+        """Pass on those of a decoupled execution that asked for another one; other executions may run meanwhile."""
+        ours = {id(request) for request in requests}
+        mine = [request for request in self._model.rescheduled if id(request) in ours]
+        if mine:
+            self._model.forget_rescheduled(mine)
+            self.rescheduled(mine)
+
+    def _with_rescheduled(self, requests, responses):
+        """None in the places of requests that want to be executed again; an error where that cannot be."""
+        again = {id(request) for request in self._model.rescheduled}
+        found = []
+        for request, response in zip(requests, responses):
+            if id(request) not in again:
+                if not isinstance(response, InferenceResponse):
+                    raise _not_a_response(response)
+                found.append(response)
+                continue
+            if response is not None:
+                raise ReturnError(
+                    "Expected a None object in the execute function return list for reschduled request, found type "
+                    f"'{type(response)}'."
+                )
+            found.append(None if self._model.iterative else InferenceResponse([], error=TritonError(NOT_ITERATIVE)))
+        self._model.rescheduled.clear()
+        return found
 
     def _with_sent(self, requests, responses):
         """Responses that came through a sender take their places; waits for those whose sender somebody still has."""
         answers = take_answers(self._model.senders)
         merged = list(responses) or [None] * len(requests)
+        for request in self._model.rescheduled:
+            answers.pop(id(request), None)
         for at, (request, response) in enumerate(zip(requests, merged)):
             answer = answers.get(id(request))
             if response is None and answer is not None:
@@ -226,3 +261,9 @@ class Backend:
         from tisfast_worker.background import BackgroundLoop  # noqa: PLC0415 - asyncio, as above
 
         self._background = BackgroundLoop()
+
+
+def _not_a_response(response):
+    return ReturnError(
+        f"Expected an 'InferenceResponse' object in the execute function return list, found type '{type(response)}'."
+    )
