@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import queue
 import re
 import socket
 import struct
@@ -113,6 +114,32 @@ def test_http_and_grpc_json_and_binary_share_answers(served):
         assert (stats.cache_hit.count, stats.cache_miss.count, stats.success.count) == (2, 1, 3)
     assert infer_http(server, numbers(1, 3)).as_numpy("B").tolist() == [2001, 2003]
     assert counts(server) == (4, 2, 2, 2)
+
+
+def test_a_stream_of_hits_comes_back_in_order(served):
+    server = served()
+    for i in range(7):
+        server.infer("m", [i])
+    answers = queue.Queue()
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for i in range(200):
+            given = grpcclient.InferInput("A", [1], "FP32")
+            given.set_data_from_numpy(numbers(i % 7))
+            client.async_stream_infer("m", [given], request_id=str(i))
+        got = [answers.get(timeout=30) for _ in range(200)]
+        client.stop_stream()
+    assert [error for _, error in got if error] == []
+    assert [result.get_response().id for result, _ in got] == [str(i) for i in range(200)]
+    assert [result.as_numpy("B")[0] % 1000 for result, _ in got] == [i % 7 for i in range(200)]
+    assert counts(server) == (207, 200, 7, 7)
+
+
+def test_generate_is_answered_from_the_cache(served):
+    server = served()
+    first = server.ask("POST", "/v2/models/m/generate", {"A": 5})
+    assert first[0] == 200 and first[1]["B"] == 1005
+    assert server.ask("POST", "/v2/models/m/generate", {"A": 5})[1]["B"] == 1005
 
 
 def test_metrics_tell_of_hits(served):
