@@ -14,8 +14,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import instances, normal, schema, served, tensors, versions, warm_up
+from tisfast.config import ensemble, instances, normal, schema, served, tensors, versions, warm_up
 from tisfast.config import scheduler as scheduling
+from tisfast.config.ensemble import EnsembleConfig
 from tisfast.config.instances import Instance, InstanceGroup
 from tisfast.config.json_form import parse_json
 from tisfast.config.report import KeyPath, Place, Report
@@ -56,6 +57,7 @@ class LoadedConfig:
     inputs: tuple[TensorConfig, ...]
     outputs: tuple[TensorConfig, ...]
     scheduler: SchedulerSettings
+    ensemble: EnsembleConfig | None
     instance_groups: tuple[InstanceGroup, ...]
     version_policy: VersionPolicy
     parameters: Mapping[str, str]
@@ -121,6 +123,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         inputs=inputs,
         outputs=outputs,
         scheduler=scheduling.read(message, report),
+        ensemble=ensemble.read(message, report),
         instance_groups=instances.read(message, report, gpus),
         version_policy=versions.read(message),
         parameters=MappingProxyType({key: message.parameters[key].string_value for key in sorted(message.parameters)}),

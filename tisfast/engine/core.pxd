@@ -32,14 +32,17 @@ cdef class InferRequest:
     cdef bint timed_out                  # past its queue timeout (action DELAY)
     cdef bint queued                     # waits in the scheduler
     cdef bint closes_batch               # last of its dispatched batch
-    cdef bint padding                    # fills a place of its batch: executed, not counted, not answered (scheduler.pxd)
     cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
     cdef object place                    # the scheduler's own: where it waits or what it is part of
     cdef Refusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
+    cdef list calls                      # engine.calls.Call: what its model asks of others on its behalf, or None
     cdef public object trace             # front.trace.Trace of a sampled request, else None
     cdef uint32_t responses              # of a decoupled model: told so far
     cdef int64_t answered_ns             # the same: when the last one was ready, 0 none was
+    cdef bytes cache_key                 # by which its answer is kept; None: it is not
+    cdef bint looking                    # waits for what a remote cache knows
+    cdef int64_t lookup_ns               # what asking the cache took
     cdef bint released                   # the worker let go of the input memory before the final answer
     cdef readonly Times times            # of its (last) execution; all zero when it never reached an instance
 
@@ -61,3 +64,6 @@ cdef class Link:
     # to the model.  `room` says how many requests it can take now.
     cdef int dispatch(self, list batch, int64_t now_ns) except -1
     cdef uint32_t room(self) noexcept
+    cdef object calls                    # engine.calls.Calls: what its model asks of others, or None
+    # Whether this request was dispatched to it and is not answered.  Slow: only for the search for deadlocks.
+    cdef bint has(self, InferRequest request) except -1

@@ -37,7 +37,7 @@ cdef class Instances:
         idle[0] = work == 0
         if idle[0]:
             return best
-        if not prefetch or best.room() < requests:
+        if not prefetch or self.call_others or best.room() < requests:
             return None
         if batches:
             return best if best.batches < 2 else None

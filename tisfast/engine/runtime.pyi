@@ -2,14 +2,14 @@ from collections.abc import Callable
 from typing import Any, final
 
 from tisfast.config.scheduler import SchedulerSettings
+from tisfast.engine.cached import CachingRuntime
 from tisfast.engine.core import Clock, InferRequest, Link
 from tisfast.engine.rate_limiter import RateLimiter
-from tisfast.engine.served import Runtime
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
 @final
-class ModelRuntime(Runtime):
+class ModelRuntime(CachingRuntime):
     timer_changed: Callable[[], None] | None
     def __init__(
         self,
@@ -29,6 +29,7 @@ class ModelRuntime(Runtime):
     def resume(self) -> None: ...
     def next_timer_ns(self) -> int: ...
     def on_timer(self) -> None: ...
+    def lay_side_by_side(self) -> None: ...
     def add_link(self, link: Link) -> None: ...
     def remove_link(self, link: Link) -> None: ...
     def requeue(self, requests: list[InferRequest]) -> None: ...

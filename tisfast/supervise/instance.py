@@ -53,6 +53,9 @@ class LinkFace(Protocol):
     def request_stop(self) -> None:
         """The worker leaves its loop when its ring is empty."""
 
+    def listen(self) -> None:
+        """The worker's model calls others: it may speak while it has no request."""
+
 
 class StatsFace(Protocol):
     """What an instance needs of its model's counters."""
@@ -66,6 +69,9 @@ class RuntimeFace(Protocol):
     @property
     def stats(self) -> StatsFace:
         """The model's counters."""
+
+    def lay_side_by_side(self) -> None:
+        """The model takes whole batches as arrays."""
 
     def add_link(self, link: Any) -> None:
         """Give this link work from now on."""
@@ -171,8 +177,9 @@ class Instance:
         except (TisError, OSError) as error:
             raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
+        worker.on_calls = link.listen
         try:
-            await worker.start(link.fds)
+            ready = await worker.start(link.fds)
             if self._warm_up is not None:
                 await self._warm_up.run(link, worker)
         except BaseException:
@@ -188,6 +195,8 @@ class Instance:
         self._link = link
         self._ready_at = self._place.loop.time()
         self._executions_before = self._runtime.stats.execution_count
+        if ready.get("arrays"):
+            self._runtime.lay_side_by_side()
         self._runtime.add_link(link)
         facts = self._birth.facts
         link.open()

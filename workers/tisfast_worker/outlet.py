@@ -9,8 +9,9 @@ import time
 
 from tisfast_worker import limits
 from tisfast_worker.answer import AnswerWriter
+from tisfast_worker.call_record import CallArena
 from tisfast_worker.errors import ErrorCode, TritonModelException
-from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RETAINED
+from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RESCHEDULE, TF_RETAINED
 from tisfast_worker.request import FLAG_CANCELLED
 from tisfast_worker.sender import StreamSender
 from tisfast_worker.unread import StreamBlocks
@@ -56,11 +57,17 @@ class Outlet:
         self._lock = _Turn()
         self._open = {}  # ticket: True, of streams not closed; a dict's single steps are atomic
         self._draining = None
+        self.sequences = None  # Sequences, of a model that has them
 
     @property
     def open_streams(self):
         """Requests that have not had their final answer."""
         return len(self._open)
+
+    @property
+    def call_arena(self):
+        """Where calls are written: under the lock that senders take, for they count whose answer lies in which block."""
+        return CallArena(self._outputs, self._lock)
 
     def open(self, request, ticket, taken_ns):
         """The sender of a request that was taken."""
@@ -87,6 +94,8 @@ class Outlet:
                 self._end(sender, (TF_CLOSED, 0, 0, 0), sent_ns)
                 return True
             self._outputs.collect_some()
+            if self.sequences is not None:
+                self.sequences.keep(sender.slot, response)
             written = self._writer.write(sender, response)
             if written[3]:
                 sender.unread = self._owners.add(written[3], sender.unread)
@@ -102,6 +111,15 @@ class Outlet:
         with self._lock:
             if not sender.closed:
                 self._end(sender, self._writer.error(code, text), time.monotonic_ns())
+
+    def reschedule(self, sender):
+        """The request wants to be executed again, and be answered then; unless it has had its final answer."""
+        with self._lock:
+            if sender.closed:
+                return
+            times = (sender.taken_ns, sender.started_ns, time.monotonic_ns(), time.monotonic_ns())
+            self._completions.put((TF_RESCHEDULE, 0, 0, 0, sender.ticket), TF_RETAINED, times, 0)
+            self._forget(sender)
 
     def refuse(self, ticket, code, text, taken_ns):
         """Answer a request that never reached the model."""
