@@ -34,6 +34,7 @@ cdef class Batcher(Scheduler):
     cdef int _emptied(self, PolicyQueue level) except -1
     cdef int _note_soonest(self) except -1
     # What is to go now, for an instance that is idle or has a batch to execute; None when it is better to wait.
+    cdef list choose(self, int64_t now_ns, bint idle)
     cdef list _form(self, int64_t now_ns, bint idle)
     # A custom strategy's word on whether `request` joins the batch that `first` began.
     cdef bint _joins(self, InferRequest request, InferRequest first) except -1

@@ -111,7 +111,7 @@ cdef class Batcher(Scheduler):
         return []
 
     cdef int withdraw(self, InferRequest request) except -1:
-        cdef PolicyQueue level = <PolicyQueue>request.place
+        cdef PolicyQueue level = <PolicyQueue>request.level
         level.withdraw(request)
         self.size -= 1
         self.inferences -= request.input.batch
@@ -165,13 +165,18 @@ cdef class Batcher(Scheduler):
             request = (<PolicyQueue>self.levels[0]).head()  # there is one: empty levels are not listed
             self._leave(request)
             return [request]
-        if self.inferences < self.preferred_min:
-            if not idle:
+        if idle and self.inferences < self.preferred_min and not instances.decoupled:
+            self.batch_due_ns = self.rejoin.wait_until(now_ns)
+            if self.batch_due_ns:
                 return None
-            if not instances.decoupled:
-                self.batch_due_ns = self.rejoin.wait_until(now_ns)
-                if self.batch_due_ns:
-                    return None
+        return self.choose(now_ns, idle)
+
+    cdef list choose(self, int64_t now_ns, bint idle):
+        cdef InferRequest request
+        self.batch_due_ns = 0
+        if self.inferences < self.preferred_min:
+            if not idle or self.size == 0:
+                return None
             if self.delay_ns and self.strategy is None and self.alike and self.only is not None and not self.only.late:
                 request = self.only.head()  # the oldest
                 if now_ns - request.queued_ns < self.delay_ns:
@@ -249,7 +254,7 @@ cdef class Batcher(Scheduler):
         return count
 
     cdef int _leave(self, InferRequest request) except -1:
-        cdef PolicyQueue level = <PolicyQueue>request.place
+        cdef PolicyQueue level = <PolicyQueue>request.level
         level.pop(request)
         self.size -= 1
         self.inferences -= request.input.batch
