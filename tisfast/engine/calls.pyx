@@ -220,7 +220,7 @@ cdef class Calls:
             held = Held.__new__(Held)
             held.tensors, held.places = [], []
             for tensor in tensors:
-                share = self.port.share_of(tensor.file) if by_reference(tensor) else 0
+                share = self.port.share_of(tensor.file) if by_reference(self.runtime.signature, tensor.dtype, tensor.file, tensor.offset, tensor.nbytes) else 0
                 shares.append(share)
                 if share:
                     held.tensors.append(tensor)
