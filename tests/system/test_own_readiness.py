@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -106,3 +108,15 @@ def test_a_client_that_leaves_meanwhile_harms_nobody(checked):
     server.set("True")
     until(lambda: ready(server)[0] == 200, "asked again")
     assert server.end(signal.SIGTERM) == 0 and not os.path.exists(f"/proc/{server.worker('m_0')}")
+
+
+def test_answers_to_pipelined_requests_keep_their_order(checked):
+    server = checked()
+    server.set("__import__('time').sleep(0.2) or False")
+    paths = ("/v2/models/m/ready", "/v2/health/live", "/v2/models/m/ready", "/v2/models/m")
+    with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+        connection.sendall(b"".join(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode() for path in paths))
+        found = b""
+        while b'"platform"' not in found:
+            found += connection.recv(65536)
+    assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"400", b"200", b"400", b"200"]

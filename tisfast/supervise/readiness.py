@@ -16,8 +16,13 @@ class ReadinessCheck:
     """
 
     def __init__(
-        self, instance: str, loop: asyncio.AbstractEventLoop, send: Callable[[dict[str, Any]], object]
+        self,
+        instance: str,
+        loop: asyncio.AbstractEventLoop,
+        send: Callable[[dict[str, Any]], object],
+        seconds_max: float = limits.READY_CHECK_SECONDS_MAX,
     ) -> None:
+        self._seconds_max = seconds_max
         self._instance = instance
         self._loop = loop
         self._send = send
@@ -26,12 +31,12 @@ class ReadinessCheck:
         self._late: asyncio.TimerHandle | None = None
 
     def ask(self) -> asyncio.Future[str]:
-        """Why the model is not ready, "" when it is.  Done after READY_CHECK_SECONDS_MAX at the latest."""
+        """Why the model is not ready, "" when it is.  Done after `seconds_max` at the latest."""
         if self._said is not None:  # past its time, it says so until the worker has answered
             return self._said
         self._number += 1
         self._said = self._loop.create_future()
-        self._late = self._loop.call_later(limits.READY_CHECK_SECONDS_MAX, self._end, self._said, self._too_late())
+        self._late = self._loop.call_later(self._seconds_max, self._end, self._said, self._too_late())
         self._send({"t": "is_ready", "n": self._number})
         return self._said
 
@@ -55,8 +60,7 @@ class ReadinessCheck:
             said.set_result(reason)
 
     def _too_late(self) -> str:
-        seconds = limits.READY_CHECK_SECONDS_MAX
-        return f"is_ready() of instance {self._instance} did not answer within {seconds} s"
+        return f"is_ready() of instance {self._instance} did not answer within {self._seconds_max} s"
 
 
 def asked(checks: Iterable[ReadinessCheck]) -> Awaitable[str] | None:

@@ -212,9 +212,8 @@ class Worker:
             answer = metric_messages.answer(self._place.metrics, self._id, message)
             if answer is not None:
                 self._place.control.send(self._id, answer)
-        elif kind == "calls":
-            if self.on_calls is not None:
-                self.on_calls()
+        elif kind == "calls" and self.on_calls is not None:
+            self.on_calls()
 
     def _greeted(self, message: Message) -> None:
         if message.get("abi") != abi_version():
