@@ -1,6 +1,6 @@
 # Sequences, and the slots of an instance that they have.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t
-from tisfast.engine.batcher cimport Batcher
+from tisfast.engine.batcher cimport Batcher, Forming
 from tisfast.engine.core cimport InferRequest, Link
 
 cdef enum Place:
@@ -62,5 +62,6 @@ cdef class DirectBench(Bench):
     cdef int64_t _oldest_ns(self)
 
 cdef class OldestBench(Bench):
-    cdef Batcher batcher
+    cdef Batcher rules                   # never has a request: says how many of those that are issued go
+    cdef object line                     # deque of those, in order
     cdef list flying                     # by slot: a request of it is issued or executing
