@@ -1,6 +1,6 @@
 # Sequences, and the slots of an instance that they have.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t
-from tisfast.engine.batcher cimport Batcher, Forming
+from tisfast.engine.batcher cimport Batcher
 from tisfast.engine.core cimport InferRequest, Link
 
 cdef enum Place:
@@ -62,6 +62,5 @@ cdef class DirectBench(Bench):
     cdef int64_t _oldest_ns(self)
 
 cdef class OldestBench(Bench):
-    cdef Batcher rules                   # never has a request: says how many of those that are issued go
-    cdef object line                     # deque of those, in order
+    cdef Batcher batcher
     cdef list flying                     # by slot: a request of it is issued or executing

@@ -3,8 +3,8 @@
 Pure: time comes in as numbers.  The scheduler (sequence.pyx) says who has which slot; a bench says what goes out next.
 
 Direct: a batch holds the next request of each slot, slot by slot, and the link fills the gaps with null requests, so that
-a sequence is always at the same place of the batch.  Oldest: one request of each slot at a time is *issued*, and those
-that are meet by the rules of the dynamic batcher.
+a sequence is always at the same place of the batch.  Oldest: one request of each slot at a time is *issued* to a dynamic
+batcher of the instance's own.
 """
 
 from collections import deque
@@ -153,11 +153,9 @@ cdef class OldestBench(Bench):
 
     def __cinit__(self, Link link, settings):
         sequence = settings.sequence
-        self.rules = Batcher(SchedulerSettings(
+        self.batcher = Batcher(SchedulerSettings(
             max_batch_size=settings.max_batch_size, dynamic=True, preferred_batch_sizes=sequence.preferred_batch_sizes,
             max_queue_delay_ns=sequence.delay_ns))
-        self.rules.alike = False
-        self.line = deque()
         self.flying = []
 
     cdef int sit(self, Sequence sequence, uint32_t slot) except -1:
@@ -168,7 +166,7 @@ cdef class OldestBench(Bench):
     cdef int changed(self, Sequence sequence) except -1:
         if sequence.waiting and not self.flying[sequence.slot]:
             self.flying[sequence.slot] = True
-            self.line.append(sequence.waiting.popleft())
+            self.batcher.add(<InferRequest>sequence.waiting.popleft(), 0)
         return 0
 
     cdef bint quiet(self, uint32_t slot):
@@ -179,30 +177,20 @@ cdef class OldestBench(Bench):
         return 0
 
     cdef int drop(self, InferRequest request, uint32_t slot) except -1:
-        self.line.remove(request)
+        self.batcher.withdraw(request)
         self.flying[slot] = False
         return 0
 
     cdef list issued(self):
-        return list(self.line)
+        return self.batcher.queued_requests()
 
     cdef bint ready(self) noexcept:
-        return len(self.line) > 0
+        return self.batcher.size > 0
 
     cdef uint32_t requests_max(self) noexcept:
-        return self.rules.requests_max
+        return self.batcher.requests_max
 
     cdef list form(self, int64_t now_ns, bint idle):
-        cdef Forming form
-        cdef list batch = []
-        form.total = form.best_total = 0
-        form.best = 0
-        form.closed = False
-        form.oldest_ns = now_ns
-        self.rules.batch_due_ns = 0
-        self.rules._gather(self.line, batch, &form)
-        del batch[self.rules._ripe(len(batch), &form, now_ns, idle):]
-        self.due_ns = self.rules.batch_due_ns
-        for _ in batch:
-            self.line.popleft()
-        return batch or None
+        cdef list batch = self.batcher.choose(now_ns, idle)
+        self.due_ns = self.batcher.batch_due_ns
+        return batch
