@@ -63,7 +63,7 @@ cdef class StepRun(Reply):
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         cdef EnsembleRun run = self.run
-        cdef bint wanted = answer is not None and (self.step.decoupled or not self.answered_once)
+        cdef bint wanted = self.scope.failure is None and (self.step.decoupled or not self.answered_once)
         if final:
             self.finished = True
             self.request = None
