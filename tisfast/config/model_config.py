@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import ensemble, instances, normal, schema, served, tensors, versions
+from tisfast.config import ensemble, instances, normal, schema, served, tensors, versions, warm_up
 from tisfast.config import scheduler as scheduling
 from tisfast.config.ensemble import EnsembleConfig
 from tisfast.config.instances import Instance, InstanceGroup
@@ -24,6 +24,7 @@ from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
 from tisfast.config.text import parse_text
 from tisfast.config.versions import VersionPolicy
+from tisfast.config.warm_up import WarmUpSample
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class LoadedConfig:
     decoupled: bool
     gpus: tuple[int, ...]
     partial: bool
+    warm_up: tuple[WarmUpSample, ...]
     places: Mapping[KeyPath, Place] = field(repr=False, compare=False)
 
     @cached_property
@@ -129,6 +131,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         decoupled=message.model_transaction_policy.decoupled,
         gpus=gpus,
         partial=partial,
+        warm_up=warm_up.read(message, report),
         places=MappingProxyType(report.places),
     )
 

@@ -10,8 +10,9 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.errors import TisError
 from tisfast.types import BY_CODE
-from tisfast.wire.compose import input_tensors as tensors_of
+from tisfast.wire.compose import input_tensors as request_tensors
 
 if TYPE_CHECKING:
     from tisfast.wire.record import Answer, InferInput
@@ -34,14 +35,20 @@ class TracedTensor(NamedTuple):
 
 
 def input_tensors(request: InferInput, room: int) -> list[TracedTensor]:
-    """The inputs of a request that is about to be queued.  room: bytes that may be copied of all of them."""
+    """The inputs of a request that is about to be queued, from its record (workers/WIRE.md).
+
+    room: bytes that may be copied of all of them.
+    """
     found = []
-    for tensor in tensors_of(request):
-        data = tensor.first(min(room, limits.TRACE_TENSOR_BYTES_MAX))
+    for tensor in request_tensors(request):
+        kept = min(tensor.nbytes, room, limits.TRACE_TENSOR_BYTES_MAX)
+        try:
+            data = tensor.start(kept)
+        except TisError:  # a client's memory, which is gone: the worker will say so, too
+            data = b""
         room -= len(data)
-        datatype = BY_CODE[tensor.dtype].wire
-        shape = list(tensor.shape)
-        found.append(TracedTensor("TENSOR_QUEUE_INPUT", tensor.name, datatype, shape, data, tensor.nbytes))
+        kind = BY_CODE[tensor.dtype].wire
+        found.append(TracedTensor("TENSOR_QUEUE_INPUT", tensor.name, kind, list(tensor.shape), data, tensor.nbytes))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tisfast import limits
 from tisfast.config.report import ConfigErrors
+from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
 from tisfast.errors import TisError
 from tisfast.native.memory import now_ns
 from tisfast.repo.dependencies import dependencies, impossible
@@ -20,7 +21,7 @@ from tisfast.supervise.control import Control
 from tisfast.supervise.directory import ControlDirectory
 from tisfast.supervise.ensemble import ServedEnsemble, load_ensemble
 from tisfast.supervise.link import Poller
-from tisfast.supervise.loader import Means, gather, load_model
+from tisfast.supervise.loader import NOTHING_SHARED, Commons, Means, gather, load_model
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
 from tisfast.supervise.spawn import NurseryProcess
@@ -46,12 +47,14 @@ class Supervisor:
         registry: Registry,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        commons: Commons = NOTHING_SHARED,
     ) -> None:
         self._repository = repository
         self._workers = workers
         self._registry = registry
         self._clock = clock
         self._loop = loop
+        self._commons = commons
         self._gpus = () if workers.cpu_only else machine.gpus(workers.cuda_visible)
         self._nurseries: dict[str, Nursery] = {}
         self._served: list[ServedModel | ServedEnsemble] = []
@@ -60,6 +63,7 @@ class Supervisor:
         self._directory: ControlDirectory | None = None
         self._control: Control | None = None
         self._poller: Poller | None = None
+        self._custom_metrics: CustomMetrics | None = None
         self._tick: asyncio.TimerHandle | None = None
 
     @property
@@ -83,6 +87,10 @@ class Supervisor:
             for instance in served.instances:
                 instance.set_verbose(level)
 
+    def custom_metrics(self) -> list[FamilyReading]:
+        """What the models' own metrics say now."""
+        return list(self._custom_metrics.read()) if self._custom_metrics is not None else []
+
     def load_seconds(self) -> list[tuple[str, str, float]]:
         """Model, version, and seconds that its loading took, for metrics."""
         signatures = [(served.runtime.signature, served.load_seconds) for served in self._served]
@@ -98,6 +106,7 @@ class Supervisor:
         self._control = Control(self._directory, self._loop)
         self._control.open()
         self._poller = Poller(self._clock, self._loop)
+        self._custom_metrics = CustomMetrics(self._poller.bell)
         self._watch()
 
     def find(self) -> list[str]:
@@ -117,10 +126,19 @@ class Supervisor:
 
     async def load_all(self, step: Callable[[str], None]) -> None:
         """Load what `find` found; each model by itself.  step: called with each name when it is done."""
-        assert self._control is not None and self._poller is not None
+        assert self._control is not None and self._poller is not None and self._custom_metrics is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
-        place = Workplace(self._loop, self._control)
-        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots)
+        place = Workplace(self._loop, self._control, self._custom_metrics)
+        means = Means(
+            place,
+            self._poller,
+            self._clock,
+            self._workers,
+            self._nursery,
+            slots,
+            self._commons,
+            self._registry,
+        )
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
             step(failure.name)

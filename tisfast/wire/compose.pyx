@@ -134,13 +134,17 @@ cdef uint64_t requested_bits(InferPlan plan, names) except? 0xFFFFFFFFFFFFFFFF:
     return bits
 
 
+cdef inline bint referred(ModelSignature model, Tensor tensor) noexcept:
+    return by_reference(model, tensor.dtype, tensor.file, tensor.offset, tensor.nbytes)
+
+
 # Bytes of what is copied, each tensor's rounded up to 64.
 cdef uint64_t copied_bytes(InferPlan plan, list tensors):
     cdef Tensor tensor
     cdef uint64_t total = 0
     cdef int references = 0
     for tensor in tensors:
-        if references < FOREIGN_INPUTS_MAX and by_reference(tensor):
+        if references < FOREIGN_INPUTS_MAX and referred(plan.model, tensor):
             references += 1
         else:
             total += align64(tensor.nbytes)
@@ -155,7 +159,7 @@ cdef int place(InferPlan plan, Block block, uint64_t free, list tensors, list fo
     cdef int i
     for i in range(len(tensors)):
         tensor = <Tensor>tensors[i]
-        if len(foreign) < FOREIGN_INPUTS_MAX and by_reference(tensor):
+        if len(foreign) < FOREIGN_INPUTS_MAX and referred(plan.model, tensor):
             taken[i] = new_foreign(tensor, 0)
             foreign.append(taken[i])
             continue

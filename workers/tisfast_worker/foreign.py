@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 from collections import deque
 
 from tisfast_worker import limits
@@ -51,14 +52,22 @@ class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
 
 
 class ForeignMemory:
-    """What this worker knows of other memory.  The loop's thread only, but for the last reference to a window."""
+    """What this worker knows of other memory.
+
+    The loop's thread only, but for the last reference to a window, and for what answers to calls lie in (`window_ahead`,
+    `give_back`): threads that read those run ahead of the loop, so what a message shows holds as soon as it is read, and
+    what it forgets when the loop has come as far.
+    """
 
     def __init__(self, library, fd):
         """`fd`: the share socket."""
         self._library = library
         self._socket = socket.socket(fileno=fd)
         self._socket.setblocking(True)
-        self._unread = deque()  # messages that were received and do not hold yet
+        self._lock = threading.Lock()  # of all that other threads may change, too
+        self._seen = 0  # messages that were read; of these, `told` hold for the loop
+        self._forgets = deque()  # (number of the message, share id) that do not hold for the loop yet
+        self._returned = deque()  # windows on answers that user code has let go of
         self._shares = {}
         self._idle = {}  # (share id, first page, bytes): windows
         self._idle_count = 0
@@ -69,23 +78,32 @@ class ForeignMemory:
         # What a count of references reads when nobody else refers to the object differs between interpreters.
         self._unheld = _references([object()])[0]
 
+    def close(self):
+        """For tests: in a worker it lasts as long as the process."""
+        self._socket.close()
+        os.close(self._pagemap)
+
     # ---- what the server says
 
     def catch_up(self, told):
         """Have the first `told` messages hold, waiting for those that are on their way."""
-        while self.told != told:
-            if not self._unread:
-                self._receive(0)
-            self._hold()
+        with self._lock:
+            self._read_ahead(told)
+            self._hold(told)
 
     def rest(self, pending):
         """Read what the server said to an idle instance; `pending`: whether a request is there after all."""
-        while self._receive(socket.MSG_DONTWAIT):
-            pass
-        # A request that is in the ring by now may need what a later message forgets.
-        while self._unread and not pending():
-            self._hold()
-        self._drop_idle()
+        with self._lock:
+            while self._receive(socket.MSG_DONTWAIT):
+                pass
+            if not pending():  # else that request may need what a later message forgets
+                self._hold(self._seen)
+            self._take_back()
+            self._drop_idle()
+
+    def _read_ahead(self, told):
+        while 0 < (told - self._seen) & 0xFFFFFFFF < 1 << 31:
+            self._receive(0)
 
     def _receive(self, flags):
         try:
@@ -95,19 +113,22 @@ class ForeignMemory:
         fds = [struct.unpack("i", raw[:4])[0] for _, kind, raw in ancillary if kind == socket.SCM_RIGHTS]
         if len(data) != _MESSAGE.size:
             raise WireError(f"a message of {len(data)} bytes on the share socket")
-        self._unread.append((_MESSAGE.unpack(data), fds[0] if fds else -1))
-        return True
-
-    def _hold(self):
-        (kind, guarded, share, _, begin, nbytes), fd = self._unread.popleft()
-        self.told = (self.told + 1) & 0xFFFFFFFF
+        kind, guarded, share, _, begin, nbytes = _MESSAGE.unpack(data)
+        self._seen = (self._seen + 1) & 0xFFFFFFFF
         if kind == _SHOW:
-            self._shares[share] = Share(fd, guarded, begin, nbytes)
+            self._shares[share] = Share(fds[0] if fds else -1, guarded, begin, nbytes)
         elif kind == _FORGET:
-            self._shares.pop(share, None)
-            self._drop_idle(share)
+            self._forgets.append((self._seen, share))
         else:
             raise WireError(f"a message of kind {kind} on the share socket")
+        return True
+
+    def _hold(self, told):
+        self.told = told
+        while self._forgets and (told - self._forgets[0][0]) & 0xFFFFFFFF < 1 << 31:
+            share = self._forgets.popleft()[1]
+            self._shares.pop(share, None)
+            self._drop_idle(share)
 
     # ---- windows
 
@@ -115,6 +136,23 @@ class ForeignMemory:
         """(a window that shows [place, place + nbytes), offset in it).  `lease`: of the request that it is for, which it
         keeps; `name`: of the input.  Raises WireError.
         """
+        with self._lock:
+            return self._window(place, nbytes, lease, name)
+
+    def window_ahead(self, place, nbytes, name, told):
+        """The same for an answer to a call, of which the server said so when it had sent `told` messages; any thread.
+        It is to come back through `give_back`.
+        """
+        with self._lock:
+            self._read_ahead(told)
+            self._take_back()
+            return self._window(place, nbytes, None, name)
+
+    def give_back(self, window):
+        """Nobody refers to a window that `window_ahead` gave.  For finalisers: takes no lock."""
+        self._returned.append(window)
+
+    def _window(self, place, nbytes, lease, name):
         share = self._shares.get(place >> SHARE_SHIFT)
         offset = place & _OFFSET
         if share is None or share.fd < 0 or offset < share.begin or offset + nbytes > share.end:
@@ -175,10 +213,19 @@ class ForeignMemory:
             window.lease = None
             if self.is_written(window):
                 self.written.add(window.name)
-            elif window.key[0] in self._shares and not self.is_lost(window):
+            else:
+                with self._lock:
+                    self._keep(window)
+
+    def _take_back(self):
+        while self._returned:
+            window = self._returned.popleft()
+            if not self.is_written(window):
                 self._keep(window)
 
     def _keep(self, window):
+        if window.key[0] not in self._shares or self.is_lost(window):
+            return
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()
         self._idle.setdefault(window.key, []).append(window)
