@@ -1,5 +1,6 @@
 # Ensembles: requests that are answered by requests to other models.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint16_t, uint32_t
+from tisfast.engine.cached cimport CachingRuntime
 from tisfast.engine.core cimport InferRequest, Reply
 from tisfast.engine.ensemble_graph cimport EnsembleGraph, Outlet, Selection, StepPlan
 from tisfast.engine.served cimport Runtime
@@ -74,7 +75,7 @@ cdef class Limit:
     cdef uint32_t running
     cdef object waiting             # deque of StepRun
 
-cdef class EnsembleRuntime(Runtime):
+cdef class EnsembleRuntime(CachingRuntime):
     cdef readonly EnsembleGraph graph
     cdef object resolve             # (model, version) -> Runtime; raises TisError
     cdef str refusal                # not None: new requests are refused with this text

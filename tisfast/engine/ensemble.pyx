@@ -20,6 +20,7 @@ from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 
 from collections import deque
+from contextlib import suppress
 
 import orjson
 
@@ -325,6 +326,8 @@ cdef class EnsembleRun(InferRequest):
         reply.answered(self, answer, final)
         if final:
             self.input = None
+            if self.cache_key is not None:
+                self.ensemble.keep_answer(self, answer)
         return 0
 
     def _count_success(self, int64_t now_ns):
@@ -518,18 +521,45 @@ cdef class EnsembleRuntime(Runtime):
         self.inflight += 1
         if self.refusal is not None:
             run.fail(UNAVAILABLE, self.refusal)
-            return run
-        try:
-            run.begin()
-        except TisError as error:
-            run.fail(error.status, error.message)
-            return run
-        run.advance()
+        elif self.cache is not None:
+            self.ask_cache(run, run.queued_ns)
+        else:
+            self.enqueue(run, run.queued_ns)
         return run
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
+        if request.looking:
+            self.stop_looking(request)
         return (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
+
+    cdef list needs(self):
+        cdef list found = []
+        for step in self.graph.steps:
+            with suppress(TisError):  # who asks is told then
+                found.extend((<Runtime>self.resolve((<StepPlan>step).model, (<StepPlan>step).version)).needs())
+        return found
+
+    # ---- of CachingRuntime
+
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        cdef EnsembleRun run = <EnsembleRun>request
+        try:
+            run.begin()
+        except TisError as error:
+            return run.fail(error.status, error.message)
+        return run.advance()
+
+    cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
+        """An answer that was kept.  It is counted already."""
+        cdef Reply reply = request.reply
+        request.done = True
+        (<EnsembleRun>request).close()
+        if request.trace is not None:
+            request.trace.answered(request, answer, True)
+        reply.answered(request, answer, True)
+        request.input = None
+        return 0
 
     # ---- max_inflight_requests (row 15.33)
 

@@ -15,6 +15,7 @@ from tisfast.native.memory import Arena, now_ns
 from tisfast.repo.labels import read_labels
 from tisfast.supervise import machine
 from tisfast.supervise.instance import Instance
+from tisfast.supervise.loader import Commons, Version, cache_of
 from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class ServedEnsemble:
         self.runtime.refuse(message)
 
 
-def load_ensemble(source: ModelSource, registry: Registry, clock: Clock) -> list[ServedEnsemble]:
+def load_ensemble(source: ModelSource, registry: Registry, clock: Clock, commons: Commons) -> list[ServedEnsemble]:
     """All versions of an ensemble, once each of its models is loaded or has failed.  Raises TisError."""
     began_ns = now_ns()
     assert source.config.ensemble is not None
@@ -80,6 +81,7 @@ def load_ensemble(source: ModelSource, registry: Registry, clock: Clock) -> list
         use_bytes = machine.arena_use_bytes()
         arena = Arena(f"tisfast-in-{signature.name}", use_bytes * limits.ARENA_CAP_FACTOR, use_bytes)
         runtime = EnsembleRuntime(signature, arena, graph, clock, joined.config.as_dict, registry.resolve)
+        runtime.cache = cache_of(commons.cache, Version(source, version), joined.config)
         served.append(ServedEnsemble(runtime))
         served[-1].load_seconds = (now_ns() - began_ns) / 1e9
     return served

@@ -186,7 +186,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     batches = config.scheduler.dynamic and config.max_batch_size > 1 and not config.decoupled
     arena = (RowArena if batches else Arena)(label, arena_bytes, use_bytes)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
-    runtime.cache = _cache(means.commons.cache, version, config)
+    runtime.cache = cache_of(means.commons.cache, version, config)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
     seconds_max = _execution_seconds_max(config, means.settings)
     warm_up = WarmUp(runtime, config.warm_up, folder, seconds_max) if config.warm_up else None
@@ -218,7 +218,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     return served
 
 
-def _cache(store: LocalStore | RemoteStore | None, version: Version, config: LoadedConfig) -> ModelCache | None:
+def cache_of(store: LocalStore | RemoteStore | None, version: Version, config: LoadedConfig) -> ModelCache | None:
     """How the version's answers are kept; None when they are not.  Raises ConfigError, OSError."""
     if not config.as_dict.get("response_cache", {}).get("enable"):
         return None
