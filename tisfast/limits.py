@@ -232,6 +232,10 @@ BATCH_ROWS_MAX: Final = 256
 """Rows of one run of neighbouring blocks: a batch has no more requests (SUBMIT_SLOTS)."""
 BATCH_RUNS_MAX: Final = 16
 """Runs of one input arena: requests of so many sizes lie side by side."""
+STRATEGY_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a custom batching strategy's file."""
+STRATEGY_NODES_MAX: Final = 1000
+"""Operations in it: it has no loops, so this bounds the time of a call to tens of microseconds."""
 BATCH_RUN_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of one run; larger tensors get fewer rows."""
 

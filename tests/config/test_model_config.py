@@ -170,7 +170,8 @@ def test_the_json_form_loads_the_same():
         ("".join(f'output {{ name: "{n}" data_type: TYPE_FP32 dims: 1 }}' for n in range(65)), "has 65 outputs, more than 64"),
         ('platform: "pytorch_libtorhc"', "unexpected platform type 'pytorch_libtorhc' for m; did you mean 'pytorch_libtorch'?"),
         ('runtime: "libtriton_x.so"', "runtime 'libtriton_x.so' is known, but not served yet"),
-        ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x" } }', "parameter 'TRITON_BATCH_STRATEGY_PATH' is known"),
+        ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.so" } }', "is 'x.so' for m: a batching strategy is a Python file here"),
+        ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.py" } }', "has no effect without dynamic batching"),
         ("optimization { cuda { graphs: true } }", "'optimization.cuda.graphs' is known, but not served yet for m; remove it"),
     ],
 )  # fmt: skip

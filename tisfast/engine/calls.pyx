@@ -15,7 +15,7 @@ from tisfast.wire.call cimport (
     write_reply)
 from tisfast.wire.compose cimport ComposeFields, compose, tensor_at, tensors_of
 from tisfast.wire.record cimport Answer, InferInput
-from tisfast.wire.tensors cimport SHARE_SHIFT, Tensor, by_reference, new_tensor
+from tisfast.wire.tensors cimport SHARE_SHIFT, Tensor, new_tensor, referred
 
 from collections import deque
 
@@ -220,7 +220,7 @@ cdef class Calls:
             held = Held.__new__(Held)
             held.tensors, held.places = [], []
             for tensor in tensors:
-                share = self.port.share_of(tensor.file) if by_reference(tensor) else 0
+                share = self.port.share_of(tensor.file) if referred(self.runtime.signature, tensor) else 0
                 shares.append(share)
                 if share:
                     held.tensors.append(tensor)

@@ -22,12 +22,14 @@ from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
 from tisfast.engine.cache import LocalStore, ModelCache
 from tisfast.engine.runtime import ModelRuntime
+from tisfast.engine.strategy import Strategy, compile_strategy
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
 from tisfast.native.rows import RowArena
 from tisfast.repo.fingerprint import version_digest
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
+from tisfast.repo.strategy import read_strategy
 from tisfast.supervise import machine
 from tisfast.supervise.claims import Claims
 from tisfast.supervise.instance import Instance
@@ -185,7 +187,8 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     label = f"tisfast-in-{config.name}"
     batches = config.scheduler.dynamic and config.max_batch_size > 1 and not config.decoupled
     arena = (RowArena if batches else Arena)(label, arena_bytes, use_bytes)
-    runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
+    strategy = _strategy(version, config)
+    runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict, strategy)
     runtime.cache = cache_of(means.commons.cache, version, config)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
     seconds_max = _execution_seconds_max(config, means.settings)
@@ -216,6 +219,25 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
 
         served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed, warm_up))
     return served
+
+
+def _strategy(version: Version, config: LoadedConfig) -> Strategy | None:
+    """The model's custom batching strategy; what it raises is logged once, with its traceback."""
+    file = read_strategy(config, version.model.folder)
+    if file is None:
+        return None
+    strategy = compile_strategy(file.text, str(file.path))
+
+    def failed(error: Exception) -> None:
+        strategy.failed = None
+        log.error(
+            "batching strategy %s of model '%s' raised %r; the batch goes without further requests, as it will "
+            "whenever that happens again", file.path, config.name, error, exc_info=error,
+            extra={"facts": {"model": config.name, "version": version.number}},
+        )  # fmt: skip
+
+    strategy.failed = failed
+    return strategy
 
 
 def cache_of(store: LocalStore | RemoteStore | None, version: Version, config: LoadedConfig) -> ModelCache | None:
