@@ -51,14 +51,14 @@ static inline int tf_guard_install(void)
     return 0;
 }
 
-/* memcpy; -EFAULT when a page on either side was not there, with part of the bytes copied. */
+/* memmove (a client may have its output where its input is); -EFAULT when a page on either side was not there, with part of the bytes copied. */
 static inline int tf_guard_copy(void *to, const void *from, size_t n)
 {
     sigjmp_buf here;
     if (sigsetjmp(here, 0) != 0) return -EFAULT;
     tf_guard_armed = &here;
     atomic_signal_fence(memory_order_seq_cst); /* the copy stays between the two stores */
-    memcpy(to, from, n);
+    memmove(to, from, n);
     atomic_signal_fence(memory_order_seq_cst);
     tf_guard_armed = NULL;
     return 0;

@@ -26,6 +26,8 @@
 #define TF_GIVE_SLOTS 4096u     /* >= TF_OUTPUT_BLOCKS_MAX, so that giving back never fails */
 #define TF_OUTPUT_BLOCKS_MAX 4095u
 #define TF_REPLY_SLOTS 1024u    /* answers to calls that the worker has not taken; beyond, the server keeps them */
+#define TF_CELLS_AT 4096u       /* in the bell's file: where the cells begin */
+#define TF_CELLS 65536u         /* of all custom metrics; 512 KiB of address space, touched as they are handed out */
 #define TF_VAIN_SPINS_MAX 8u /* after so many, a side sleeps at once, until a wait turns out to have been short */
 
 enum tf_slot_kind {
@@ -118,7 +120,7 @@ struct tf_channel {
     _Atomic uint32_t reply_full; /* 1: the server keeps replies back, and wants the bell when there is room */
 };
 
-/* One page for the whole server, mapped by every worker. */
+/* One file for the whole server, mapped by every worker: this page, then the cells of all custom metrics (tf_cell.h). */
 struct tf_bell {
     uint32_t magic, abi;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* 1 while the event loop sleeps or is about to */

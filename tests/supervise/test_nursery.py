@@ -152,7 +152,7 @@ def test_what_a_broken_interpreter_prints_is_told(loop, run, script):
 
 
 def test_a_refused_fork_is_told(nursery, control, fds, run):
-    with pytest.raises(NurseryFailed, match="could not fork a worker: .*8 descriptors"):
+    with pytest.raises(NurseryFailed, match="could not fork a worker: .*needs 8 descriptors, got 6"):
         run(nursery.fork(order(control), fds[:6], lambda _: None))
 
 

@@ -1,6 +1,7 @@
 """Tensors from one model's worker to another's by reference, through real links and workers, without fronts."""
 
 import array
+import contextlib
 import gc
 import os
 import signal
@@ -81,7 +82,13 @@ def numbers(start=0, arena=None):
 def holds(pid, name):
     """Whether a process has a file of this name open or mapped."""
     folder = Path(f"/proc/{pid}")
-    return name in (folder / "maps").read_text() or any(name in os.readlink(fd) for fd in (folder / "fd").iterdir())
+    if name in (folder / "maps").read_text():
+        return True
+    for fd in (folder / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed by now
+            if name in os.readlink(fd):
+                return True
+    return False
 
 
 def floats(tensor):

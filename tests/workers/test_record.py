@@ -72,6 +72,9 @@ class Bench:
         self.writer = AnswerWriter(model, self.ours.outputs)
         self.lease = lease_type(self.ours.inputs.nbytes).from_address(self.ours.inputs.base)
 
+    def __del__(self) -> None:
+        self.ours.foreign.close()
+
     def read(self, data: bytes):
         at, nbytes = self.plane.place(data)
         return self.reader.read(at, nbytes, self.lease)

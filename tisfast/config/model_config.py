@@ -14,8 +14,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import instances, normal, schema, served, tensors, versions
+from tisfast.config import ensemble, instances, normal, schema, served, tensors, versions, warm_up
 from tisfast.config import scheduler as scheduling
+from tisfast.config.ensemble import EnsembleConfig
 from tisfast.config.instances import Instance, InstanceGroup
 from tisfast.config.json_form import parse_json
 from tisfast.config.report import KeyPath, Place, Report
@@ -23,6 +24,7 @@ from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
 from tisfast.config.text import parse_text
 from tisfast.config.versions import VersionPolicy
+from tisfast.config.warm_up import WarmUpSample
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class LoadedConfig:
     inputs: tuple[TensorConfig, ...]
     outputs: tuple[TensorConfig, ...]
     scheduler: SchedulerSettings
+    ensemble: EnsembleConfig | None
     instance_groups: tuple[InstanceGroup, ...]
     version_policy: VersionPolicy
     parameters: Mapping[str, str]
@@ -62,6 +65,7 @@ class LoadedConfig:
     decoupled: bool
     gpus: tuple[int, ...]
     partial: bool
+    warm_up: tuple[WarmUpSample, ...]
     places: Mapping[KeyPath, Place] = field(repr=False, compare=False)
 
     @cached_property
@@ -119,6 +123,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         inputs=inputs,
         outputs=outputs,
         scheduler=scheduling.read(message, report),
+        ensemble=ensemble.read(message, report),
         instance_groups=instances.read(message, report, gpus),
         version_policy=versions.read(message),
         parameters=MappingProxyType({key: message.parameters[key].string_value for key in sorted(message.parameters)}),
@@ -126,6 +131,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         decoupled=message.model_transaction_policy.decoupled,
         gpus=gpus,
         partial=partial,
+        warm_up=warm_up.read(message, report),
         places=MappingProxyType(report.places),
     )
 

@@ -1,6 +1,6 @@
 """What Triton knows and we do not serve: refused by name, never ignored (rows 15.*).  Layer 2 (config).
 
-A key that asks for nothing (`response_cache { enable: false }`, an empty list) passes.
+A key that asks for nothing (`passive: false`, an empty list) passes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,6 @@ NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching st
 
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
-    (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
-    (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
-    (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
-    (("response_cache", "enable"), lambda m: m.response_cache.enable),
-    (("model_warmup",), lambda m: m.model_warmup),
     (("batch_input",), lambda m: m.batch_input),
     (("batch_output",), lambda m: m.batch_output),
     (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
@@ -48,8 +43,9 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("optimization", "gather_kernel_buffer_threshold"), lambda m: m.optimization.gather_kernel_buffer_threshold),
     (("optimization", "eager_batching"), lambda m: m.optimization.eager_batching),
 )
+_OF_MODELS: Final = frozenset({"model_warmup", "optimization"})
+"""What an ensemble cannot have at all, which config.ensemble says."""
 _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
-    ("rate_limiter", lambda g: _has_content(g.rate_limiter)),
     ("secondary_devices", lambda g: g.secondary_devices),
     ("passive", lambda g: g.passive),
     ("host_policy", lambda g: g.host_policy),
@@ -59,19 +55,18 @@ _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
 def check(message: Message, report: Report) -> None:
     """Report everything that the message asks for and nobody here would do."""
     _check_backend(message, report)
-    _check_ensemble(message, report)
     if message.response_cache.enable and message.model_transaction_policy.decoupled:
         report.wrong(f"Response Cache does not currently support model {message.name} with 'decoupled' transaction "
                    "policy. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
+    if message.response_cache.enable and message.HasField("sequence_batching"):
+        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
+                   "Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     for path, asks in _ASKS:
-        if asks(message):
+        if asks(message) and not (path[0] in _OF_MODELS and is_ensemble(message)):
             _refuse(message, path, report)
     check_metric_control(message, report)
     for index, group in enumerate(message.instance_group):
         _check_group(message, index, group, report)
-    for index, tensor in enumerate(message.input):
-        if tensor.allow_ragged_batch:
-            _refuse(message, ("input", index, "allow_ragged_batch"), report)
     for name, reason in NO_EFFECT_PARAMETERS.items():
         if name in message.parameters:
             report.wrong(f"parameter '{name}' {STAGE} for {message.name}: {reason}", ("parameters", name), hint=ADVICE)
@@ -118,15 +113,3 @@ def _check_backend(message: Message, report: Report) -> None:
                    f"configuration. Model {name}", ("backend",), hint=guess)  # fmt: skip
     elif message.runtime not in ("", "model.py"):
         report.wrong(f"runtime '{message.runtime}' {STAGE} for {name}", ("runtime",), hint="remove 'runtime'")
-
-
-def _check_ensemble(message: Message, report: Report) -> None:
-    ensemble, steps = message.platform == "ensemble", message.HasField("ensemble_scheduling")
-    if ensemble and not steps:
-        report.wrong(f"ensemble scheduling must be set for ensemble {message.name} whose platform is ensemble",
-                   ("platform",))  # fmt: skip
-    elif steps and (message.backend or (message.platform and not ensemble)):
-        report.wrong(f"ensemble scheduling cannot be set for model '{message.name}' whose platform is not ensemble",
-                   ("ensemble_scheduling",), hint='set platform: "ensemble" and remove \'backend\'')  # fmt: skip
-    elif ensemble or steps:
-        _refuse(message, ("ensemble_scheduling",), report)

@@ -26,7 +26,7 @@ cdef class Instances:
         self.decoupled = decoupled
 
     cdef bint may_run(self, Link link) except -1:
-        return True
+        return link.claim is None or link.claim.may_run()
 
     cdef Link least_busy(self, uint32_t requests, bint prefetch, bint batches, bint *idle):
         cdef Link best = self._among_streams(requests) if self.decoupled else self._by_requests()

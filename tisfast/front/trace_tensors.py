@@ -10,14 +10,13 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.errors import TisError
 from tisfast.types import BY_CODE
+from tisfast.wire.compose import input_tensors as request_tensors
 
 if TYPE_CHECKING:
     from tisfast.wire.record import Answer, InferInput
 
-_HEAD: Final = struct.Struct("<IHHQQQIIII")
-_ENTRY: Final = struct.Struct("<HBBI")
-_PLACE: Final = struct.Struct("<QQ")
 _FORMATS: Final = {
     "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
     "FP16": "e", "FP32": "f", "FP64": "d",
@@ -40,21 +39,16 @@ def input_tensors(request: InferInput, room: int) -> list[TracedTensor]:
 
     room: bytes that may be copied of all of them.
     """
-    record = request.record
-    signature_bytes, count = _HEAD.unpack_from(record)[:2]
-    at = _HEAD.size
-    places = (at + signature_bytes + 7) & ~7
     found = []
-    for position in range(count):
-        index, code, rank, _ = _ENTRY.unpack_from(record, at)
-        shape = list(struct.unpack_from(f"<{rank}q", record, at + _ENTRY.size))
-        at += _ENTRY.size + 8 * rank
-        offset, nbytes = _PLACE.unpack_from(record, places + _PLACE.size * position)
-        kept = min(nbytes, room, limits.TRACE_TENSOR_BYTES_MAX)
-        data = request.read(offset, kept) if kept else b""
-        room -= kept
-        name = request.model.inputs[index].name
-        found.append(TracedTensor("TENSOR_QUEUE_INPUT", name, BY_CODE[code].wire, shape, data, nbytes))
+    for tensor in request_tensors(request):
+        kept = min(tensor.nbytes, room, limits.TRACE_TENSOR_BYTES_MAX)
+        try:
+            data = tensor.start(kept)
+        except TisError:  # a client's memory, which is gone: the worker will say so, too
+            data = b""
+        room -= len(data)
+        kind = BY_CODE[tensor.dtype].wire
+        found.append(TracedTensor("TENSOR_QUEUE_INPUT", tensor.name, kind, list(tensor.shape), data, tensor.nbytes))
     return found
 
 

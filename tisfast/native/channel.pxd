@@ -37,12 +37,14 @@ cdef extern from "tf_ring.h" nogil:
         pass
 
 cdef class Bell:
-    """One page and one eventfd for the whole server; every worker maps the page and rings the eventfd."""
+    """One file and one eventfd for the whole server; every worker maps the file and rings the eventfd.  Behind the bell's
+    page lie the cells of all custom metrics."""
     cdef readonly int fd
     cdef readonly int eventfd
     cdef tf_bell *page
     cdef void announce_sleep(self) noexcept   # then look at the rings once more
     cdef void awake(self) noexcept
+    cdef double *_cell(self, uint32_t index) except NULL
     cdef bint clear(self) noexcept            # read the eventfd; True when it had been rung
 
 cdef class Channel:

@@ -16,6 +16,10 @@ cdef extern from "tf_shm.h":
     void *tf_shm_map(int fd, uint64_t nbytes, int *err)
     int tf_shm_unmap(void *base, uint64_t nbytes)
 
+cdef extern from "tf_cell.h":
+    double tf_cell_get(const void *cell) noexcept
+    void tf_cell_set(void *cell, double value) noexcept
+
 cdef extern from "tf_ring.h":
     """
     #include <sys/eventfd.h>
@@ -44,6 +48,7 @@ cdef extern from "tf_ring.h":
         pass
     enum: EFD_CLOEXEC, EFD_NONBLOCK
     enum: TF_ABI_VERSION
+    enum: TF_CELLS, TF_CELLS_AT
     int eventfd(unsigned int value, int flags)
     tf_ring *TF_RING_SUBMIT(tf_channel *c) noexcept
     tf_ring *TF_RING_COMPLETE(tf_channel *c) noexcept
@@ -66,7 +71,7 @@ cdef extern from "tf_ring.h":
     void tf_worker_nudge(tf_channel *c) noexcept
     ssize_t c_read "read"(int fd, void *buffer, size_t n) noexcept
 
-cdef uint64_t BELL_BYTES = 4096
+cdef uint64_t BELL_BYTES = TF_CELLS_AT + <uint64_t>TF_CELLS * sizeof(double)
 
 
 cdef void *_new_file(str label, uint64_t nbytes, int *fd) except NULL:
@@ -114,6 +119,19 @@ cdef class Bell:
     cdef bint clear(self) noexcept:
         cdef uint64_t count = 0
         return c_read(self.eventfd, &count, sizeof(count)) == sizeof(count)
+
+    cdef double *_cell(self, uint32_t index) except NULL:
+        if index >= TF_CELLS:
+            raise IndexError(f"cell {index} of {TF_CELLS}")
+        return <double *>(<char *>self.page + TF_CELLS_AT) + index
+
+    def cell(self, uint32_t index) -> float:
+        """The number in a cell of the custom metrics, whoever wrote it."""
+        return tf_cell_get(self._cell(index))
+
+    def zero_cell(self, uint32_t index) -> None:
+        """Make a cell 0."""
+        tf_cell_set(self._cell(index), 0.0)
 
 
 cdef class Channel:

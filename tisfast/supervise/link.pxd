@@ -37,7 +37,7 @@ cdef class RingLink(Link):
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
     cdef object executing        # deque: inferences of each batch of a decoupled model that `execute` is not done with
-    cdef bint decoupled, closed
+    cdef bint decoupled, padded, closed
     cdef int64_t progress_ns
     cdef object registry
     # Have the worker know where all of the request's inputs lie.
@@ -47,6 +47,8 @@ cdef class RingLink(Link):
     cdef int _on_slot(self, tf_complete_slot *slot) except -1
     cdef int _on_answer(self, tf_complete_slot *slot) except -1
     cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1
+    cdef int _on_reschedule(self, tf_complete_slot *slot) except -1
+    cdef int _submit_null(self, InferRequest like, Py_ssize_t left, uint32_t slot, int64_t now_ns) except -1
     cdef int _on_executed(self, tf_complete_slot *slot) except -1
     cdef int _on_call(self, tf_complete_slot *slot) except -1
     cdef int _on_release(self, uint64_t ticket) except -1

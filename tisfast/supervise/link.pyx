@@ -10,8 +10,8 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from tisfast.engine.calls cimport CallPort, Calls, ReplyMark
 from tisfast.engine.stats cimport Times
 from tisfast.native.channel cimport (
-    TF_ANSWER, TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_CLOSED, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_RELEASE, TF_RETAINED,
-    TF_VAIN_SPINS_MAX, tf_reply_slot)
+    TF_ANSWER, TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_CLOSED, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_NULL, TF_RELEASE,
+    TF_RESCHEDULE, TF_RETAINED, TF_VAIN_SPINS_MAX, tf_reply_slot)
 from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 from tisfast.wire.tensors cimport ForeignInput
@@ -155,6 +155,7 @@ cdef class RingLink(Link):
         self.running = {}
         self.retained = {}
         self.decoupled = runtime.signature.decoupled
+        self.padded = runtime.scheduler.padded
         self.executing = deque()
 
     @property
@@ -178,6 +179,10 @@ cdef class RingLink(Link):
         self.up = True
         self.shares.worker_has_it()
         self.runtime.pump(self.poller.clock.now_ns())
+
+    def answer_to(self, ModelRuntime runtime) -> None:
+        """Answers go there from now on.  While nothing is out, and before `open`."""
+        self.runtime = runtime
 
     def listen(self) -> None:
         """Its model calls others: look at its ring also while it has no requests."""
@@ -235,22 +240,37 @@ cdef class RingLink(Link):
         cdef InferRequest request
         cdef int64_t ticket
         cdef Py_ssize_t left = len(batch)
+        cdef uint32_t slot
         if self.decoupled:
             self.executing.append((<InferRequest>batch[0]).execution_batch)
         if self.batches == 1 if self.decoupled else not self.running:  # the engine has counted this batch already
             self.progress_ns = now_ns
         if self._quiet():
             self.poller.busy.add(self)
+        if self.padded:
+            left = (<InferRequest>batch[left - 1]).slot + 1
+            slot = 0
         for request in batch:
+            if self.padded:
+                for slot in range(slot, request.slot):
+                    left -= 1
+                    self._submit_null(<InferRequest>batch[0], left, slot, now_ns)
+                slot = request.slot + 1
             left -= 1
             if request.input.foreign is not None:
                 self.show_foreign(request.input)
-            ticket = self.channel.submit(request.input.record_offset, request.input.record_bytes, left, now_ns, 0, 0)
+            ticket = self.channel.submit(
+                request.input.record_offset, request.input.record_bytes, left, now_ns, request.slot, 0)
             if ticket < 0:  # the engine asked room() first: the worker has written to our side of the ring
                 ticket = UNSENT + <int64_t>len(self.running)  # nobody answers it until the worker is gone
             self.running[ticket] = request
         self.channel.publish()
         return self.poller.nudge()
+
+    cdef int _submit_null(self, InferRequest like, Py_ssize_t left, uint32_t slot, int64_t now_ns) except -1:
+        """Nobody waits for a ticket of it: the worker answers it never, and the ring keeps count of what was taken."""
+        self.channel.submit(like.input.record_offset, like.input.record_bytes, left, now_ns, slot, TF_NULL)
+        return 0
 
     cdef int show_foreign(self, InferInput input) except -1:
         cdef ForeignInput foreign
@@ -283,6 +303,8 @@ cdef class RingLink(Link):
             return self._on_release(slot.request)
         if slot.kind == TF_EXECUTED and self.decoupled:
             return self._on_executed(slot)
+        if slot.kind == TF_RESCHEDULE and self.runtime.scheduler.iterative:
+            return self._on_reschedule(slot)
         if TF_CALL <= slot.kind <= TF_CALL_DONE:
             return self._on_call(slot)
         return self._on_answer(slot)
@@ -350,6 +372,17 @@ cdef class RingLink(Link):
         if answer is not None:
             return self.runtime.complete(self, request, answer, &times)
         return self.runtime.complete_failed(self, request, status, message, &times)
+
+    cdef int _on_reschedule(self, tf_complete_slot *slot) except -1:
+        """Executed without an answer: the request goes back to its sequence, which keeps its memory."""
+        cdef InferRequest request = self.running.pop(slot.request, None)
+        cdef Times times = times_of(slot)
+        if request is None:
+            return 0
+        self.progress_ns = self.poller.clock.now_ns()
+        if slot.flags & TF_RETAINED:
+            self.retained[slot.request] = request.input
+        return self.runtime.reschedule(self, request, &times)
 
     cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1:
         """One of any number of answers to a request of a decoupled model."""

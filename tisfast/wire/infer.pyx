@@ -10,13 +10,14 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from tisfast.native.memory cimport Arena, Block
-from tisfast.native.region cimport Regions
+from tisfast.native.region cimport Region, Regions, SystemRegion
 from tisfast.wire.json_data cimport fill_numbers, fill_strings, load_json, measure_strings
-from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, TensorPlan, find
+from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.request cimport parse_plan, raw_plan
 from tisfast.wire.spelled cimport SPANS_MAX, Span, elided, find_spans, is_spelled, read_span
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
+from tisfast.wire.tensors cimport Tensor, by_reference, new_foreign, new_tensor
 
 from tisfast import limits
 from tisfast.errors import BadRequest
@@ -29,6 +30,7 @@ class Unusual(Exception):
 
 cdef uint64_t CACHED_HEAD_BYTES_MAX = limits.HEAD_CACHE_BYTES_MAX
 cdef Py_ssize_t CACHED_HEADS_MAX = limits.HEAD_CACHE_ENTRIES_MAX
+cdef Py_ssize_t FOREIGN_INPUTS_MAX = limits.FOREIGN_INPUTS_MAX
 cdef uint64_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
 cdef const char *ID_START = b'{"id":'
 
@@ -176,6 +178,8 @@ cdef InferInput assemble(
     place(plan, request, body, tail, free, regions)
     request.record_offset = home.offset
     plan.template.write(home.data, plan.places, id_text, <uint32_t>id_bytes)
+    if request.foreign is not None:
+        request.set_foreign(plan.template, request.foreign)
     return request
 
 
@@ -191,20 +195,43 @@ cdef InferInput new_request(InferPlan plan, Regions regions):
     request.requested = plan.requested
     request.shape_key = plan.shape_key
     if plan.regional:
-        check_regions(plan, regions)
-    request.outputs = plan.outputs.bind(regions) if plan.outputs.in_regions else plan.outputs
+        look_at_regions(plan, request, regions)
+    request.outputs = plan.outputs
+    if plan.outputs.in_regions:
+        request.outputs = plan.outputs.bind(regions)
+        request.shared_outputs = (<OutputChoice>request.outputs).shared
     return request
 
 
-# Before anything is reserved for them.
-cdef int check_regions(InferPlan plan, Regions regions) except -1:
+# Before anything is reserved for them: checks the bounds, and decides what stays where it is.
+cdef int look_at_regions(InferPlan plan, InferInput request, Regions regions) except -1:
     cdef TensorPlan *tensor
+    cdef Region region
+    cdef list foreign = []
     cdef int i
     for i in range(plan.count):
         tensor = &plan.tensors[i]
-        if tensor.source == FROM_REGION:
-            find(regions, <str>plan.data[tensor.position]).check(tensor.offset, tensor.nbytes)
+        if tensor.source != FROM_REGION:
+            continue
+        region = find(regions, <str>plan.data[tensor.position])
+        region.check(tensor.offset, tensor.nbytes)
+        tensor.referred = region.device < 0 and len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
+            plan.model, tensor.dtype, (<SystemRegion>region).file, region.offset + tensor.offset, tensor.nbytes)
+        if tensor.referred:
+            foreign.append(new_foreign(in_place(plan, tensor, <SystemRegion>region), <uint32_t>i))
+    if foreign:
+        request.foreign = foreign  # the record learns of it when it is written
     return 0
+
+
+# Its file is looked at now, as it would be for a copy; what happens to it later is caught where it is read.
+cdef Tensor in_place(InferPlan plan, TensorPlan *tensor, SystemRegion region):
+    cdef uint64_t offset = region.offset + tensor.offset
+    cdef int i
+    region.file.check_size(offset + tensor.nbytes)
+    shape = tuple([tensor.shape[i] for i in range(tensor.rank)])
+    name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+    return new_tensor(name, tensor.dtype, shape, region.file, offset, tensor.nbytes, region)
 
 
 cdef int fetch(InferPlan plan, TensorPlan *tensor, Regions regions, unsigned char *at) except -1:
@@ -232,7 +259,7 @@ cdef uint64_t measure(InferPlan plan, uint64_t max_input_bytes) except? 0xFFFFFF
                     f"JSON input '{name}' has a byte_size ({tensor.nbytes} bytes) that exceeds the maximum allowed value "
                     f"of {max_input_bytes} bytes. Use --http-max-input-size to increase the limit.")
             check_strings(plan, name, elements, tensor.elements)
-        if not stays(plan, tensor):
+        if not stays(plan, tensor) and not tensor.referred:
             total += align64(tensor.nbytes)
     return total
 
@@ -262,6 +289,9 @@ cdef int place(
             if tensor.dtype == BYTES:
                 walk_strings(plan, tensor, body.data + tail + tensor.offset)
             plan.places[2 * i] = body.offset + tail + tensor.offset
+            continue
+        if tensor.referred:
+            plan.places[2 * i] = 0  # the link says where, to each worker in its words
             continue
         if tensor.nbytes == 0:
             plan.places[2 * i] = body.offset if request.extra is None else request.extra.offset

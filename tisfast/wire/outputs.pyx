@@ -1,10 +1,12 @@
 """Outputs as classes and outputs in regions; see outputs.pxd.  Layer 2 (wire)."""
 
 from libc.stdint cimport uint64_t
+from tisfast.native.region cimport ClientFile
 from tisfast.wire.classify cimport best_classes
 from tisfast.wire.plan cimport OutputChoice, Way
 from tisfast.wire.record cimport Answer, OutputRef
 from tisfast.wire.signature cimport TensorSpec
+from tisfast.wire.tensors cimport ForeignInput, Tensor
 
 from tisfast.errors import Internal
 
@@ -17,21 +19,33 @@ cdef Special prepare(Answer answer, OutputRef *out):
     cdef Way way = <Way>(<OutputChoice>answer.input.outputs).ways[out.index]
     cdef TensorSpec spec = <TensorSpec>answer.input.model.outputs[out.index]
     if way.region is not None:
-        return to_region(way, spec, out)
+        return to_region(answer, way, spec, out)
     return to_classes(answer, way, spec, out)
 
 
-cdef Special to_region(Way way, TensorSpec spec, OutputRef *out):
+cdef Special to_region(Answer answer, Way way, TensorSpec spec, OutputRef *out):
     cdef Special special = Special.__new__(Special)
     if out.nbytes > way.nbytes:
         raise Internal(
             f"shared memory size specified with the request for output '{spec.name}' ({way.nbytes} bytes) should be at "
             f"least {out.nbytes} bytes to hold the results")
-    way.target.write(way.offset, out.data, out.nbytes)
+    if out.data == NULL:  # an input in a client's memory, returned as it is
+        move(answer, way, out)
+    else:
+        way.target.write(way.offset, out.data, out.nbytes)
     special.region = way.region
     special.offset = way.offset
     special.nbytes = out.nbytes
     return special
+
+
+# Both sides are guarded: `write` catches what goes away on either.
+cdef int move(Answer answer, Way way, OutputRef *out) except -1:
+    cdef ForeignInput foreign = answer.input.foreign_at(out.place, out.nbytes)
+    cdef Tensor tensor = foreign.tensor
+    cdef uint64_t offset = tensor.offset + (out.place - foreign.place)
+    (<ClientFile>tensor.file).check_size(offset + out.nbytes)
+    return way.target.write(way.offset, tensor.file.at(offset), out.nbytes)
 
 
 # Each entry of the batch is classified by itself (row 3.02).

@@ -23,6 +23,7 @@ cdef struct TensorPlan:
     uint8_t dtype
     uint8_t rank
     uint8_t source
+    uint8_t referred        # FROM_REGION, of the request at hand: the worker reads it where it lies
 
 cdef class Way:
     """How one output is given that is not simply its tensor: its best classes, or written into a region."""
@@ -39,6 +40,7 @@ cdef class OutputChoice:
     cdef public bint empty_final        # gRPC: triton_enable_empty_final_response
     cdef readonly uint64_t binary       # bit i: output i in binary form, of those listed
     cdef readonly uint64_t special      # bit i: output i has an entry in `ways`; see wire/outputs
+    cdef readonly uint64_t shared       # of a bound one: bit i: output i goes to a region of system memory
     cdef readonly dict ways             # Way by output index, or None
     cdef bint is_binary(self, int index) noexcept
     # A choice for one request: holds the regions themselves, bounds checked.  Raises NotFound, BadRequest.

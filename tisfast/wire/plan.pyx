@@ -27,7 +27,10 @@ cdef class OutputChoice:
         bound.ways = dict(self.ways)
         for index, way in self.ways.items():
             if way.region is not None:
-                bound.ways[index] = in_region(way, find(regions, way.region))
+                way = in_region(way, find(regions, way.region))
+                bound.ways[index] = way
+                if way.target.device < 0:
+                    bound.shared |= <uint64_t>1 << <int>index
         return bound
 
 

@@ -1,6 +1,7 @@
 # Tensors that lie somewhere, and pass from model to model without a copy.  Layer 2 (wire).
 from libc.stdint cimport uint32_t, uint64_t
 from tisfast.native.memory cimport MemoryFile
+from tisfast.wire.signature cimport ModelSignature
 
 cdef enum:
     FOREIGN = 16                    # request record's flag: places carry share ids in bits 48 to 63 (workers/WIRE.md)
@@ -24,8 +25,9 @@ cdef class Tensor:
 
 cdef Tensor new_tensor(str name, int dtype, tuple shape, MemoryFile file, uint64_t offset, uint64_t nbytes, object keep)
 
-# Whether a worker is better off with its place than with a copy: large, and where 48 bits say where.
-cdef bint by_reference(Tensor tensor) noexcept
+# Whether a worker of `model` is better off with a place than with a copy: large, where 48 bits say where, and not of a
+# client who may write it while somebody relies on what it was.
+cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_t offset, uint64_t nbytes) noexcept
 
 cdef class ForeignInput:
     """One input of a request that lies outside its model's input arena."""

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.native.region cimport SystemRegion
-from tisfast.wire.signature cimport BYTES
+from tisfast.wire.signature cimport BYTES, ModelSignature
 
 from tisfast import limits
 from tisfast.types import BY_CODE
@@ -34,11 +34,16 @@ cdef class Tensor:
         """The same tensor under another name."""
         return self.renamed(name, None)
 
+    def start(self, uint64_t most) -> bytes:
+        """A copy of at most so many bytes, from its start.  Raises TisError when its memory has gone."""
+        cdef uint64_t nbytes = min(most, self.nbytes)
+        found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>nbytes)
+        self.read(0, PyBytes_AS_STRING(found), nbytes)
+        return found
+
     def bytes(self) -> bytes:
         """A copy of its bytes.  Raises TisError when its memory has gone."""
-        found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.nbytes)
-        self.read(0, PyBytes_AS_STRING(found), self.nbytes)
-        return found
+        return self.start(self.nbytes)
 
     def __repr__(self):
         kind = BY_CODE[self.dtype].wire if self.dtype in BY_CODE else self.dtype
@@ -58,10 +63,10 @@ cdef Tensor new_tensor(str name, int dtype, tuple shape, MemoryFile file, uint64
     return tensor
 
 
-cdef bint by_reference(Tensor tensor) noexcept:
-    if tensor.file.guarded and tensor.dtype == BYTES:
-        return False  # what was checked could be written over
-    return tensor.nbytes >= REFERENCE_BYTES_MIN and (tensor.offset + tensor.nbytes) >> SHARE_SHIFT == 0
+cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_t offset, uint64_t nbytes) noexcept:
+    if nbytes < REFERENCE_BYTES_MIN or (offset + nbytes) >> SHARE_SHIFT:
+        return False
+    return not file.guarded or (dtype != BYTES and not model.copies_regions)
 
 
 @cython.freelist(64)

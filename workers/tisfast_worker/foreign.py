@@ -78,6 +78,11 @@ class ForeignMemory:
         # What a count of references reads when nobody else refers to the object differs between interpreters.
         self._unheld = _references([object()])[0]
 
+    def close(self):
+        """For tests: in a worker it lasts as long as the process."""
+        self._socket.close()
+        os.close(self._pagemap)
+
     # ---- what the server says
 
     def catch_up(self, told):

@@ -167,6 +167,7 @@ class Loop:
             return self._execute(requests)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a worker ends when its server says so
             take_answers(self._model.senders)
+            self._model.forget_rescheduled(requests)
             text, traceback, line = failure_texts(error)
             self._trace(requests, traceback, line)
             return self._model.failed_text(text)

@@ -17,6 +17,7 @@ TF_NULL = 1
 BLOCK_OFFSET_MASK = (1 << 40) - 1
 BLOCK_MIN = 512
 SLOT_BYTES = 64
+TF_CELLS_AT = 4096
 
 # kind, flags, batch_left, meta_bytes, request, meta_offset, submit_ns, told, slot
 SUBMIT_SLOT = struct.Struct("<BBHIQQqII")
@@ -27,6 +28,7 @@ _RINGS = {"submit": 128, "complete": 320, "give": 512, "reply": 704}  # offsets 
 _RING_SLOTS = 128  # offset of `slots` and `offset` in struct tf_ring
 
 _u32, _u64, _i64, _int, _ptr = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int, ctypes.c_size_t
+_double = ctypes.c_double
 _SIGNATURES = {
     "tf_channel_check": (_int, [_ptr, _u64]),
     "tf_ring_reserve": (_ptr, [_ptr, _ptr, _u32]),
@@ -39,6 +41,9 @@ _SIGNATURES = {
     "tf_arena_take": (_u64, [_ptr, _u64]),
     "tf_arena_give": (_int, [_ptr, _u64]),
     "tf_arena_trim": (_u64, [_ptr, _int]),
+    "tf_cell_get": (_double, [_ptr]),
+    "tf_cell_set": (None, [_ptr, _double]),
+    "tf_cell_add": (None, [_ptr, _double]),
     "tf_arena_used_blocks": (_u64, [_ptr]),
     "tf_output_take": (_u64, [_ptr, _u64]),
     "tf_output_collect": (_u64, [_ptr, _ptr]),

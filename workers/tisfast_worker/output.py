@@ -34,7 +34,7 @@ class OutputArena(Mapping):
         self._head = 0  # give slots taken
         self._out = 0  # blocks that the server holds, or will; threads that call other models may blur it between looks
         self._large_out = False  # a large one may be among them
-        self.owners = None  # BlockOwners, where somebody counts
+        self.owners = None  # unread.StreamBlocks, where somebody counts
         self.before_wait = (
             None  # called before the first pause: what is encoded must be published, or nothing comes back
         )
@@ -114,36 +114,3 @@ class OutputArena(Mapping):
             time.sleep(pause)
             pause = min(2 * pause, limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
         raise OutputArenaFull("")
-
-
-class Unread:
-    """How many blocks of one stream's answers the server still holds."""
-
-    __slots__ = ("blocks",)
-
-    def __init__(self):
-        """None."""
-        self.blocks = 0
-
-
-class BlockOwners:
-    """Whose answers lie in which block."""
-
-    def __init__(self):
-        """Nobody's."""
-        self._of = {}
-
-    def add(self, block, unread):
-        """`block` is this stream's; returns its count, made for its first block."""
-        if unread is None:
-            unread = Unread()
-        unread.blocks += 1
-        self._of[block] = unread
-        return unread
-
-    def given(self, blocks):
-        """These have come back."""
-        for block in blocks:
-            unread = self._of.pop(block, None)
-            if unread is not None:
-                unread.blocks -= 1

@@ -17,6 +17,10 @@ TRITONSERVER_MEMORY_GPU = 1
 
 
 FLAGS_AT, FLAG_CANCELLED = 6, 8  # of a request record, WIRE.md
+NOT_ITERATIVE = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle "
+    "such a flag."
+)
 
 
 class PreferredMemory:
@@ -136,9 +140,8 @@ class InferenceRequest:
         return InferenceTrace()
 
     def set_release_flags(self, flags):
-        """Only TRITONSERVER_REQUEST_RELEASE_ALL, the default; rescheduling is refused."""
-        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
-            raise not_served(f"set_release_flags({flags!r}), request rescheduling")
+        """TRITONSERVER_REQUEST_RELEASE_ALL, the default, or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE (row 16.17)."""
+        _checked_release(flags)
 
     def get_response_sender(self):
         """Refused: nobody waits for the answer to a request made by hand."""
@@ -249,10 +252,37 @@ class ArenaRequest(InferenceRequest):
             self._sender = SingleSender(answer, self.is_cancelled)
             return self._sender
 
+    def set_release_flags(self, flags):
+        """TRITONSERVER_REQUEST_RELEASE_RESCHEDULE: execute this request once more, in place of a response.
+
+        For models with `iterative_sequence`.  `execute` returns None in the place of its response; a decoupled model
+        sends no final one.  TRITONSERVER_REQUEST_RELEASE_ALL takes it back.
+        """
+        if getattr(getattr(self, "_sender", None), "closed", False):
+            raise TritonModelException("set_release_flags(): this request has had its final response")
+        again = self._plan.rescheduled
+        known = any(request is self for request in again)
+        if _checked_release(flags) and not known:
+            again.append(self)
+        elif known and not _checked_release(flags):
+            again[:] = [request for request in again if request is not self]
+
     def _text(self, skip, nbytes):
         if not nbytes:
             return ""
         return struct.unpack_from(f"{nbytes}s", self._lease, self._strings_at + skip)[0].decode("utf-8", "replace")
+
+
+def _checked_release(flags):
+    """Whether they ask for another execution."""
+    if not isinstance(flags, int):
+        raise TypeError(f"set_release_flags(): flags must be an int, not a {type(flags).__name__}")
+    if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
+        raise TritonModelException(
+            f"set_release_flags({flags}): TRITONSERVER_REQUEST_RELEASE_ALL or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE "
+            "is meant"
+        )
+    return flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
 
 def _calls():

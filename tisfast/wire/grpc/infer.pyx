@@ -233,6 +233,8 @@ cdef InferInput assemble(
     request.record_bytes = <uint32_t>record_bytes
     request.record_offset = home.offset
     plan.template.write(home.data, plan.places, id_text, <uint32_t>id_bytes)
+    if request.foreign is not None:
+        request.set_foreign(plan.template, request.foreign)
     return request
 
 
@@ -243,7 +245,7 @@ cdef uint64_t measure(InferPlan plan, uint64_t base, uint64_t max_input_bytes) e
     cdef int i
     for i in range(plan.count):
         tensor = &plan.tensors[i]
-        if stays(tensor, base):
+        if stays(tensor, base) or tensor.referred:
             continue
         if tensor.source == FROM_CONTENTS and tensor.nbytes > max_input_bytes:
             raise BadRequest(
@@ -262,6 +264,9 @@ cdef int place(InferPlan plan, InferInput request, uint64_t start, uint64_t free
     for i in range(plan.count):
         tensor = &plan.tensors[i]
         plan.places[2 * i + 1] = tensor.nbytes
+        if tensor.referred:
+            plan.places[2 * i] = 0  # the link says where, to each worker in its words
+            continue
         if tensor.nbytes == 0 or stays(tensor, body.offset + start):
             at = body.data + start + (tensor.offset if tensor.source == FROM_BINARY else 0)
             plan.places[2 * i] = body.offset + <uint64_t>(at - body.data)
