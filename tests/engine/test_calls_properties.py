@@ -26,7 +26,8 @@ class Talking(RuleBasedStateMachine):
         self.asked = []
         self.made = {}  # number: instance
         self.over = set()  # numbers that were forgotten, or whose instance died
-        self.read = Counter()  # answers of an instance that were let go
+        for model in range(len(self.names)):
+            self.ask(model)
 
     def instance(self, at):
         return self.instances[at % len(self.instances)]
@@ -53,6 +54,13 @@ class Talking(RuleBasedStateMachine):
         flags = (WAITS if waits else 0) | (ANY_NUMBER if name == "s" else 0)
         tensors = [("I", (4,), (FROM_CALL, 0, 0, 16))]
         call(instance.calls, number, instance.output, record(name, tensors, flags=flags, parent=parent))
+
+    @rule(at=PICK, models=st.lists(PICK, min_size=1, max_size=4))
+    def call_on(self, at, models):
+        """A chain: whoever is called calls on."""
+        for model in models:
+            self.call(at, model, True, 0)
+            at = self.instances.index(self.world.models[self.names[model % len(self.names)]].instances[0])
 
     @rule(at=PICK, status=st.sampled_from([0, 0, 0, 2]))
     def execute(self, at, status):

@@ -220,7 +220,7 @@ cdef class Calls:
             held = Held.__new__(Held)
             held.tensors, held.places = [], []
             for tensor in tensors:
-                share = self.port.share_of(tensor.file) if by_reference(tensor) else 0
+                share = self._share(tensor)
                 shares.append(share)
                 if share:
                     held.tensors.append(tensor)
@@ -231,6 +231,15 @@ cdef class Calls:
             mark.answer = self.answers
             self.held[mark.answer] = held
         return self._send(&mark)
+
+    cdef uint16_t _share(self, Tensor tensor) except? 0:
+        """By which id the instance reads the tensor where it lies; 0 when it is better off with a copy, as of a client's
+        memory, which may vanish when nobody looks any more.
+        """
+        model = self.runtime.signature
+        if tensor.file.guarded or not by_reference(model, tensor.dtype, tensor.file, tensor.offset, tensor.nbytes):
+            return 0
+        return self.port.share_of(tensor.file)
 
     cdef int tell_error(self, uint64_t number, int status, str message, bint final) except -1:
         cdef ReplyMark mark
