@@ -21,9 +21,11 @@ from collections import deque
 
 from tisfast import limits
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
+from tisfast.types import Status
 
 cdef Py_ssize_t CALLS_MAX = limits.BLS_CALLS_MAX
 cdef Py_ssize_t UNSENT_MAX = limits.BLS_REPLIES_UNSENT_MAX
+cdef int INTERNAL = Status.INTERNAL
 cdef Py_ssize_t ERROR_TEXT_BYTES_MAX = limits.BLS_ERROR_TEXT_BYTES_MAX
 cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
 
@@ -99,6 +101,10 @@ cdef class Calls:
             if record is not None:
                 text = failed_to_ask(record.plan.model, text)
             self.tell_error(number, error.status, text, True)
+        except Exception as error:  # a bug of ours: who asked must not wait for ever, and the log has it
+            if number not in self.open:
+                self.tell_error(number, INTERNAL, f"this call met a bug of the server: {error!r}; see its log", True)
+            raise
         return 0
 
     cdef int _begin(self, uint64_t number, CallRecord record, Block block) except -1:
