@@ -128,8 +128,9 @@ def _live(order, library, control, load):
     took_ns = time.monotonic_ns() - begin_ns
     thread.send({"t": "ready", "load_ns": took_ns, "threads": order.threads, "arrays": backend.takes_arrays})
     PROCESS.calls = Calls(plane, model.spin_ns, loop, lambda: thread.send({"t": "calls"}))
+    PROCESS.ask = thread.ask
     loop.run()
-    PROCESS.calls = None
+    PROCESS.calls = PROCESS.ask = None
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0
