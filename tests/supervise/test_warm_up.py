@@ -1,5 +1,6 @@
 """Warm-up with real workers: what a model is given before it is ready, and what makes its load fail.  Row 15.42."""
 
+# ruff: noqa: E501  (tables: one case, one line)
 import json
 import os
 import signal
@@ -180,6 +181,7 @@ def test_a_worker_that_fails_its_warm_up_does_not_come_back(warm, run, tmp_path)
     run(until(lambda: instance.state is InstanceState.READY))
 
 
+STRINGS = IO.replace("TYPE_FP32", "TYPE_STRING", 1)
 FAILS = {
     "the model raises": ((sample(given()), 'raise ValueError("no weights")'), {}, "no weights"),
     "the model answers with an error": (
@@ -204,6 +206,14 @@ FAILS = {
     "a file that is too short": (
         (sample(given(data='input_data_file: "d"')),), {"files": [("d", bytes(8))]},
         "warmup setting expects 12 bytes, but the data provided from d only has 8 bytes",
+    ),
+    "too few strings": (
+        (sample(given(dtype="TYPE_STRING", data='input_data_file: "d"')),), {"io": STRINGS, "files": [("d", b"\1\0\0\0x")]},
+        "expected 3 string elements for inference input 'A' for model 'm', got 1",
+    ),
+    "half a string": (
+        (sample(given(dtype="TYPE_STRING", data='input_data_file: "d"')),), {"io": STRINGS, "files": [("d", b"\x09\0\0\0abc")]},
+        "incomplete string data for inference input 'A', expecting string of length 9 but only 3 bytes available",
     ),
     "a wrong type": (
         (sample(given(dtype="TYPE_INT32")),), {}, "inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'",
