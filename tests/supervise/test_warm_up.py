@@ -162,6 +162,28 @@ def test_an_error_in_a_stream_fails_the_load(warm):
     assert w.entry.reason == "Invalid argument: failed to run warmup sample 's': bad stream; "
 
 
+SEQUENCE = """
+sequence_batching { control_input [ {
+  name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]
+} ] }
+"""
+
+
+@pytest.mark.parametrize("start", ["", given("START", "TYPE_INT32", "[ 1 ]")])
+def test_a_sequence_model_is_given_neutral_controls(warm, start):
+    w = warm(SEQUENCE + sample(given(), start, batch_size=2), batch=2)
+    assert w.entry.reason == ""
+    [(_, requests)] = w.told
+    assert [sorted(each) for each in requests] == [
+        [["A", "float32", [1, 3], [0.0, 0.0, 0.0]], ["START", "int32", [1], [0]]]
+    ] * 2 or [name for name, *_ in sorted(requests[0])] == ["A", "START"]
+
+
+def test_other_data_for_a_control_input_is_refused(warm):
+    w = warm(SEQUENCE + sample(given(), given("START", "TYPE_INT32", "[ 1 ]", "random_data: true")), batch=2)
+    assert "the control input 'START' other data than zero_data" in w.entry.reason
+
+
 def test_a_restarted_worker_is_warmed_up_again_before_it_is_ready(warm, run):
     w = warm(sample(given()))
     [instance] = w.supervisor.served[0].instances
