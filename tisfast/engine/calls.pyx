@@ -245,7 +245,7 @@ cdef class Calls:
         memory, which may vanish when nobody looks any more.
         """
         model = self.runtime.signature
-        if tensor.file.guarded or not by_reference(model, tensor.dtype, tensor.file, tensor.offset, tensor.nbytes):
+        if tensor.file.guarded or not referred(model, tensor):
             return 0
         return self.port.share_of(tensor.file)
 
