@@ -38,7 +38,7 @@ class Grant(NamedTuple):
     """How much there is of a resource.  device: None for every device, and for the server's own."""
 
     name: str
-    count: int
+    units: int
     device: int | None
 
 

@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tisfast import limits
 from tisfast.config.warm_up import FILE, RANDOM, WarmUpInput, WarmUpSample
@@ -84,7 +84,8 @@ class WarmUp:
             done: asyncio.Future[None] = loop.create_future()
             requests = self._requests(sample, tensors, sample.requests)
             sink = execute_together(rehearsal, link, requests, _setter(done))
-            await asyncio.wait({done, worker.ended}, timeout=self._seconds_max, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {done, worker.ended}
+            await asyncio.wait(either, timeout=self._seconds_max, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
                 raise _failed(sample, [self._unfinished(worker)])
             if sink.errors:
