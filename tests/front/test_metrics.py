@@ -13,6 +13,7 @@ from tests_front_models import Served, ask, registry
 
 from tisfast.config.metrics import MetricsSettings
 from tisfast.engine.cache import LocalStore, ModelCache
+from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.front.metrics import MetricsRoutes, Sources
 from tisfast.front.nvml import GpuReading
 
@@ -309,3 +310,39 @@ def test_a_shared_cache_shows_whether_it_is_there(up, shown):
     assert f"tisfast_cache_up {shown}\n" in text
     assert "tisfast_cache_skipped_total 7.0\n" in text
     assert "nv_cache" not in text
+
+
+# ---- metrics that models keep
+
+
+def test_custom_families_come_last_under_their_own_names():
+    labels = (("b", "q\"uo\\te\nnew é"), ("le_", "1"))
+    readings = [
+        FamilyReading("hits", "text\nof two lines", "counter", [Reading((), 3.0), Reading(labels, 0.5)]),
+        FamilyReading("hits_total", "text", "counter", [Reading((), 1.0)]),
+        FamilyReading("level", "text", "gauge", [Reading((), float("inf"))]),
+        FamilyReading("sizes", "", "histogram", [Reading((("m", "x"),), 12.5, (0.1, 1.0, 1e22), (1.0, 0.0, 2.0, 4.0))]),
+    ]
+    sources = Sources(registry(Served()), tuple, custom=lambda: readings)
+    text = scraped(MetricsRoutes(sources, MetricsSettings(), lambda: 0.0))
+    own = text[text.index("# HELP hits ") :].splitlines()
+    assert own == [
+        "# HELP hits text\\nof two lines",
+        "# TYPE hits counter",
+        "hits 3.0",
+        'hits{b="q\\"uo\\\\te\\nnew é",le_="1"} 0.5',
+        "# HELP hits_total text",
+        "# TYPE hits_total counter",
+        "hits_total 1.0",
+        "# HELP level text",
+        "# TYPE level gauge",
+        "level +Inf",
+        "# HELP sizes ",
+        "# TYPE sizes histogram",
+        'sizes_bucket{le="0.1",m="x"} 1.0',
+        'sizes_bucket{le="1",m="x"} 1.0',
+        'sizes_bucket{le="1e+22",m="x"} 3.0',
+        'sizes_bucket{le="+Inf",m="x"} 7.0',
+        'sizes_count{m="x"} 7.0',
+        'sizes_sum{m="x"} 12.5',
+    ]

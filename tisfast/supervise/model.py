@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from tisfast import limits
 from tisfast.supervise.instance import Instance, InstanceState
+from tisfast.supervise.readiness import asked
 
 if TYPE_CHECKING:
     from tisfast.engine.runtime import ModelRuntime
@@ -49,6 +51,11 @@ class ServedModel:
     def restarts(self) -> int:
         """Workers started in place of dead ones."""
         return sum(instance.restarts for instance in self.instances)
+
+    def readiness(self) -> Awaitable[str] | None:
+        """What the model's own `is_ready` says in all instances: why it is not ready, or ""; None when it has none."""
+        checks = [instance.readiness for instance in self.instances]
+        return asked([check for check in checks if check is not None])
 
     def loaded(self) -> None:
         """All instances are up for the first time: from now on their states are the model's."""

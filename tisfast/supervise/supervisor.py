@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +86,14 @@ class Supervisor:
         for served in self._served:
             for instance in served.instances:
                 instance.set_verbose(level)
+
+    def readiness(self, name: str, version: str) -> Awaitable[str] | None:
+        """Row 16.06: what the model version's own `is_ready` says; None when it has none."""
+        for served in self._served:
+            signature = served.runtime.signature
+            if isinstance(served, ServedModel) and (signature.name, signature.version) == (name, version):
+                return served.readiness()
+        return None
 
     def custom_metrics(self) -> list[FamilyReading]:
         """What the models' own metrics say now."""
