@@ -1,5 +1,6 @@
 # Ensembles: requests that are answered by requests to other models.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint16_t, uint32_t
+from tisfast.engine.cached cimport CachingRuntime
 from tisfast.engine.core cimport InferRequest, Reply
 from tisfast.engine.ensemble_graph cimport EnsembleGraph, Outlet, Selection, StepPlan
 from tisfast.engine.served cimport Runtime
@@ -62,6 +63,7 @@ cdef class EnsembleRun(InferRequest):
     cdef int deliver(self) except -1
     cdef int answer_scope(self, Scope scope) except -1
     cdef int succeed(self, Answer answer, bint final) except -1
+    cdef int give(self, Answer answer, bint final) except -1
     cdef int count_times(self, InferRequest request) except -1
     cdef int step_failed(self, Scope scope, int status, str message) except -1
     cdef int fail(self, int status, str message) except -1
@@ -74,7 +76,7 @@ cdef class Limit:
     cdef uint32_t running
     cdef object waiting             # deque of StepRun
 
-cdef class EnsembleRuntime(Runtime):
+cdef class EnsembleRuntime(CachingRuntime):
     cdef readonly EnsembleGraph graph
     cdef object resolve             # (model, version) -> Runtime; raises TisError
     cdef str refusal                # not None: new requests are refused with this text

@@ -310,7 +310,6 @@ cdef class EnsembleRun(InferRequest):
 
     cdef int succeed(self, Answer answer, bint final) except -1:
         cdef Runtime ensemble = self.ensemble
-        cdef Reply reply = self.reply
         cdef int64_t now_ns = ensemble.clock.now_ns()
         if not self.begun_answering:
             self.begun_answering = True
@@ -318,6 +317,14 @@ cdef class EnsembleRun(InferRequest):
         ensemble.stats.last_inference_ms = ensemble.clock.epoch_ms()
         if final:
             self._count_success(now_ns)
+        else:
+            self.cache_key = None  # several answers are not kept
+        self.give(answer, final)
+        return self.ensemble.keep_answer(self, answer) if final and self.cache_key is not None else 0
+
+    cdef int give(self, Answer answer, bint final) except -1:
+        cdef Reply reply = self.reply
+        if final:
             self.done = True
             self.close()
         if self.trace is not None:
@@ -466,7 +473,7 @@ cdef class Limit:
         self.waiting = deque()
 
 
-cdef class EnsembleRuntime(Runtime):
+cdef class EnsembleRuntime(CachingRuntime):
     """graph: of the models it joins; resolve: finds their runtimes, by name and version ("" for the newest).
 
     arena: where its clients' inputs are received; config: normalised, a dict.
@@ -519,16 +526,28 @@ cdef class EnsembleRuntime(Runtime):
         if self.refusal is not None:
             run.fail(UNAVAILABLE, self.refusal)
             return run
+        if self.cache is not None:
+            self.ask_cache(run, run.queued_ns)
+        else:
+            self.enqueue(run, run.queued_ns)
+        return run
+
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        cdef EnsembleRun run = <EnsembleRun>request
         try:
             run.begin()
         except TisError as error:
-            run.fail(error.status, error.message)
-            return run
-        run.advance()
-        return run
+            return run.fail(error.status, error.message)
+        return run.advance()
+
+    cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
+        """Of a kept answer, which skips all steps (row 18.11)."""
+        return (<EnsembleRun>request).give(answer, True)
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
+        if request.looking:
+            self.stop_looking(request)
         return (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
 
     # ---- max_inflight_requests (row 15.33)

@@ -93,7 +93,8 @@ class ServedModel:
 
     def look_for_rest(self, now_ns: int) -> None:
         """Give the input arena's free pages back once the model has been idle for ARENA_TRIM_SECONDS."""
-        executions = self.runtime.stats.execution_count
+        cache = self.runtime.cache
+        executions = self.runtime.stats.execution_count + (0 if cache is None else cache.hit_times.count)
         if self.unanswered or executions != self._executions:
             self._executions, self._active_ns, self._rested = executions, now_ns, False
         elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:

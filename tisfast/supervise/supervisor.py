@@ -170,7 +170,7 @@ class Supervisor:
         for name in dependencies(model):
             await self._settled[name].wait()
         try:
-            served = load_ensemble(model, self._registry, self._clock)
+            served = load_ensemble(model, self._registry, self._clock, self._commons.cache)
         except TisError as error:
             self._failed(model.name, [str(version.number) for version in model.versions], error)
             return
