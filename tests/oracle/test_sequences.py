@@ -61,8 +61,16 @@ MEETINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("meeting", MEETINGS)
-@pytest.mark.parametrize("model", ["sequence_direct", "sequence_oldest"])
+BY_CHANCE = ("places are kept", "a third finds room")
+"""Whether the next request of the sequence that is answered first joins those that wait is Triton's luck: its dynamic
+batcher, behind the oldest strategy, may have made up its batch already."""
+
+
+@pytest.mark.parametrize(
+    ("model", "meeting"),
+    [(model, name) for model in ("sequence_direct", "sequence_oldest") for name in MEETINGS
+     if model == "sequence_direct" or name not in BY_CHANCE],
+)  # fmt: skip
 def test_they_meet_alike(model: str, meeting: str, triton: Servers, tisfast: Servers) -> None:
     first = ask("MODEL", HOLD_MS, name="a", sequence_id=21, **START)
     requests = [
