@@ -78,6 +78,9 @@ def _check_oldest(message: Message, report: Report) -> None:
         elif size > message.max_batch_size and not report.is_broken(("max_batch_size",)):
             report.wrong(f"sequence batching preferred batch size must be <= max batch size for {message.name}", path,
                        hint=f"{size} is above max_batch_size {message.max_batch_size}")  # fmt: skip
+    if oldest.preserve_ordering and message.model_transaction_policy.decoupled:
+        report.wrong(f"'preserve_ordering' is known, but not served yet for sequences of decoupled models for {message.name}",
+                   (BATCHING, "oldest", "preserve_ordering"), hint="remove it: the order within a sequence is kept")  # fmt: skip
     if oldest.max_candidate_sequences > limits.CANDIDATE_SEQUENCES_MAX:
         report.wrong(
             f"'max_candidate_sequences' is {oldest.max_candidate_sequences}, above {limits.CANDIDATE_SEQUENCES_MAX} "
