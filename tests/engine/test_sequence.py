@@ -1,4 +1,5 @@
 """The sequence batcher with a hand-moved clock (rows 9.*, 15.26 to 15.31, 23.03)."""
+# ruff: noqa: E501 - one case, one line
 
 from __future__ import annotations
 
