@@ -388,6 +388,17 @@ def test_a_sequence_of_which_nothing_was_taken_begins_on_another_instance():
 
 
 @pytest.mark.parametrize("oldest", [False, True])
+def test_a_sequence_that_only_waited_for_its_instance_goes_to_another(oldest):
+    m = SequenceModel(slots=2, instances=2, oldest=oldest, max_batch_size=2)
+    m.ask(1, START | END)
+    m.ask(2, START | END)
+    m.ask(3, START)
+    m.link.die()
+    m.links[1].execute()
+    assert m.links[1].ids() == [["3.0"]] or "3.0" in m.answered
+
+
+@pytest.mark.parametrize("oldest", [False, True])
 def test_a_single_request_that_was_not_taken_is_executed_elsewhere(oldest):
     m = SequenceModel(slots=1, instances=2, oldest=oldest)
     m.ask(1, START | END)

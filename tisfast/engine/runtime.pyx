@@ -333,6 +333,7 @@ cdef class ModelRuntime:
             link.claim.leave()
             self.limiter.settle()
         self.drop(self.scheduler.link_removed(link), True)
+        self.pump(self.clock.now_ns())  # what waited for it may go to another
 
     def requeue(self, list requests) -> None:
         """Requests that a dead instance never took: first in the queue again, unless their client or the model left."""

@@ -49,6 +49,7 @@ cdef class Bench:
             heappop(self.free)
             self.seats[slot] = sequence
         sequence.bench, sequence.slot, sequence.place = self, slot, Place.SEATED
+        sequence.counted = False  # it may come from an instance that died
         return 0
 
     cdef int leave(self, Sequence sequence) except -1:
