@@ -177,7 +177,7 @@ class ForeignMemory:
                 self._library.tf_guard_arm()
         else:
             window = self._map(share, offset, nbytes)
-        window.lease, window.name, window.share = lease, name, place >> SHARE_SHIFT
+        window.lease, window.name, window.place = lease, name, place
         return window
 
     def _map(self, share, offset, nbytes):
@@ -233,7 +233,7 @@ class ForeignMemory:
                 self._keep(window)
 
     def _keep(self, window):
-        if all(self._serial(shares, window.share) != window.key[0] for shares in (self._shares, self._ahead)):
+        if all(self._serial(shares, window.place >> SHARE_SHIFT) != window.key[0] for shares in (self._shares, self._ahead)):
             return  # forgotten
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()
