@@ -30,7 +30,7 @@ class Calls:
         """
         self._completions, self._loop, self._announce = plane.completions, loop, announce
         self._writer = CallWriter(plane, loop.call_arena, loop.ticket_of)
-        self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read)
+        self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read, self._release)
         self._numbers = itertools.count(1)
         self._once = threading.Lock()
         self._announced = False
@@ -65,6 +65,10 @@ class Calls:
         else:
             future.add_done_callback(lambda done: self.forget(waiting) if done.cancelled() else None)
         return future
+
+    def rest(self):
+        """The instance is idle."""
+        self._replies.rest()
 
     def wait(self, waiting):
         """Until something has come for it, or it is over."""

@@ -31,14 +31,16 @@ class Waiting:
 class Replies:
     """Consumer of the reply ring."""
 
-    def __init__(self, plane, spin_ns, read):
-        """`read(kind, status, bytes, offset, answer, told)`: makes a response of a slot, in the order of the ring."""
+    def __init__(self, plane, spin_ns, read, release):
+        """`read(kind, status, bytes, offset, answer, told)`: makes a response of a slot, in the order of the ring;
+        `release(answer)`: lets the memory of one go that nobody waits for.
+        """
         library = plane.library
         self._channel, self._memory = plane.channel.base, plane.channel.memory
         self._mask, self._first = plane.channel.reply_slots
         self._pending, self._took, self._wait = library.tf_ring_pending, library.tf_reply_took, library.tf_reply_wait
         self._ring, self._ring_bell = plane.channel.reply, plane.completions.ring_bell
-        self._spin_ns, self._read = spin_ns, read
+        self._spin_ns, self._read, self._release = spin_ns, read, release
         self._head = 0  # slots taken
         self._calls = {}  # number: Waiting, of calls that are not over
         self._lock = threading.Lock()
@@ -121,12 +123,27 @@ class Replies:
         if self._took(self._channel, pending):
             self._ring_bell()
 
+    def rest(self):
+        """The instance is idle: let go of answers that came too late for anybody."""
+        with self._lock:
+            if self._led:
+                return
+            self._led = True
+        try:
+            self._take()
+        finally:
+            self._resign()
+
     def _deliver(self, kind, flags, status, nbytes, number, offset, answer, told):
+        if number not in self._calls:  # nobody waits for it
+            if answer:
+                self._release(answer)
+            return
         response = self._read(kind, status, nbytes, offset, answer, told)
         with self._lock:
             waiting = self._calls.get(number)
             if waiting is None:
-                return  # nobody waits for it: the response lets its memory go
+                return  # nobody does any more: the response lets its memory go
             waiting.arrived.append(response)
             if flags & TF_FINAL:
                 waiting.final = True
