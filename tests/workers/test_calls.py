@@ -1,4 +1,4 @@
-"""Models that call other models, in a worker: records, answers, threads, coroutines, memory, and what is refused when."""
+"""Models that call other models, in a worker: records, answers, threads, coroutines, memory, and what is refused."""
 
 from __future__ import annotations
 

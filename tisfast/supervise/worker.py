@@ -209,9 +209,8 @@ class Worker:
                 self._place.control.send(self._id, answer)
         elif kind == "model":
             self._place.control.send(self._id, model_control.answer(self._place.registry, message))
-        elif kind == "calls":
-            if self.on_calls is not None:
-                self.on_calls()
+        elif kind == "calls" and self.on_calls is not None:
+            self.on_calls()
 
     def _greeted(self, message: Message) -> None:
         if message.get("abi") != abi_version():

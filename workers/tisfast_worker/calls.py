@@ -25,8 +25,8 @@ class Calls:
     """The calls that one instance makes."""
 
     def __init__(self, plane, spin_ns, loop, announce):
-        """loop: what executes, with `ticket_of`, `parent`, `call_arena` and `thread`; announce: tell the server, once, that
-        this instance makes calls.
+        """loop: what executes, with `ticket_of`, `parent`, `call_arena` and `thread`; announce: tells the server, once,
+        that this instance makes calls.
         """
         self._completions, self._loop, self._announce = plane.completions, loop, announce
         self._writer = CallWriter(plane, loop.call_arena, loop.ticket_of)

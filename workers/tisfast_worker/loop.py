@@ -19,8 +19,8 @@ from tisfast_worker.foreign import FLAG_FOREIGN
 from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC
 from tisfast_worker.record import RequestReader
 from tisfast_worker.request import FLAG_CANCELLED
-from tisfast_worker.served import PROCESS
 from tisfast_worker.sender import take_answers
+from tisfast_worker.served import PROCESS
 
 _UNUSUAL = FLAG_CANCELLED | FLAG_FOREIGN
 CANCELLED_TEXT = "Request cancelled: the client left before the request ran"

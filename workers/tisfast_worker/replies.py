@@ -5,6 +5,7 @@ for, the next one does.  So a model that calls from one thread, as most do, neve
 read: while one waits, a thread of ours does.
 """
 
+import contextlib
 import queue
 import threading
 from collections import deque
@@ -118,7 +119,7 @@ class Replies:
             return
         for at in range(self._head, self._head + pending):
             slot = REPLY_SLOT.unpack_from(self._memory, self._first + (at & self._mask) * SLOT_BYTES)
-            self._deliver(*slot[:8])
+            self._deliver(slot)
         self._head += pending
         if self._took(self._channel, pending):
             self._ring_bell()
@@ -134,7 +135,8 @@ class Replies:
         finally:
             self._resign()
 
-    def _deliver(self, kind, flags, status, nbytes, number, offset, answer, told):
+    def _deliver(self, slot):
+        kind, flags, status, nbytes, number, offset, answer, told = slot
         if number not in self._calls:  # nobody waits for it
             if answer:
                 self._release(answer)
@@ -179,7 +181,5 @@ def _wake(waiting):
 
 
 def _tell(waiting):
-    try:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
         waiting.loop.call_soon_threadsafe(waiting.on_news)
-    except RuntimeError:
-        pass  # the loop is closed: nobody waits there
