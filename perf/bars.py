@@ -74,6 +74,9 @@ _LIST = "identity_fp32, JSON of 1,024 floats"
 _HIT, _HIT_CASE = "cache hit, 600 KB", "identity_cached:INPUT0:150528"
 _TAIL: Final = P99_OVER_P50_RATIO_MAX
 
+_SEQUENCES = "32 sequences of 100 requests"
+_HUNDRED = ("--sequence-length=100", "--sequence-length-variation=0")
+
 BARS: Final = (
     Bar(_SMALL, Load("perf_analyzer", "add_sub", 1), 0.50, 2.0, _TAIL),
     Bar(_SMALL, Load("perf_analyzer", "add_sub", 4), 0.45, 2.5, _TAIL),
@@ -107,6 +110,9 @@ BARS: Final = (
     Bar("100 responses to a request", Load("perf_analyzer", "burst_100", 4, "grpc", 0, ("--streaming",)), None, 2.0,
         stage=PIPELINES),
     Bar("BLS, identity three times, 600 KB", Load("perf_analyzer", "bls_three:INPUT0:150528", 1), 0.45, None,
+        stage=PIPELINES),
+    Bar(_SEQUENCES, Load("perf_analyzer", "sequence_sum", 32, flags=_HUNDRED), None, 2.0, stage=PIPELINES),
+    Bar(_SEQUENCES, Load("perf_analyzer", "sequence_sum", 32, "grpc", 0, (*_HUNDRED, "--streaming")), None, 2.0,
         stage=PIPELINES),
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 1), 0.50, 2.0, stage=CACHED),
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 4), 0.50, 2.0, stage=CACHED),

@@ -23,7 +23,7 @@ ACCEPTED = json.loads((GOLDEN / "accepted.json").read_text())
 REFUSED = json.loads((GOLDEN / "refused.json").read_text())
 
 NOT_SERVED = {
-    "batchio", "passive", "hostpol", "secdev", "bi_dup", "bo", "full",
+    "passive", "hostpol", "secdev", "full",
 }  # fmt: skip
 STRICTER = {  # Triton 2.51 takes these; the reason why we do not
     "countneg": "has count -1",  # it reads as 1
@@ -33,6 +33,7 @@ STRICTER = {  # Triton 2.51 takes these; the reason why we do not
     "platback": "unexpected 'platform' and 'backend' pair",  # invalid since (row 15.02)
     "pl_key0": "no effect",  # what is not honoured is refused
     "pl_key1": "no effect",
+    "bi_dup": "can only be specified once",  # invalid since (row 15.15)
     "dupkey": "twice",  # the first value would be dropped silently
     "sq_statedup": "'si' is the name of another tensor",  # the second state would be dropped silently
     "sq_grow": "you must also enable 'use_single_buffer'",  # noticed with the first request only

@@ -57,9 +57,7 @@ ARGUMENTS: Final = {
     "ensemble_image_client.py": ("-c", "2", IMAGE),
 }
 NOT_YET: Final = {
-    "sequence": "sequence batching is not served yet",
     "model_control": "models cannot be loaded while the server runs yet",
-    "ensemble": "ensembles are not served yet",
 }
 MODULES: Final = {"cudashm": "cuda", "image_client.py": "attrdict"}  # what a program imports beside tritonclient
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import ensemble, instances, normal, schema, served, tensors, versions, warm_up
+from tisfast.config import batch_io, ensemble, instances, normal, schema, served, tensors, versions, warm_up
 from tisfast.config import scheduler as scheduling
 from tisfast.config.ensemble import EnsembleConfig
 from tisfast.config.instances import Instance, InstanceGroup
@@ -113,6 +113,7 @@ def finish(draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool
 
 def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], partial: bool) -> LoadedConfig:
     served.check(message, report)
+    batch_io.check(message, report)
     inputs, outputs = tensors.read(message, report, partial=partial)
     return LoadedConfig(
         name=message.name,

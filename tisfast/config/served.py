@@ -24,12 +24,10 @@ KNOWN_BACKENDS: Final = frozenset(
 )
 STAGE: Final = "is known, but not served yet"
 ADVICE: Final = "remove it, or serve this model with a server that has it"
-NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching strategies are C libraries of Triton's"}
+STRATEGY_PARAMETER: Final = "TRITON_BATCH_STRATEGY_PATH"
 
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
-    (("batch_input",), lambda m: m.batch_input),
-    (("batch_output",), lambda m: m.batch_output),
     (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
     (("cc_model_filenames",), lambda m: m.cc_model_filenames),
     (("model_operations",), lambda m: m.model_operations.op_library_filename),
@@ -67,9 +65,21 @@ def check(message: Message, report: Report) -> None:
     check_metric_control(message, report)
     for index, group in enumerate(message.instance_group):
         _check_group(message, index, group, report)
-    for name, reason in NO_EFFECT_PARAMETERS.items():
-        if name in message.parameters:
-            report.wrong(f"parameter '{name}' {STAGE} for {message.name}: {reason}", ("parameters", name), hint=ADVICE)
+    _check_strategy(message, report)
+
+
+def _check_strategy(message: Message, report: Report) -> None:
+    """Row 15.24."""
+    if STRATEGY_PARAMETER not in message.parameters:
+        return
+    path = ("parameters", STRATEGY_PARAMETER)
+    value = message.parameters[STRATEGY_PARAMETER].string_value
+    if not value.endswith(".py"):
+        report.wrong(f"parameter '{STRATEGY_PARAMETER}' is '{value}' for {message.name}: a batching strategy is a "
+                   "Python file here, where Triton's is a C library", path, hint="see docs/batching.md")  # fmt: skip
+    elif not message.HasField("dynamic_batching") or message.max_batch_size < 1:
+        report.wrong(f"parameter '{STRATEGY_PARAMETER}' has no effect without dynamic batching for {message.name}",
+                   path, hint="add dynamic_batching { } and max_batch_size, or remove it")  # fmt: skip
 
 
 def _refuse(message: Message, path: KeyPath, report: Report) -> None:

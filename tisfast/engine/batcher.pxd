@@ -27,13 +27,17 @@ cdef class Batcher(Scheduler):
     cdef uint64_t inferences             # sum of the batch sizes of all that wait
     cdef bint alike                      # all requests so far may share a batch, whatever their shapes and inputs
     cdef int64_t batch_due_ns            # when the batch that is being waited for goes out, 0 none waits
+    cdef object strategy                 # strategy.Strategy or None
     cdef Rejoin rejoin                   # None where requests run alone
     cdef bint limited                    # a timeout, bound or priority is set: no prefetch (row 15.25)
     cdef PolicyQueue _level(self, uint64_t priority)
     cdef int _emptied(self, PolicyQueue level) except -1
     cdef int _note_soonest(self) except -1
     # What is to go now, for an instance that is idle or has a batch to execute; None when it is better to wait.
+    cdef list choose(self, int64_t now_ns, bint idle)
     cdef list _form(self, int64_t now_ns, bint idle)
+    # A custom strategy's word on whether `request` joins the batch that `first` began.
+    cdef bint _joins(self, InferRequest request, InferRequest first) except -1
     cdef bint _gather(self, queue, list batch, Forming *form) except -1
     cdef Py_ssize_t _ripe(self, Py_ssize_t count, Forming *form, int64_t now_ns, bint idle) except -1
     cdef int _leave(self, InferRequest request) except -1

@@ -14,7 +14,11 @@ from tisfast.engine.core cimport Link
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport refusal
 from tisfast.engine.stats cimport FailureReason
+from tisfast.wire.compose cimport tensors_of_input
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.tensors cimport Tensor
 
+from tisfast.engine.strategy import Candidate
 from tisfast.limits import DEFAULT_QUEUE_REQUESTS_MAX, SUBMIT_SLOTS
 from tisfast.types import Status
 
@@ -27,9 +31,10 @@ def _by_level(PolicyQueue level) -> int:
 
 
 cdef class Batcher(Scheduler):
-    """settings: config.scheduler.SchedulerSettings."""
+    """settings: config.scheduler.SchedulerSettings; strategy: strategy.Strategy or None."""
 
-    def __cinit__(self, settings):
+    def __cinit__(self, settings, strategy=None):
+        self.strategy = strategy
         self.dynamic = settings.dynamic and settings.max_batch_size > 0
         self.max_batch = max(1, settings.max_batch_size)
         self.requests_max = min(self.max_batch, SUBMIT_SLOTS) if self.dynamic else 1
@@ -106,7 +111,7 @@ cdef class Batcher(Scheduler):
         return []
 
     cdef int withdraw(self, InferRequest request) except -1:
-        cdef PolicyQueue level = <PolicyQueue>request.place
+        cdef PolicyQueue level = <PolicyQueue>request.level
         level.withdraw(request)
         self.size -= 1
         self.inferences -= request.input.batch
@@ -160,14 +165,19 @@ cdef class Batcher(Scheduler):
             request = (<PolicyQueue>self.levels[0]).head()  # there is one: empty levels are not listed
             self._leave(request)
             return [request]
-        if self.inferences < self.preferred_min:
-            if not idle:
+        if idle and self.inferences < self.preferred_min and not instances.decoupled:
+            self.batch_due_ns = self.rejoin.wait_until(now_ns)
+            if self.batch_due_ns:
                 return None
-            if not instances.decoupled:
-                self.batch_due_ns = self.rejoin.wait_until(now_ns)
-                if self.batch_due_ns:
-                    return None
-            if self.delay_ns and self.alike and self.only is not None and not self.only.late:
+        return self.choose(now_ns, idle)
+
+    cdef list choose(self, int64_t now_ns, bint idle):
+        cdef InferRequest request
+        self.batch_due_ns = 0
+        if self.inferences < self.preferred_min:
+            if not idle or self.size == 0:
+                return None
+            if self.delay_ns and self.strategy is None and self.alike and self.only is not None and not self.only.late:
                 request = self.only.head()  # the oldest
                 if now_ns - request.queued_ns < self.delay_ns:
                     self.batch_due_ns = request.queued_ns + self.delay_ns
@@ -208,6 +218,9 @@ cdef class Batcher(Scheduler):
                     or (not self.alike and request.input.shape_key != first.input.shape_key)):
                 form.closed = True
                 break
+            if self.strategy is not None and not self._joins(request, first):
+                form.closed = True
+                break
             batch.append(request)
             form.total += request.input.batch
             form.oldest_ns = min(form.oldest_ns, request.queued_ns)
@@ -217,6 +230,14 @@ cdef class Batcher(Scheduler):
                 form.closed = True
                 break
         return form.closed
+
+    cdef bint _joins(self, InferRequest request, InferRequest first) except -1:
+        if request.facts is None:
+            request.facts = _candidate(request.input)
+        if request is first:
+            self.strategy.start(request.facts)
+            return True
+        return self.strategy.takes(request.facts)
 
     cdef Py_ssize_t _ripe(self, Py_ssize_t count, Forming *form, int64_t now_ns, bint idle) except -1:
         """How many of `count` requests go now."""
@@ -233,11 +254,21 @@ cdef class Batcher(Scheduler):
         return count
 
     cdef int _leave(self, InferRequest request) except -1:
-        cdef PolicyQueue level = <PolicyQueue>request.place
+        cdef PolicyQueue level = <PolicyQueue>request.level
         level.pop(request)
         self.size -= 1
         self.inferences -= request.input.batch
         return self._emptied(level)
+
+
+cdef _candidate(InferInput input):
+    cdef Tensor tensor
+    cdef dict shapes = {}
+    cdef uint64_t nbytes = 0
+    for tensor in tensors_of_input(input):
+        shapes[tensor.name] = tensor.shape
+        nbytes += tensor.nbytes
+    return Candidate(input.batch, nbytes, shapes, input.priority)
 
 
 def _policies(settings) -> list:

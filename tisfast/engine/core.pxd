@@ -33,7 +33,9 @@ cdef class InferRequest:
     cdef bint queued                     # waits in the scheduler
     cdef bint closes_batch               # last of its dispatched batch
     cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
-    cdef object place                    # the scheduler's own: where it waits or what it is part of
+    cdef object place                    # the sequence that it is part of
+    cdef object level                    # the queue that it waits in (policy_queue.pxd)
+    cdef object facts                    # what a custom batching strategy knows of it (strategy.Candidate), else None
     cdef Refusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
     cdef list calls                      # engine.calls.Call: what its model asks of others on its behalf, or None

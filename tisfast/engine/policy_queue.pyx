@@ -40,14 +40,14 @@ cdef class PolicyQueue:
             request.expires_ns = now_ns + timeout_ns
             self._expect(request.expires_ns)
         request.queued = True
-        request.place = self
+        request.level = self
         self.waiting.append(request)
         self.size += 1
         return True
 
     cdef int put_back(self, InferRequest request) except -1:
         request.queued, request.timed_out = True, False
-        request.place = self
+        request.level = self
         if self.waiting and (<InferRequest>self.waiting[0]).queued_ns < request.queued_ns:
             self.in_order = False  # two instances died, the one with the older requests first
         self.waiting.appendleft(request)

@@ -5,6 +5,7 @@ from tisfast.config.scheduler import SchedulerSettings
 from tisfast.engine.cached import CachingRuntime
 from tisfast.engine.core import Clock, InferRequest, Link
 from tisfast.engine.rate_limiter import RateLimiter
+from tisfast.engine.strategy import Strategy
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
@@ -18,6 +19,7 @@ class ModelRuntime(CachingRuntime):
         settings: SchedulerSettings,
         clock: Clock,
         config: dict[str, Any],
+        strategy: Strategy | None = None,
     ) -> None: ...
     @property
     def ready(self) -> bool: ...

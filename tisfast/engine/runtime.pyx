@@ -6,10 +6,10 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
-from tisfast.native.rows cimport RowArena
 from tisfast.engine.core cimport Clock, Reply
 from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.native.memory cimport Arena
+from tisfast.native.rows cimport RowArena
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
@@ -26,16 +26,19 @@ cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
 
 
-cdef Scheduler scheduler_of(settings, bint decoupled):
-    return Batcher(settings) if settings.sequence is None else SequenceScheduler(settings, decoupled)
+cdef Scheduler scheduler_of(settings, strategy, bint decoupled):
+    if settings.sequence is not None:
+        return SequenceScheduler(settings, decoupled)
+    return Batcher(settings, strategy)
 
 
 cdef class ModelRuntime:
-    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
+    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict;
+    strategy: engine.strategy.Strategy of models that have one."""
 
-    def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
+    def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config, strategy=None):
         self.found(signature, arena, clock, config)
-        self.scheduler = scheduler_of(settings, signature.decoupled)
+        self.scheduler = scheduler_of(settings, strategy, signature.decoupled)
         self.instances = Instances(signature.decoupled)
         self.links = self.instances.links
         self.ordered = settings.preserve_ordering

@@ -11,7 +11,7 @@ from tisfast.wire.plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.request cimport count_elements, finish, new_plan
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
-from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, by_reference, new_foreign, new_tensor
+from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, new_foreign, new_tensor, referred
 
 import struct
 
@@ -132,10 +132,6 @@ cdef uint64_t requested_bits(InferPlan plan, names) except? 0xFFFFFFFFFFFFFFFF:
                 f"(its outputs are {', '.join(plan.model.output_by_name)})")
         bits |= <uint64_t>1 << spec.index
     return bits
-
-
-cdef inline bint referred(ModelSignature model, Tensor tensor) noexcept:
-    return by_reference(model, tensor.dtype, tensor.file, tensor.offset, tensor.nbytes)
 
 
 # Bytes of what is copied, each tensor's rounded up to 64.

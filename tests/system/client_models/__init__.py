@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 HERE: Final = Path(__file__).parent
-SEQUENCES: Final = ("simple_sequence", "simple_dyna_sequence", "simple_string_dyna_sequence")  # not served yet
 SERVED: Final = (
     *("simple", "simple_int8", "simple_string", "simple_identity"),
     *("custom_identity_int32", "repeat_int32", "densenet_onnx"),
+    *("image_decode", "image_brightness", "preprocess_inception_ensemble"),
+    *("simple_sequence", "simple_dyna_sequence", "simple_string_dyna_sequence"),
 )
 
 
