@@ -157,7 +157,7 @@ def _named(name):
     raw = name.encode()
     if len(raw) > limits.CALL_NAME_BYTES_MAX:
         raise TritonModelException(
-            f"InferenceRequest: a name of {len(raw)} bytes; {limits.CALL_NAME_BYTES_MAX} is the limit ({name[:40]!r}...)"
+            f"InferenceRequest: a name of {len(raw)} bytes; {limits.CALL_NAME_BYTES_MAX} is the limit ({name[:40]!r})"
         )
     return raw
 

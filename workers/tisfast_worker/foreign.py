@@ -56,9 +56,9 @@ class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
 class ForeignMemory:
     """What this worker knows of other memory.
 
-    The loop's thread only, but for the last reference to a window, and for what answers to calls lie in (`window_ahead`,
-    `give_back`): threads that read those run ahead of the loop, so what a message shows holds as soon as it is read, and
-    what it forgets when the loop has come as far.
+    The loop's thread only, but for the last reference to a window, and for what answers to calls lie in
+    (`window_ahead`, `give_back`): threads that read those run ahead of the loop, so what a message shows holds as soon
+    as it is read, and what it forgets when the loop has come as far.
     """
 
     def __init__(self, library, fd):
