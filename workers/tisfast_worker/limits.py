@@ -52,5 +52,3 @@ ANSWER_SECONDS_MAX = 30
 """Seconds that the server may take to answer over the control socket: it is a matter of less than a millisecond."""
 CALL_NAME_BYTES_MAX = 4096
 """Bytes of one name in a call of another model; a length has 16 bits on the wire, and no name comes near."""
-CONTROL_ANSWER_SECONDS_MAX = 600
-"""Seconds that load_model and unload_model may take: the server's LOAD_SECONDS_MAX."""
