@@ -113,7 +113,7 @@ def test_a_repository_is_required():
 @pytest.mark.parametrize(
     "argument",
     ["--grpc-infer-thread-count=4", "--model-control-mode=explicit", "--load-model=x",
-     "--cache-config=local,size=1", "--cache-directory=/x",
+     "--cache-directory=/x",
      "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-max-response-pool-size=9",
      "--allow-sagemaker=true"],
 )  # fmt: skip

@@ -259,6 +259,7 @@ def test_without_redis_py_the_error_says_what_to_install(tmp_path):
         "RedisStore(RedisSettings('h', 1), asyncio.new_event_loop())"
     )
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=60)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert "no redis here" in done.stderr
     assert "pip install 'tisfast[redis]'" in done.stderr

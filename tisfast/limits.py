@@ -289,6 +289,8 @@ NURSERY_STDERR_BYTES_MAX: Final = 8 * 1024
 """Last bytes of a nursery's stderr that are kept to say why it could not start."""
 EXIT_STATUS_SECONDS_MAX: Final = 1
 """Seconds between a worker's death (pidfd) and its exit status (nursery); then it is told without cause."""
+READY_CHECK_SECONDS_MAX: Final = 5
+"""Seconds for a model's own `is_ready` (row 16.06); past it, the model is not ready."""
 HELLO_SECONDS_MAX: Final = 30
 """Seconds from a worker's fork to its hello: milliseconds of work, unless the machine is swamped."""
 KILL_SECONDS_MAX: Final = 5

@@ -2,8 +2,8 @@
 
 Layer 4½, beside listeners: owns sockets, through redis-py (the extra `redis`), which is imported only here.
 
-A Redis that fails delays no request by more than socket_timeout and fails none: a lookup that is late counts as a miss, and
-a lookup that finds Redis gone is the last one until it answers again, which a timer finds out.
+A Redis that fails delays no request by more than socket_timeout and fails none: a lookup that is late counts as a miss,
+and a lookup that finds Redis gone is the last one until it answers again, which a timer finds out.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class RedisStore:
     async def _look(self, key: bytes, lookup: _Lookup) -> None:
         value = None
         try:
-            value = await self._client.get(key)
+            value = _bytes(await self._client.get(key))
         except self._failures as error:
             self._on_failure(error)
         finally:
@@ -260,12 +260,13 @@ def _tls_options(settings: RedisSettings) -> dict[str, Any]:
 
     tls = settings.tls
     assert tls is not None
+    name = tls.sni or settings.host
 
     class NamedConnection(SSLConnection):
         """Asks for, and checks, the name that `sni` says."""
 
         def _connection_arguments(self) -> dict[str, Any]:
-            return {**super()._connection_arguments(), "server_hostname": tls.sni or settings.host}
+            return {**super()._connection_arguments(), "server_hostname": name}
 
     return {
         "connection_class": NamedConnection,
@@ -301,6 +302,11 @@ def _within(seconds: float) -> Iterator[None]:
 
 def _awaitable(value: Awaitable[bool] | bool) -> Awaitable[bool]:
     assert not isinstance(value, bool)  # redis-py's types serve its blocking client, too
+    return value
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    assert not isinstance(value, str)  # the client does not decode
     return value
 
 

@@ -121,8 +121,8 @@ def test_errors_of_text_and_of_rules_come_together_in_the_order_of_the_file():
         input [ { name: "A" data_type: TYPE_FP32 dims: 0 } ]
         outputt [ ]
         dynamic_batching { preferred_batch_size: [ 8 ] }
-        response_cache { enable: true }""")] == [
-        "m/config.pbtxt:3:56", "m/config.pbtxt:4:9", "m/config.pbtxt:5:52", "m/config.pbtxt:6:26",
+        optimization { eager_batching: true }""")] == [
+        "m/config.pbtxt:3:56", "m/config.pbtxt:4:9", "m/config.pbtxt:5:52", "m/config.pbtxt:6:24",
     ]  # fmt: skip
 
 

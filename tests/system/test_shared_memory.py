@@ -209,6 +209,63 @@ def test_a_client_that_truncates_all_the_time_cannot_end_the_server(models, conn
     assert server.process.poll() is None
 
 
+WAITING = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        open("{began}", "w").close()
+        while not os.path.exists("{go}"):
+            time.sleep(0.01)
+        a = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
+        a += os.getpid() * 0
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", np.array([a.sum(), os.getpid()], np.float32))])]
+"""
+
+
+def test_a_file_truncated_while_the_model_reads_it_fails_that_execution_alone(
+    models, connect, region, write_model, tmp_path
+):
+    write_model("waiting", WAITING.format(began=tmp_path / "began", go=tmp_path / "go"))
+    client = connect(models(), concurrency=2)
+    source, handle = region(VALUES.nbytes)
+    shm.set_shared_memory_region(handle, [VALUES])
+    client.register_system_shared_memory("r", source, VALUES.nbytes)
+    pending = client.async_infer("waiting", [given("A", "r", VALUES)])
+    until((tmp_path / "began").exists, "the request executes")
+    os.truncate(f"/dev/shm{source}", 4096)
+    (tmp_path / "go").touch()
+    with pytest.raises(InferenceServerException, match="input 'A' lies in a shared memory region of the client, and its"):
+        pending.get_result()
+    os.truncate(f"/dev/shm{source}", VALUES.nbytes)
+    served = [client.infer("waiting", [given("A", "r", VALUES)]).as_numpy("B") for _ in range(2)]
+    assert served[0][0] == VALUES[:1024].sum() and served[0][1] == served[1][1]  # by one and the same worker
+
+
+def test_what_a_model_writes_into_its_input_the_client_does_not_see(models, connect, region, write_model):
+    write_model("spoil", """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        a = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
+        a *= 2
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", a)])]
+""")
+    client = connect(models())
+    source, handle = region(VALUES.nbytes)
+    target, result = region(VALUES.nbytes)
+    shm.set_shared_memory_region(handle, [VALUES])
+    client.register_system_shared_memory("in", source, VALUES.nbytes)
+    client.register_system_shared_memory("out", target, VALUES.nbytes)
+    for _ in range(3):
+        client.infer("spoil", [given("A", "in", VALUES)], outputs=[wanted("B", "out", VALUES.nbytes)])
+        np.testing.assert_array_equal(shm.get_contents_as_numpy(result, np.float32, VALUES.shape), 2 * VALUES)
+        np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, VALUES.shape), VALUES)
+
+
 def test_a_deleted_file_serves_on(models, connect, region):
     client = connect(models())
     source, handle = region(64)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from tisfast.engine.cache import LocalStore
-    from tisfast.engine.runtime import ModelRuntime
+    from tisfast.engine.served import Runtime
 
 _PER_MODEL: Final = (
     ("nv_cache_num_hits_per_model", "Number of cache hits per model", "cache_hit", "count"),
@@ -26,7 +26,11 @@ _PER_MODEL: Final = (
     ),
 )
 _SUMMARIES: Final = (
-    ("nv_cache_hit_summary_per_model", "Summary of cache hit counts/durations per model, in microseconds.", "hit_times"),
+    (
+        "nv_cache_hit_summary_per_model",
+        "Summary of cache hit counts/durations per model, in microseconds.",
+        "hit_times",
+    ),
     (
         "nv_cache_miss_summary_per_model",
         "Summary of cache miss counts/durations per model, in microseconds.",
@@ -35,7 +39,7 @@ _SUMMARIES: Final = (
 )
 
 
-def per_model(runtimes: list[ModelRuntime]) -> Iterator[Metric]:
+def per_model(runtimes: list[Runtime]) -> Iterator[Metric]:
     """Counters of the models whose answers are kept."""
     cached = [runtime for runtime in runtimes if runtime.cache is not None]
     for name, text, key, unit in _PER_MODEL if cached else ():
@@ -74,7 +78,7 @@ class CacheSummaries:
     def __init__(self) -> None:
         self._windows = Windows(tuple(part for _, _, part in _SUMMARIES))
 
-    def collect(self, runtimes: list[ModelRuntime], labelled: dict[str, float], now: float) -> Iterator[Metric]:
+    def collect(self, runtimes: list[Runtime], labelled: dict[str, float], now: float) -> Iterator[Metric]:
         """labelled: share by its label."""
         cached = [(runtime, runtime.cache) for runtime in runtimes if runtime.cache is not None]
         self._windows.forget_others([cache for _, cache in cached])

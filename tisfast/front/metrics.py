@@ -175,15 +175,13 @@ class Collector:
         self._windows.forget_others([runtime.timings for runtime in runtimes])
         quantiles = [self._windows.quantiles(runtime.timings, shares, now) for runtime in runtimes]
         for part, _, text in _PHASES:
-            yield families.summary(
-                f"nv_inference_{part}_summary_us",
-                _SUMMARY_TEXTS.get(part, text),
-                (
-                    (labels_of(r), getattr(r.timings, part), dict(zip(map(_number, shares), found[part], strict=True)))
-                    for r, found in zip(runtimes, quantiles, strict=True)
-                    if part != "request" or r.cache is None  # row 21.12
-                ),
-            )
+            shown = [
+                (labels_of(r), getattr(r.timings, part), dict(zip(map(_number, shares), found[part], strict=True)))
+                for r, found in zip(runtimes, quantiles, strict=True)
+                if part != "request" or r.cache is None  # row 21.12
+            ]
+            if shown or not runtimes:
+                yield families.summary(f"nv_inference_{part}_summary_us", _SUMMARY_TEXTS.get(part, text), shown)
         yield from self._cache_summaries.collect(runtimes, {_number(share): share for share in shares}, now)
 
     def _load_durations(self, runtimes: list[Runtime]) -> Metric:

@@ -69,7 +69,7 @@ class ForeignMemory:
         self._forgets = deque()  # (number of the message, share id) that do not hold for the loop yet
         self._returned = deque()  # windows on answers that user code has let go of
         self._shares = {}
-        self._idle = {}  # (share id, first page, bytes): windows
+        self._idle = {}  # (place, bytes): windows
         self._idle_count = 0
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
@@ -133,7 +133,7 @@ class ForeignMemory:
     # ---- windows
 
     def window(self, place, nbytes, lease, name):
-        """(a window that shows [place, place + nbytes), offset in it).  `lease`: of the request that it is for, which it
+        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which it
         keeps; `name`: of the input.  Raises WireError.
         """
         with self._lock:
@@ -153,6 +153,18 @@ class ForeignMemory:
         self._returned.append(window)
 
     def _window(self, place, nbytes, lease, name):
+        idle = self._idle.get((place, nbytes))
+        if idle:
+            window = idle.pop()
+            self._idle_count -= 1
+            if window.guard >= 0:
+                self._library.tf_guard_arm()
+        else:
+            window = self._map(place, nbytes)
+        window.lease, window.name = lease, name
+        return window
+
+    def _map(self, place, nbytes):
         share = self._shares.get(place >> SHARE_SHIFT)
         offset = place & _OFFSET
         if share is None or share.fd < 0 or offset < share.begin or offset + nbytes > share.end:
@@ -162,40 +174,28 @@ class ForeignMemory:
             )
         first = offset & -_PAGE
         length = ((offset + nbytes + _PAGE - 1) & -_PAGE) - first
-        key = (place >> SHARE_SHIFT, first, length)
-        idle = self._idle.get(key)
-        if idle:
-            window = idle.pop()
-            self._idle_count -= 1
-            if window.guard >= 0:
-                self._library.tf_guard_arm()
-        else:
-            window = self._map(share, key)
-        window.lease, window.name = lease, name
-        return window, offset - first
-
-    def _map(self, share, key):
         error = ctypes.c_int()
-        base = self._library.tf_window_map(share.fd, key[1], key[2], ctypes.addressof(error))
+        base = self._library.tf_window_map(share.fd, first, length, ctypes.addressof(error))
         if not base:
-            raise WireError(f"cannot map {key[2]} bytes of share {key[0]}: {os.strerror(-error.value)}")
-        guard = self._library.tf_guard_add(base, key[2]) if share.guarded else -1
+            raise WireError(f"cannot map {length} bytes of share {place >> SHARE_SHIFT}: {os.strerror(-error.value)}")
+        guard = self._library.tf_guard_add(base, length) if share.guarded else -1
         if share.guarded and guard < 0:
-            self._library.tf_window_unmap(base, key[2])
+            self._library.tf_window_unmap(base, length)
             raise WireError(f"cannot guard a window on a client's memory: {os.strerror(-guard)}")
         window = Window.from_address(base)
-        window.foreign, window.key, window.base, window.guard = self, key, base, guard
+        window.foreign, window.base, window.length, window.guard = self, base, length, guard
+        window.key, window.offset = (place, nbytes), offset - first
         return window
 
     def unmap(self, window):
         """For its finaliser."""
         if window.guard >= 0:
             self._library.tf_guard_remove(window.guard)
-        self._library.tf_window_unmap(window.base, window.key[2])
+        self._library.tf_window_unmap(window.base, window.length)
 
     def is_written(self, window):
         """Whether a page of it may differ from the file's."""
-        return self._library.tf_window_written(self._pagemap, window.base, window.key[2]) != 0
+        return self._library.tf_window_written(self._pagemap, window.base, window.length) != 0
 
     def is_lost(self, window):
         """Whether memory of it was gone when somebody touched it."""
@@ -211,11 +211,11 @@ class ForeignMemory:
             if kept:
                 continue  # it keeps its request's lease, until the last array over it is gone
             window.lease = None
-            if self.is_written(window):
-                self.written.add(window.name)
-            else:
+            if not self.is_written(window):
                 with self._lock:
                     self._keep(window)
+            elif not self.is_lost(window):  # zeros in place of what was lost are no writing of the model's
+                self.written.add(window.name)
 
     def _take_back(self):
         while self._returned:
@@ -224,7 +224,7 @@ class ForeignMemory:
                 self._keep(window)
 
     def _keep(self, window):
-        if window.key[0] not in self._shares or self.is_lost(window):
+        if window.key[0] >> SHARE_SHIFT not in self._shares:
             return
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()
@@ -233,7 +233,7 @@ class ForeignMemory:
 
     def _drop_idle(self, share=None):
         """Unmap windows that nobody uses: of one share, or all."""
-        for key in [key for key in self._idle if share is None or key[0] == share]:
+        for key in [key for key in self._idle if share is None or key[0] >> SHARE_SHIFT == share]:
             self._idle_count -= len(self._idle.pop(key))
 
 

@@ -155,7 +155,7 @@ class Loop:
                 if request._flags & FLAG_CANCELLED:
                     refused.append((ticket, ErrorCode.CANCELLED, CANCELLED_TEXT))
                     continue
-                self._foreign.open += [window for window, _ in request.windows.values()]
+                self._foreign.open += request.windows.values()
             requests.append(request)
             leases.append(lease)
             tickets.append(ticket)
