@@ -297,6 +297,62 @@ def test_all_memory_comes_back(serve, write_model, write_ensemble, connect):
     until(lambda: not used(), "no block is out")
 
 
+def test_a_trace_has_a_child_for_each_step(serve, write_model, write_ensemble, connect, tmp_path):
+    write_model("one")
+    write_ensemble("two", "one", "one")
+    write_ensemble("e", "two", "one")
+    file = tmp_path / "trace.json"
+    levels = ("--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS")
+    server = serve(f"--trace-config=triton,file={file}", "--trace-config=rate=1", *levels).ready()
+    connect(server).infer("e", [tensor(httpclient, "A", LARGE)], request_id="r")
+    server.end()
+    traces = json.loads(file.read_text())
+    found = {each["id"]: (each["model_name"], each.get("parent_id")) for each in traces if "model_name" in each}
+    assert found == {1: ("e", None), 2: ("two", 1), 3: ("one", 2), 4: ("one", 2), 5: ("one", 1)}
+    assert {each["request_id"] for each in traces if "model_name" in each} == {"r"}
+    marks = {number: [] for number in found}
+    for each in traces:
+        marks[each["id"]] += [mark["name"] for mark in each.get("timestamps", ())]
+    assert all("COMPUTE_START" in marks[number] for number in (3, 4, 5))
+    assert not any("COMPUTE_START" in marks[number] for number in (1, 2))
+    inputs = {each["id"] for each in traces if each.get("activity") == "TENSOR_QUEUE_INPUT"}
+    assert inputs == set(found)
+
+
+CALLS = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            a = pb_utils.get_input_tensor_by_name(request, "A")
+            call = pb_utils.InferenceRequest(model_name="{model}", requested_output_names=["B"], inputs=[a])
+            response = call.exec()
+            answers.append(pb_utils.InferenceResponse(response.output_tensors(), response.error()))
+        return answers
+"""
+
+
+def test_a_model_calls_an_ensemble(serve, write_model, write_ensemble, connect):
+    write_model("one")
+    write_ensemble("e", "one", "one")
+    write_model("caller", CALLS.format(model="e"))
+    write_ensemble("outer", "caller", "one")
+    client = connect(serve().ready())
+    answer = client.infer("outer", [tensor(httpclient, "A", LARGE)])
+    np.testing.assert_array_equal(answer.as_numpy("B"), LARGE + 3)
+
+
+def test_a_model_that_calls_an_ensemble_of_itself_is_refused(serve, write_model, write_ensemble):
+    write_model("caller", CALLS.format(model="e"))
+    write_ensemble("e", "caller")
+    server = serve().ready()
+    status, body = server.infer("caller")
+    assert status != 200
+    assert "caller_0" in body["error"]
+
+
 # ---- loading
 
 
