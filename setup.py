@@ -15,8 +15,8 @@ from setuptools.command.build_ext import build_ext
 
 os.chdir(Path(__file__).resolve().parent)  # all paths below are relative to the project
 PROTO = "tisfast/wire/proto"
-CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c"]
-WORKER_CSRC = [*CSRC, "csrc/tf_window.c"]
+CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c", "csrc/tf_cell.c"]
+WORKER_CSRC = [*CSRC, "csrc/tf_window.c", "csrc/tf_output.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
 GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own

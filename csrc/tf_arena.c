@@ -151,11 +151,17 @@ void tf_arena_delete(struct tf_arena *a)
     free(a);
 }
 
+uint64_t tf_arena_cost_bytes(uint64_t nbytes)
+{
+    uint64_t block = order_bytes(order_for(nbytes));
+    return block < PAGE ? block : (nbytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+}
+
 uint64_t tf_arena_take(struct tf_arena *a, uint64_t nbytes)
 {
     if (nbytes > (uint64_t)a->unit_count * TF_BLOCK_MIN) return 0;
     unsigned order = order_for(nbytes);
-    uint64_t counted = order_bytes(order) < PAGE ? order_bytes(order) : (nbytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    uint64_t counted = tf_arena_cost_bytes(nbytes);
     if (order >= TF_ORDERS || a->used + counted > a->used_max) return 0;
     uint32_t u = find(a, order);
     if (u == NONE) return 0;

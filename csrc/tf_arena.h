@@ -23,6 +23,8 @@ TF_EXPORT struct tf_arena *tf_arena_new(uint64_t cap_bytes, uint64_t use_bytes_m
 TF_EXPORT void tf_arena_delete(struct tf_arena *a);
 /* Handle of a block of at least nbytes, or 0: no room (nbytes 0 counts as 1). */
 TF_EXPORT uint64_t tf_arena_take(struct tf_arena *a, uint64_t nbytes);
+/* What a block of nbytes adds to tf_arena_used_bytes. */
+TF_EXPORT uint64_t tf_arena_cost_bytes(uint64_t nbytes);
 /* 0, or -ESTALE / -EINVAL for a handle that is not out. */
 TF_EXPORT int tf_arena_give(struct tf_arena *a, uint64_t block);
 /* Usable bytes of a block that is out, or 0. */

@@ -15,12 +15,13 @@
 _Static_assert(sizeof(struct tf_submit_slot) == TF_SLOT_BYTES, "one slot, one cache line");
 _Static_assert(sizeof(struct tf_complete_slot) == TF_SLOT_BYTES, "one slot, one cache line");
 _Static_assert(sizeof(struct tf_give_slot) == TF_SLOT_BYTES, "one slot, one cache line");
+_Static_assert(sizeof(struct tf_reply_slot) == TF_SLOT_BYTES, "one slot, one cache line");
 
 #define SLOTS_OFFSET ((uint32_t)((sizeof(struct tf_channel) + 4095u) & ~4095u))
 
 uint64_t tf_channel_bytes(void)
 {
-    return SLOTS_OFFSET + (uint64_t)(TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS + TF_GIVE_SLOTS) * TF_SLOT_BYTES;
+    return SLOTS_OFFSET + (uint64_t)(TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS + TF_GIVE_SLOTS + TF_REPLY_SLOTS) * TF_SLOT_BYTES;
 }
 
 static uint32_t ring_init(struct tf_ring *r, uint32_t slots, uint32_t offset)
@@ -37,7 +38,8 @@ void tf_channel_init(struct tf_channel *c)
     c->nbytes = tf_channel_bytes();
     uint32_t next = ring_init(&c->submit, TF_SUBMIT_SLOTS, SLOTS_OFFSET);
     next = ring_init(&c->complete, TF_COMPLETE_SLOTS, next);
-    ring_init(&c->give, TF_GIVE_SLOTS, next);
+    next = ring_init(&c->give, TF_GIVE_SLOTS, next);
+    ring_init(&c->reply, TF_REPLY_SLOTS, next);
     c->magic = TF_CHANNEL_MAGIC;
 }
 
@@ -56,7 +58,8 @@ static struct geometry geometry_of(const struct tf_channel *c, const struct tf_r
 {
     if (r == &c->complete) return (struct geometry){TF_COMPLETE_SLOTS, TF_SUBMIT_SLOTS};
     if (r == &c->submit) return (struct geometry){TF_SUBMIT_SLOTS, 0};
-    return (struct geometry){TF_GIVE_SLOTS, TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS};
+    if (r == &c->give) return (struct geometry){TF_GIVE_SLOTS, TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS};
+    return (struct geometry){TF_REPLY_SLOTS, TF_SUBMIT_SLOTS + TF_COMPLETE_SLOTS + TF_GIVE_SLOTS};
 }
 
 static void *slot_at(struct tf_channel *c, struct geometry g, uint64_t index)
@@ -105,14 +108,18 @@ uint64_t tf_ring_pending(const struct tf_ring *r)
     return atomic_load_explicit(&r->tail, memory_order_acquire) - head;
 }
 
-int tf_worker_wake(struct tf_channel *c)
+/* Wake whoever sleeps on this word. */
+static int wake(_Atomic uint32_t *asleep)
 {
     atomic_thread_fence(memory_order_seq_cst); /* our publish before our look at `asleep` */
-    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed)) return 0;
-    if (!atomic_exchange_explicit(&c->asleep, 0, memory_order_acq_rel)) return 0;
-    syscall(SYS_futex, &c->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    if (!atomic_load_explicit(asleep, memory_order_relaxed)) return 0;
+    if (!atomic_exchange_explicit(asleep, 0, memory_order_acq_rel)) return 0;
+    syscall(SYS_futex, asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return 1;
 }
+
+int tf_worker_wake(struct tf_channel *c) { return wake(&c->asleep); }
+int tf_reply_wake(struct tf_channel *c) { return wake(&c->reply_asleep); }
 
 void tf_worker_nudge(struct tf_channel *c)
 {
@@ -134,30 +141,67 @@ static int64_t waited(struct tf_channel *c)
     return pending;
 }
 
-int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
+/* A thread of the worker that waits: on which word, and for what. */
+struct waiter {
+    _Atomic uint32_t *asleep;
+    uint32_t *vain_spins;
+    int (*ready)(struct tf_channel *);
+};
+
+static void wait_until_ready(struct tf_channel *c, struct waiter w, int64_t spin_ns, int64_t timeout_ns)
 {
-    if (ready(c)) return waited(c);
+    if (w.ready(c)) return;
     int64_t start = tf_now_ns();
     /* A core that halts costs some 20 us to wake inside a virtual machine; one that yields costs none. */
-    while (c->vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
+    while (*w.vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
         sched_yield();
-        if (!ready(c)) continue;
-        c->vain_spins = 0;
-        return waited(c);
+        if (!w.ready(c)) continue;
+        *w.vain_spins = 0;
+        return;
     }
-    if (c->vain_spins < TF_VAIN_SPINS_MAX) c->vain_spins++;
-    while (!ready(c)) {
-        atomic_store_explicit(&c->asleep, 1, memory_order_relaxed);
+    if (*w.vain_spins < TF_VAIN_SPINS_MAX) ++*w.vain_spins;
+    while (!w.ready(c)) {
+        atomic_store_explicit(w.asleep, 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look */
-        if (ready(c)) break;
+        if (w.ready(c)) break;
         int64_t left = timeout_ns - (tf_now_ns() - start);
         if (timeout_ns >= 0 && left <= 0) break;
         struct timespec t = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
-        syscall(SYS_futex, &c->asleep, FUTEX_WAIT, 1, timeout_ns < 0 ? NULL : &t, NULL, 0);
+        syscall(SYS_futex, w.asleep, FUTEX_WAIT, 1, timeout_ns < 0 ? NULL : &t, NULL, 0);
     }
-    atomic_store_explicit(&c->asleep, 0, memory_order_relaxed);
-    if (tf_now_ns() - start < spin_ns) c->vain_spins = 0; /* traffic is dense again */
+    atomic_store_explicit(w.asleep, 0, memory_order_relaxed);
+    if (tf_now_ns() - start < spin_ns) *w.vain_spins = 0; /* traffic is dense again */
+}
+
+int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
+{
+    wait_until_ready(c, (struct waiter){&c->asleep, &c->vain_spins, ready}, spin_ns, timeout_ns);
     return waited(c);
+}
+
+static int has_reply(struct tf_channel *c) { return tf_ring_pending(&c->reply) != 0; }
+
+int64_t tf_reply_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
+{
+    wait_until_ready(c, (struct waiter){&c->reply_asleep, &c->reply_vain_spins, has_reply}, spin_ns, timeout_ns);
+    return (int64_t)tf_ring_pending(&c->reply);
+}
+
+struct tf_reply_slot *tf_reply_reserve(struct tf_channel *c)
+{
+    struct tf_reply_slot *slot = tf_ring_reserve(c, &c->reply, 0);
+    if (slot != NULL) return slot;
+    atomic_store_explicit(&c->reply_full, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look */
+    return tf_ring_reserve(c, &c->reply, 0);
+}
+
+int tf_reply_took(struct tf_channel *c, uint32_t n)
+{
+    tf_ring_take(&c->reply, n);
+    atomic_thread_fence(memory_order_seq_cst); /* our taking before our look at `reply_full` */
+    if (!atomic_load_explicit(&c->reply_full, memory_order_relaxed)) return 0;
+    return atomic_exchange_explicit(&c->reply_full, 0, memory_order_acq_rel) != 0;
 }
 
 int tf_bell_ring(struct tf_bell *b, int eventfd)

@@ -1,8 +1,9 @@
-/* Single-producer single-consumer rings of 64-byte slots, three to a channel, one channel to a worker.
+/* Single-producer single-consumer rings of 64-byte slots, four to a channel, one channel to a worker.
  *
  *   submit    server -> worker   requests to execute
- *   complete  worker -> server   answers: one to a request, or any number up to the one with TF_FINAL (decoupled)
+ *   complete  worker -> server   answers: one to a request, or any number up to the one with TF_FINAL (decoupled); calls
  *   give      server -> worker   output blocks that the front has sent and the worker may reuse
+ *   reply     server -> worker   answers to the calls that its model makes of other models
  *
  * Thread contract: one thread on each side calls the producer functions of a ring, one the consumer functions.
  * `head` is advanced by the consumer BEFORE it acts on a slot, so after a crash the server knows what was taken:
@@ -10,7 +11,8 @@
  *
  * Sleeping: a worker sleeps on the futex word of its channel; the server sleeps in its event loop and is woken through
  * an eventfd shared by all workers.  Each side announces sleep, then looks once more (store-load fence), and the other
- * side rings only when it sees the announcement: no lost wake-up, no system call while both are busy. */
+ * side rings only when it sees the announcement: no lost wake-up, no system call while both are busy.  A thread of the
+ * worker that waits for a reply sleeps on a word of its own, so that it does not wake the loop and is not woken by it. */
 #ifndef TF_RING_H
 #define TF_RING_H
 
@@ -23,6 +25,9 @@
 #define TF_COMPLETE_SLOTS 1024u /* answers and releases; >= submit slots, and the worker waits when it is full */
 #define TF_GIVE_SLOTS 4096u     /* >= TF_OUTPUT_BLOCKS_MAX, so that giving back never fails */
 #define TF_OUTPUT_BLOCKS_MAX 4095u
+#define TF_REPLY_SLOTS 1024u    /* answers to calls that the worker has not taken; beyond, the server keeps them */
+#define TF_CELLS_AT 4096u       /* in the bell's file: where the cells begin */
+#define TF_CELLS 65536u         /* of all custom metrics; 512 KiB of address space, touched as they are handed out */
 #define TF_VAIN_SPINS_MAX 8u /* after so many, a side sleeps at once, until a wait turns out to have been short */
 
 enum tf_slot_kind {
@@ -79,6 +84,20 @@ struct tf_give_slot {
     uint8_t reserved[56];
 };
 
+/* server -> worker.  One answer to a call, or its end. */
+struct tf_reply_slot {
+    uint8_t kind;  /* TF_ANSWER or TF_ERROR */
+    uint8_t flags; /* TF_FINAL: no further answer to this call */
+    uint16_t status; /* 0 for TF_ANSWER, else a Status of types.py */
+    uint32_t meta_bytes;  /* reply record or UTF-8 error text, in the input arena; 0: none, an answer without outputs */
+    uint64_t call;        /* its number, from TF_CALL */
+    uint64_t meta_offset;
+    uint64_t answer; /* what TF_CALL_DONE is to name when the record and what it refers to may go; 0: nothing to let go */
+    uint32_t told;   /* as a submit slot's */
+    uint32_t zero;
+    uint8_t reserved[24];
+};
+
 struct tf_ring {
     _Alignas(TF_CACHE_LINE) _Atomic uint64_t tail; /* producer's: slots written */
     uint64_t head_seen;                            /* producer's copy of head */
@@ -95,10 +114,13 @@ struct tf_channel {
     _Atomic uint32_t stop;                           /* nonzero: the worker leaves its loop when submit is empty */
     uint32_t vain_spins;                             /* the worker's own: spins in a row that ended in sleep */
     _Atomic uint32_t nudge; /* set by the server: return from the wait once though there is no request */
-    struct tf_ring submit, complete, give;
+    struct tf_ring submit, complete, give, reply;
+    _Alignas(TF_CACHE_LINE) _Atomic uint32_t reply_asleep; /* futex word: 1 while a thread sleeps until reply is non-empty */
+    uint32_t reply_vain_spins;                             /* as vain_spins */
+    _Atomic uint32_t reply_full; /* 1: the server keeps replies back, and wants the bell when there is room */
 };
 
-/* One page for the whole server, mapped by every worker. */
+/* One file for the whole server, mapped by every worker: this page, then the cells of all custom metrics (tf_cell.h). */
 struct tf_bell {
     uint32_t magic, abi;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* 1 while the event loop sleeps or is about to */
@@ -126,6 +148,15 @@ TF_EXPORT void tf_worker_nudge(struct tf_channel *c);
  * then sleeps; where requests come too seldom for that to pay, it sleeps at once.
  * Returns the number of pending slots (0: stopped, nudged, or timeout_ns passed; timeout_ns < 0 waits without end). */
 TF_EXPORT int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns);
+/* Server: wake the thread that waits for replies, if it sleeps.  Returns 1 if a system call was made. */
+TF_EXPORT int tf_reply_wake(struct tf_channel *c);
+/* Server: the next free slot of reply, or NULL; then the worker's next take of replies rings the bell. */
+TF_EXPORT struct tf_reply_slot *tf_reply_reserve(struct tf_channel *c);
+/* Worker: wait until reply is non-empty, as tf_worker_wait does; one thread at a time.  Number of pending slots, 0 when
+ * timeout_ns has passed. */
+TF_EXPORT int64_t tf_reply_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns);
+/* Worker: n slots of reply were taken.  1 if the server waits for room there, and the bell must be rung. */
+TF_EXPORT int tf_reply_took(struct tf_channel *c, uint32_t n);
 /* Worker: ring the server's eventfd if its loop sleeps.  1 if a system call was made, 0, or -errno. */
 TF_EXPORT int tf_bell_ring(struct tf_bell *b, int eventfd);
 

@@ -27,6 +27,8 @@ class Stage(NamedTuple):
 EXAMPLES: Final = Stage(ROOT / "examples/models")
 PIPELINES: Final = Stage(ROOT / "perf/models")
 """Schedulers, ensembles and calls between models."""
+CACHED: Final = Stage(PIPELINES.models, ("--cache-config=local,size=268435456",))
+"""The same with a response cache."""
 
 
 class Bar(NamedTuple):
@@ -69,7 +71,11 @@ _IMAGE_CASE, _LARGE_CASE = "identity_fp32:INPUT0:150528", "identity_fp32:INPUT0:
 _IMAGE_BYTES: Final = 4 * 150528
 _REGION = f"{_IMAGE}, shared memory"
 _LIST = "identity_fp32, JSON of 1,024 floats"
+_HIT, _HIT_CASE = "cache hit, 600 KB", "identity_cached:INPUT0:150528"
 _TAIL: Final = P99_OVER_P50_RATIO_MAX
+
+_SEQUENCES = "32 sequences of 100 requests"
+_HUNDRED = ("--sequence-length=100", "--sequence-length-variation=0")
 
 BARS: Final = (
     Bar(_SMALL, Load("perf_analyzer", "add_sub", 1), 0.50, 2.0, _TAIL),
@@ -99,8 +105,19 @@ BARS: Final = (
     Bar(_REGION, Load("perf_analyzer", _IMAGE_CASE, 4, "grpc", _IMAGE_BYTES), 0.35, 2.5),
     Bar("batches of 32, 2 ms each", Load("wrk", "sleep_2ms/bin1x4", 8), 0.60, None, stage=PIPELINES),
     Bar("batches of 32, 2 ms each", Load("wrk", "sleep_2ms/bin1x4", 64), 0.70, 1.5, stage=PIPELINES),
+    Bar("ensemble of three, 600 KB", Load("perf_analyzer", "identity_ensemble:INPUT0:150528", 1), 0.45, None,
+        stage=PIPELINES),
     Bar("100 responses to a request", Load("perf_analyzer", "burst_100", 4, "grpc", 0, ("--streaming",)), None, 2.0,
         stage=PIPELINES),
+    Bar("BLS, identity three times, 600 KB", Load("perf_analyzer", "bls_three:INPUT0:150528", 1), 0.45, None,
+        stage=PIPELINES),
+    Bar(_SEQUENCES, Load("perf_analyzer", "sequence_sum", 32, flags=_HUNDRED), None, 2.0, stage=PIPELINES),
+    Bar(_SEQUENCES, Load("perf_analyzer", "sequence_sum", 32, "grpc", 0, (*_HUNDRED, "--streaming")), None, 2.0,
+        stage=PIPELINES),
+    Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 1), 0.50, 2.0, stage=CACHED),
+    Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 4), 0.50, 2.0, stage=CACHED),
+    Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 1, "grpc"), None, None, stage=CACHED),
+    Bar("cache hit, 4 floats", Load("wrk", "identity_cached/bin4", 8), None, None, stage=CACHED),
 )
 """tisfast over Triton."""
 

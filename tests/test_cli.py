@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tisfast import cli, flags
+from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.errors import ConfigError
 
 REPO = ["--model-repository", "/models"]
@@ -88,6 +89,13 @@ def test_metrics_listen_where_http_does():
         (["--backend-config=python,foo=1"], "python 'foo' is not served"),
         (["--backend-config=onnxruntime,x=1"], "onnxruntime 'x' is not served"),
         (["--backend-config=nonsense"], "not of the form NAME,SETTING=VALUE"),
+        (["--rate-limit=sometimes"], "--rate-limit must be one of off, execution_count, not 'sometimes'"),
+        (["--rate-limit-resource=R1"], "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got R1; it has no count"),
+        (["--rate-limit-resource=R1:1:0:2"], "Got R1:1:0:2; it has 4 parts"),
+        (["--rate-limit-resource=R1:x"], "its count 'x' is no number from 0 to 2147483647"),
+        (["--rate-limit-resource=R1:-1"], "its count '-1' is no number"),
+        (["--rate-limit-resource=R1:2147483648"], "its count '2147483648' is no number"),
+        (["--rate-limit-resource=R1:1:all"], "its device 'all' is no number"),
         (["--backend-config=python,stub-timeout-seconds=soon"], "'soon' is not a whole number"),
     ],
 )
@@ -105,7 +113,7 @@ def test_a_repository_is_required():
 @pytest.mark.parametrize(
     "argument",
     ["--grpc-infer-thread-count=4", "--model-control-mode=explicit", "--load-model=x",
-     "--cache-config=local,size=1", "--rate-limit=execution_count", "--cache-directory=/x",
+     "--cache-config=local,size=1", "--cache-directory=/x",
      "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-max-response-pool-size=9",
      "--allow-sagemaker=true"],
 )  # fmt: skip
@@ -114,6 +122,12 @@ def test_flags_that_are_not_served_are_refused_by_name(argument):
         settings(argument)
     assert str(error.value).startswith(argument.split("=")[0])
     assert "does not serve yet; remove the flag" in str(error.value)
+
+
+def test_rate_limits():
+    assert settings().rate_limit == RateLimitSettings()
+    found = settings("--rate-limit=EXECUTION_COUNT", "--rate-limit-resource=R1:4", "--rate-limit-resource=r2:8:1").rate_limit
+    assert found.enabled and found.grants == (("R1", 4, None), ("r2", 8, 1))
 
 
 @pytest.mark.parametrize("flag", [flag for flag in flags.UNSERVED if flag.harmless], ids=lambda flag: flag.name)

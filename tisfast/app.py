@@ -13,9 +13,12 @@ from collections.abc import Sequence
 import uvloop
 
 from tisfast import __version__, console, limits, logs
+from tisfast.config.cache import CacheSettings, LocalCacheSettings
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
+from tisfast.engine.cache import LocalStore
+from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry
-from tisfast.errors import TisError
+from tisfast.errors import ConfigError, TisError
 from tisfast.front.grpc.front import GrpcExtras, GrpcFront
 from tisfast.front.grpc.methods import Methods
 from tisfast.front.grpc.policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
@@ -30,8 +33,10 @@ from tisfast.front.service import Service
 from tisfast.front.tracer import Tracer
 from tisfast.listeners import Listener
 from tisfast.native.cuda import Cuda, CudaMissing, Devices
+from tisfast.redis_cache import RedisStore
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.supervise.clock import MachineClock
+from tisfast.supervise.loader import Commons
 from tisfast.supervise.spawn import NurseryProcess
 from tisfast.supervise.supervisor import Supervisor
 from tisfast.tls import Certificates, reload_all
@@ -54,6 +59,10 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(Server(settings, spawned, loop, live_log).run())
+    except ConfigError as error:  # of what only this machine knows to be missing
+        log.error("%s", error)
+        spawned.process.kill()
+        return 1
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -80,7 +89,16 @@ class Server:
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
         )
-        self._supervisor = Supervisor(settings.repository, settings.workers, self._registry, self._clock, loop)
+        self._cache = _cache(settings.cache, loop)
+        limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
+        self._supervisor = Supervisor(
+            settings.repository,
+            settings.workers,
+            self._registry,
+            self._clock,
+            loop,
+            Commons(self._cache, limiter),
+        )
         self._supervisor.adopt(spawned)
         self._tracer = Tracer(settings.trace, self._registry.knows)
         self._service = Service(
@@ -104,6 +122,8 @@ class Server:
             self._loop.add_signal_handler(number, self._on_signal, number)
         try:
             self._bind()
+            if isinstance(self._cache, RedisStore):
+                await self._cache.open()
             self._supervisor.open()
             return await self._serve()
         except TisError as error:
@@ -113,6 +133,8 @@ class Server:
             for listener in self._listeners:
                 listener.close()
             await self._supervisor.close()
+            if isinstance(self._cache, RedisStore):
+                await self._cache.close()
             if self._gpus is not None:
                 self._gpus.close()
             self._tracer.close()
@@ -202,7 +224,15 @@ class Server:
         if nvml is not None:
             self._gpus = GpuMeter(nvml, shown.interval_ms / 1000)
             self._gpus.start()
-        sources = Sources(self._registry, self._supervisor.restarts, self._supervisor.load_seconds, self._gpus)
+        supervisor = self._supervisor
+        sources = Sources(
+            self._registry,
+            supervisor.restarts,
+            supervisor.load_seconds,
+            self._gpus,
+            self._cache,
+            supervisor.custom_metrics,
+        )
         return MetricsRoutes(sources, shown)
 
     def _say_ready(self) -> None:
@@ -247,6 +277,14 @@ class Server:
 
 def _certificates(settings: TlsSettings, alpn: Sequence[str] = ()) -> Certificates | None:
     return Certificates(settings.cert, settings.key, settings.client_ca, alpn=alpn) if settings.enabled else None
+
+
+def _cache(settings: CacheSettings | None, loop: asyncio.AbstractEventLoop) -> LocalStore | RedisStore | None:
+    if settings is None:
+        return None
+    if isinstance(settings, LocalCacheSettings):
+        return LocalStore(settings.size_bytes)
+    return RedisStore(settings, loop)
 
 
 def _no_devices() -> Devices:

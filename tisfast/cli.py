@@ -14,7 +14,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from tisfast.config.cache import read_cache_flags
 from tisfast.config.metrics import MetricsSettings, read_metrics_config
+from tisfast.config.rate_limits import RateLimitSettings, read_grants
 from tisfast.config.settings import (
     GrpcSettings,
     HttpSettings,
@@ -126,6 +128,8 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             gpu=given["allow_gpu_metrics"] and not environ.get("TRITON_SERVER_CPU_ONLY"),
             interval_ms=given["metrics_interval_ms"],
         ),
+        cache=read_cache_flags(given["cache_config"] or [], given["response_cache_byte_size"], environ, notices),
+        rate_limit=RateLimitSettings(given["rate_limit"], read_grants(given["rate_limit_resource"] or [])),
         trace=read_trace_flags(given["trace_config"] or [], given, environ, notices),
         http_calls=HttpSettings(
             max_input_bytes=given["http_max_input_size"],

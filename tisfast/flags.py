@@ -20,6 +20,11 @@ def boolean(text: str) -> bool:
     return word in TRUE
 
 
+def mode(text: str) -> str:
+    """A word, in capitals or not."""
+    return text.lower()
+
+
 class Flag(NamedTuple):
     """A flag that is served.  repeat: every use adds a value; bare booleans mean true."""
 
@@ -55,6 +60,21 @@ SERVED: Final = (
         None,
         "Models",
         "NAME,SETTING=VALUE; served: python,stub-timeout-seconds and default-max-batch-size",
+        repeat=True,
+    ),
+    Flag(
+        "rate-limit",
+        mode,
+        "off",
+        "Models",
+        "off, or execution_count: executions take the resources that their instance groups name, and wait for them",
+    ),
+    Flag(
+        "rate-limit-resource",
+        str,
+        None,
+        "Models",
+        "NAME:COUNT[:DEVICE], how much there is of a resource; default: what the largest single execution needs",
         repeat=True,
     ),
     Flag("allow-http", boolean, True, "HTTP", "serve HTTP"),
@@ -161,6 +181,16 @@ SERVED: Final = (
     Flag("trace-rate", int, None, "Tracing", "deprecated: --trace-config rate"),
     Flag("trace-count", int, None, "Tracing", "deprecated: --trace-config count"),
     Flag("trace-log-frequency", int, None, "Tracing", "deprecated: --trace-config triton,log-frequency"),
+    Flag(
+        "cache-config",
+        str,
+        None,
+        "Response cache",
+        "NAME,KEY=VALUE: local,size=BYTES; redis,host and redis,port, with user, password, db, pool_size, connect_timeout, "
+        "socket_timeout, wait_timeout, tls_enabled, cert, key, cacert, cacert_dir, sni",
+        repeat=True,
+    ),
+    Flag("response-cache-byte-size", int, None, "Response cache", "deprecated: --cache-config local,size=BYTES"),
     Flag("allow-client-shm", boolean, False, "Server", "let clients register shared memory for their tensors"),
     Flag("id", str, "triton", "Server", "identifier of this server"),
     Flag("exit-timeout-secs", int, limits.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
@@ -218,9 +248,9 @@ UNSERVED: Final = (
     *_same(boolean, "model namespaces", model_namespacing=False),
     *_same(boolean, "transfers between GPUs", enable_peer_access=(True, False)),
     *_same(int, "a pool of HTTP threads (HTTP runs on one event loop)", http_thread_count=8),
-    *_same(str, "the response cache", cache_config=None, cache_directory="/opt/tritonserver/caches"),
-    *_same(int, "the response cache", response_cache_byte_size=0),
-    *_same(str, "rate limits", rate_limit="off", rate_limit_resource=None),
+    *_same(
+        str, "Triton's cache libraries (local and redis are part of tisfast)", cache_directory="/opt/tritonserver/caches"
+    ),
     *_same(int, "pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
     *_same(str, "CUDA memory pools", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),
     *_same(float, "a choice of GPUs by capability", min_supported_compute_capability=6.0),

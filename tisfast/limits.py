@@ -107,16 +107,97 @@ SUBMIT_SLOTS: Final = 256
 """Requests of one batch, and of all that one instance has not taken yet: csrc's TF_SUBMIT_SLOTS, the ring's size."""
 OUTSTANDING_REQUESTS_MAX: Final = 4096
 """Requests of a decoupled model that one instance may have taken and not ended; beyond, they wait in the queue."""
+ENSEMBLE_STEPS_MAX: Final = 1024
+"""Steps of one ensemble; beyond, its graph is surely made by mistake, and it is walked when it is loaded."""
+ENSEMBLE_WAITING_MAX: Final = 65536
+"""Requests to steps of one ensemble that wait for max_inflight_requests; beyond: 503, as for a model's queue."""
+ENSEMBLE_SELECTIONS_MAX: Final = 64
+"""Remembered sets of requested outputs of one ensemble, each with the steps that it needs."""
 RESPONSE_STATS_MAX: Final = 1024
 """Positions in a stream whose responses are counted each by itself (`response_stats`); later ones are not listed."""
 EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
+
+# ---- response cache
+CACHE_BYTES_MIN: Final = 4096
+"""Least --cache-config local,size: below, no answer would fit with what is kept about it."""
+CACHE_BYTES_MAX: Final = 1 << 39
+"""Most of it: what an arena can address."""
+CACHE_ENTRY_BYTES: Final = 512
+"""What a kept answer is taken to need beside its bytes (key, table entry, lease), which counts towards the size, too."""
+CACHE_TRIM_SHARE: Final = 8
+"""Where answers' sizes change, evicted ones leave pages behind: they are given back at most once each time the size's
+eighth has been written."""
+REDIS_WAIT_MS_MAX: Final = 100
+"""Default of --cache-config redis,socket_timeout: ms that a lookup may delay a request."""
+REDIS_WAIT_MS_LIMIT: Final = 60_000
+"""Most that it, connect_timeout and wait_timeout may be set to."""
+REDIS_CONNECT_MS_MAX: Final = 1000
+"""Default of redis,connect_timeout: ms that making a connection may take; requests do not wait for it longer than for
+an answer."""
+REDIS_CONNECTIONS_MAX: Final = 8
+"""Default of redis,pool_size: connections, and so commands at one time; further ones wait for one."""
+REDIS_POOL_LIMIT: Final = 1024
+"""Most that it may be set to."""
+REDIS_LOOKUPS_MAX: Final = 1024
+"""Lookups that wait for Redis at one time; requests beyond are executed without one."""
+REDIS_INSERTS_BYTES_MAX: Final = 256 << 20
+"""Bytes of answers on their way to Redis; answers beyond are not kept."""
+REDIS_VALUE_BYTES_MAX: Final = 256 << 20
+"""Bytes of one answer in Redis, which itself allows 512 MB."""
+REDIS_STORE_SECONDS_MAX: Final = 10
+"""Seconds that sending one answer to Redis may take; nobody waits for it."""
+REDIS_CLOSE_SECONDS_MAX: Final = 3
+"""Seconds at exit for what is still on its way to Redis to be given up, and again for the connections."""
+REDIS_PROBE_SECONDS_FIRST: Final = 0.5
+"""Seconds after which a Redis that failed is tried again; doubles for each failure in a row."""
+REDIS_PROBE_SECONDS_MAX: Final = 10
+"""Upper end of the doubling."""
+FINGERPRINT_FILE_BYTES_MAX: Final = 4 << 20
+"""Larger files of a model version count by size and time of change, smaller ones by content, where keys must be the same
+on all machines that share a Redis."""
+FINGERPRINT_FILES_MAX: Final = 10_000
+"""Files of a model version that are looked at for that."""
+CANDIDATE_SEQUENCES_MAX: Final = 65536
+"""Sequences that one instance serves at one time (max_candidate_sequences): each has a slot on both sides."""
+LOST_SEQUENCES_MAX: Final = 65536
+"""Sequences of one model that died with their instance and whose clients have not been told or not come back."""
+SEQUENCE_STATES_MAX: Final = 64
+"""Implicit states of one model, as OUTPUTS_MAX."""
+STATE_BYTES_MAX: Final = 1 << 30
+"""Bytes of one initial state."""
+CORRELATION_ID_BYTES_MAX: Final = 128
+"""Bytes of a sequence id that is a text (row 9.12)."""
+# ---- calls of other models
+BLS_CALLS_MAX: Final = 1024
+"""Calls of one instance that are not answered for the last time; further ones are refused.  What the reply ring holds."""
+BLS_REPLIES_UNSENT_MAX: Final = 16384
+"""Responses for one instance that found no room in its reply ring; a decoupled model that sends more to an instance that
+does not take them is cancelled.  As HTTP_STREAM_WAITING_MAX."""
+BLS_ERROR_TEXT_BYTES_MAX: Final = 64 * 1024
+"""Bytes of one error text to a calling model; longer ones are cut."""
+CALL_RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of one call without its tensors: twice the parameters that a client's request may have."""
+CALL_PLANS_MAX: Final = 512
+"""Remembered call signatures of one instance."""
 
 # ---- metrics, traces
 HISTOGRAM_BOUNDS_MAX: Final = 64
 """Buckets that a model's configuration may choose for one histogram: each is a series for every model version."""
 SUMMARY_QUANTILES_MAX: Final = 32
 """Quantiles of --metrics-config summary_quantiles: each is a series for every model version and summary."""
+CUSTOM_METRIC_CELLS: Final = 65536
+"""Numbers of all models' own metrics: csrc's TF_CELLS; each is a line of every scrape."""
+CUSTOM_METRIC_CELLS_PER_WORKER_MAX: Final = 8192
+"""The same of one instance, so that one model with an unbounded label leaves room for the others."""
+CUSTOM_FAMILIES_MAX: Final = 4096
+"""MetricFamily objects of all instances at one time."""
+CUSTOM_LABELS_MAX: Final = 32
+"""Labels of one custom metric."""
+CUSTOM_BUCKETS_MAX: Final = 128
+"""Buckets of one custom histogram: each is a line of every scrape."""
+CUSTOM_TEXT_CHARS_MAX: Final = 1024
+"""Characters of a custom metric's name, description, label name or label value."""
 TRACES_QUEUED_MAX: Final = 16384
 """Traces that wait for the thread that writes them; further ones are dropped and counted."""
 TRACES_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -145,6 +226,18 @@ OTLP_DELAY_SECONDS_FIRST: Final = 1.0
 """Delay before the second attempt; doubles for each further one."""
 OTLP_ANSWER_BYTES_MAX: Final = 64 * 1024
 """Bytes read of a receiver's answer."""
+
+# ---- batches as one array
+BATCH_ROWS_MAX: Final = 256
+"""Rows of one run of neighbouring blocks: a batch has no more requests (SUBMIT_SLOTS)."""
+BATCH_RUNS_MAX: Final = 16
+"""Runs of one input arena: requests of so many sizes lie side by side."""
+STRATEGY_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a custom batching strategy's file."""
+STRATEGY_NODES_MAX: Final = 1000
+"""Operations in it: it has no loops, so this bounds the time of a call to tens of microseconds."""
+BATCH_RUN_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of one run; larger tensors get fewer rows."""
 
 # ---- arenas
 ARENA_RAM_SHARE: Final = 0.5
@@ -293,3 +386,17 @@ GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
 GRPC_PING_IDLE_SECONDS: Final = 7200
 """Seconds between pings that are tolerated of a client without calls (unless permitted): gRPC's own figure."""
+
+# ---- rate limiter
+RATE_LIMIT_COUNT_MAX: Final = 2**31 - 1
+"""Units of one resource, and device numbers, on the command line: Triton reads them as 32-bit numbers."""
+RATE_LIMIT_PRIORITY_MAX: Final = 1_000_000
+"""Priority of an instance group: added to a 64-bit score with each execution, which so lasts 10^12 of them."""
+RATE_LIMIT_RESOURCES_MAX: Final = 64
+"""Resources of one instance group: each is looked at before every execution."""
+
+# ---- warm-up
+WARM_UP_BYTES_MAX: Final = 1 << 30
+"""Bytes of the tensors of one warm-up sample: more than clients send in one request of most models."""
+WARM_UP_ERRORS_MAX: Final = 16
+"""How often one text is said for the requests of one warm-up sample."""

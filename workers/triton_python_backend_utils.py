@@ -6,7 +6,6 @@ numpy is imported when a function needs it, so that a model without arrays runs 
 from tisfast_worker.errors import TritonError, TritonModelException
 from tisfast_worker.logger import Logger
 from tisfast_worker.lookup import (
-    MetricFamily,
     deserialize_bytes_tensor,
     get_input_config_by_name,
     get_input_tensor_by_name,
@@ -23,6 +22,7 @@ from tisfast_worker.lookup import (
     unload_model,
     using_decoupled_model_transaction_policy,
 )
+from tisfast_worker.metrics import MetricFamily
 from tisfast_worker.model_config import ModelConfig
 from tisfast_worker.request import (
     TRITONSERVER_MEMORY_CPU,

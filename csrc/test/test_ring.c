@@ -1,10 +1,12 @@
 /* One thread on each side, as server and worker: nothing lost, nothing twice, in order, and no sleep missed. */
-#include "tf_ring.h"
+#define _GNU_SOURCE
+#include "tf_output.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -168,6 +170,90 @@ static void test_nudge(void)
     CHECK(tf_worker_wait(channel, 0, 1000) == 0); /* by its time: the nudge is spent */
 }
 
+/* Replies: the server answers more than the ring holds, and waits for the bell when there is no room; a thread of the
+ * worker takes them, asleep or yielding. */
+#define REPLIES 300000u
+
+static void *reply_reader(void *unused)
+{
+    (void)unused;
+    uint64_t seen = 0;
+    while (seen < REPLIES) {
+        int64_t n = tf_reply_wait(channel, rand() % 2 ? 20000 : 0, -1);
+        if (n <= 0) CHECK(!"a wait without end ends with a reply");
+        for (int64_t i = 0; i < n; i++) {
+            struct tf_reply_slot *s = tf_ring_peek(channel, &channel->reply, (uint32_t)i);
+            if (!s || s->call != seen || s->told != (uint32_t)seen) CHECK(!"replies come in order, none is missing");
+            seen++;
+        }
+        if (tf_reply_took(channel, (uint32_t)n)) tf_bell_ring(&bell, bell_fd);
+    }
+    return NULL;
+}
+
+static bool put_reply(uint64_t number)
+{
+    struct tf_reply_slot *s = tf_reply_reserve(channel);
+    if (!s) return false;
+    memset(s, 0, sizeof *s);
+    s->call = number;
+    s->told = (uint32_t)number;
+    tf_ring_publish(&channel->reply, 1);
+    tf_reply_wake(channel);
+    return true;
+}
+
+static void test_replies(void)
+{
+    pthread_t thread;
+    uint64_t sent = 0;
+    pthread_create(&thread, NULL, reply_reader, NULL);
+    while (sent < REPLIES) {
+        if (put_reply(sent)) {
+            sent++;
+            if (rand() % 5000 == 0) usleep(50); /* let the reader fall asleep */
+            continue;
+        }
+        atomic_store(&bell.asleep, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (!put_reply(sent)) {
+            struct pollfd p = {.fd = bell_fd, .events = POLLIN};
+            int rang = poll(&p, 1, 10000);
+            CHECK(rang == 1); /* else answers would be kept back for ever */
+            if (rang != 1) break;
+            uint64_t count;
+            CHECK(read(bell_fd, &count, sizeof count) == sizeof count);
+        } else {
+            sent++;
+        }
+        atomic_store(&bell.asleep, 0);
+    }
+    pthread_join(thread, NULL);
+    CHECK(tf_ring_pending(&channel->reply) == 0);
+    int64_t start = tf_now_ns();
+    CHECK(tf_reply_wait(channel, 0, 2000000) == 0);
+    CHECK(tf_now_ns() - start >= 2000000);
+}
+
+/* The worker's output arena: no more blocks than the give ring can bring back, and they come back. */
+static void test_output(void)
+{
+    struct tf_arena *a = tf_arena_new(16u << 20, 16u << 20);
+    uint64_t block, taken = 0;
+    while ((block = tf_output_take(a, 1)) != 0) {
+        struct tf_give_slot *s = tf_ring_reserve(channel, &channel->give, 0);
+        CHECK(s != NULL);
+        if (!s) break;
+        s->block = block;
+        tf_ring_publish(&channel->give, 1);
+        taken++;
+    }
+    CHECK(taken == TF_OUTPUT_BLOCKS_MAX);
+    CHECK(tf_output_collect(channel, a) == TF_OUTPUT_BLOCKS_MAX);
+    CHECK(tf_arena_used_blocks(a) == 0 && tf_output_collect(channel, a) == 0);
+    tf_arena_delete(a);
+}
+
 int main(void)
 {
     int err = 0, fd = tf_shm_create("test", tf_channel_bytes());
@@ -181,5 +267,7 @@ int main(void)
     test_two_threads();
     test_wait_times_out();
     test_nudge();
+    test_replies();
+    test_output();
     return RESULT();
 }

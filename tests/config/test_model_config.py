@@ -9,7 +9,7 @@ from tisfast import limits
 from tisfast.config.instances import Instance
 from tisfast.config.model_config import finish, parse, parse_json_form, signature_fields
 from tisfast.config.report import ConfigErrors, key_text
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
 from tisfast.config.versions import VersionPolicy
 from tisfast.errors import ConfigError
 
@@ -60,13 +60,25 @@ def test_dynamic_batching():
           preferred_batch_size: [ 8, 2, 2 ] max_queue_delay_microseconds: 100 preserve_ordering: true
           default_queue_policy { default_timeout_microseconds: 5 allow_timeout_override: true max_queue_size: 10 }
         }""").scheduler
-    assert settings == SchedulerSettings(8, True, (2, 8), 100_000, True, 10, 5, True, "REJECT")
+    assert settings == SchedulerSettings(8, True, (2, 8), 100_000, True, QueuePolicy(10, 5, True, "REJECT"))
 
 
 def test_timeout_action_delay():
-    assert (
-        load("dynamic_batching { default_queue_policy { timeout_action: DELAY } }").scheduler.timeout_action == "DELAY"
-    )
+    scheduler = load("dynamic_batching { default_queue_policy { timeout_action: DELAY } }").scheduler
+    assert scheduler.queue_policy.timeout_action == "DELAY"
+
+
+def test_priority_levels():
+    settings = load("""
+        max_batch_size: 8
+        dynamic_batching {
+          priority_levels: 3 default_priority_level: 2
+          default_queue_policy { max_queue_size: 7 }
+          priority_queue_policy { key: 1 value { timeout_action: DELAY default_timeout_microseconds: 9 } }
+        }""").scheduler
+    assert (settings.priority_levels, settings.default_priority_level) == (3, 2)
+    assert settings.policy_of(1) == QueuePolicy(0, 9, False, "DELAY")
+    assert settings.policy_of(2) == settings.policy_of(3) == QueuePolicy(7)
 
 
 def test_instances_are_numbered_within_their_group():
@@ -158,7 +170,8 @@ def test_the_json_form_loads_the_same():
         ("".join(f'output {{ name: "{n}" data_type: TYPE_FP32 dims: 1 }}' for n in range(65)), "has 65 outputs, more than 64"),
         ('platform: "pytorch_libtorhc"', "unexpected platform type 'pytorch_libtorhc' for m; did you mean 'pytorch_libtorch'?"),
         ('runtime: "libtriton_x.so"', "runtime 'libtriton_x.so' is known, but not served yet"),
-        ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x" } }', "parameter 'TRITON_BATCH_STRATEGY_PATH' is known"),
+        ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.so" } }', "is 'x.so' for m: a batching strategy is a Python file here"),
+        ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.py" } }', "has no effect without dynamic batching"),
         ("optimization { cuda { graphs: true } }", "'optimization.cuda.graphs' is known, but not served yet for m; remove it"),
     ],
 )  # fmt: skip

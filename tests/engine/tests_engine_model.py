@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
+from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
 from tisfast.native.memory import Arena
@@ -12,19 +11,13 @@ from tisfast.wire.signature import ModelSignature
 MS = 1_000_000
 
 
+POLICY = ("max_queue_size", "default_timeout_us", "allow_timeout_override", "timeout_action")
+
+
 def settings(**changes):
-    values = {
-        "max_batch_size": 8,
-        "dynamic": True,
-        "preferred_batch_sizes": (),
-        "max_queue_delay_ns": 0,
-        "preserve_ordering": False,
-        "max_queue_size": 0,
-        "default_timeout_us": 0,
-        "allow_timeout_override": False,
-        "timeout_action": "REJECT",
-    }
-    return SimpleNamespace(**(values | changes))
+    """SchedulerSettings; those of the default queue policy are named among the others."""
+    policy = QueuePolicy(**{name: changes.pop(name) for name in POLICY if name in changes})
+    return SchedulerSettings(**{"max_batch_size": 8, "dynamic": True, "queue_policy": policy} | changes)
 
 
 class Model:

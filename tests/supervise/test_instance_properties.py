@@ -14,6 +14,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
 from tisfast.supervise.instance import Instance, InstanceState
@@ -150,7 +151,7 @@ async def live(world, events, stop_seconds):
             seen.append(instance.state)
 
     birth = Birth("m_0", {"t": "load", "model": {"name": "m", "version": "1"}}, world)
-    instance = Instance(birth, Workplace(world.loop, world), world, make_link, changed)
+    instance = Instance(birth, Workplace(world.loop, world, CustomMetrics(world)), world, make_link, changed)
     try:
         await instance.load()
     except WorkerFailed:

@@ -57,7 +57,6 @@ ARGUMENTS: Final = {
     "ensemble_image_client.py": ("-c", "2", IMAGE),
 }
 NOT_YET: Final = {
-    "sequence": "sequence batching is not served yet",
     "model_control": "models cannot be loaded while the server runs yet",
     "ensemble": "ensembles are not served yet",
 }

@@ -81,7 +81,7 @@ class Plane:
         self.lib = library()
         self.channel = Shared(self.lib.tf_channel_bytes())
         self.lib.tf_channel_init(self.channel.base)
-        self.bell = Shared(4096)
+        self.bell = Shared(4096 + 65536 * 8)
         struct.pack_into("<II", self.bell.memory, 0, MAGIC, ABI)
         self.eventfd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else os.open("/dev/null", os.O_WRONLY)
         self.inputs, self.outputs = Shared(input_bytes), Shared(output_bytes)
@@ -127,8 +127,8 @@ class Plane:
         self.inputs.memory[at : at + len(data)] = data
         return at, len(data)
 
-    def push(self, records: list[bytes]) -> list[int]:
-        """Submit one batch of records; their tickets."""
+    def push(self, records: list[bytes], seats: list[tuple[int, bool]] | None = None) -> list[int]:
+        """Submit one batch of records; their tickets.  seats: sequence slot of each, and whether it is a null one."""
         tickets = []
         for i, record in enumerate(records):
             at, nbytes = self.place(record)
@@ -138,14 +138,14 @@ class Plane:
                 self.channel.memory,
                 slot - self.channel.base,
                 1,
-                0,
+                int(seats[i][1]) if seats else 0,
                 len(records) - 1 - i,
                 nbytes,
                 self.tickets,
                 at,
                 0,
                 self.told,
-                0,
+                seats[i][0] if seats else 0,
             )
             tickets.append(self.tickets)
             self.tickets += 1

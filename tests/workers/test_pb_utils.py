@@ -276,8 +276,6 @@ def test_logger_writes_to_standard_error_outside_the_server(capsys):
     [
         lambda: request().exec(),
         lambda: request().async_exec(),
-        lambda: request().set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE),
-        lambda: pb.MetricFamily("n", "d", 0),
         lambda: pb.load_model("m"),
         lambda: pb.unload_model("m"),
         lambda: pb.is_model_ready("m"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tisfast import limits
+from tisfast.config import rate_limits
+from tisfast.config.rate_limits import RateLimit
 from tisfast.config.report import Report
 from tisfast.config.schema import Message, is_ensemble
 
@@ -22,6 +24,7 @@ class InstanceGroup:
     kind: str
     count: int
     gpus: tuple[int, ...]
+    rate_limit: RateLimit = field(default_factory=RateLimit)
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Instance:
     name: str
     kind: str
     device_id: int
+    rate_limit: RateLimit = field(default_factory=RateLimit)
 
 
 def normalise(message: Message, gpus: tuple[int, ...]) -> None:
@@ -58,7 +62,10 @@ def read(message: Message, report: Report, gpus: tuple[int, ...]) -> tuple[Insta
                 f"instance group name '{group.name}' is given twice for {message.name}",
                 ("instance_group", index, "name"), hint="give each group a name of its own, or none",
             )  # fmt: skip
-    groups = tuple(InstanceGroup(g.name, KINDS[g.kind], g.count, tuple(g.gpus)) for g in message.instance_group)
+    groups = tuple(
+        InstanceGroup(g.name, KINDS[g.kind], g.count, tuple(g.gpus), rate_limits.read(message, index, report))
+        for index, g in enumerate(message.instance_group)
+    )
     total = sum(group.count * max(1, len(group.gpus)) for group in groups)
     if total > limits.INSTANCES_MAX:
         report.wrong(f"{total} instances for {message.name}, more than {limits.INSTANCES_MAX}", ("instance_group",),
@@ -69,7 +76,7 @@ def read(message: Message, report: Report, gpus: tuple[int, ...]) -> tuple[Insta
 def instances(groups: tuple[InstanceGroup, ...]) -> tuple[Instance, ...]:
     """Every worker of the groups.  Triton repeats a name on each GPU; here the numbers go on, so that names differ."""
     return tuple(
-        Instance(f"{group.name}_{number}", group.kind, device)
+        Instance(f"{group.name}_{number}", group.kind, device, group.rate_limit)
         for group in groups
         for number, device in enumerate(device for _ in range(group.count) for device in group.gpus or (0,))
     )

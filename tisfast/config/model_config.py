@@ -14,8 +14,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import instances, normal, schema, served, tensors, versions
+from tisfast.config import batch_io, ensemble, instances, normal, schema, served, tensors, versions, warm_up
 from tisfast.config import scheduler as scheduling
+from tisfast.config.ensemble import EnsembleConfig
 from tisfast.config.instances import Instance, InstanceGroup
 from tisfast.config.json_form import parse_json
 from tisfast.config.report import KeyPath, Place, Report
@@ -23,6 +24,7 @@ from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
 from tisfast.config.text import parse_text
 from tisfast.config.versions import VersionPolicy
+from tisfast.config.warm_up import WarmUpSample
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class LoadedConfig:
     inputs: tuple[TensorConfig, ...]
     outputs: tuple[TensorConfig, ...]
     scheduler: SchedulerSettings
+    ensemble: EnsembleConfig | None
     instance_groups: tuple[InstanceGroup, ...]
     version_policy: VersionPolicy
     parameters: Mapping[str, str]
@@ -62,6 +65,7 @@ class LoadedConfig:
     decoupled: bool
     gpus: tuple[int, ...]
     partial: bool
+    warm_up: tuple[WarmUpSample, ...]
     places: Mapping[KeyPath, Place] = field(repr=False, compare=False)
 
     @cached_property
@@ -109,6 +113,7 @@ def finish(draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool
 
 def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], partial: bool) -> LoadedConfig:
     served.check(message, report)
+    batch_io.check(message, report)
     inputs, outputs = tensors.read(message, report, partial=partial)
     return LoadedConfig(
         name=message.name,
@@ -119,6 +124,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         inputs=inputs,
         outputs=outputs,
         scheduler=scheduling.read(message, report),
+        ensemble=ensemble.read(message, report),
         instance_groups=instances.read(message, report, gpus),
         version_policy=versions.read(message),
         parameters=MappingProxyType({key: message.parameters[key].string_value for key in sorted(message.parameters)}),
@@ -126,6 +132,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         decoupled=message.model_transaction_policy.decoupled,
         gpus=gpus,
         partial=partial,
+        warm_up=warm_up.read(message, report),
         places=MappingProxyType(report.places),
     )
 

@@ -26,6 +26,9 @@ def normalise(message: schema.Message, name: str, gpus: tuple[int, ...]) -> None
         message.dynamic_batching.preferred_batch_size.append(message.max_batch_size)
     if message.HasField("sequence_batching") and not message.sequence_batching.max_sequence_idle_microseconds:
         message.sequence_batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROSECONDS
+    oldest = message.HasField("sequence_batching") and message.sequence_batching.HasField("oldest")
+    if oldest and not message.sequence_batching.oldest.preferred_batch_size and message.max_batch_size > 0:
+        message.sequence_batching.oldest.preferred_batch_size.append(message.max_batch_size)
     if schema.is_ensemble(message):
         return
     for buffer in ("input_pinned_memory", "output_pinned_memory"):

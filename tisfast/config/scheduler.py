@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tisfast import limits
-from tisfast.config.report import Report
+from tisfast.config import sequence
+from tisfast.config.report import KeyPath, Report
 from tisfast.config.schema import Message
+from tisfast.config.sequence import SequenceSettings
 
 TimeoutAction: TypeAlias = Literal["REJECT", "DELAY"]
 REJECT, DELAY = range(2)  # ModelQueuePolicy.TimeoutAction
@@ -17,11 +19,24 @@ POLICY: Final = "default_queue_policy"
 
 
 @dataclass(frozen=True)
+class QueuePolicy:
+    """How long, and how many, requests of one priority level may wait.
+
+    max_queue_size: requests, 0 for the server's own bound; default_timeout_us: 0 for none.
+    """
+
+    max_queue_size: int = 0
+    default_timeout_us: int = 0
+    allow_timeout_override: bool = False
+    timeout_action: TimeoutAction = "REJECT"
+
+
+@dataclass(frozen=True)
 class SchedulerSettings:
     """How requests of one model wait and meet.
 
     max_batch_size: 0 when the model has no batch dimension; preferred_batch_sizes: ascending, each once;
-    max_queue_size: requests, 0 for the server's own bound; default_timeout_us: 0 for none.
+    priority_levels: 0 for no levels; priority_policies: (level, policy) of those levels that have one of their own.
     """
 
     max_batch_size: int = 0
@@ -29,10 +44,15 @@ class SchedulerSettings:
     preferred_batch_sizes: tuple[int, ...] = ()
     max_queue_delay_ns: int = 0
     preserve_ordering: bool = False
-    max_queue_size: int = 0
-    default_timeout_us: int = 0
-    allow_timeout_override: bool = False
-    timeout_action: TimeoutAction = "REJECT"
+    queue_policy: QueuePolicy = QueuePolicy()
+    priority_levels: int = 0
+    default_priority_level: int = 0
+    priority_policies: tuple[tuple[int, QueuePolicy], ...] = ()
+    sequence: SequenceSettings | None = None
+
+    def policy_of(self, level: int) -> QueuePolicy:
+        """The policy that holds at a level."""
+        return dict(self.priority_policies).get(level, self.queue_policy)
 
 
 def read(message: Message, report: Report) -> SchedulerSettings:
@@ -41,25 +61,34 @@ def read(message: Message, report: Report) -> SchedulerSettings:
         report.wrong(f"'max_batch_size' must be non-negative value for {message.name}", ("max_batch_size",),
                    hint="0 means that the model has no batch dimension")  # fmt: skip
     if not message.HasField(BATCHING):
-        return SchedulerSettings(max_batch_size=message.max_batch_size)
-    batching = message.dynamic_batching
+        return SchedulerSettings(max_batch_size=message.max_batch_size, sequence=sequence.read(message, report))
     _check_sizes(message, report)
     _check_priorities(message, report)
-    _check_times(message, report)
-    if batching.preserve_ordering and batching.default_queue_policy.timeout_action == DELAY:
-        report.wrong(f"'preserve_ordering' cannot be combined with timeout_action DELAY for {message.name}",
-                   (BATCHING, POLICY, "timeout_action"), hint="use timeout_action: REJECT")  # fmt: skip
+    _check_delay(message, report)
+    if message.dynamic_batching.preserve_ordering:
+        _check_order(message, report)
     return _settings(message)
 
 
 def _settings(message: Message) -> SchedulerSettings:
-    batching, policy = message.dynamic_batching, message.dynamic_batching.default_queue_policy
+    batching = message.dynamic_batching
+    levels = batching.priority_levels
+    own = batching.priority_queue_policy
     return SchedulerSettings(
         max_batch_size=message.max_batch_size,
         dynamic=True,
         preferred_batch_sizes=tuple(sorted(set(batching.preferred_batch_size))),
         max_queue_delay_ns=batching.max_queue_delay_microseconds * 1000,
         preserve_ordering=batching.preserve_ordering,
+        queue_policy=_policy(batching.default_queue_policy),
+        priority_levels=levels,
+        default_priority_level=batching.default_priority_level if levels else 0,
+        priority_policies=tuple((level, _policy(own[level])) for level in sorted(own)),
+    )
+
+
+def _policy(policy: Message) -> QueuePolicy:
+    return QueuePolicy(
         max_queue_size=policy.max_queue_size,
         default_timeout_us=policy.default_timeout_microseconds,
         allow_timeout_override=policy.allow_timeout_override,
@@ -82,6 +111,9 @@ def _check_priorities(message: Message, report: Report) -> None:
     batching = message.dynamic_batching
     levels = batching.priority_levels
     if levels == 0:
+        if batching.priority_queue_policy:
+            report.wrong(f"'priority_queue_policy' has no effect without 'priority_levels' for {message.name}",
+                       (BATCHING, "priority_queue_policy"), hint="set priority_levels, or remove it")  # fmt: skip
         return
     if not 1 <= batching.default_priority_level <= levels and not report.is_broken((BATCHING,)):
         report.wrong(f"default priority level must be in range [1, {levels}] for {message.name}",
@@ -90,17 +122,37 @@ def _check_priorities(message: Message, report: Report) -> None:
         if not 1 <= level <= levels:
             report.wrong(f"priority queue policy must have priority level in range [1, {levels}] for {message.name}",
                        (BATCHING, "priority_queue_policy", level), hint=f"the key is {level}")  # fmt: skip
-    if batching.preserve_ordering and levels > 1:
+
+
+def _check_order(message: Message, report: Report) -> None:
+    """Priorities and delays make requests overtake each other.  Without a timeout nobody is ever delayed."""
+    batching = message.dynamic_batching
+    if batching.priority_levels > 1:
         report.wrong(f"Only one priority level is allowed when 'preserve_ordering' is true for {message.name}",
                    (BATCHING, "preserve_ordering"), hint="remove 'preserve_ordering' or 'priority_levels'")  # fmt: skip
+    for path, policy in _policies(message):
+        if policy.timeout_action == DELAY and policy.default_timeout_microseconds:
+            report.wrong("Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
+                       f"{message.name}", (*path, "timeout_action"), hint="use timeout_action: REJECT")  # fmt: skip
 
 
-def _check_times(message: Message, report: Report) -> None:
-    batching, policy = message.dynamic_batching, message.dynamic_batching.default_queue_policy
-    for value, path in (
-        (batching.max_queue_delay_microseconds, (BATCHING, "max_queue_delay_microseconds")),
-        (policy.default_timeout_microseconds, (BATCHING, POLICY, "default_timeout_microseconds")),
-    ):
+def _check_delay(message: Message, report: Report) -> None:
+    """Times that a clock of int64 nanoseconds can add up."""
+    batching = message.dynamic_batching
+    times: list[tuple[KeyPath, int]] = [((BATCHING, "max_queue_delay_microseconds"), batching.max_queue_delay_microseconds)]
+    for path, policy in _policies(message):
+        times.append(((*path, "default_timeout_microseconds"), policy.default_timeout_microseconds))
+    for path, value in times:
         if value > limits.CONFIG_MICROSECONDS_MAX:
             report.wrong(f"'{path[-1]}' is {value}, above {limits.CONFIG_MICROSECONDS_MAX} for {message.name}", path,
                        hint="leave it out for no limit")  # fmt: skip
+
+
+def _policies(message: Message) -> list[tuple[KeyPath, Message]]:
+    """Every queue policy and where it stands."""
+    batching = message.dynamic_batching
+    own = batching.priority_queue_policy
+    return [
+        ((BATCHING, POLICY), batching.default_queue_policy),
+        *(((BATCHING, "priority_queue_policy", level), own[level]) for level in sorted(own)),
+    ]

@@ -1,6 +1,6 @@
 """What Triton knows and we do not serve: refused by name, never ignored (rows 15.*).  Layer 2 (config).
 
-A key that asks for nothing (`response_cache { enable: false }`, an empty list) passes.
+A key that asks for nothing (`passive: false`, an empty list) passes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,10 @@ KNOWN_BACKENDS: Final = frozenset(
 )
 STAGE: Final = "is known, but not served yet"
 ADVICE: Final = "remove it, or serve this model with a server that has it"
-NO_EFFECT_PARAMETERS: Final = {"TRITON_BATCH_STRATEGY_PATH": "custom batching strategies are C libraries of Triton's"}
+STRATEGY_PARAMETER: Final = "TRITON_BATCH_STRATEGY_PATH"
 
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
-    (("sequence_batching",), lambda m: m.HasField("sequence_batching")),
-    (("dynamic_batching", "priority_levels"), lambda m: m.dynamic_batching.priority_levels > 1),
-    (("dynamic_batching", "priority_queue_policy"), lambda m: m.dynamic_batching.priority_queue_policy),
-    (("response_cache", "enable"), lambda m: m.response_cache.enable),
-    (("model_warmup",), lambda m: m.model_warmup),
-    (("batch_input",), lambda m: m.batch_input),
-    (("batch_output",), lambda m: m.batch_output),
     (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
     (("cc_model_filenames",), lambda m: m.cc_model_filenames),
     (("model_operations",), lambda m: m.model_operations.op_library_filename),
@@ -48,8 +41,9 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("optimization", "gather_kernel_buffer_threshold"), lambda m: m.optimization.gather_kernel_buffer_threshold),
     (("optimization", "eager_batching"), lambda m: m.optimization.eager_batching),
 )
+_OF_MODELS: Final = frozenset({"model_warmup", "optimization"})
+"""What an ensemble cannot have at all, which config.ensemble says."""
 _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
-    ("rate_limiter", lambda g: _has_content(g.rate_limiter)),
     ("secondary_devices", lambda g: g.secondary_devices),
     ("passive", lambda g: g.passive),
     ("host_policy", lambda g: g.host_policy),
@@ -59,22 +53,33 @@ _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
 def check(message: Message, report: Report) -> None:
     """Report everything that the message asks for and nobody here would do."""
     _check_backend(message, report)
-    _check_ensemble(message, report)
     if message.response_cache.enable and message.model_transaction_policy.decoupled:
         report.wrong(f"Response Cache does not currently support model {message.name} with 'decoupled' transaction "
                    "policy. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
+    if message.response_cache.enable and message.HasField("sequence_batching"):
+        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
+                   "Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     for path, asks in _ASKS:
-        if asks(message):
+        if asks(message) and not (path[0] in _OF_MODELS and is_ensemble(message)):
             _refuse(message, path, report)
     check_metric_control(message, report)
     for index, group in enumerate(message.instance_group):
         _check_group(message, index, group, report)
-    for index, tensor in enumerate(message.input):
-        if tensor.allow_ragged_batch:
-            _refuse(message, ("input", index, "allow_ragged_batch"), report)
-    for name, reason in NO_EFFECT_PARAMETERS.items():
-        if name in message.parameters:
-            report.wrong(f"parameter '{name}' {STAGE} for {message.name}: {reason}", ("parameters", name), hint=ADVICE)
+    _check_strategy(message, report)
+
+
+def _check_strategy(message: Message, report: Report) -> None:
+    """Row 15.24."""
+    if STRATEGY_PARAMETER not in message.parameters:
+        return
+    path = ("parameters", STRATEGY_PARAMETER)
+    value = message.parameters[STRATEGY_PARAMETER].string_value
+    if not value.endswith(".py"):
+        report.wrong(f"parameter '{STRATEGY_PARAMETER}' is '{value}' for {message.name}: a batching strategy is a "
+                   "Python file here, where Triton's is a C library", path, hint="see docs/batching.md")  # fmt: skip
+    elif not message.HasField("dynamic_batching") or message.max_batch_size < 1:
+        report.wrong(f"parameter '{STRATEGY_PARAMETER}' has no effect without dynamic batching for {message.name}",
+                   path, hint="add dynamic_batching { } and max_batch_size, or remove it")  # fmt: skip
 
 
 def _refuse(message: Message, path: KeyPath, report: Report) -> None:
@@ -118,15 +123,3 @@ def _check_backend(message: Message, report: Report) -> None:
                    f"configuration. Model {name}", ("backend",), hint=guess)  # fmt: skip
     elif message.runtime not in ("", "model.py"):
         report.wrong(f"runtime '{message.runtime}' {STAGE} for {name}", ("runtime",), hint="remove 'runtime'")
-
-
-def _check_ensemble(message: Message, report: Report) -> None:
-    ensemble, steps = message.platform == "ensemble", message.HasField("ensemble_scheduling")
-    if ensemble and not steps:
-        report.wrong(f"ensemble scheduling must be set for ensemble {message.name} whose platform is ensemble",
-                   ("platform",))  # fmt: skip
-    elif steps and (message.backend or (message.platform and not ensemble)):
-        report.wrong(f"ensemble scheduling cannot be set for model '{message.name}' whose platform is not ensemble",
-                   ("ensemble_scheduling",), hint='set platform: "ensemble" and remove \'backend\'')  # fmt: skip
-    elif ensemble or steps:
-        _refuse(message, ("ensemble_scheduling",), report)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from tisfast import limits
+from tisfast.config.cache import CacheSettings
 from tisfast.config.metrics import MetricsSettings
+from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
@@ -211,6 +213,8 @@ class Settings:
     http_calls: HttpSettings = field(default_factory=HttpSettings)
     shown: MetricsSettings = field(default_factory=MetricsSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
+    cache: CacheSettings | None = None
+    rate_limit: RateLimitSettings = field(default_factory=RateLimitSettings)
     allow_client_shm: bool = False
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)

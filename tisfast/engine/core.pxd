@@ -1,6 +1,7 @@
 # Requests on their way through the engine, and the two faces it shows: Reply (to fronts), Link (to workers).
 # Layer 3 (engine): no socket, no process, no clock of its own.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.engine.rate_limiter cimport Claim
 from tisfast.engine.stats cimport FailureReason, Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
@@ -31,14 +32,19 @@ cdef class InferRequest:
     cdef bint timed_out                  # past its queue timeout (action DELAY)
     cdef bint queued                     # waits in the scheduler
     cdef bint closes_batch               # last of its dispatched batch
-    cdef bint padding                    # fills a place of its batch: executed, not counted, not answered (scheduler.pxd)
     cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
-    cdef object place                    # the scheduler's own: where it waits or what it is part of
+    cdef object place                    # the sequence that it is part of
+    cdef object level                    # the queue that it waits in (policy_queue.pxd)
+    cdef object facts                    # what a custom batching strategy knows of it (strategy.Candidate), else None
     cdef Refusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
+    cdef list calls                      # engine.calls.Call: what its model asks of others on its behalf, or None
     cdef public object trace             # front.trace.Trace of a sampled request, else None
     cdef uint32_t responses              # of a decoupled model: told so far
     cdef int64_t answered_ns             # the same: when the last one was ready, 0 none was
+    cdef bytes cache_key                 # by which its answer is kept; None: it is not
+    cdef bint looking                    # waits for what a remote cache knows
+    cdef int64_t lookup_ns               # what asking the cache took
     cdef bint released                   # the worker let go of the input memory before the final answer
     cdef readonly Times times            # of its (last) execution; all zero when it never reached an instance
 
@@ -54,8 +60,12 @@ cdef class Link:
     cdef readonly bint up                # may be given work
     cdef readonly uint32_t inflight      # requests dispatched, not answered for the last time
     cdef readonly uint32_t batches       # batches dispatched, not wholly answered; of a decoupled model: not executed
+    cdef public Claim claim              # on what executions share, None where nothing limits them
     cdef int64_t execution_ns            # moving mean of one execution, 0 unknown
     # Hand over one batch (list of InferRequest) and wake the worker.  The link keeps the requests until it reports each
     # to the model.  `room` says how many requests it can take now.
     cdef int dispatch(self, list batch, int64_t now_ns) except -1
     cdef uint32_t room(self) noexcept
+    cdef object calls                    # engine.calls.Calls: what its model asks of others, or None
+    # Whether this request was dispatched to it and is not answered.  Slow: only for the search for deadlocks.
+    cdef bint has(self, InferRequest request) except -1

@@ -1,5 +1,6 @@
 from typing import Any, final
 
+from tisfast.engine.rate_limiter import Claim
 from tisfast.native.memory import Arena
 
 class Reply: ...
@@ -22,3 +23,4 @@ class Link:
     output: Arena | None
     up: bool
     inflight: int
+    claim: Claim | None

@@ -42,3 +42,6 @@ cdef class Link:
 
     cdef uint32_t room(self) noexcept:
         return 0
+
+    cdef bint has(self, InferRequest request) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.has")

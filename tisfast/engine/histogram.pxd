@@ -26,3 +26,5 @@ cdef class Timings:
     cdef readonly Histogram request, queue, compute_input, compute_infer, compute_output, compute
     cdef readonly FirstResponse first_response
     cdef void add(self, Times *t, int64_t queued_ns, int64_t now_ns) noexcept
+    # Of a request whose answer was kept: it waited for nothing else.
+    cdef void add_hit(self, int64_t lookup_ns) noexcept

@@ -5,6 +5,7 @@ from tisfast.engine.core cimport Link
 cdef class Instances:
     cdef readonly list links
     cdef readonly bint decoupled
+    cdef bint call_others           # some instance has called another model: what waits behind it might be what it waits for
     # Whether this instance may begin another execution now.  Always, unless a rate limiter says otherwise.
     cdef bint may_run(self, Link link) except -1
     # The instance with least to do, if it may take a batch of up to `requests` now, else None.  `idle`: it has nothing to

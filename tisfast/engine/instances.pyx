@@ -26,7 +26,7 @@ cdef class Instances:
         self.decoupled = decoupled
 
     cdef bint may_run(self, Link link) except -1:
-        return True
+        return link.claim is None or link.claim.may_run()
 
     cdef Link least_busy(self, uint32_t requests, bint prefetch, bint batches, bint *idle):
         cdef Link best = self._among_streams(requests) if self.decoupled else self._by_requests()
@@ -37,7 +37,7 @@ cdef class Instances:
         idle[0] = work == 0
         if idle[0]:
             return best
-        if not prefetch or best.room() < requests:
+        if not prefetch or self.call_others or best.room() < requests:
             return None
         if batches:
             return best if best.batches < 2 else None

@@ -1,18 +1,20 @@
 # One model version that can be asked for inferences.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tisfast.engine.cached cimport CachingRuntime
 from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.instances cimport Instances
+from tisfast.engine.rate_limiter cimport RateLimiter
 from tisfast.engine.scheduler cimport Scheduler
-from tisfast.engine.served cimport Runtime
 from tisfast.engine.stats cimport FailureReason, ResponseKind, Times
 from tisfast.wire.record cimport Answer
 
-cdef class ModelRuntime(Runtime):
+cdef class ModelRuntime(CachingRuntime):
     cdef readonly bint ready             # every instance is up and the model accepts requests
     cdef readonly str reason             # why not ready
     cdef public object timer_changed     # called with no arguments when next_timer_ns() may have become earlier
     cdef Scheduler scheduler
     cdef Instances instances
+    cdef RateLimiter limiter             # None where nothing limits executions
     cdef str refusal                     # not None: new requests are refused with this text
     cdef bint ordered
     cdef uint64_t next_order, next_answer
@@ -24,14 +26,16 @@ cdef class ModelRuntime(Runtime):
     # The same of decoupled models, any number of times up to `final`.  status 0: answered, `answer` None only with `final`.
     cdef int respond(
         self, Link link, InferRequest request, Answer answer, int status, str message, bint final, Times *times) except -1
+    # Executed without an answer: an iterative model wants the request again.
+    cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1
     # `execute` has returned for the oldest batch of a decoupled model's instance; `inferences`: of that batch.
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1
     cdef int pump(self, int64_t now_ns) except -1
     # Hand a batch that the scheduler has formed to its instance.
     cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1
+    cdef int share(self) except -1
     cdef int count_execution(self, Link link, uint32_t inferences, Times *times) except -1
     cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1
-    cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1
     cdef int tell(self, InferRequest request, Answer answer, int status, str message, bint final) except -1
     cdef int deliver(self, InferRequest request, Answer answer, int status, str message, bint final) except -1
     # Answer what the scheduler has handed back, each by its refusal; `counted`: they are among the pending ones.

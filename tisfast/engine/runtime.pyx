@@ -7,12 +7,15 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
 from tisfast.engine.core cimport Clock, Reply
+from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.native.memory cimport Arena
+from tisfast.native.rows cimport RowArena
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
 from tisfast.types import Status
 
+cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, more runs are made
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
 
@@ -23,16 +26,19 @@ cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
 
 
-cdef Scheduler scheduler_of(settings):
-    return Batcher(settings)
+cdef Scheduler scheduler_of(settings, strategy, bint decoupled):
+    if settings.sequence is not None:
+        return SequenceScheduler(settings, decoupled)
+    return Batcher(settings, strategy)
 
 
 cdef class ModelRuntime:
-    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict."""
+    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict;
+    strategy: engine.strategy.Strategy of models that have one."""
 
-    def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config):
+    def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config, strategy=None):
         self.found(signature, arena, clock, config)
-        self.scheduler = scheduler_of(settings)
+        self.scheduler = scheduler_of(settings, strategy, signature.decoupled)
         self.instances = Instances(signature.decoupled)
         self.links = self.instances.links
         self.ordered = settings.preserve_ordering
@@ -41,8 +47,8 @@ cdef class ModelRuntime:
 
     @property
     def queued(self) -> int:
-        """Requests waiting for an instance."""
-        return self.scheduler.size
+        """Requests waiting for an instance, or for what a remote cache knows."""
+        return self.scheduler.size + len(self.looking)
 
     # ---- requests in
 
@@ -59,21 +65,34 @@ cdef class ModelRuntime:
             self.next_order += 1
         if self.refusal is not None:
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
-        elif not self.scheduler.add(request, now_ns):
-            self.drop([request], False)
+        elif self.cache is not None:
+            self.ask_cache(request, now_ns)
         else:
-            self.stats.pending += 1
-            self.pump(now_ns)
+            self.enqueue(request, now_ns)
         return request
+
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        if not self.scheduler.add(request, now_ns):
+            self.drop([request], False)
+            return 0
+        self.stats.pending += 1
+        return self.pump(now_ns)
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
         if request.done:
             return 0
-        if request.queued:
+        if request.calls is not None:
+            for call in request.calls[:]:
+                call.parent_left()
+        if request.looking:
+            self.stop_looking(request)
+            self.reject_cancelled(request)
+        elif request.queued:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
+            self.pump(self.clock.now_ns())  # others may not have to wait for it any more, or not be served without it
         else:
             request.input.mark_cancelled()
         return 0
@@ -95,25 +114,43 @@ cdef class ModelRuntime:
                 break
             self.dispatch(scheduler.target, batch, now_ns)
         self.arm(now_ns)
-        return 0
+        return 0 if self.limiter is None else self.share()
+
+    cdef int share(self) except -1:
+        """Let others have what executions share: what has come back, and the turns of instances with nothing to run."""
+        cdef Link link
+        if self.scheduler.size == 0:
+            for link in self.instances.links:
+                if link.claim is not None:
+                    link.claim.leave()
+        return self.limiter.settle()
+
+    def limit_by(self, RateLimiter limiter) -> None:
+        """Its instances' links have claims on what this one shares out.  Before the first link."""
+        self.limiter = limiter
+
+    def resume(self) -> None:
+        """The turn of one of its instances has come, which had to wait for others' (Claim.wake)."""
+        self.pump(self.clock.now_ns())
 
     cdef int dispatch(self, Link link, list batch, int64_t now_ns) except -1:
-        cdef InferRequest request, last = None
-        cdef uint32_t inferences = 0, count = 0
+        cdef InferRequest request
+        cdef uint32_t inferences = 0, count = <uint32_t>len(batch)
         for request in batch:
-            if not request.padding:
-                inferences += request.input.batch
-                count += 1
-                last = request
+            inferences += request.input.batch
+        if self.scheduler.padded:
+            inferences = request.slot + 1  # the link fills the gaps
         for request in batch:  # all of them: one that was put back remembers another batch
             request.execution_batch = inferences
             request.closes_batch = False
             request.dispatched_ns = now_ns
-        last.closes_batch = True
+        request.closes_batch = True
         self.stats.pending -= count
         self.inflight += count
         link.inflight += count
         link.batches += 1
+        if link.claim is not None:
+            link.claim.take()
         return link.dispatch(batch, now_ns)
 
     cdef int drop(self, list requests, bint counted) except -1:
@@ -152,6 +189,8 @@ cdef class ModelRuntime:
         request.times = times[0]
         link.inflight -= 1
         link.batches -= request.closes_batch
+        if request.closes_batch and link.claim is not None:
+            link.claim.give_back()
         self.inflight -= 1
         self.scheduler.finished(request, link, failed)
         if times.executed:
@@ -170,17 +209,43 @@ cdef class ModelRuntime:
         self.timings.add(times, request.queued_ns, now_ns)
         self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, answer, 0, None)
+        self.finish(request, answer, 0, None)
+        return 0 if request.cache_key is None else self.keep_answer(request, answer)
 
     cdef int complete_failed(self, Link link, InferRequest request, int status, str message, Times *times) except -1:
         self.leave_instance(link, request, True, times)
         reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.BACKEND
         self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         self.stats.last_inference_ms = self.clock.epoch_ms()
-        return self.finish(request, None, status, message)
+        self.finish(request, None, status, message)
+        return 0 if request.cache_key is None else self.keep_answer(request, None)
+
+    cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1:
+        cdef int64_t now_ns = self.clock.now_ns()
+        link.inflight -= 1
+        if request.closes_batch and not self.signature.decoupled:
+            link.batches -= 1
+            if link.claim is not None:
+                link.claim.give_back()
+        self.inflight -= 1
+        self.stats.count_success(request.input.batch, times, request.queued_ns, now_ns)  # each round is, as in Triton
+        self.timings.add(times, request.queued_ns, now_ns)
+        request.queued_ns = now_ns
+        if times.executed:
+            self.count_execution(link, request.execution_batch, times)
+        if not request.cancelled and self.refusal is None:
+            self.stats.pending += 1
+            return self.scheduler.reschedule(request)
+        self.scheduler.finished(request, link, True)
+        if request.cancelled:
+            return self.reject_cancelled(request)
+        return self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
 
     cdef int executed(self, Link link, uint32_t inferences, Times *times) except -1:
         link.batches -= 1
+        if link.claim is not None:
+            link.claim.give_back()
+        self.scheduler.executed(link)
         return self.count_execution(link, inferences, times) if times.executed else 0
 
     cdef int respond(
@@ -209,7 +274,8 @@ cdef class ModelRuntime:
 
     cdef int reject(self, InferRequest request, int status, str message, FailureReason reason) except -1:
         """Answer a request that never reached an instance."""
-        self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
+        if reason != FailureReason.MISTAKEN:
+            self.stats.count_failure(reason, self.clock.now_ns() - request.queued_ns)
         return self.finish(request, None, status, message)
 
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
@@ -248,6 +314,11 @@ cdef class ModelRuntime:
 
     # ---- what the supervisor says
 
+    def lay_side_by_side(self) -> None:
+        """The model takes a batch as one array (execute_batch): requests are received into neighbouring blocks."""
+        if isinstance(self.arena, RowArena):
+            (<RowArena>self.arena).rows = max(ROWS_MIN, 2 * self.signature.max_batch_size)
+
     def add_link(self, Link link) -> None:
         """An instance belongs to the model from now on; it gets work while `up`."""
         self.instances.links.append(link)
@@ -257,6 +328,10 @@ cdef class ModelRuntime:
     def remove_link(self, Link link) -> None:
         """Forget an instance; what it had taken is then failed, what it had not is put back (fail, requeue)."""
         self.instances.links.remove(link)
+        if link.claim is not None:
+            link.claim.give_back()
+            link.claim.leave()
+            self.limiter.settle()
         self.drop(self.scheduler.link_removed(link), True)
 
     def requeue(self, list requests) -> None:
@@ -265,6 +340,8 @@ cdef class ModelRuntime:
         failure = None  # of one request's front: the others are served first
         self.inflight -= len(requests)
         for request in requests:
+            if request.cancelled or self.refusal is not None:
+                self.scheduler.finished(request, None, True)
             try:
                 if request.cancelled:
                     self.reject_cancelled(request)
@@ -311,9 +388,14 @@ cdef class ModelRuntime:
         cdef InferRequest request
         self.ready = False
         self.reason = self.refusal = message
+        for request in list(self.looking):
+            self.stop_looking(request)
+            self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
         for request in self.scheduler.queued_requests():
             if not request.queued:
                 continue  # what was told to one before it has ended this one, too
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject(request, UNAVAILABLE, message, FailureReason.OTHER)
+        if self.limiter is not None:
+            self.share()

@@ -14,6 +14,8 @@ cdef class Scheduler:
     """
     cdef readonly Py_ssize_t size        # live requests that wait here
     cdef int64_t soonest_ns              # `expire` has nothing to do before; 0: never has
+    cdef readonly bint padded            # a request's `slot` is its place in the batch; links fill gaps with null requests
+    cdef readonly bint iterative         # a request may be executed several times before its answer
     cdef Link target                     # whom the batch that next_batch returned is for
 
     # A new request.  False: refused.
@@ -25,8 +27,7 @@ cdef class Scheduler:
     # Time has passed: those that waited too long.
     cdef list expire(self, int64_t now_ns)
     # A batch that goes out now, to `target`; None when nobody can take one or it is better to wait.  All its requests have
-    # left the queue.  It may hold `padding` requests, which no one waits for: they are not counted, not answered, and not
-    # reported to `finished`.
+    # left the queue.
     cdef list next_batch(self, Instances instances, int64_t now_ns)
     # When `expire` or next_batch want to be asked again though nothing happens; 0: not before something does.
     cdef int64_t next_event_ns(self, int64_t now_ns) noexcept
@@ -38,3 +39,7 @@ cdef class Scheduler:
     cdef list link_removed(self, Link link)
     # A dispatched request has its final answer, or none will come (`failed`; `link` is None when the instance died).
     cdef int finished(self, InferRequest request, Link link, bint failed) except -1
+    # A decoupled model's `execute` has returned for the oldest batch of an instance.
+    cdef int executed(self, Link link) except -1
+    # A request of an iterative model was executed, and wants to be again.
+    cdef int reschedule(self, InferRequest request) except -1

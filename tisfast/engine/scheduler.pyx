@@ -39,3 +39,9 @@ cdef class Scheduler:
 
     cdef int finished(self, InferRequest request, Link link, bint failed) except -1:
         return 0
+
+    cdef int executed(self, Link link) except -1:
+        return 0
+
+    cdef int reschedule(self, InferRequest request) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.reschedule")

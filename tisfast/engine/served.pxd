@@ -1,5 +1,6 @@
 # What can be asked for inferences: a model version with instances, or an ensemble of others.  Layer 3 (engine).
 from libc.stdint cimport uint64_t
+from tisfast.engine.cache cimport ModelCache
 from tisfast.engine.core cimport Clock, InferRequest, Reply
 from tisfast.engine.histogram cimport Timings
 from tisfast.engine.stats cimport Statistics
@@ -17,6 +18,7 @@ cdef class Runtime:
     cdef readonly object config          # ModelConfig as a JSON-able dict, normalised (row 1.11)
     cdef readonly list links             # instances; none of an ensemble
     cdef readonly uint64_t inflight      # begun, not answered
+    cdef public ModelCache cache         # None: answers are not kept
     cdef Clock clock
     # Once, by the subclass's constructor.
     cdef int found(self, ModelSignature signature, Arena arena, Clock clock, object config) except -1
@@ -27,3 +29,5 @@ cdef class Runtime:
     # Who asked has left: a request still queued is dropped and counted CANCELED; a running one is marked, and so is its
     # record, which the model may ask.
     cdef int cancel(self, InferRequest request) except -1
+    # The model versions that a request to this one needs, all of them, to be answered: itself, or an ensemble's steps.
+    cdef list needs(self)

@@ -1,5 +1,6 @@
 from typing import Any
 
+from tisfast.engine.cache import ModelCache
 from tisfast.engine.core import Link
 from tisfast.engine.histogram import Timings
 from tisfast.engine.stats import Statistics
@@ -14,6 +15,7 @@ class Runtime:
     config: dict[str, Any]
     links: list[Link]
     inflight: int
+    cache: ModelCache | None
     @property
     def ready(self) -> bool: ...
     @property

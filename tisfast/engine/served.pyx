@@ -22,6 +22,9 @@ cdef class Runtime:
     cdef int cancel(self, InferRequest request) except -1:
         raise NotImplementedError(f"{type(self).__name__}.cancel")
 
+    cdef list needs(self):
+        return [self]
+
     @property
     def platform(self) -> str:
         """Row 1.10: the config's platform, or its backend."""

@@ -12,12 +12,13 @@ cdef struct Times:
 
 cdef enum FailureReason:  # row 21.05
     REJECTED, CANCELED, BACKEND, OTHER
+    MISTAKEN  # the request's own fault, found late: not counted, like those that fronts refuse
 
 cdef enum ResponseKind:  # row 11.03
     RESPONSE_GOOD, RESPONSE_FAILED, RESPONSE_EMPTY, RESPONSE_CANCELED
 
 cdef class Statistics:
-    cdef Tally success, fail, queue, compute_input, compute_infer, compute_output
+    cdef Tally success, fail, queue, compute_input, compute_infer, compute_output, cache_hit, cache_miss
     cdef readonly uint64_t inference_count, execution_count
     cdef public uint64_t last_inference_ms     # since the epoch, row 11.02
     cdef readonly uint64_t pending             # queued, not executing (row 21.08)
@@ -25,6 +26,10 @@ cdef class Statistics:
     cdef readonly dict batch_stats             # batch size -> BatchTally
     cdef readonly list responses               # ResponseTally by position in the stream; empty unless decoupled
     cdef void count_success(self, uint32_t batch, Times *t, int64_t queued_ns, int64_t now_ns) noexcept
+    # A request whose answer was kept: lookup_ns of its time went into finding it.
+    cdef void count_hit(self, int64_t queued_ns, int64_t lookup_ns, int64_t now_ns) noexcept
+    # One that had to be executed: what finding that out and keeping its answer took.
+    cdef void count_miss(self, int64_t ns) noexcept
     cdef void count_failure(self, FailureReason reason, int64_t ns) noexcept
     cdef int count_execution(self, uint32_t batch, Times *t) except -1
     # Response number `index` of a decoupled model's request, on which work began at `since_ns`.

@@ -31,6 +31,14 @@ cdef class Statistics:
         _add(&self.compute_output, t.done_ns - t.infer_end_ns)
         self.inference_count += batch
 
+    cdef void count_hit(self, int64_t queued_ns, int64_t lookup_ns, int64_t now_ns) noexcept:
+        _add(&self.success, now_ns - queued_ns)
+        _add(&self.queue, now_ns - queued_ns - lookup_ns)
+        _add(&self.cache_hit, lookup_ns)
+
+    cdef void count_miss(self, int64_t ns) noexcept:
+        _add(&self.cache_miss, ns)
+
     cdef void count_failure(self, FailureReason reason, int64_t ns) noexcept:
         _add(&self.fail, ns)
         if reason == REJECTED:
@@ -86,8 +94,8 @@ cdef class Statistics:
             "compute_input": _tally(self.compute_input),
             "compute_infer": _tally(self.compute_infer),
             "compute_output": _tally(self.compute_output),
-            "cache_hit": {"count": 0, "ns": 0},
-            "cache_miss": {"count": 0, "ns": 0},
+            "cache_hit": _tally(self.cache_hit),
+            "cache_miss": _tally(self.cache_miss),
         }
 
     def batches(self) -> list:

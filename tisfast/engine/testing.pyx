@@ -3,12 +3,16 @@
 Real parts of the engine meet these where production meets the machine's clock, rings and sockets.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from tisfast.engine.cache cimport LocalStore, ModelCache
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.served cimport Runtime
+from tisfast.engine.seats cimport Place, Sequence
+from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.engine.stats cimport Times
+from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, InputRef, RecordTemplate, record_template
 from tisfast.wire.signature cimport ModelSignature
 
@@ -87,6 +91,23 @@ cdef class AnswerReply(Reply):
         return 0
 
 
+cdef class KeepingReply(Reply):
+    """Keeps every call: (status, Answer or message or None, final) in `calls`; an Answer is held until it goes from there."""
+
+    cdef public list calls
+
+    def __cinit__(self, list calls):
+        self.calls = calls
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        self.calls.append((0, answer, final))
+        return 0
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        self.calls.append((status, message, final))
+        return 0
+
+
 cdef class FakeLink(Link):
     """An instance that executes when the test says so.  `batches`: dispatched, oldest first."""
 
@@ -112,12 +133,23 @@ cdef class FakeLink(Link):
     cdef uint32_t room(self) noexcept:
         return self.slots - self.inflight
 
+    cdef bint has(self, InferRequest request) except -1:
+        return request in self.streams or any([request in batch for batch in self.dispatched])
+
     def ids(self) -> list:
         """Request ids of what is dispatched, batch by batch."""
         return [[(<InferRequest>request).input.id for request in batch] for batch in self.dispatched]
 
-    def execute(self, int64_t took_ns=1000, int status=0) -> None:
-        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does."""
+    def places(self) -> list:
+        """The same with the slot of each request."""
+        return [[((<InferRequest>request).input.id, (<InferRequest>request).slot) for request in batch]
+                for batch in self.dispatched]
+
+    def execute(self, int64_t took_ns=1000, int status=0, answer=None) -> None:
+        """Execute the oldest batch and answer its requests; then let the engine go on, as a poll does.
+
+        answer: makes the Answer to an InferInput; None answers without outputs.
+        """
         cdef Times times
         cdef list batch
         cdef InferRequest request
@@ -131,19 +163,34 @@ cdef class FakeLink(Link):
             if status:
                 self.runtime.complete_failed(self, request, status, "model says no", &times)
             else:
-                self.runtime.complete(self, request, None, &times)
+                self.runtime.complete(self, request, answer and answer(request.input), &times)
             times.executed = 0
         self.runtime.pump(self.clock.now)
 
-    def respond(self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0) -> None:
-        """An answer of a decoupled model to a dispatched request: without outputs, or an error."""
+    def reschedule(self, int64_t took_ns=1000) -> None:
+        """Execute the oldest batch, all of whose requests want to be executed again."""
+        cdef Times times
+        cdef list batch = self.dispatched.pop(0)
+        times.taken_ns = times.infer_start_ns = self.clock.now
+        self.clock.now += took_ns
+        times.infer_end_ns = times.done_ns = self.clock.now
+        times.executed = <uint32_t>len(batch)
+        for request in batch:
+            self.runtime.reschedule(self, request, &times)
+            times.executed = 0
+        self.runtime.pump(self.clock.now)
+
+    def respond(
+            self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0, Answer answer=None) -> None:
+        """An answer of a decoupled model to a dispatched request: this one, one without outputs, or an error."""
         cdef Times times
         self.clock.now += took_ns
         times.taken_ns = times.infer_start_ns = request.dispatched_ns
         times.infer_end_ns = times.done_ns = self.clock.now
         times.executed = 0
         message = "model says no" if status else None
-        answer = None if final or status else Answer.__new__(Answer)
+        if answer is None and not final and not status:
+            answer = Answer.__new__(Answer)
         self.runtime.respond(self, request, answer, status, message, final, &times)
         self.runtime.pump(self.clock.now)
 
@@ -179,14 +226,18 @@ cdef class FakeLink(Link):
         self.runtime.add_link(self)
 
 
-def make_input(ModelSignature model, str id="", uint32_t batch=1, uint64_t timeout_us=0, bytes shape_key=b"") -> InferInput:
-    """An InferInput without bytes behind it."""
+def make_input(
+        ModelSignature model, str id="", uint32_t batch=1, uint64_t timeout_us=0, bytes shape_key=b"", correlation=0,
+        uint16_t flags=0) -> InferInput:
+    """An InferInput without bytes behind it.  correlation, flags: of its sequence."""
     cdef InferInput input = InferInput.__new__(InferInput)
     input.model = model
     input.id = id
     input.batch = batch
     input.timeout_us = timeout_us
     input.shape_key = shape_key
+    input.correlation = correlation
+    input.sequence_flags = flags
     return input
 
 
@@ -225,3 +276,28 @@ def submit(Runtime runtime, InferInput input, Reply reply, trace=None, InferRequ
 def cancel(Runtime runtime, InferRequest request) -> None:
     """Runtime.cancel."""
     runtime.cancel(request)
+
+
+def keep_answer(LocalStore store, bytes key, Answer answer) -> bool:
+    """LocalStore.keep."""
+    return store.keep(key, answer)
+
+
+def find_answer(LocalStore store, bytes key) -> Block | None:
+    """LocalStore.find."""
+    return store.find(key)
+
+
+def key_of(ModelCache cache, InferInput input) -> bytes:
+    """ModelCache.key_of."""
+    return cache.key_of(input)
+
+
+def sequences(ModelRuntime runtime) -> dict:
+    """What the scheduler of a model with sequences knows: (instance or None, slot) of each that takes further requests."""
+    cdef SequenceScheduler scheduler = runtime.scheduler
+    cdef Sequence sequence
+    return {
+        id: (None, -1) if (<Sequence>sequence).place == Place.WAITS else (sequence.bench.link.instance, sequence.slot)
+        for id, sequence in scheduler.live.items()
+    }

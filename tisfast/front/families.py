@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from tisfast.engine.custom_metrics import FamilyReading
     from tisfast.engine.histogram import FirstResponse, Histogram
     from tisfast.engine.served import Runtime
 
@@ -84,6 +85,22 @@ def batch_sizes(runtimes: list[Runtime]) -> Metric:
             found.add_sample(f"{name}_bucket", {**labels, "le": f"{bound}.0"}, count)
         total = sum(size * n for size, n in executions.items())
         _close(found, name, labels, sum(executions.values()), total)
+    return found
+
+
+def custom(reading: FamilyReading) -> Metric:
+    """A family that models keep (row 21.20)."""
+    found = family(reading.name, reading.text, reading.kind, ())
+    for metric in reading.metrics:
+        labels = dict(metric.labels)
+        if reading.kind != "histogram":
+            found.add_sample(reading.name, labels, metric.value)
+            continue
+        count = 0.0
+        for bound, more in zip(metric.bounds, metric.counts, strict=False):
+            count += more
+            found.add_sample(f"{reading.name}_bucket", {**labels, "le": repr(bound).removesuffix(".0")}, count)
+        _close(found, reading.name, labels, sum(metric.counts), metric.value)
     return found
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from tisfast.config.metric_control import FIRST_RESPONSE
 from tisfast.config.metrics import MetricsSettings
+from tisfast.engine.cache import LocalStore
 from tisfast.front import families
+from tisfast.front.cache_metrics import CacheSummaries, of_store, per_model
 from tisfast.front.families import Samples, family, labels_of
 from tisfast.front.machine_facts import CpuMeter, memory_bytes
 from tisfast.front.response import Response, http_error
@@ -22,14 +24,15 @@ from tisfast.front.summaries import Windows
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from tisfast.engine.custom_metrics import FamilyReading
     from tisfast.engine.registry import Registry
     from tisfast.engine.served import Runtime
     from tisfast.front.nvml import GpuMeter, GpuReading
     from tisfast.wire.head import Head
 
 CONTENT_TYPE: Final = "text/plain; charset=utf-8"
-_TOTAL: Final = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
-"""The library ends every counter's family name so; Triton's names have no such end."""
+_TOTAL: Final = re.compile(rb"^(# (?:HELP|TYPE) (?!tisfast_)\S+)_total ", re.MULTILINE)
+"""The library ends every counter's family name so; Triton's names and those of models have no end but their own."""
 
 _CACHED: Final = "(includes cached requests)"
 _UNCACHED: Final = "(does not include cached requests)"
@@ -68,12 +71,15 @@ _DURATIONS: Final = (
 
 @dataclass(frozen=True)
 class Sources:
-    """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version."""
+    """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version; cache: the
+    server's, if it has one."""
 
     registry: Registry
     restarts: Callable[[], Iterable[tuple[str, str, int]]]
     load_seconds: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     gpus: GpuMeter | None = None
+    cache: object | None = None
+    custom: Callable[[], Iterable[FamilyReading]] = tuple
 
 
 class MetricsRoutes:
@@ -103,6 +109,7 @@ class Collector:
         self._shown = shown
         self._monotonic = monotonic
         self._windows = Windows()
+        self._cache_summaries = CacheSummaries()
         self._cpu = CpuMeter()
         self._cpu_values: tuple[float, int, int] = (0.0, 0, 0)
         self._cpu_due = float("-inf")
@@ -125,8 +132,10 @@ class Collector:
         yield from _counts(runtimes)
         if self._shown.counter_latencies:
             yield from _durations(runtimes)
+            yield from per_model(runtimes)
         yield _pending(runtimes)
         yield from self._machine()
+        yield from of_store(self._sources.cache if isinstance(self._sources.cache, LocalStore) else None)
         if self._shown.summary_latencies:
             yield from self._summaries(runtimes)
         if self._shown.histogram_latencies:
@@ -137,6 +146,8 @@ class Collector:
             )
         yield self._load_durations(runtimes)
         yield from self._own(runtimes)
+        for reading in self._sources.custom():
+            yield families.custom(reading)
 
     def _machine(self) -> Iterator[Metric]:
         # There is no pinned pool: tensors lie in arenas, which tisfast_arena_bytes shows.
@@ -170,8 +181,10 @@ class Collector:
                 (
                     (labels_of(r), getattr(r.timings, part), dict(zip(map(_number, shares), found[part], strict=True)))
                     for r, found in zip(runtimes, quantiles, strict=True)
+                    if part != "request" or r.cache is None  # row 21.12
                 ),
             )
+        yield from self._cache_summaries.collect(runtimes, {_number(share): share for share in shares}, now)
 
     def _load_durations(self, runtimes: list[Runtime]) -> Metric:
         labels = {(r.signature.name, r.signature.version): labels_of(r) for r in runtimes}

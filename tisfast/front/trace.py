@@ -6,7 +6,9 @@ follows is done by the thread that writes (trace_outbox).  All times are CLOCK_M
 
 from __future__ import annotations
 
+import itertools
 import re
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -53,10 +55,10 @@ class Mark(NamedTuple):
 class Trace:
     """What is known of one traced request.
 
-    number: of the trace in this server; done: gets the trace when it is complete; nbytes: what the
-    tensors hold.  The front calls `mark` as it likes,
+    number: of the trace in this server; done: gets the trace when it is complete; numbers: gives those of traces that
+    this one leads to; nbytes: what the tensors hold.  The front calls `mark` as it likes,
     `submitted` before it queues the request, and `finished` once the last response is sent or cannot be; the engine
-    calls `answered` for each response.
+    calls `answered` for each response, and `child` for each request that this one makes of other models.
     """
 
     def __init__(
@@ -66,8 +68,12 @@ class Trace:
         log_frequency: int,
         context: Context | None,
         done: Callable[[Trace], None],
+        numbers: Callable[[], int] | None = None,
     ) -> None:
         self.number = number
+        self.parent_number = 0
+        self.own: Context | None = None
+        """What children continue: the span of this request's model.  None until there is one."""
         self.timestamps = "TIMESTAMPS" in levels
         self.log_frequency = log_frequency
         self.context = context
@@ -78,13 +84,26 @@ class Trace:
         self.tensors: list[TracedTensor] = []
         self.nbytes = 0
         self._wants_tensors = "TENSORS" in levels
+        self._levels = levels
         self._done = done
+        self._numbers = numbers or itertools.count(number + 1).__next__
         self._left = 2  # front and engine
 
     def mark(self, name: str, ns: int = 0) -> None:
         """Something happened in the front, now or at `ns`: HTTP_RECV_START, GRPC_SEND_END and their like."""
         if len(self.front) < limits.TRACE_MARKS_MAX:
             self.front.append(Mark(name, ns or now_ns()))
+
+    def child(self, request: InferInput) -> Trace:
+        """Of a request that the engine is about to queue on behalf of this one, and that no front knows of."""
+        if self.own is None:
+            outer = self.context or Context(secrets.token_hex(16), "", "")
+            self.own = outer._replace(span_id=secrets.token_hex(8))
+        made = Trace(self._numbers(), self._levels, self.log_frequency, self.own, self._done, self._numbers)
+        made.parent_number = self.number
+        made._left = 1
+        made.submitted(request)
+        return made
 
     def submitted(self, request: InferInput) -> None:
         """The request is about to be queued."""
@@ -95,7 +114,8 @@ class Trace:
 
     def answered(self, request: InferRequest, answer: Answer | None, final: bool) -> None:
         """A response is there; None: an error, or the end of a decoupled model's stream.  final: none follows."""
-        self.mark("INFER_RESPONSE_COMPLETE")
+        if not self.parent_number:  # Triton leaves it out for others
+            self.mark("INFER_RESPONSE_COMPLETE")
         if self._wants_tensors and answer is not None and len(self.tensors) < limits.TRACE_MARKS_MAX:
             self._note(output_tensors(answer, limits.TRACE_BYTES_MAX - self.nbytes))
         if final:
@@ -113,7 +133,7 @@ class Trace:
         self.engine.append(Mark("QUEUE_START", request.queued_ns))
         self.engine.append(Mark("REQUEST_END", now_ns()))
         times = request.times
-        if times["done_ns"]:  # else it never reached an instance
+        if times["taken_ns"]:  # else it never reached an instance, or is an ensemble's
             self.compute = [Mark(name, times[key]) for name, key in _COMPUTE]
         self._leave()
 

@@ -103,7 +103,11 @@ def trace_objects(trace: Trace) -> Iterator[dict[str, Any]]:
 
 def _header(trace: Trace) -> dict[str, Any]:
     header: dict[str, Any] = {"id": trace.number, "model_name": trace.model, "model_version": int(trace.version or -1)}
-    return {**header, "request_id": trace.request_id} if trace.request_id else header
+    if trace.request_id:
+        header["request_id"] = trace.request_id
+    if trace.parent_number:
+        header["parent_id"] = trace.parent_number
+    return header
 
 
 def _timestamp(trace: Trace, mark: Mark) -> dict[str, Any]:

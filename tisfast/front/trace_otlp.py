@@ -103,15 +103,21 @@ class OtlpExporter:
 def spans_of(trace: Trace, wall_ns: int) -> list[dict[str, Any]]:
     """Triton's three spans, innermost first: compute within the model's within InferRequest.
 
+    A child has the first two, within the model's span of its parent.
+
     wall_ns: nanoseconds since the epoch when CLOCK_MONOTONIC was 0.
     """
     context = trace.context
-    trace_id, state = (context.trace_id, context.state) if context else (secrets.token_hex(16), "")
+    known = trace.own or context
+    trace_id, state = (known.trace_id, known.state) if known else (secrets.token_hex(16), "")
     ids = [secrets.token_hex(8) for _ in range(3)]
+    if trace.own is not None:
+        ids[1] = trace.own.span_id
+    outermost = 1 if trace.parent_number else 0
 
     def span(depth: int, name: str, marks: Iterable[Mark], **more: object) -> dict[str, Any]:
         found = sorted(marks, key=lambda mark: mark.ns)
-        parent = ids[depth - 1] if depth else context.span_id if context else ""
+        parent = ids[depth - 1] if depth > outermost else context.span_id if context else ""
         return {
             "traceId": trace_id,
             "spanId": ids[depth],
@@ -129,12 +135,12 @@ def spans_of(trace: Trace, wall_ns: int) -> list[dict[str, Any]]:
         "triton.model_name": trace.model,
         "triton.model_version": int(trace.version or -1),
         "triton.trace_id": trace.number,
-        "triton.trace_parent_id": 0,
+        "triton.trace_parent_id": trace.parent_number,
         **({"triton.request_id": trace.request_id} if trace.request_id else {}),
     }
     spans = [span(2, "compute", trace.compute)] if trace.compute else []
     spans += [span(1, trace.model, trace.engine, attributes=_attributes(about))] if trace.engine else []
-    return [*spans, span(0, "InferRequest", trace.front)]
+    return spans if trace.parent_number else [*spans, span(0, "InferRequest", trace.front)]
 
 
 def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ While nothing can be traced, fronts hold None and a request pays for looking at 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
@@ -36,7 +37,7 @@ class Tracer:
         self.settings = TraceSettings(flags, knows, self._switch)
         self._propagates = flags.mode == "opentelemetry"
         self._switches: list[Callable[[Tracer | None], None]] = []
-        self._number = 0
+        self._numbers = itertools.count(1).__next__
         self._exporter = OtlpExporter(flags.opentelemetry) if self._propagates else None
         self._sink: _Sink = self._exporter or TraceFiles(flags.file)
         otel = flags.opentelemetry
@@ -79,9 +80,9 @@ class Tracer:
             return None
         if not trigger.remaining:
             self._switch()
-        self._number += 1
         settings = trigger.settings
-        return Trace(self._number, settings.levels, settings.log_frequency, context, self._outbox.put)
+        number = self._numbers()
+        return Trace(number, settings.levels, settings.log_frequency, context, self._outbox.put, self._numbers)
 
     def _switch(self) -> None:
         for switch in self._switches:

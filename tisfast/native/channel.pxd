@@ -24,18 +24,27 @@ cdef extern from "tf_ring.h" nogil:
         uint32_t batch
     struct tf_give_slot:
         uint64_t block
+    struct tf_reply_slot:
+        uint8_t kind, flags
+        uint16_t status
+        uint32_t meta_bytes
+        uint64_t call, meta_offset, answer
+        uint32_t told, zero
+        uint8_t reserved[24]
     struct tf_channel:
         pass
     struct tf_bell:
         pass
 
 cdef class Bell:
-    """One page and one eventfd for the whole server; every worker maps the page and rings the eventfd."""
+    """One file and one eventfd for the whole server; every worker maps the file and rings the eventfd.  Behind the bell's
+    page lie the cells of all custom metrics."""
     cdef readonly int fd
     cdef readonly int eventfd
     cdef tf_bell *page
     cdef void announce_sleep(self) noexcept   # then look at the rings once more
     cdef void awake(self) noexcept
+    cdef double *_cell(self, uint32_t index) except NULL
     cdef bint clear(self) noexcept            # read the eventfd; True when it had been rung
 
 cdef class Channel:
@@ -55,4 +64,7 @@ cdef class Channel:
     cdef uint64_t taken(self) noexcept        # tickets below this were taken by the worker
     cdef void give(self, uint64_t block) noexcept
     cdef uint32_t room(self) noexcept         # free submit slots
+    # One answer to a call of the worker's; `told` is set here.  False: the ring is full, and the worker rings the bell when
+    # it has taken some.
+    cdef bint reply(self, tf_reply_slot *answer) noexcept
     cdef void nudge(self) noexcept            # an idle worker looks at its share socket

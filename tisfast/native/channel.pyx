@@ -16,6 +16,10 @@ cdef extern from "tf_shm.h":
     void *tf_shm_map(int fd, uint64_t nbytes, int *err)
     int tf_shm_unmap(void *base, uint64_t nbytes)
 
+cdef extern from "tf_cell.h":
+    double tf_cell_get(const void *cell) noexcept
+    void tf_cell_set(void *cell, double value) noexcept
+
 cdef extern from "tf_ring.h":
     """
     #include <sys/eventfd.h>
@@ -23,6 +27,7 @@ cdef extern from "tf_ring.h":
     #define TF_RING_SUBMIT(c) (&(c)->submit)
     #define TF_RING_COMPLETE(c) (&(c)->complete)
     #define TF_RING_GIVE(c) (&(c)->give)
+    #define TF_RING_REPLY(c) (&(c)->reply)
     static inline void tf_bell_init(struct tf_bell *b) { b->magic = TF_CHANNEL_MAGIC; b->abi = TF_ABI_VERSION; }
     static inline void tf_bell_sleep(struct tf_bell *b) {
         atomic_store_explicit(&b->asleep, 1, memory_order_relaxed);
@@ -43,10 +48,12 @@ cdef extern from "tf_ring.h":
         pass
     enum: EFD_CLOEXEC, EFD_NONBLOCK
     enum: TF_ABI_VERSION
+    enum: TF_CELLS, TF_CELLS_AT
     int eventfd(unsigned int value, int flags)
     tf_ring *TF_RING_SUBMIT(tf_channel *c) noexcept
     tf_ring *TF_RING_COMPLETE(tf_channel *c) noexcept
     tf_ring *TF_RING_GIVE(tf_channel *c) noexcept
+    tf_ring *TF_RING_REPLY(tf_channel *c) noexcept
     void tf_bell_init(tf_bell *b) noexcept
     void tf_bell_sleep(tf_bell *b) noexcept
     void tf_bell_awake(tf_bell *b) noexcept
@@ -59,10 +66,12 @@ cdef extern from "tf_ring.h":
     void *tf_ring_peek(tf_channel *c, tf_ring *r, uint32_t ahead) noexcept
     void tf_ring_take(tf_ring *r, uint32_t n) noexcept
     int tf_worker_wake(tf_channel *c) noexcept
+    int tf_reply_wake(tf_channel *c) noexcept
+    tf_reply_slot *tf_reply_reserve(tf_channel *c) noexcept
     void tf_worker_nudge(tf_channel *c) noexcept
     ssize_t c_read "read"(int fd, void *buffer, size_t n) noexcept
 
-cdef uint64_t BELL_BYTES = 4096
+cdef uint64_t BELL_BYTES = TF_CELLS_AT + <uint64_t>TF_CELLS * sizeof(double)
 
 
 cdef void *_new_file(str label, uint64_t nbytes, int *fd) except NULL:
@@ -110,6 +119,19 @@ cdef class Bell:
     cdef bint clear(self) noexcept:
         cdef uint64_t count = 0
         return c_read(self.eventfd, &count, sizeof(count)) == sizeof(count)
+
+    cdef double *_cell(self, uint32_t index) except NULL:
+        if index >= TF_CELLS:
+            raise IndexError(f"cell {index} of {TF_CELLS}")
+        return <double *>(<char *>self.page + TF_CELLS_AT) + index
+
+    def cell(self, uint32_t index) -> float:
+        """The number in a cell of the custom metrics, whoever wrote it."""
+        return tf_cell_get(self._cell(index))
+
+    def zero_cell(self, uint32_t index) -> None:
+        """Make a cell 0."""
+        tf_cell_set(self._cell(index), 0.0)
 
 
 cdef class Channel:
@@ -176,6 +198,16 @@ cdef class Channel:
 
     cdef void nudge(self) noexcept:
         tf_worker_nudge(self.c)
+
+    cdef bint reply(self, tf_reply_slot *answer) noexcept:
+        cdef tf_reply_slot *slot = tf_reply_reserve(self.c)
+        if slot == NULL:
+            return False
+        answer.told = self.told
+        memcpy(slot, answer, sizeof(tf_reply_slot))
+        tf_ring_publish(TF_RING_REPLY(self.c), 1)
+        tf_reply_wake(self.c)
+        return True
 
     def request_stop(self) -> None:
         """Tell the worker to leave its loop when submit is empty, and wake it."""

@@ -65,6 +65,8 @@ cdef extern from "<nghttp2/nghttp2.h>":
     void nghttp2_session_callbacks_set_on_header_callback(nghttp2_session_callbacks *, int (*)(
         nghttp2_session *, const nghttp2_frame *, const uint8_t *, size_t, const uint8_t *, size_t, uint8_t,
         void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_on_begin_frame_callback(nghttp2_session_callbacks *, int (*)(
+        nghttp2_session *, const nghttp2_frame_hd *, void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_frame_recv_callback(nghttp2_session_callbacks *, frame_callback) noexcept
     void nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, int, void *) noexcept) noexcept
@@ -327,6 +329,7 @@ cdef int check(int code) except -1:
 
 
 cdef void set_callbacks(nghttp2_session_callbacks *callbacks) noexcept:
+    nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, begin_frame)
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers)
     nghttp2_session_callbacks_set_on_header_callback(callbacks, header)
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_received)
@@ -363,6 +366,18 @@ cdef int submit_settings(nghttp2_session *raw) except -1:
 cdef int failed(Http2Session session, object error) noexcept:
     session.failure = error
     return NGHTTP2_ERR_CALLBACK_FAILURE
+
+
+cdef int begin_frame(nghttp2_session *raw, const nghttp2_frame_hd *head, void *user) noexcept:
+    """Priorities are switched off, so the library drops these frames without telling further."""
+    cdef Http2Session session = <Http2Session>user
+    if head.type != NGHTTP2_PRIORITY:
+        return 0
+    try:
+        session.on_idle_frame()
+    except BaseException as error:
+        return failed(session, error)
+    return 0
 
 
 cdef int begin_headers(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
@@ -405,7 +420,7 @@ cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *
                 session.on_idle_frame()
         elif kind == NGHTTP2_PING:
             session.on_ping(frame.hd.flags & NGHTTP2_FLAG_ACK)
-        elif kind == NGHTTP2_SETTINGS or kind == NGHTTP2_PRIORITY:
+        elif kind == NGHTTP2_SETTINGS:
             session.on_idle_frame()
     except BaseException as error:
         return failed(session, error)

@@ -28,6 +28,8 @@ cdef class Arena(MemoryFile):
     cdef tf_arena* blocks
     # A block of at least nbytes; raises Unavailable when the arena is full.
     cdef Block take(self, uint64_t nbytes)
+    # What a block of nbytes adds to `used_bytes`.
+    cdef uint64_t cost(self, uint64_t nbytes) noexcept
     # Called by Block.__dealloc__ only; never raises, a stale handle is counted in `stale`.
     cdef void give(self, uint64_t handle) noexcept
     cdef readonly uint64_t stale

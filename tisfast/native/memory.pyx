@@ -26,6 +26,7 @@ cdef extern from "tf_arena.h":
     uint64_t tf_arena_take(tf_arena *a, uint64_t nbytes)
     int tf_arena_give(tf_arena *a, uint64_t block)
     uint64_t tf_block_offset(uint64_t block)
+    uint64_t tf_arena_cost_bytes(uint64_t nbytes)
     uint64_t tf_arena_used_bytes(const tf_arena *a)
     uint64_t tf_arena_used_blocks(const tf_arena *a)
     uint64_t tf_arena_trim(tf_arena *a, int fd)
@@ -102,6 +103,9 @@ cdef class Arena(MemoryFile):
     def take_block(self, uint64_t nbytes) -> Block:
         """A block of at least nbytes.  Raises Unavailable when the arena is full."""
         return self.take(nbytes)
+
+    cdef uint64_t cost(self, uint64_t nbytes) noexcept:
+        return tf_arena_cost_bytes(nbytes)
 
     def trim(self) -> int:
         """Give free pages back to the system; returns bytes.  Call when idle."""

@@ -60,8 +60,13 @@ def _backend(draft: Draft, version: Path | None) -> str:
 
 
 def model_files(draft: Draft, versions: Sequence[Path]) -> list[Path]:
-    """The model file of each version folder, whether it exists or not; none for a name that leaves the folder."""
+    """The model file of each version folder, whether it exists or not; none for a name that leaves the folder.
+
+    An ensemble has none.
+    """
     name = draft.message.default_model_filename
+    if schema.is_ensemble(draft.message):
+        return []
     return [version / name for version in versions] if name and stays_inside(name) else []
 
 

@@ -71,13 +71,14 @@ def _source(folder: Path, versions: layout.Versions, looking: Looking) -> ModelS
     fill_from_files(draft, folder, chosen[-1] if chosen else None)
     check_model_files(draft, chosen)
     partial = looking.auto_complete and any(map(may_complete, model_files(draft, chosen)))
+    files = model_files(draft, chosen)
     config = finish(draft, folder.name, gpus=looking.gpus, partial=partial)
     return ModelSource(
         name=folder.name,
         repository=folder.parent,
         folder=folder,
         config=config,
-        versions=tuple(map(VersionSource, numbers, chosen, model_files(draft, chosen))),
+        versions=tuple(map(VersionSource, numbers, chosen, files if config.ensemble is None else chosen)),
         interpreter=interpreter,
         may_complete=partial,
         notes=versions.notes,

@@ -11,7 +11,7 @@ from tisfast.errors import ConfigError
 
 @dataclass(frozen=True)
 class VersionSource:
-    """One version to serve.  file: the model file, which exists."""
+    """One version to serve.  file: the model file, which exists; of an ensemble, which has none, the folder."""
 
     number: int
     folder: Path

@@ -53,6 +53,9 @@ class LinkFace(Protocol):
     def request_stop(self) -> None:
         """The worker leaves its loop when its ring is empty."""
 
+    def listen(self) -> None:
+        """The worker's model calls others: it may speak while it has no request."""
+
 
 class StatsFace(Protocol):
     """What an instance needs of its model's counters."""
@@ -67,6 +70,9 @@ class RuntimeFace(Protocol):
     def stats(self) -> StatsFace:
         """The model's counters."""
 
+    def lay_side_by_side(self) -> None:
+        """The model takes whole batches as arrays."""
+
     def add_link(self, link: Any) -> None:
         """Give this link work from now on."""
 
@@ -80,6 +86,13 @@ class RuntimeFace(Protocol):
         """Answer each with an error."""
 
 
+class WarmUpFace(Protocol):
+    """What an instance needs of its model's warm-up (supervise/warm_up.py)."""
+
+    async def run(self, link: Any, worker: Worker) -> None:
+        """Execute the samples.  Raises WorkerFailed, after which the worker is gone or about to be."""
+
+
 class Instance:
     """Starts a worker, and another one whenever it dies, until `stop`."""
 
@@ -90,6 +103,7 @@ class Instance:
         runtime: RuntimeFace,
         make_link: Callable[[], LinkFace],
         changed: Callable[[], None],
+        warm_up: WarmUpFace | None = None,
     ) -> None:
         """make_link: a fresh link for each worker.  changed: called after each change of `state`."""
         self.name = birth.name
@@ -101,6 +115,7 @@ class Instance:
         self._runtime = runtime
         self._make_link = make_link
         self._changed = changed
+        self._warm_up = warm_up
         self._backoff = Backoff()
         self._worker: Worker | None = None
         self._link: LinkFace | None = None
@@ -162,8 +177,11 @@ class Instance:
         except (TisError, OSError) as error:
             raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
+        worker.on_calls = link.listen
         try:
-            await worker.start(link.fds)
+            ready = await worker.start(link.fds)
+            if self._warm_up is not None:
+                await self._warm_up.run(link, worker)
         except BaseException:
             self._worker = None
             link.close()
@@ -177,6 +195,8 @@ class Instance:
         self._link = link
         self._ready_at = self._place.loop.time()
         self._executions_before = self._runtime.stats.execution_count
+        if ready.get("arrays"):
+            self._runtime.lay_side_by_side()
         self._runtime.add_link(link)
         facts = self._birth.facts
         link.open()

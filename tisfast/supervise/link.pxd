@@ -14,6 +14,7 @@ cdef class Poller:
     cdef Clock clock
     cdef object loop, turn
     cdef set busy                # links with requests or retained inputs out
+    cdef set callers             # links whose models call others: these may speak at any time
     cdef bint scheduled
     cdef int64_t active_ns, spin_ns
     cdef uint32_t vain_for_answers    # spins in a row that ended in sleep, with requests out
@@ -36,8 +37,9 @@ cdef class RingLink(Link):
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
     cdef object executing        # deque: inferences of each batch of a decoupled model that `execute` is not done with
-    cdef bint decoupled
+    cdef bint decoupled, padded, closed
     cdef int64_t progress_ns
+    cdef object registry
     # Have the worker know where all of the request's inputs lie.
     cdef int show_foreign(self, InferInput input) except -1
     cdef bint poll(self) except -1
@@ -45,7 +47,10 @@ cdef class RingLink(Link):
     cdef int _on_slot(self, tf_complete_slot *slot) except -1
     cdef int _on_answer(self, tf_complete_slot *slot) except -1
     cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1
+    cdef int _on_reschedule(self, tf_complete_slot *slot) except -1
+    cdef int _submit_null(self, InferRequest like, Py_ssize_t left, uint32_t slot, int64_t now_ns) except -1
     cdef int _on_executed(self, tf_complete_slot *slot) except -1
+    cdef int _on_call(self, tf_complete_slot *slot) except -1
     cdef int _on_release(self, uint64_t ticket) except -1
     cdef Block _block(self, tf_complete_slot *slot)
     cdef int _status(self, tf_complete_slot *slot) except -1

@@ -5,12 +5,14 @@ after the last answer or request it announces sleep on the bell, looks once more
 Where requests, or answers, come too seldom for spinning to pay, it sleeps at once (TF_VAIN_SPINS_MAX).
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
+from tisfast.engine.calls cimport CallPort, Calls, ReplyMark
 from tisfast.engine.stats cimport Times
 from tisfast.native.channel cimport (
-    TF_ANSWER, TF_CLOSED, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_RELEASE, TF_RETAINED, TF_VAIN_SPINS_MAX)
-from tisfast.native.memory cimport Block
+    TF_ANSWER, TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_CLOSED, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_NULL, TF_RELEASE,
+    TF_RESCHEDULE, TF_RETAINED, TF_VAIN_SPINS_MAX, tf_reply_slot)
+from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 from tisfast.wire.tensors cimport ForeignInput
 
@@ -37,6 +39,7 @@ cdef class Poller:
         self.clock = clock
         self.loop = loop
         self.busy = set()
+        self.callers = set()
         self.spin_ns = spin_us * 1000
         self.turn = self._turn  # bound once: call_soon runs on the hot path
         self.bell.announce_sleep()
@@ -70,7 +73,7 @@ cdef class Poller:
     cdef bint _poll_busy(self) except -1:
         cdef RingLink link
         cdef bint worked = False
-        for link in tuple(self.busy):
+        for link in tuple(self.busy | self.callers if self.callers else self.busy):
             try:
                 worked |= link.poll()
             except Exception as error:
@@ -135,14 +138,16 @@ cdef class OutputArena(Arena):
 cdef class RingLink(Link):
     """One instance over its rings.
 
-    instance: name for errors and logs; output_arena_bytes: bound of the answers that are being sent.
+    instance: name for errors and logs; output_arena_bytes: bound of the answers that are being sent; registry: where the
+    models are looked up that its model calls.
     """
 
-    def __cinit__(self, str instance, ModelRuntime runtime, Poller poller, uint64_t output_arena_bytes):
+    def __cinit__(self, str instance, ModelRuntime runtime, Poller poller, uint64_t output_arena_bytes, registry=None):
         self.instance = instance
         self.runtime = runtime
         self.poller = poller
         self.channel = Channel()
+        self.registry = registry
         self.shares = ShareTable(self.channel, poller.loop)
         cdef OutputArena output = OutputArena(f"tisfast-out-{instance}", output_arena_bytes)
         output.channel = self.channel
@@ -150,6 +155,7 @@ cdef class RingLink(Link):
         self.running = {}
         self.retained = {}
         self.decoupled = runtime.signature.decoupled
+        self.padded = runtime.scheduler.padded
         self.executing = deque()
 
     @property
@@ -174,6 +180,16 @@ cdef class RingLink(Link):
         self.shares.worker_has_it()
         self.runtime.pump(self.poller.clock.now_ns())
 
+    def answer_to(self, ModelRuntime runtime) -> None:
+        """Answers go there from now on.  While nothing is out, and before `open`."""
+        self.runtime = runtime
+
+    def listen(self) -> None:
+        """Its model calls others: look at its ring also while it has no requests."""
+        if not self.closed:
+            self.poller.callers.add(self)
+            self.poller.wake()
+
     def request_stop(self) -> None:
         """No new work; the worker ends when its ring is empty."""
         self.up = False
@@ -185,6 +201,7 @@ cdef class RingLink(Link):
         The caller fails the taken ones through runtime.fail and gives the others to runtime.requeue.
         """
         self.up = False
+        self.closed = True
         while True:
             try:
                 if not self.poll():
@@ -192,7 +209,11 @@ cdef class RingLink(Link):
             except Exception as error:  # the answer is out of the ring: the next one's turn
                 self.poller.lost(self, error)
         self.poller.busy.discard(self)
+        self.poller.callers.discard(self)
         self.shares.close()
+        if self.calls is not None:
+            (<Calls>self.calls).close()
+            self.calls = None
         (<OutputArena>self.output).channel = None
         taken = self.channel.taken()
         lost = [request for ticket, request in self.running.items() if <uint64_t>ticket < taken]
@@ -208,26 +229,48 @@ cdef class RingLink(Link):
     cdef uint32_t room(self) noexcept:
         return self.channel.room()
 
+    cdef bint has(self, InferRequest request) except -1:
+        cdef InferRequest each
+        for each in self.running.values():
+            if each is request:
+                return True
+        return False
+
     cdef int dispatch(self, list batch, int64_t now_ns) except -1:
         cdef InferRequest request
         cdef int64_t ticket
         cdef Py_ssize_t left = len(batch)
+        cdef uint32_t slot
         if self.decoupled:
             self.executing.append((<InferRequest>batch[0]).execution_batch)
         if self.batches == 1 if self.decoupled else not self.running:  # the engine has counted this batch already
             self.progress_ns = now_ns
         if self._quiet():
             self.poller.busy.add(self)
+        if self.padded:
+            left = (<InferRequest>batch[left - 1]).slot + 1
+            slot = 0
         for request in batch:
+            if self.padded:
+                for slot in range(slot, request.slot):
+                    left -= 1
+                    self._submit_null(<InferRequest>batch[0], left, slot, now_ns)
+                slot = request.slot + 1
             left -= 1
             if request.input.foreign is not None:
                 self.show_foreign(request.input)
-            ticket = self.channel.submit(request.input.record_offset, request.input.record_bytes, left, now_ns, 0, 0)
+            ticket = self.channel.submit(
+                request.input.record_offset, request.input.record_bytes, left, now_ns, request.slot, 0)
             if ticket < 0:  # the engine asked room() first: the worker has written to our side of the ring
                 ticket = UNSENT + <int64_t>len(self.running)  # nobody answers it until the worker is gone
             self.running[ticket] = request
         self.channel.publish()
         return self.poller.nudge()
+
+    cdef int _submit_null(self, InferRequest like, Py_ssize_t left, uint32_t slot, int64_t now_ns) except -1:
+        """Nobody waits for a ticket of it: the worker answers it never, and the ring keeps count of what was taken."""
+        self.channel.submit(like.input.record_offset, like.input.record_bytes, left, now_ns, slot, TF_NULL)
+        return 0
 
     cdef int show_foreign(self, InferInput input) except -1:
         cdef ForeignInput foreign
@@ -244,6 +287,8 @@ cdef class RingLink(Link):
         while n < ANSWERS_PER_TURN and self.channel.next_answer(&slot):
             n += 1
             self._on_slot(&slot)
+        if self.calls is not None:
+            (<Calls>self.calls).flush()
         if n:
             self.runtime.pump(self.poller.clock.now_ns())
             if self._quiet() and self.batches == 0:
@@ -258,7 +303,29 @@ cdef class RingLink(Link):
             return self._on_release(slot.request)
         if slot.kind == TF_EXECUTED and self.decoupled:
             return self._on_executed(slot)
+        if slot.kind == TF_RESCHEDULE and self.runtime.scheduler.iterative:
+            return self._on_reschedule(slot)
+        if TF_CALL <= slot.kind <= TF_CALL_DONE:
+            return self._on_call(slot)
         return self._on_answer(slot)
+
+    cdef int _on_call(self, tf_complete_slot *slot) except -1:
+        """The model asks another one, or is done with what that said."""
+        cdef Calls calls
+        if slot.kind == TF_CALL:
+            block = self._block(slot)
+            if block is None or self.registry is None or self.closed:
+                return 0  # a lie, or the last words of a dead worker
+            if self.calls is None:
+                self.calls = Calls(self, self.runtime, RingPort(self), self.registry)
+            self.progress_ns = self.poller.clock.now_ns()
+            return (<Calls>self.calls).call(slot.request, block, slot.meta_bytes)
+        if self.calls is None:
+            return 0
+        calls = <Calls>self.calls
+        if slot.kind == TF_CALL_CANCEL:
+            return calls.cancel(slot.request, slot.flags & TF_FINAL)
+        return calls.done(slot.request)
 
     cdef int _on_release(self, uint64_t ticket) except -1:
         cdef InferRequest request = self.running.get(ticket)
@@ -305,6 +372,17 @@ cdef class RingLink(Link):
         if answer is not None:
             return self.runtime.complete(self, request, answer, &times)
         return self.runtime.complete_failed(self, request, status, message, &times)
+
+    cdef int _on_reschedule(self, tf_complete_slot *slot) except -1:
+        """Executed without an answer: the request goes back to its sequence, which keeps its memory."""
+        cdef InferRequest request = self.running.pop(slot.request, None)
+        cdef Times times = times_of(slot)
+        if request is None:
+            return 0
+        self.progress_ns = self.poller.clock.now_ns()
+        if slot.flags & TF_RETAINED:
+            self.retained[slot.request] = request.input
+        return self.runtime.reschedule(self, request, &times)
 
     cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1:
         """One of any number of answers to a request of a decoupled model."""
@@ -354,3 +432,47 @@ cdef class RingLink(Link):
         if block is None:
             return f"the output arena of instance {self.instance} is full ({self.output.nbytes} bytes)"
         return (<bytes>block.data[:slot.meta_bytes]).decode("utf-8", "replace")
+
+
+cdef class RingPort(CallPort):
+    """The calls of one instance, over its link."""
+
+    cdef RingLink link
+
+    def __cinit__(self, RingLink link):
+        self.link = link
+
+    cdef InferRequest request_of(self, uint64_t ticket):
+        return self.link.running.get(ticket)
+
+    cdef InferInput input_of(self, uint64_t ticket):
+        cdef InferRequest request = self.link.running.get(ticket)
+        return self.link.retained.get(ticket) if request is None else request.input
+
+    cdef object batch_of(self, uint64_t ticket):
+        cdef InferRequest first = self.link.running.get(ticket), request = first
+        cdef list found = []
+        if first is None:
+            return ()
+        while request is not None and request.dispatched_ns == first.dispatched_ns:
+            if not request.padding:
+                found.append(request)
+            if request.closes_batch:
+                break
+            ticket += 1
+            request = self.link.running.get(ticket)
+        return found
+
+    cdef uint16_t share_of(self, MemoryFile file) except? 0:
+        return self.link.shares.id_of(file)
+
+    cdef bint send(self, ReplyMark *mark) except -1:
+        cdef tf_reply_slot slot
+        slot.kind = TF_ERROR if mark.status else TF_ANSWER
+        slot.flags = TF_FINAL if mark.final else 0
+        slot.status = mark.status
+        slot.meta_bytes = mark.nbytes
+        slot.call, slot.meta_offset, slot.answer = mark.call, mark.offset, mark.answer
+        slot.zero = 0
+        self.link.progress_ns = self.link.poller.clock.now_ns()
+        return self.link.channel.reply(&slot)

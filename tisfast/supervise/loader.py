@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,27 +20,39 @@ from tisfast.config.instances import Instance as PlannedInstance
 from tisfast.config.model_config import LoadedConfig, signature_fields
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
+from tisfast.engine.cache import LocalStore, ModelCache
 from tisfast.engine.runtime import ModelRuntime
+from tisfast.engine.strategy import Strategy, compile_strategy
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
+from tisfast.native.rows import RowArena
+from tisfast.repo.fingerprint import version_digest
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
+from tisfast.repo.strategy import read_strategy
 from tisfast.supervise import machine
+from tisfast.supervise.claims import Claims
 from tisfast.supervise.instance import Instance
 from tisfast.supervise.link import Poller, RingLink
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
+from tisfast.supervise.sequences import sequence_part
 from tisfast.supervise.timer import RuntimeTimer
+from tisfast.supervise.warm_up import WarmUp
 from tisfast.supervise.worker import Birth, Worker, Workplace
 from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
     from tisfast.config.settings import WorkerSettings
+    from tisfast.engine.cache import RemoteStore
     from tisfast.engine.core import Clock
+    from tisfast.engine.rate_limiter import RateLimiter
+    from tisfast.engine.registry import Registry
 
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
 T = TypeVar("T")
+SALT_BYTES = 16
 COMPLETION_ARENA_BYTES = 1 << 20
 """Arenas of a worker that only completes a configuration: it maps them like any worker, and uses nothing of them."""
 
@@ -58,8 +71,24 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Commons:
+    """What all models of a server share.
+
+    cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is none.
+    """
+
+    cache: LocalStore | RemoteStore | None = None
+    limiter: RateLimiter | None = None
+
+
+NOTHING_SHARED = Commons()
+
+
+@dataclass(frozen=True)
 class Means:
-    """What every load uses.  slots bounds the instances that may be loading at one time."""
+    """What every load uses.  slots bounds the instances that may be loading at one time; registry: where the models are
+    looked up that models call.
+    """
 
     place: Workplace
     poller: Poller
@@ -67,6 +96,8 @@ class Means:
     settings: WorkerSettings
     nursery: Callable[[str], Nursery]
     slots: asyncio.Semaphore
+    commons: Commons
+    registry: Registry
 
 
 async def load_model(means: Means, model: ModelSource) -> list[ServedModel]:
@@ -153,10 +184,17 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         for field, tensor in zip(outputs, config.outputs, strict=True)
     ]
     signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
-    arena = Arena(f"tisfast-in-{config.name}", arena_bytes, use_bytes)
-    runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict)
+    label = f"tisfast-in-{config.name}"
+    batches = config.scheduler.dynamic and config.max_batch_size > 1 and not config.decoupled
+    arena = (RowArena if batches else Arena)(label, arena_bytes, use_bytes)
+    strategy = _strategy(version, config)
+    runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict, strategy)
+    runtime.cache = _cache(means.commons.cache, version, config)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
-    served = ServedModel(runtime, timer, _execution_seconds_max(config, means.settings))
+    seconds_max = _execution_seconds_max(config, means.settings)
+    warm_up = WarmUp(runtime, config.warm_up, folder, seconds_max) if config.warm_up else None
+    claims = Claims(means.commons.limiter, runtime, config.instances)
+    served = ServedModel(runtime, timer, seconds_max, claims)
     nursery = means.nursery(_interpreter(means, version))
     threads = machine.threads_share(len(config.instances))
     log.info(
@@ -175,10 +213,52 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
         )
 
         def make_link(name: str = planned.name) -> RingLink:
-            return RingLink(name, runtime, means.poller, arena_bytes)
+            link = RingLink(name, runtime, means.poller, arena_bytes, means.registry)
+            link.claim = claims.of(name)
+            return link
 
-        served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed))
+        served.instances.append(Instance(birth, means.place, runtime, make_link, served.changed, warm_up))
     return served
+
+
+def _strategy(version: Version, config: LoadedConfig) -> Strategy | None:
+    """The model's custom batching strategy; what it raises is logged once, with its traceback."""
+    file = read_strategy(config, version.model.folder)
+    if file is None:
+        return None
+    strategy = compile_strategy(file.text, str(file.path))
+
+    def failed(error: Exception) -> None:
+        strategy.failed = None
+        log.error(
+            "batching strategy %s of model '%s' raised %r; the batch goes without further requests, as it will "
+            "whenever that happens again", file.path, config.name, error, exc_info=error,
+            extra={"facts": {"model": config.name, "version": version.number}},
+        )  # fmt: skip
+
+    strategy.failed = failed
+    return strategy
+
+
+def _cache(store: LocalStore | RemoteStore | None, version: Version, config: LoadedConfig) -> ModelCache | None:
+    """How the version's answers are kept; None when they are not.  Raises ConfigError, OSError."""
+    if not config.as_dict.get("response_cache", {}).get("enable"):
+        return None
+    if store is None:
+        log.warning(
+            "the answers of '%s' version %s are not kept, though its configuration enables response_cache: the server has "
+            "no cache (--cache-config)", config.name, version.number,
+            extra={"facts": {"model": config.name, "version": version.number}},
+        )  # fmt: skip
+        return None
+    if isinstance(store, LocalStore):
+        return ModelCache(store, os.urandom(SALT_BYTES), int.from_bytes(os.urandom(8), "little"))
+    label = f"tisfast:{config.name}:{version.number}:"
+    return ModelCache(
+        store,
+        version_digest(config.name, version.number, config.as_dict, version.source.folder),
+        label=label.encode(),
+    )
 
 
 def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedInstance) -> dict[str, Any]:
@@ -205,6 +285,8 @@ def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedIn
         "log_verbose": int(log.isEnabledFor(logging.DEBUG)),
         "output_bytes_max": machine.arena_use_bytes(),
     }
+    if role == "serve" and config.scheduler.sequence is not None:
+        model.update(sequence_part(config.scheduler.sequence, version.model.folder))
     return {"t": "load", "role": role, "model": model}
 
 

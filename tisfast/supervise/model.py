@@ -10,6 +10,7 @@ from tisfast.supervise.instance import Instance, InstanceState
 
 if TYPE_CHECKING:
     from tisfast.engine.runtime import ModelRuntime
+    from tisfast.supervise.claims import Claims
     from tisfast.supervise.timer import RuntimeTimer
 
 
@@ -19,8 +20,11 @@ class ServedModel:
     execution_seconds_max: how long one execution may take before its worker is taken to hang.
     """
 
-    def __init__(self, runtime: ModelRuntime, timer: RuntimeTimer, execution_seconds_max: float) -> None:
+    def __init__(
+        self, runtime: ModelRuntime, timer: RuntimeTimer, execution_seconds_max: float, claims: Claims
+    ) -> None:
         self.runtime = runtime
+        self._claims = claims
         self.instances: list[Instance] = []
         self.execution_seconds_max = execution_seconds_max
         self.load_seconds = 0.0
@@ -94,4 +98,5 @@ class ServedModel:
         self._loaded = False
         self.runtime.refuse(message)
         await asyncio.gather(*(instance.stop(seconds) for instance in self.instances))
+        self._claims.drop()
         self._timer.close()

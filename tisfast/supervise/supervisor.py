@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tisfast import limits
 from tisfast.config.report import ConfigErrors
+from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
 from tisfast.errors import TisError
 from tisfast.native.memory import now_ns
+from tisfast.repo.dependencies import dependencies, impossible
 from tisfast.repo.scan import Looking, scan
 from tisfast.repo.source import ModelFailure, ModelSource, Scan
 from tisfast.supervise import machine
 from tisfast.supervise.control import Control
 from tisfast.supervise.directory import ControlDirectory
+from tisfast.supervise.ensemble import ServedEnsemble, load_ensemble
 from tisfast.supervise.link import Poller
-from tisfast.supervise.loader import Means, gather, load_model
+from tisfast.supervise.loader import NOTHING_SHARED, Commons, Means, gather, load_model
 from tisfast.supervise.model import ServedModel
 from tisfast.supervise.nursery import Nursery
 from tisfast.supervise.spawn import NurseryProcess
@@ -44,19 +47,23 @@ class Supervisor:
         registry: Registry,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        commons: Commons = NOTHING_SHARED,
     ) -> None:
         self._repository = repository
         self._workers = workers
         self._registry = registry
         self._clock = clock
         self._loop = loop
+        self._commons = commons
         self._gpus = () if workers.cpu_only else machine.gpus(workers.cuda_visible)
         self._nurseries: dict[str, Nursery] = {}
-        self._served: list[ServedModel] = []
+        self._served: list[ServedModel | ServedEnsemble] = []
+        self._settled: dict[str, asyncio.Event] = {}
         self._scan = Scan((), ())
         self._directory: ControlDirectory | None = None
         self._control: Control | None = None
         self._poller: Poller | None = None
+        self._custom_metrics: CustomMetrics | None = None
         self._tick: asyncio.TimerHandle | None = None
 
     @property
@@ -65,7 +72,7 @@ class Supervisor:
         return len(self._served)
 
     @property
-    def served(self) -> list[ServedModel]:
+    def served(self) -> list[ServedModel | ServedEnsemble]:
         """All loaded model versions."""
         return self._served
 
@@ -79,6 +86,10 @@ class Supervisor:
         for served in self._served:
             for instance in served.instances:
                 instance.set_verbose(level)
+
+    def custom_metrics(self) -> list[FamilyReading]:
+        """What the models' own metrics say now."""
+        return list(self._custom_metrics.read()) if self._custom_metrics is not None else []
 
     def load_seconds(self) -> list[tuple[str, str, float]]:
         """Model, version, and seconds that its loading took, for metrics."""
@@ -95,6 +106,7 @@ class Supervisor:
         self._control = Control(self._directory, self._loop)
         self._control.open()
         self._poller = Poller(self._clock, self._loop)
+        self._custom_metrics = CustomMetrics(self._poller.bell)
         self._watch()
 
     def find(self) -> list[str]:
@@ -114,16 +126,55 @@ class Supervisor:
 
     async def load_all(self, step: Callable[[str], None]) -> None:
         """Load what `find` found; each model by itself.  step: called with each name when it is done."""
-        assert self._control is not None and self._poller is not None
+        assert self._control is not None and self._poller is not None and self._custom_metrics is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
-        place = Workplace(self._loop, self._control)
-        means = Means(place, self._poller, self._clock, self._workers, self._nursery, slots)
+        place = Workplace(self._loop, self._control, self._custom_metrics)
+        means = Means(
+            place,
+            self._poller,
+            self._clock,
+            self._workers,
+            self._nursery,
+            slots,
+            self._commons,
+            self._registry,
+        )
         for failure in self._scan.failures:
             self._failed(failure.name, [""], ConfigErrors(failure.errors))
             step(failure.name)
-        await gather(*(self._load(means, model, step) for model in self._scan.models))
+        refused = impossible(self._scan.models, self._scan.failures)
+        self._settled = {model.name: asyncio.Event() for model in self._scan.models}
 
-    async def _load(self, means: Means, model: ModelSource, step: Callable[[str], None]) -> None:
+        async def load(model: ModelSource) -> None:
+            if model.name in refused:
+                self._failed(model.name, [str(version.number) for version in model.versions], refused[model.name])
+            elif model.config.ensemble is not None:
+                await self._load_ensemble(model)
+            else:
+                await self._load(means, model)
+            self._settled[model.name].set()
+            step(model.name)
+
+        await gather(*(load(model) for model in self._scan.models))
+
+    async def _load_ensemble(self, model: ModelSource) -> None:
+        """After the models of its steps, whose failure is then its own."""
+        for name in dependencies(model):
+            await self._settled[name].wait()
+        try:
+            served = load_ensemble(model, self._registry, self._clock)
+        except TisError as error:
+            self._failed(model.name, [str(version.number) for version in model.versions], error)
+            return
+        self._loaded(model.name, served)
+
+    def _loaded(self, name: str, served: Sequence[ServedModel | ServedEnsemble]) -> None:
+        self._served += served
+        for each in served:
+            self._registry.add(each.runtime)
+        log.info("successfully loaded '%s'", name, extra={"facts": {"model": name}})
+
+    async def _load(self, means: Means, model: ModelSource) -> None:
         numbers = [str(version.number) for version in model.versions]
         for attempt in range(self._repository.load_retries + 1):
             try:
@@ -133,12 +184,8 @@ class Supervisor:
                 if attempt < self._repository.load_retries:
                     log.info("loading '%s' again (--model-load-retry-count)", model.name)
                 continue
-            self._served += served
-            for each in served:
-                self._registry.add(each.runtime)
-            log.info("successfully loaded '%s'", model.name, extra={"facts": {"model": model.name}})
+            self._loaded(model.name, served)
             break
-        step(model.name)
 
     def _failed(self, name: str, versions: list[str], error: TisError) -> None:
         reason = f"{STATUS_CODES[error.status].text}: {error}"
@@ -179,7 +226,7 @@ class Supervisor:
         if self._directory is not None:
             self._directory.remove()
 
-    async def _unload(self, served: ServedModel, seconds: float) -> None:
+    async def _unload(self, served: ServedModel | ServedEnsemble, seconds: float) -> None:
         await served.stop(seconds, STOPPING)
         name, version = served.runtime.signature.name, served.runtime.signature.version
         self._registry.remove(served.runtime)

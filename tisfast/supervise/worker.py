@@ -8,13 +8,15 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tisfast import limits
+from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
+from tisfast.supervise import metric_messages
 from tisfast.supervise.control import Control, Message
 from tisfast.supervise.nursery import ForkOrder, Nursery
 from tisfast.supervise.output import LineReader
@@ -46,6 +48,7 @@ class Workplace:
 
     loop: asyncio.AbstractEventLoop
     control: Control
+    metrics: CustomMetrics
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Worker:
         self.birth = birth
         self.ended: asyncio.Future[End] = place.loop.create_future()
         self.pid = 0
+        self.on_calls: Callable[[], None] | None = None  # called when its model is about to call others
         self._place = place
         self._token = secrets.token_bytes(16)
         self._id = f"{birth.name}#{self._token[:4].hex()}"
@@ -195,6 +199,13 @@ class Worker:
             self._logged(message)
         elif kind == "trace":
             self._traced(message)
+        elif kind in metric_messages.KINDS_OF_MESSAGE:
+            answer = metric_messages.answer(self._place.metrics, self._id, message)
+            if answer is not None:
+                self._place.control.send(self._id, answer)
+        elif kind == "calls":
+            if self.on_calls is not None:
+                self.on_calls()
 
     def _greeted(self, message: Message) -> None:
         if message.get("abi") != abi_version():
@@ -255,6 +266,7 @@ class Worker:
         if self.ended.done():
             return
         self._place.control.forget(self._id)
+        self._place.metrics.forget(self._id)
         if self._no_status is not None:
             self._no_status.cancel()
         if self._pidfd >= 0:

@@ -8,5 +8,8 @@ cdef int choose_output(InferPlan plan, str name, dict parameters) except -1
 # gRPC's InferParameter that held it ("int64_param" ...), which Triton's texts name.
 cdef int request_parameter(InferPlan plan, str name, object value, dict custom, str kind) except -1
 
+# A sequence id that is a text.  Raises Unsupported for one that is too long.
+cdef str text_id(str value)
+
 # Raises BadRequest when an output's parameters exclude each other.  choose_output does it, too.
 cdef int check_output_parameters(dict parameters) except -1

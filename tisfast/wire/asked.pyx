@@ -5,7 +5,8 @@ from tisfast.wire.fields cimport is_parameter, not_a, text_of, truth, unsigned
 from tisfast.wire.plan cimport InferPlan, OutputChoice, Way, find
 from tisfast.wire.signature cimport TensorSpec
 
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import BadRequest, Internal, Unsupported
+from tisfast.limits import CORRELATION_ID_BYTES_MAX
 
 cdef str EMPTY_FINAL = "triton_enable_empty_final_response"
 cdef dict GRPC_KINDS = {
@@ -27,7 +28,8 @@ cdef int request_parameter(InferPlan plan, str name, object value, dict custom, 
     elif name == "priority":
         plan.priority = whole(value, name, kind)
     elif name == "sequence_id":
-        plan.correlation = value if type(value) is str else whole(value, name, kind) if kind else correlation_of(value)
+        plan.correlation = text_id(value) if type(value) is str else (
+            whole(value, name, kind) if kind else correlation_of(value))
     elif name == "sequence_start":
         plan.flags |= truth(value, name)
     elif name == "sequence_end":
@@ -55,9 +57,13 @@ cdef uint64_t whole(object value, str name, str kind) except? 0xFFFFFFFFFFFFFFFF
     return unsigned(value, name)
 
 
+cdef str text_id(str value):
+    if len(value) > CORRELATION_ID_BYTES_MAX or len(value.encode()) > CORRELATION_ID_BYTES_MAX:
+        raise Unsupported(f"string correlation ID cannot be longer than {CORRELATION_ID_BYTES_MAX} characters")
+    return value
+
+
 cdef object correlation_of(object value):
-    if type(value) is str:
-        return value
     if type(value) is int and 0 <= value <= 0xFFFFFFFFFFFFFFFF:
         return value
     raise not_a("sequence_id", "string")

@@ -20,7 +20,7 @@ cdef class ComposeFields:
 # Unavailable when the arena is full.
 cdef InferInput compose(ModelSignature model, Arena arena, list tensors, ComposeFields fields)
 
-# The outputs of an answer, in its order; each keeps the answer alive.
+# The outputs of an answer, in its order; each keeps alive what it lies in.
 cdef list tensors_of(Answer answer)
 
 # The inputs of a request, in the order of the model's inputs; each keeps the request's memory alive.  Only while no worker

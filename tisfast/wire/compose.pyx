@@ -11,7 +11,7 @@ from tisfast.wire.plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.request cimport count_elements, finish, new_plan
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
-from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, by_reference, new_foreign, new_tensor
+from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, new_foreign, new_tensor, referred
 
 import struct
 
@@ -134,10 +134,6 @@ cdef uint64_t requested_bits(InferPlan plan, names) except? 0xFFFFFFFFFFFFFFFF:
     return bits
 
 
-cdef inline bint referred(ModelSignature model, Tensor tensor) noexcept:
-    return by_reference(model, tensor.dtype, tensor.file, tensor.offset, tensor.nbytes)
-
-
 # Bytes of what is copied, each tensor's rounded up to 64.
 cdef uint64_t copied_bytes(InferPlan plan, list tensors):
     cdef Tensor tensor
@@ -183,6 +179,8 @@ cdef list tensors_of(Answer answer):
     cdef list found = []
     cdef OutputRef *out
     cdef int i, k
+    if answer.tensors is not None:
+        return list(answer.tensors)
     for i in range(answer.count):
         out = &answer.outputs[i]
         spec = <TensorSpec>request.model.outputs[out.index]
@@ -195,13 +193,15 @@ cdef Tensor output_tensor(Answer answer, OutputRef *out, str name, tuple shape):
     cdef ForeignInput foreign
     cdef Tensor tensor
     cdef Arena arena
-    for arena in (answer.block.arena, answer.input.arena()):
+    # Kept is what the tensor lies in and nothing else: else the last tensor of a long chain would keep all before it.
+    for arena, keep in ((answer.block.arena, answer.block), (answer.input.arena(), answer.input)):
         if arena.base <= out.data <= arena.base + arena.nbytes:
-            return new_tensor(name, out.dtype, shape, arena, <uint64_t>(out.data - arena.base), out.nbytes, answer)
+            return new_tensor(name, out.dtype, shape, arena, <uint64_t>(out.data - arena.base), out.nbytes, keep)
     foreign = answer.input.foreign_at(out.place, out.nbytes)  # an input from elsewhere that was passed through
     tensor = foreign.tensor
     return new_tensor(
-        name, out.dtype, shape, tensor.file, tensor.offset + (out.place - foreign.place), out.nbytes, answer)
+        name, out.dtype, shape, tensor.file, tensor.offset + (out.place - foreign.place), out.nbytes,
+        tensor.keep)
 
 
 cdef list tensors_of_input(InferInput request):

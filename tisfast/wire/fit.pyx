@@ -25,7 +25,7 @@ cdef int check_fit(InferPlan plan) except -1:
     for i in range(plan.count):
         check_tensor(plan, &plan.tensors[i])
     sort_tensors(plan)
-    if model.shapes_vary and model.max_batch_size > 0:
+    if model.batches_vary and model.max_batch_size > 0:
         plan.shape_key = shape_key(plan)
     return 0
 
@@ -175,15 +175,15 @@ cdef int sort_tensors(InferPlan plan) except -1:
     return 0
 
 
-# Shapes of the inputs that must agree within a batch, without the batch dimension.
+# What must agree within a batch: which inputs there are, and the shapes of those that are not ragged, without the batch
+# dimension.
 cdef bytes shape_key(InferPlan plan):
     cdef TensorPlan *tensor
     cdef list parts = []
     cdef int i
     for i in range(plan.count):
         tensor = &plan.tensors[i]
-        if (<TensorSpec>plan.model.inputs[tensor.index]).ragged:
-            continue
         parts.append(bytes([tensor.index & 255, tensor.index >> 8]))
-        parts.append(PyBytes_FromStringAndSize(<char *>(tensor.shape + 1), 8 * (tensor.rank - 1)))
+        if not (<TensorSpec>plan.model.inputs[tensor.index]).ragged:
+            parts.append(PyBytes_FromStringAndSize(<char *>(tensor.shape + 1), 8 * (tensor.rank - 1)))
     return b"".join(parts)

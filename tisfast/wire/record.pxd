@@ -31,6 +31,11 @@ cdef class InferInput:
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
     # Note in the record that the client has left; the worker may look at any time.
     cdef void mark_cancelled(self) noexcept
+    # Another sequence id (a number, or the text it has) and other flags, here and in the record.  Before submission, or
+    # between two executions.
+    cdef void set_sequence(self, object correlation, uint16_t flags)
+    # Its parameters as the model sees them: JSON object text, b"" for none.
+    cdef bytes parameters(self)
     # Arena 0: where its record and blocks are.
     cdef Arena arena(self)
     # Address of a byte of arena 0 that `owns` said yes to.
@@ -41,6 +46,16 @@ cdef class InferInput:
     cdef void aim(self, ForeignInput foreign, uint16_t share) noexcept
     # The foreign input that [place, place + nbytes) lies in, as the worker names it; None: not one of this request.
     cdef ForeignInput foreign_at(self, uint64_t place, uint64_t nbytes)
+
+# The fixed part of a request record.
+cdef struct RequestHead:
+    uint32_t signature_bytes
+    uint16_t count, flags
+    uint64_t requested, timeout_us, correlation
+    uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
+
+cdef enum:
+    LATE_FLAGS = 8 | 16             # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN)
 
 cdef struct InputRef:
     uint16_t index
@@ -78,6 +93,9 @@ cdef class AnswerLayout:
     cdef list heads_json            # per output: {"name":…,"datatype":…,"shape":[…]
     cdef list heads_message         # per output: its InferOutputTensor; None until gRPC needs it
 
+# The remembered layout of these signature bytes, checked when they are new.  Raises Internal.
+cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count)
+
 cdef class Answer:
     """A worker's good answer, every offset and length checked.  Keeps the output block and, when an output is an input
     passed through, the request's blocks alive."""
@@ -88,8 +106,16 @@ cdef class Answer:
     cdef OutputRef* outputs         # `count` entries, owned
     cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes
     cdef readonly bytes parameters  # JSON object text, b"" when none
+    cdef list tensors               # of Tensor, in the order of outputs: of an answer that no worker gave (wire/joined); else None
     cdef list copies                # blocks with outputs that a client could have taken away, or None
     cdef list kept                  # what a codec made of outputs and sends instead of them, or None
+
+# ---- for wire/joined
+
+cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count)
+# Bytes of a signature, and the signature itself at `at`.
+cdef uint32_t signature_bytes_of(const InputRef *inputs, int count) noexcept
+cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) noexcept
 
 # Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)

@@ -19,12 +19,6 @@ from tisfast import limits
 from tisfast.errors import BadRequest, Internal
 from tisfast.types import BY_CODE
 
-cdef struct RequestHead:
-    uint32_t signature_bytes
-    uint16_t count, flags
-    uint64_t requested, timeout_us, correlation
-    uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
-
 cdef struct AnswerHead:
     uint32_t signature_bytes
     uint16_t count, zero
@@ -35,6 +29,8 @@ cdef struct SignatureEntry:
     uint8_t dtype, rank
     uint32_t zero
 
+cdef uint16_t SEQUENCE_START = 1
+cdef uint16_t SEQUENCE_END = 2
 cdef uint16_t CORRELATION_IS_TEXT = 4
 cdef uint16_t CANCELLED = 8
 cdef Py_ssize_t REQUEST_PARAMETERS_BYTES_MAX = limits.REQUEST_PARAMETERS_BYTES_MAX
@@ -62,6 +58,26 @@ cdef class InferInput:
     cdef void mark_cancelled(self) noexcept:
         if self.record_bytes >= sizeof(RequestHead):
             (<RequestHead *>self.address(self.record_offset)).flags |= CANCELLED
+
+    cdef void set_sequence(self, object correlation, uint16_t flags):
+        cdef RequestHead *head
+        self.sequence_flags = flags
+        self.correlation = correlation
+        if self.record_bytes < sizeof(RequestHead):
+            return
+        head = <RequestHead *>self.address(self.record_offset)
+        head.flags = <uint16_t>(head.flags & ~(SEQUENCE_START | SEQUENCE_END) | flags)
+        if type(correlation) is not str:
+            head.correlation = correlation
+            head.flags &= ~CORRELATION_IS_TEXT
+
+    cdef bytes parameters(self):
+        cdef const unsigned char *at = self.address(self.record_offset)
+        cdef const RequestHead *head = <const RequestHead *>at
+        if self.record_bytes < sizeof(RequestHead) or head.parameters_bytes == 0:
+            return b""
+        return PyBytes_FromStringAndSize(
+            <const char *>at + self.record_bytes - head.correlation_bytes - head.parameters_bytes, head.parameters_bytes)
 
     cdef int set_foreign(self, RecordTemplate template, list foreign) except -1:
         self.foreign = foreign
@@ -126,13 +142,10 @@ cdef RecordTemplate record_template(
     const InputRef *inputs, int count, uint64_t requested, uint32_t batch, uint64_t timeout_us, uint16_t flags,
     object correlation, bytes parameters):
     cdef RecordTemplate template = RecordTemplate.__new__(RecordTemplate)
-    cdef uint32_t signature_bytes = 0
+    cdef uint32_t signature_bytes = signature_bytes_of(inputs, count)
     cdef RequestHead *head
     cdef unsigned char *at
     cdef bytes text = b""
-    cdef int i
-    for i in range(count):
-        signature_bytes += <uint32_t>sizeof(SignatureEntry) + 8 * inputs[i].rank
     template.count = count
     template.head = PyBytes_FromStringAndSize(NULL, sizeof(RequestHead) + align8(signature_bytes))
     at = <unsigned char *>PyBytes_AS_STRING(template.head)
@@ -160,6 +173,14 @@ cdef RecordTemplate record_template(
     return template
 
 
+cdef uint32_t signature_bytes_of(const InputRef *inputs, int count) noexcept:
+    cdef uint32_t total = 0
+    cdef int i
+    for i in range(count):
+        total += <uint32_t>sizeof(SignatureEntry) + 8 * inputs[i].rank
+    return total
+
+
 cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) noexcept:
     cdef SignatureEntry *entry
     cdef int i
@@ -184,7 +205,6 @@ cdef lied(ModelSignature model, str what):
     return Internal(f"the worker of model '{model.name}' version {model.version} gave a broken answer: {what}")
 
 
-# The remembered layout of these signature bytes, checked when they are new.
 cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count):
     cdef AnswerLayout layout = model.layouts.get(signature)
     if layout is not None and layout.count == <int>count:

@@ -50,7 +50,8 @@ cdef class ModelSignature:
     cdef readonly list outputs
     cdef readonly dict input_by_name
     cdef readonly dict output_by_name
-    cdef readonly bint shapes_vary  # some non-ragged input has a -1: batches must compare shapes
+    cdef readonly bint batches_vary # some non-ragged input has a -1, or some input is optional: not every two requests may
+                                    # share a batch (InferInput.shape_key)
     cdef readonly int required_inputs
     cdef readonly uint64_t all_outputs   # bit i for each output
     cdef public bint copies_regions      # inputs in clients' memory are copied first: decoupled models, and those with a cache

@@ -30,7 +30,7 @@ class ModelSignature:
     outputs: list[TensorSpec]
     input_by_name: dict[str, TensorSpec]
     output_by_name: dict[str, TensorSpec]
-    shapes_vary: bool
+    batches_vary: bool
     required_inputs: int
     all_outputs: int
     record_room: int

@@ -64,14 +64,14 @@ cdef class ModelSignature:
 
     cdef int _derive(self) except -1:
         cdef TensorSpec spec
-        self.shapes_vary = False
+        self.batches_vary = False
         self.required_inputs = 0
         self.record_room = RECORD_SLACK
         for spec in self.inputs:
             self.required_inputs += not spec.optional
             self.record_room += 24 + 8 * (len(spec.dims) + 1)
-            if not spec.ragged and -1 in spec.dims:
-                self.shapes_vary = True
+            if spec.optional or (not spec.ragged and -1 in spec.dims):
+                self.batches_vary = True
         self.all_outputs = (1 << len(self.outputs)) - 1
         self.head_json = b'"model_name":%b,"model_version":%b' % (orjson.dumps(self.name), orjson.dumps(self.version))
         self.head_message = text_field(1, self.name) + text_field(2, self.version)

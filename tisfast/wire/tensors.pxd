@@ -28,6 +28,7 @@ cdef Tensor new_tensor(str name, int dtype, tuple shape, MemoryFile file, uint64
 # Whether a worker of `model` is better off with a place than with a copy: large, where 48 bits say where, and not of a
 # client who may write it while somebody relies on what it was.
 cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_t offset, uint64_t nbytes) noexcept
+cdef bint referred(ModelSignature model, Tensor tensor) noexcept
 
 cdef class ForeignInput:
     """One input of a request that lies outside its model's input arena."""

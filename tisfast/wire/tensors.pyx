@@ -69,6 +69,10 @@ cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_
     return not file.guarded or (dtype != BYTES and not model.copies_regions)
 
 
+cdef bint referred(ModelSignature model, Tensor tensor) noexcept:
+    return by_reference(model, tensor.dtype, tensor.file, tensor.offset, tensor.nbytes)
+
+
 @cython.freelist(64)
 cdef class ForeignInput:
     """See tensors.pxd."""

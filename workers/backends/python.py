@@ -3,13 +3,16 @@
 import functools
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import types
 
+from tisfast_worker.calls import PARENT
 from tisfast_worker.errors import TritonError
 from tisfast_worker.failure import ReturnError
 from tisfast_worker.model_config import ModelConfig
+from tisfast_worker.request import NOT_ITERATIVE
 from tisfast_worker.response import InferenceResponse
 from tisfast_worker.sender import take_answers
 
@@ -29,9 +32,12 @@ class Backend:
         self._class = None
         self._instance = None
         self._execute = None
+        self._execute_batch = None
         self._event_loop = None  # of `async def execute`, between batches at rest
         self._background = None  # the same of a decoupled model, always running
-        self.failed = None  # set by the loop of a decoupled model: called with (requests, error), from any thread
+        # Set by the loop of a decoupled model, called from any thread:
+        self.failed = None  # with (requests, error)
+        self.rescheduled = None  # with requests
 
     def load(self):
         """Import the file as `<version>.<stem>` (row 16.01), so that it can import its siblings relatively, too."""
@@ -71,11 +77,27 @@ class Backend:
         if hasattr(self._instance, "initialize"):
             self._instance.initialize(self._arguments())
         self._execute = getattr(self._instance, "execute", None)
+        self._execute_batch = getattr(self._instance, "execute_batch", None)
+        self._check_arrays()
         if inspect.iscoroutinefunction(self._execute):
             if self._model.decoupled:
                 self._start_background()
             else:
                 self._start_event_loop()
+
+    @property
+    def takes_arrays(self):
+        """Whether batches go to the model's `execute_batch`, as one array for each input."""
+        return self._execute_batch is not None and self._no_arrays() is None
+
+    def execute_arrays(self, inputs):
+        """What the model's `execute_batch` makes of them."""
+        outputs = self._execute_batch(inputs)
+        if inspect.iscoroutine(outputs):
+            if self._event_loop is None:
+                self._start_event_loop()
+            outputs = self._event_loop.run_until_complete(outputs)
+        return outputs
 
     def execute(self, requests):
         """The model's responses, as many as requests.  Raises ReturnError when it returns something else."""
@@ -91,12 +113,11 @@ class Backend:
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(responses)}\n"
             )
+        if self._model.rescheduled:
+            return self._with_rescheduled(requests, responses)
         for response in responses:
             if not isinstance(response, InferenceResponse):
-                raise ReturnError(
-                    "Expected an 'InferenceResponse' object in the execute function return list, found type "
-                    f"'{type(response)}'."
-                )
+                raise _not_a_response(response)
         return responses
 
     def start(self, requests):
@@ -105,12 +126,14 @@ class Backend:
             raise self._no_execute()
         returned = self._execute(requests)
         if returned is None:
+            self._reschedule(requests)
             return
         if not inspect.iscoroutine(returned):
             raise self._not_none()
         if self._background is None:  # a plain function that returned a coroutine
             self._start_background()
-        self._background.start(self._awaited(returned), functools.partial(self.failed, requests))
+        PARENT.set(requests[0]._sender.ticket)  # coroutines begin with this thread's context
+        self._background.start(self._awaited(returned, requests), functools.partial(self.failed, requests))
 
     def finalize(self):
         """Run the model's `finalize` if it has one."""
@@ -133,6 +156,27 @@ class Backend:
             "model_name": model.name,
         }
 
+    def _no_arrays(self):
+        """Why this model cannot be given arrays, or None."""
+        if self._model.decoupled:
+            return "it is decoupled: its requests are answered one by one"
+        if "sequence_batching" in json.loads(self._model.config):
+            return "it has a sequence batcher: its requests are answered one by one"
+        return None
+
+    def _check_arrays(self):
+        """What the configuration or the class asks for and could never happen is said at once."""
+        name, config = self._model.name, json.loads(self._model.config)
+        reason = self._no_arrays()
+        if self._execute_batch is not None and self._execute is None and reason is not None:
+            raise LoadError(f"model '{name}' has execute_batch and no execute, but {reason}")
+        wanted = [key for key in ("batch_input", "batch_output") if config.get(key)]
+        if wanted and not self.takes_arrays:
+            raise LoadError(
+                f"model '{name}': '{wanted[0]}' is about the arrays of execute_batch, and this model "
+                + ("has no execute_batch" if reason is None else f"gets none, as {reason}")
+            )
+
     def _no_execute(self):
         path = os.path.join(self._model.version_dir, self._model.file)
         return ReturnError(f"Python model {path} does not implement `execute` method.")
@@ -143,14 +187,44 @@ class Backend:
             "None."
         )
 
-    async def _awaited(self, coroutine):
+    async def _awaited(self, coroutine, requests):
         if await coroutine is not None:
             raise self._not_none()
+        self._reschedule(requests)
+
+    def _reschedule(self, requests):
+        """Pass on those of a decoupled execution that asked for another one; other executions may run meanwhile."""
+        ours = {id(request) for request in requests}
+        mine = [request for request in self._model.rescheduled if id(request) in ours]
+        if mine:
+            self._model.forget_rescheduled(mine)
+            self.rescheduled(mine)
+
+    def _with_rescheduled(self, requests, responses):
+        """None in the places of requests that want to be executed again; an error where that cannot be."""
+        again = {id(request) for request in self._model.rescheduled}
+        found = []
+        for request, response in zip(requests, responses):
+            if id(request) not in again:
+                if not isinstance(response, InferenceResponse):
+                    raise _not_a_response(response)
+                found.append(response)
+                continue
+            if response is not None:
+                raise ReturnError(
+                    "Expected a None object in the execute function return list for reschduled request, found type "
+                    f"'{type(response)}'."
+                )
+            found.append(None if self._model.iterative else InferenceResponse([], error=TritonError(NOT_ITERATIVE)))
+        self._model.rescheduled.clear()
+        return found
 
     def _with_sent(self, requests, responses):
         """Responses that came through a sender take their places; waits for those whose sender somebody still has."""
         answers = take_answers(self._model.senders)
         merged = list(responses) or [None] * len(requests)
+        for request in self._model.rescheduled:
+            answers.pop(id(request), None)
         for at, (request, response) in enumerate(zip(requests, merged)):
             answer = answers.get(id(request))
             if response is None and answer is not None:
@@ -187,3 +261,9 @@ class Backend:
         from tisfast_worker.background import BackgroundLoop  # noqa: PLC0415 - asyncio, as above
 
         self._background = BackgroundLoop()
+
+
+def _not_a_response(response):
+    return ReturnError(
+        f"Expected an 'InferenceResponse' object in the execute function return list, found type '{type(response)}'."
+    )

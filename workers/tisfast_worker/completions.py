@@ -86,8 +86,13 @@ class Completions:
         if self._posted:
             self._send_posted()
 
+    def ring_bell(self):
+        """Have the server look at the rings."""
+        self._ring_bell(self._bell, self._bell_fd)
+
     def release_when_gone(self, lease, ticket):
         """Send TF_RELEASE for this request when nobody refers to `lease` any more."""
+        lease.ticket = ticket  # for calls that pass its tensors on
         reference = weakref.ref(lease, self._gone)
         self._retained[id(reference)] = (reference, ticket)
 

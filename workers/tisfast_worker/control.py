@@ -4,6 +4,7 @@ The hot loop never waits here: it appends to a bounded queue and goes on.  When 
 """
 
 import contextlib
+import itertools
 import os
 import select
 import socket
@@ -110,6 +111,16 @@ def _one_map(frames):
     return message
 
 
+class _Question:
+    """Asked of the server, by a thread that waits."""
+
+    __slots__ = ("answer", "answered")
+
+    def __init__(self):
+        self.answer = None
+        self.answered = threading.Event()
+
+
 class ControlThread:
     """Answers pings, passes `stop` on, and sends log and trace records from any thread."""
 
@@ -119,6 +130,8 @@ class ControlThread:
         self._queue = deque()  # appended by any thread, emptied by this one; both are atomic under the GIL
         self._dropped = 0
         self._finishing = False
+        self._asked = {}  # number: _Question, of those that wait for the server
+        self._numbers = itertools.count(1)
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
@@ -139,6 +152,21 @@ class ControlThread:
         """Queue a message that must not be dropped; those are few and bounded by the protocol."""
         self._queue.append(message)
         self._wake()
+
+    def ask(self, message):
+        """Send a question and wait for its answer, bounded.  From any thread but this one.
+
+        Raises ControlClosed when none comes in time.
+        """
+        number, question = next(self._numbers), _Question()
+        self._asked[number] = question
+        try:
+            self.send(dict(message, n=number))
+            if not question.answered.wait(limits.ANSWER_SECONDS_MAX):
+                raise ControlClosed(f"the server did not answer within {limits.ANSWER_SECONDS_MAX} s")
+        finally:
+            del self._asked[number]
+        return question.answer
 
     def log(self, level, text, file, line):
         """Queue a log record."""
@@ -189,6 +217,11 @@ class ControlThread:
             self._control.flush()
         elif kind == "stop":
             self._on_stop()
+        elif kind == "answer":
+            question = self._asked.get(message.get("n"))
+            if question is not None:  # else nobody waits any more
+                question.answer = message
+                question.answered.set()
         elif kind == "verbose":
             PROCESS.verbose = message.get("level", 0) > 0
         else:

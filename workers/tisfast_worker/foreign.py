@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 from collections import deque
 
 from tisfast_worker import limits
@@ -51,14 +52,22 @@ class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
 
 
 class ForeignMemory:
-    """What this worker knows of other memory.  The loop's thread only, but for the last reference to a window."""
+    """What this worker knows of other memory.
+
+    The loop's thread only, but for the last reference to a window, and for what answers to calls lie in (`window_ahead`,
+    `give_back`): threads that read those run ahead of the loop, so what a message shows holds as soon as it is read, and
+    what it forgets when the loop has come as far.
+    """
 
     def __init__(self, library, fd):
         """`fd`: the share socket."""
         self._library = library
         self._socket = socket.socket(fileno=fd)
         self._socket.setblocking(True)
-        self._unread = deque()  # messages that were received and do not hold yet
+        self._lock = threading.Lock()  # of all that other threads may change, too
+        self._seen = 0  # messages that were read; of these, `told` hold for the loop
+        self._forgets = deque()  # (number of the message, share id, Share) that do not hold for the loop yet
+        self._returned = deque()  # windows on answers that user code has let go of
         self._shares = {}
         self._idle = {}  # (place, bytes): windows
         self._idle_count = 0
@@ -78,19 +87,23 @@ class ForeignMemory:
 
     def catch_up(self, told):
         """Have the first `told` messages hold, waiting for those that are on their way."""
-        while self.told != told:
-            if not self._unread:
-                self._receive(0)
-            self._hold()
+        with self._lock:
+            self._read_ahead(told)
+            self._hold(told)
 
     def rest(self, pending):
         """Read what the server said to an idle instance; `pending`: whether a request is there after all."""
-        while self._receive(socket.MSG_DONTWAIT):
-            pass
-        # A request that is in the ring by now may need what a later message forgets.
-        while self._unread and not pending():
-            self._hold()
-        self._drop_idle()
+        with self._lock:
+            while self._receive(socket.MSG_DONTWAIT):
+                pass
+            if not pending():  # else that request may need what a later message forgets
+                self._hold(self._seen)
+            self._take_back()
+            self._drop_idle()
+
+    def _read_ahead(self, told):
+        while 0 < (told - self._seen) & 0xFFFFFFFF < 1 << 31:
+            self._receive(0)
 
     def _receive(self, flags):
         try:
@@ -100,26 +113,47 @@ class ForeignMemory:
         fds = [struct.unpack("i", raw[:4])[0] for _, kind, raw in ancillary if kind == socket.SCM_RIGHTS]
         if len(data) != _MESSAGE.size:
             raise WireError(f"a message of {len(data)} bytes on the share socket")
-        self._unread.append((_MESSAGE.unpack(data), fds[0] if fds else -1))
-        return True
-
-    def _hold(self):
-        (kind, guarded, share, _, begin, nbytes), fd = self._unread.popleft()
-        self.told = (self.told + 1) & 0xFFFFFFFF
+        kind, guarded, share, _, begin, nbytes = _MESSAGE.unpack(data)
+        self._seen = (self._seen + 1) & 0xFFFFFFFF
         if kind == _SHOW:
-            self._shares[share] = Share(fd, guarded, begin, nbytes)
+            self._shares[share] = Share(fds[0] if fds else -1, guarded, begin, nbytes)
         elif kind == _FORGET:
-            self._shares.pop(share, None)
-            self._drop_idle(share)
+            self._forgets.append((self._seen, share, self._shares.get(share)))
         else:
             raise WireError(f"a message of kind {kind} on the share socket")
+        return True
+
+    def _hold(self, told):
+        self.told = told
+        while self._forgets and (told - self._forgets[0][0]) & 0xFFFFFFFF < 1 << 31:
+            _, share, known = self._forgets.popleft()
+            if self._shares.get(share) is known:  # else the id stands for another file by now
+                self._shares.pop(share, None)
+            self._drop_idle(share)
 
     # ---- windows
 
     def window(self, place, nbytes, lease, name):
-        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which it
+        """(a window that shows [place, place + nbytes), offset in it).  `lease`: of the request that it is for, which it
         keeps; `name`: of the input.  Raises WireError.
         """
+        with self._lock:
+            return self._window(place, nbytes, lease, name)
+
+    def window_ahead(self, place, nbytes, name, told):
+        """The same for an answer to a call, of which the server said so when it had sent `told` messages; any thread.
+        It is to come back through `give_back`.
+        """
+        with self._lock:
+            self._read_ahead(told)
+            self._take_back()
+            return self._window(place, nbytes, None, name)
+
+    def give_back(self, window):
+        """Nobody refers to a window that `window_ahead` gave.  For finalisers: takes no lock."""
+        self._returned.append(window)
+
+    def _window(self, place, nbytes, lease, name):
         idle = self._idle.get((place, nbytes))
         if idle:
             window = idle.pop()
@@ -129,7 +163,7 @@ class ForeignMemory:
         else:
             window = self._map(place, nbytes)
         window.lease, window.name = lease, name
-        return window
+        return window, window.offset
 
     def _map(self, place, nbytes):
         share = self._shares.get(place >> SHARE_SHIFT)
@@ -141,28 +175,29 @@ class ForeignMemory:
             )
         first = offset & -_PAGE
         length = ((offset + nbytes + _PAGE - 1) & -_PAGE) - first
+        key = (place >> SHARE_SHIFT, first, length)
         error = ctypes.c_int()
-        base = self._library.tf_window_map(share.fd, first, length, ctypes.addressof(error))
+        base = self._library.tf_window_map(share.fd, key[1], key[2], ctypes.addressof(error))
         if not base:
-            raise WireError(f"cannot map {length} bytes of share {place >> SHARE_SHIFT}: {os.strerror(-error.value)}")
-        guard = self._library.tf_guard_add(base, length) if share.guarded else -1
+            raise WireError(f"cannot map {key[2]} bytes of share {key[0]}: {os.strerror(-error.value)}")
+        guard = self._library.tf_guard_add(base, key[2]) if share.guarded else -1
         if share.guarded and guard < 0:
-            self._library.tf_window_unmap(base, length)
+            self._library.tf_window_unmap(base, key[2])
             raise WireError(f"cannot guard a window on a client's memory: {os.strerror(-guard)}")
         window = Window.from_address(base)
-        window.foreign, window.base, window.length, window.guard = self, base, length, guard
-        window.key, window.offset = (place, nbytes), offset - first
+        window.foreign, window.key, window.base, window.guard = self, key, base, guard
+        window.place, window.share, window.offset = (place, nbytes), share, offset - first
         return window
 
     def unmap(self, window):
         """For its finaliser."""
         if window.guard >= 0:
             self._library.tf_guard_remove(window.guard)
-        self._library.tf_window_unmap(window.base, window.length)
+        self._library.tf_window_unmap(window.base, window.key[2])
 
     def is_written(self, window):
         """Whether a page of it may differ from the file's."""
-        return self._library.tf_window_written(self._pagemap, window.base, window.length) != 0
+        return self._library.tf_window_written(self._pagemap, window.base, window.key[2]) != 0
 
     def is_lost(self, window):
         """Whether memory of it was gone when somebody touched it."""
@@ -179,22 +214,29 @@ class ForeignMemory:
                 continue  # it keeps its request's lease, until the last array over it is gone
             window.lease = None
             if not self.is_written(window):
-                self._keep(window)
+                with self._lock:
+                    self._keep(window)
             elif not self.is_lost(window):  # zeros in place of what was lost are no writing of the model's
                 self.written.add(window.name)
 
+    def _take_back(self):
+        while self._returned:
+            window = self._returned.popleft()
+            if not self.is_written(window):
+                self._keep(window)
+
     def _keep(self, window):
-        if window.key[0] >> SHARE_SHIFT not in self._shares:
-            return
+        if self._shares.get(window.key[0]) is not window.share:
+            return  # forgotten meanwhile
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()
-        self._idle.setdefault(window.key, []).append(window)
+        self._idle.setdefault(window.place, []).append(window)
         self._idle_count += 1
 
     def _drop_idle(self, share=None):
         """Unmap windows that nobody uses: of one share, or all."""
-        for key in [key for key in self._idle if share is None or key[0] >> SHARE_SHIFT == share]:
-            self._idle_count -= len(self._idle.pop(key))
+        for place in [place for place in self._idle if share is None or place[0] >> SHARE_SHIFT == share]:
+            self._idle_count -= len(self._idle.pop(place))
 
 
 def lost_text(name):

@@ -8,12 +8,16 @@ import sys
 import time
 
 from tisfast_worker import environment, failure, limits
+from tisfast_worker.batch_loop import BatchLoop
+from tisfast_worker.calls import Calls
 from tisfast_worker.control import ControlClosed, ControlSocket, ControlThread
 from tisfast_worker.failure import WireError
 from tisfast_worker.loop import Loop
+from tisfast_worker.metric_store import SharedMetrics
 from tisfast_worker.model import Model
 from tisfast_worker.native import TF_ABI_VERSION
 from tisfast_worker.plane import DataPlane
+from tisfast_worker.sequence_loop import SequenceLoop, SequenceStreamLoop
 from tisfast_worker.served import PROCESS
 from tisfast_worker.stream_loop import StreamLoop
 
@@ -103,6 +107,7 @@ def _live(order, library, control, load):
     plane = DataPlane(library, order.plane_fds, load["model"].get("output_bytes_max", 0))
     thread = ControlThread(control, plane.channel.request_stop)
     PROCESS.model_dir, PROCESS.log, PROCESS.verbose = model.version_dir, thread.log, model.log_verbose > 0
+    PROCESS.instance, PROCESS.metrics = model.instance, SharedMetrics(thread, library, plane.bell)
     _set_import_path(model)
     thread.start()
     step, begin_ns = LoadStep(), time.monotonic_ns()
@@ -115,18 +120,30 @@ def _live(order, library, control, load):
             return 0
         step.kind = "init"
         backend.initialize()
+        loop = _loop(model, backend, plane, _tracer(thread))  # reads the files of initial states
     except BaseException as error:  # SystemExit too: leaving in initialize is a failure to load
         thread.finish(_failed(step.kind, error))
         return 1
     _settle_garbage()
-    thread.send({"t": "ready", "load_ns": time.monotonic_ns() - begin_ns, "threads": order.threads})
-    if model.decoupled:
-        StreamLoop(model, backend, plane, _tracer(thread)).run()
-    else:
-        Loop(model, backend.execute, plane, _tracer(thread)).run()
+    took_ns = time.monotonic_ns() - begin_ns
+    thread.send({"t": "ready", "load_ns": took_ns, "threads": order.threads, "arrays": backend.takes_arrays})
+    PROCESS.calls = Calls(plane, model.spin_ns, loop, lambda: thread.send({"t": "calls"}))
+    loop.run()
+    PROCESS.calls = None
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0
+
+
+def _loop(model, backend, plane, trace):
+    if model.sequences is not None:
+        kind = SequenceStreamLoop if model.decoupled else SequenceLoop
+        return kind(model, backend, plane, trace)
+    if model.decoupled:
+        return StreamLoop(model, backend, plane, trace)
+    if backend.takes_arrays:
+        return BatchLoop(model, backend.execute_arrays, plane, trace)
+    return Loop(model, backend.execute, plane, trace)
 
 
 def _failed(kind, error):

@@ -123,13 +123,3 @@ def unload_model(model_name, unload_dependents=False):
 def is_model_ready(model_name, model_version=""):
     """Refused: controlling models from a model."""
     raise not_served(f"is_model_ready('{model_name}'), model control from Python")
-
-
-class MetricFamily:
-    """Refused: custom metrics."""
-
-    COUNTER, GAUGE, HISTOGRAM = range(3)
-
-    def __init__(self, name, description, kind):
-        """Raises TritonModelException."""
-        raise not_served(f"MetricFamily('{name}'), custom metrics")

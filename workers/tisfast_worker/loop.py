@@ -6,10 +6,12 @@ go before references are counted (TF_RETAINED tells the server to keep the input
 """
 
 import sys
+import threading
 import time
 
 from tisfast_worker import limits
 from tisfast_worker.answer import AnswerWriter
+from tisfast_worker.call_record import NOBODY, CallArena
 from tisfast_worker.completions import lease_type
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import WireError, failure_texts
@@ -41,14 +43,40 @@ class Loop:
         self._head = 0  # submit slots taken
         # The batch at hand:
         self._leases = []  # of requests not yet in the complete ring
+        self._tickets = []  # of the requests that `_leases` are of
         self._answers = []  # (kind, status, meta_bytes, block, ticket), encoded and not in the ring, in the same order
         self._times = (0, 0, 0)  # taken, inference started, inference ended; CLOCK_MONOTONIC
         self._uncounted = 0  # requests of the execution, until its first answer carries the number
         # What a count of references reads when nobody else refers to the object differs between interpreters.
         self._unheld = _references([self._lease_type.from_address(self._lease_at)])[0]
+        self.thread = 0  # the loop's own
+
+    # ---- for the calls that the model makes (calls.py)
+
+    @property
+    def call_arena(self):
+        """Where calls are written."""
+        return CallArena(self._outputs, None)
+
+    def parent(self):
+        """Ticket of the batch that executes, or ended last."""
+        return self._tickets[0] if self._tickets else NOBODY
+
+    def ticket_of(self, lease):
+        """Of the request that this lease is for; None: of none that the server knows to have its memory here."""
+        ticket = lease.__dict__.get("ticket")
+        if ticket is not None:
+            return ticket
+        for at, each in enumerate(self._leases):
+            if each is lease:
+                return self._tickets[at]
+        return None
+
+    # ---- batches
 
     def run(self):
         """Until stop is set and submit is empty."""
+        self.thread = threading.get_ident()
         wait, channel, spin_ns = self._library.tf_worker_wait, self._channel.base, self._model.spin_ns
         batch, rest_ns = self._batch, limits.REST_SECONDS * 1000000000
         while True:
@@ -83,6 +111,7 @@ class Loop:
         self._outputs.collect_some()
         requests, tickets, refused = self._requests(slots)
         if requests:
+            self._tickets = tickets
             start_ns = time.monotonic_ns()
             responses = self._run_model(requests)
             self._times = (taken_ns, start_ns, time.monotonic_ns())
@@ -138,6 +167,7 @@ class Loop:
             return self._execute(requests)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a worker ends when its server says so
             take_answers(self._model.senders)
+            self._model.forget_rescheduled(requests)
             text, traceback, line = failure_texts(error)
             self._trace(requests, traceback, line)
             return self._model.failed_text(text)
@@ -196,7 +226,7 @@ class Loop:
         self._send([True] * held + [False] * (count - held))
         for lease, answer in zip(self._leases, self._answers):
             self._completions.release_when_gone(lease, answer[4])
-        del self._leases[:count]
+        del self._leases[:count], self._tickets[:count]
         self._answers.clear()
 
     def _send(self, retained):

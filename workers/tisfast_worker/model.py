@@ -20,6 +20,37 @@ class TensorSpec:
             raise WireError(f"tensor '{name}': dims {dims} and reshape {reshape} differ in free dimensions")
 
 
+class StateSpec:
+    """One tensor of a sequence's implicit state (row 9.09)."""
+
+    __slots__ = ("code", "dims", "initial_dims", "initial_path", "input_name", "output_name", "same_buffer")
+
+    def __init__(self, input_name, output_name, code, dims, *more):
+        """`more`: same_buffer, growable, initial as in WIRE.md.  Without an initial state, it is zeros.
+
+        `growable` asks for nothing here: a state takes the memory that it needs.
+        """
+        same_buffer, _, initial = more
+        if code not in dtypes.TYPES:
+            raise WireError(f"state '{input_name}' has the unknown data type number {code!r}")
+        self.input_name, self.output_name, self.code, self.dims = input_name, output_name, code, tuple(dims)
+        self.same_buffer = same_buffer
+        given, self.initial_path = initial or (dims, "")
+        self.initial_dims = tuple(max(dim, 1) if initial is None else dim for dim in given)
+
+
+class SequenceSpec:
+    """How a model meets its sequences."""
+
+    __slots__ = ("controls", "direct", "iterative", "states")
+
+    def __init__(self, message):
+        """From the `model` map of a load message."""
+        self.direct, self.iterative = message["sequence"]["strategy"] == "direct", message["sequence"]["iterative"]
+        self.controls = [tuple(control) for control in message["controls"]]  # name, kind, dtype code, false, true
+        self.states = [StateSpec(*state) for state in message["states"]]
+
+
 class Model:
     """One model version as this instance serves it."""
 
@@ -38,6 +69,8 @@ class Model:
             self.spin_ns = message.get("spin_us", 0) * 1000
             self.log_verbose = message.get("log_verbose", 0)
             self.senders = []  # SingleAnswers that the running execution asked for
+            self.rescheduled = []  # requests whose release flags ask for another execution
+            self.sequences = SequenceSpec(message) if message.get("sequence") else None
         except (KeyError, TypeError) as error:
             raise WireError(f"the load message lacks or garbles {error}") from None
         if len(self.outputs) > limits.OUTPUTS_MAX:
@@ -49,6 +82,16 @@ class Model:
     def batched(self):
         """Whether tensors carry a batch dimension in front."""
         return self.max_batch_size > 0
+
+    @property
+    def iterative(self):
+        """Whether requests may be rescheduled."""
+        return self.sequences is not None and self.sequences.iterative
+
+    def forget_rescheduled(self, requests):
+        """These are answered, whatever their release flags said."""
+        ours = {id(request) for request in requests}
+        self.rescheduled[:] = [request for request in self.rescheduled if id(request) not in ours]
 
     def failed_text(self, message):
         """What clients read when an execution fails as a whole (row 16.15)."""

@@ -1,7 +1,7 @@
 """csrc/ through ctypes: rings, arenas and process facts, without anything compiled for this Python.
 
 Short calls go through PyDLL, which keeps the GIL: releasing and taking it costs more than they do, and two threads
-can then not interleave inside one.  Only tf_worker_wait, which sleeps, releases it.
+can then not interleave inside one.  Only tf_worker_wait and tf_reply_wait, which sleep, release it.
 """
 
 import ctypes
@@ -17,15 +17,18 @@ TF_NULL = 1
 BLOCK_OFFSET_MASK = (1 << 40) - 1
 BLOCK_MIN = 512
 SLOT_BYTES = 64
+TF_CELLS_AT = 4096
 
 # kind, flags, batch_left, meta_bytes, request, meta_offset, submit_ns, told, slot
 SUBMIT_SLOT = struct.Struct("<BBHIQQqII")
 COMPLETE_SLOT = struct.Struct("<BBHIQQqqqqII")  # ... WIRE.md and tf_ring.h: struct tf_complete_slot
+REPLY_SLOT = struct.Struct("<BBHIQQQI")  # kind, flags, status, meta_bytes, call, meta_offset, answer, told
 _CHANNEL_STOP = 68
-_RINGS = {"submit": 128, "complete": 320, "give": 512}  # offsets of struct tf_ring in struct tf_channel
+_RINGS = {"submit": 128, "complete": 320, "give": 512, "reply": 704}  # offsets of struct tf_ring in struct tf_channel
 _RING_SLOTS = 128  # offset of `slots` and `offset` in struct tf_ring
 
 _u32, _u64, _i64, _int, _ptr = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int, ctypes.c_size_t
+_double = ctypes.c_double
 _SIGNATURES = {
     "tf_channel_check": (_int, [_ptr, _u64]),
     "tf_ring_reserve": (_ptr, [_ptr, _ptr, _u32]),
@@ -38,6 +41,13 @@ _SIGNATURES = {
     "tf_arena_take": (_u64, [_ptr, _u64]),
     "tf_arena_give": (_int, [_ptr, _u64]),
     "tf_arena_trim": (_u64, [_ptr, _int]),
+    "tf_cell_get": (_double, [_ptr]),
+    "tf_cell_set": (None, [_ptr, _double]),
+    "tf_cell_add": (None, [_ptr, _double]),
+    "tf_arena_used_blocks": (_u64, [_ptr]),
+    "tf_output_take": (_u64, [_ptr, _u64]),
+    "tf_output_collect": (_u64, [_ptr, _ptr]),
+    "tf_reply_took": (_int, [_ptr, _u32]),
     "tf_window_map": (_ptr, [_int, _u64, _u64, _ptr]),
     "tf_window_unmap": (_int, [_ptr, _u64]),
     "tf_window_written": (_int, [_int, _ptr, _u64]),
@@ -66,8 +76,10 @@ class Library:
             function = getattr(held, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
-        self.tf_worker_wait = ctypes.CDLL(path).tf_worker_wait
-        self.tf_worker_wait.restype, self.tf_worker_wait.argtypes = _i64, [_ptr, _i64, _i64]
+        released = ctypes.CDLL(path)
+        self.tf_worker_wait, self.tf_reply_wait = released.tf_worker_wait, released.tf_reply_wait
+        for wait in (self.tf_worker_wait, self.tf_reply_wait):
+            wait.restype, wait.argtypes = _i64, [_ptr, _i64, _i64]
 
     def die_with_parent(self, signal, parent):
         """Have the kernel send `signal` when `parent` ends.  Raises ProcessLookupError when it already has."""
@@ -95,7 +107,7 @@ class Mapping:
 
 
 class Channel(Mapping):
-    """The three rings towards one server.  Raises NativeError when the layout is not that of tf_ring.h."""
+    """The four rings towards one server.  Raises NativeError when the layout is not that of tf_ring.h."""
 
     def __init__(self, library, fd):
         """Map and check."""
@@ -103,8 +115,10 @@ class Channel(Mapping):
         if library.tf_channel_check(self.base, self.nbytes) != 0:
             raise NativeError(f"the channel has another layout than this runtime's (ABI {TF_ABI_VERSION})")
         self._library = library
-        self.submit, self.complete, self.give = (self.base + at for at in _RINGS.values())
-        self.submit_slots, self.complete_slots, self.give_slots = (self._slots(at) for at in _RINGS.values())
+        self.submit, self.complete, self.give, self.reply = (self.base + at for at in _RINGS.values())
+        self.submit_slots, self.complete_slots, self.give_slots, self.reply_slots = (
+            self._slots(at) for at in _RINGS.values()
+        )
 
     def _slots(self, ring):
         """(index mask, offset of slot 0) of the ring at this offset."""

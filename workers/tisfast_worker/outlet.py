@@ -9,11 +9,12 @@ import time
 
 from tisfast_worker import limits
 from tisfast_worker.answer import AnswerWriter
+from tisfast_worker.call_record import CallArena
 from tisfast_worker.errors import ErrorCode, TritonModelException
-from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RETAINED
-from tisfast_worker.output import BlockOwners
+from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RESCHEDULE, TF_RETAINED
 from tisfast_worker.request import FLAG_CANCELLED
 from tisfast_worker.sender import StreamSender
+from tisfast_worker.unread import StreamBlocks
 
 _END = TF_FINAL | TF_RETAINED  # user code has the request or the sender in its hands: the release tells when not
 _INTERNAL = ErrorCode.INTERNAL + 1
@@ -51,16 +52,22 @@ class Outlet:
         """For the decoupled model `model`."""
         self._model, self._completions, self._outputs = model, plane.completions, plane.outputs
         self._inputs = plane.inputs.memory
-        self._owners = plane.outputs.owners = BlockOwners()
-        self._writer = AnswerWriter(model, plane.outputs)
+        self._owners = plane.outputs.owners = StreamBlocks(plane.outputs)
+        self._writer = AnswerWriter(model, self._owners)
         self._lock = _Turn()
         self._open = {}  # ticket: True, of streams not closed; a dict's single steps are atomic
         self._draining = None
+        self.sequences = None  # Sequences, of a model that has them
 
     @property
     def open_streams(self):
         """Requests that have not had their final answer."""
         return len(self._open)
+
+    @property
+    def call_arena(self):
+        """Where calls are written: under the lock that senders take, for they count whose answer lies in which block."""
+        return CallArena(self._outputs, self._lock)
 
     def open(self, request, ticket, taken_ns):
         """The sender of a request that was taken."""
@@ -78,7 +85,7 @@ class Outlet:
         """
         sent_ns = time.monotonic_ns()
         unread = sender.unread
-        if unread is not None and unread.blocks >= limits.STREAM_BLOCKS_MAX:
+        if unread is not None and self._owners.must_wait(unread):
             self._wait_for_reader(sender)
         with self._lock:
             if sender.closed:
@@ -87,12 +94,14 @@ class Outlet:
                 self._end(sender, (TF_CLOSED, 0, 0, 0), sent_ns)
                 return True
             self._outputs.collect_some()
+            if self.sequences is not None:
+                self.sequences.keep(sender.slot, response)
             written = self._writer.write(sender, response)
+            if written[3]:
+                sender.unread = self._owners.add(written[3], sender.unread)
             if flags:
                 self._end(sender, written, sent_ns)
                 return True
-            if written[3]:
-                sender.unread = self._owners.add(written[3], sender.unread)
             times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
             self._completions.put((*written, sender.ticket), 0, times, 0)
         return True
@@ -102,6 +111,15 @@ class Outlet:
         with self._lock:
             if not sender.closed:
                 self._end(sender, self._writer.error(code, text), time.monotonic_ns())
+
+    def reschedule(self, sender):
+        """The request wants to be executed again, and be answered then; unless it has had its final answer."""
+        with self._lock:
+            if sender.closed:
+                return
+            times = (sender.taken_ns, sender.started_ns, time.monotonic_ns(), time.monotonic_ns())
+            self._completions.put((TF_RESCHEDULE, 0, 0, 0, sender.ticket), TF_RETAINED, times, 0)
+            self._forget(sender)
 
     def refuse(self, ticket, code, text, taken_ns):
         """Answer a request that never reached the model."""
@@ -146,15 +164,16 @@ class Outlet:
     def _wait_for_reader(self, sender):
         """Without the lock: one client that does not read must not stop the others' streams."""
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
-        while sender.unread.blocks >= limits.STREAM_BLOCKS_MAX and not sender.closed:
+        unread = sender.unread
+        while not sender.closed:
             with self._lock:
                 self._outputs.collect()
-            if sender.unread.blocks < limits.STREAM_BLOCKS_MAX:
-                return
+                if not self._owners.must_wait(unread):
+                    return
             if time.monotonic() > deadline:
                 text = (
-                    f"model '{self._model.name}': the client of this stream left {limits.STREAM_BLOCKS_MAX} responses "
-                    f"unread for {limits.OUTPUT_WAIT_SECONDS_MAX} s, so the stream ends here"
+                    f"model '{self._model.name}': the client of this stream left {unread} unread for "
+                    f"{limits.OUTPUT_WAIT_SECONDS_MAX} s, so the stream ends here"
                 )
                 self.fail(sender, ErrorCode.UNAVAILABLE, text)
                 raise TritonModelException(text)

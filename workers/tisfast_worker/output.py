@@ -13,37 +13,45 @@ class OutputArenaFull(Exception):  # noqa: N818 - a state, met in normal service
 
 
 class OutputArena(Mapping):
-    """Owner of the arena's book-keeping.  The loop's thread only."""
+    """Owner of the arena's book-keeping.
+
+    The loop's thread only, or who holds the outlet's lock; but `take_now`, and `collect` where nobody counts owners, are
+    one C call under the GIL, and may come from any thread.
+    """
 
     def __init__(self, library, fd, channel, use_bytes_max):
         """`use_bytes_max`: most bytes in use at one time; 0: half of the address space, the other half being slack."""
         super().__init__(fd, "output arena")
         self._fd = os.dup(fd)  # the caller closes its own; ours gives pages back
-        self._use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
-        self._arena = library.tf_arena_new(self.nbytes, self._use_bytes_max)
-        self._take, self._give = library.tf_arena_take, library.tf_arena_give
+        self.use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
+        self._arena = library.tf_arena_new(self.nbytes, self.use_bytes_max)
+        self._take, self._give = library.tf_output_take, library.tf_arena_give
+        self._collect, self._used_blocks = library.tf_output_collect, library.tf_arena_used_blocks
         self._trim = library.tf_arena_trim
         self._pending, self._advance = library.tf_ring_pending, library.tf_ring_take
         self._channel, self._ring = channel, channel.give
         self._mask, self._slots_at = channel.give_slots
         self._head = 0  # give slots taken
-        self._out = 0  # blocks that the server holds, or will
+        self._out = 0  # blocks that the server holds, or will; threads that call other models may blur it between looks
         self._large_out = False  # a large one may be among them
-        self.owners = None  # BlockOwners, where somebody counts
+        self.owners = None  # unread.StreamBlocks, where somebody counts
         self.before_wait = (
             None  # called before the first pause: what is encoded must be published, or nothing comes back
         )
 
     def take(self, nbytes):
         """Handle of a block; `offset` finds it.  May wait for the server, bounded.  Raises OutputArenaFull."""
-        if self._out < limits.OUTPUT_BLOCKS_MAX:
-            block = self._take(self._arena, nbytes)
-            if block:
-                self._out += 1
-                if nbytes > limits.JOIN_BYTES_MAX:
-                    self._large_out = True
-                return block
-        return self._wait(nbytes)
+        block = self.take_now(nbytes)
+        return block if block else self._wait(nbytes)
+
+    def take_now(self, nbytes):
+        """The same, or 0 when there is no room now."""
+        block = self._take(self._arena, nbytes)
+        if block:
+            self._out += 1
+            if nbytes > limits.JOIN_BYTES_MAX:
+                self._large_out = True
+        return block
 
     @staticmethod
     def offset(block):
@@ -64,22 +72,25 @@ class OutputArena(Mapping):
 
     def collect(self):
         """Take back all that the server has given back."""
+        if self.owners is None:
+            self._collect(self._channel.base, self._arena)
+        else:
+            self._collect_owned()
+        self._out = self._used_blocks(self._arena)
+        self._large_out = self._large_out and self._out > 0
+
+    def _collect_owned(self):
         pending = self._pending(self._ring)
-        if not pending:
-            return
         given = []
         for at in range(self._head, self._head + pending):
             slot = self._slots_at + (at & self._mask) * SLOT_BYTES
             block = struct.unpack_from("<Q", self._channel.memory, slot)[0]
             given.append(block)
             # A stale or foreign handle is refused by the arena: the server's bug, and it loses nothing of ours.
-            if self._give(self._arena, block) == 0:
-                self._out -= 1
-        if self.owners is not None:
-            self.owners.given(given)
+            self._give(self._arena, block)
+        self.owners.given(given)
         self._head += pending
         self._advance(self._ring, pending)
-        self._large_out = self._large_out and self._out > 0
 
     def rest(self):
         """The instance is idle: give the pages of free blocks back to the system."""
@@ -88,52 +99,18 @@ class OutputArena(Mapping):
 
     def _wait(self, nbytes):
         """The server rings no bell for given blocks, so the wait looks, with growing pauses; it is the rare case."""
-        if nbytes > self._use_bytes_max:
+        if nbytes > self.use_bytes_max:
             raise OutputArenaFull(
-                f"an answer of {nbytes} bytes does not fit the output arena of {self._use_bytes_max} bytes"
+                f"an answer of {nbytes} bytes does not fit the output arena of {self.use_bytes_max} bytes"
             )
         self.before_wait()
         pause = limits.OUTPUT_WAIT_STEP_SECONDS_MAX / 50
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
         while time.monotonic() < deadline:
             self.collect()
-            block = self._take(self._arena, nbytes) if self._out < limits.OUTPUT_BLOCKS_MAX else 0
+            block = self.take_now(nbytes)
             if block:
-                self._out += 1
                 return block
             time.sleep(pause)
             pause = min(2 * pause, limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
         raise OutputArenaFull("")
-
-
-class Unread:
-    """How many blocks of one stream's answers the server still holds."""
-
-    __slots__ = ("blocks",)
-
-    def __init__(self):
-        """None."""
-        self.blocks = 0
-
-
-class BlockOwners:
-    """Whose answers lie in which block."""
-
-    def __init__(self):
-        """Nobody's."""
-        self._of = {}
-
-    def add(self, block, unread):
-        """`block` is this stream's; returns its count, made for its first block."""
-        if unread is None:
-            unread = Unread()
-        unread.blocks += 1
-        self._of[block] = unread
-        return unread
-
-    def given(self, blocks):
-        """These have come back."""
-        for block in blocks:
-            unread = self._of.pop(block, None)
-            if unread is not None:
-                unread.blocks -= 1

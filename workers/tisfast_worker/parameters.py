@@ -16,4 +16,4 @@ def text(parameters):
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/str, found type {type(value)} (parameter '{key}')"
             )
-    return json.dumps(parameters) if parameters else ""
+    return json.dumps(parameters, separators=(",", ":")) if parameters else ""

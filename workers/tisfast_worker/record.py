@@ -8,6 +8,7 @@ from tisfast_worker.foreign import FLAG_FOREIGN
 from tisfast_worker.foreign_request import ForeignRequest
 from tisfast_worker.model import model_shape
 from tisfast_worker.request import ArenaRequest
+from tisfast_worker.sequence_request import ForeignSequenceRequest, SequenceRequest
 from tisfast_worker.tensor import InputLayout
 
 # signature_bytes, inputs, flags, requested, timeout, correlation, id_bytes, parameters_bytes, correlation_bytes, batch
@@ -18,7 +19,10 @@ TENSOR = struct.Struct("<HBBI")  # index, dtype, rank, zero
 class InputPlan:
     """What one signature means."""
 
-    __slots__ = ("layouts", "none", "output_names", "position", "refs", "refs_at", "senders", "sizes", "strings_at")
+    __slots__ = (
+        *("layouts", "none", "output_names", "position", "refs", "refs_at", "sizes", "strings_at"),
+        *("rescheduled", "senders"),  # of the Model
+    )
 
 
 class RequestReader:
@@ -29,6 +33,10 @@ class RequestReader:
         self._model, self._memory, self._foreign = model, memory, foreign
         self._output_names = tuple(spec.name for spec in model.outputs)
         self._plans = {}
+        # A model without sequences pays nothing for them: its requests are of another class.
+        self._here, self._elsewhere = (ArenaRequest, ForeignRequest)
+        if model.sequences is not None:
+            self._here, self._elsewhere = (SequenceRequest, ForeignSequenceRequest)
 
     def read(self, offset, nbytes, lease):
         """The request whose record is at `offset`.  Raises WireError when the record is not sound."""
@@ -45,8 +53,8 @@ class RequestReader:
         if refs[1::2] != plan.sizes:
             _check_sizes(plan, refs)
         if head[2] & FLAG_FOREIGN:
-            return ForeignRequest(plan, lease, head, refs, offset + plan.strings_at, self._foreign)
-        return ArenaRequest(plan, lease, head, refs, offset + plan.strings_at)
+            return self._elsewhere(plan, lease, head, refs, offset + plan.strings_at, self._foreign)
+        return self._here(plan, lease, head, refs, offset + plan.strings_at)
 
     def _learn(self, signature, inputs, nbytes):
         plan = InputPlan()
@@ -60,6 +68,7 @@ class RequestReader:
         plan.refs_at = HEAD.size + len(signature) + -len(signature) % 8
         plan.strings_at = plan.refs_at + plan.refs.size
         plan.output_names, plan.senders = self._output_names, self._model.senders
+        plan.rescheduled = self._model.rescheduled
         if len(self._plans) >= limits.PLANS_MAX:
             self._plans.clear()
         self._plans[signature] = plan

@@ -4,6 +4,7 @@ import struct
 
 from tisfast_worker import parameters as params
 from tisfast_worker.errors import TritonModelException, not_served
+from tisfast_worker.served import PROCESS
 from tisfast_worker.sender import SingleAnswer, SingleSender
 from tisfast_worker.tensor import ArenaTensor, Tensor
 
@@ -16,6 +17,10 @@ TRITONSERVER_MEMORY_GPU = 1
 
 
 FLAGS_AT, FLAG_CANCELLED = 6, 8  # of a request record, WIRE.md
+NOT_ITERATIVE = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle "
+    "such a flag."
+)
 
 
 class PreferredMemory:
@@ -27,7 +32,13 @@ class PreferredMemory:
 
 
 class InferenceTrace:
-    """What a request knows of its trace."""
+    """What a request knows of its trace; passed to a call, it makes that call part of it."""
+
+    __slots__ = ("lease",)
+
+    def __init__(self, lease=None):
+        """lease: of the request's memory, by which it is known; None: of no request."""
+        self.lease = lease
 
     def get_context(self):
         """The OpenTelemetry context as JSON text, or None when the request is not traced."""
@@ -37,7 +48,10 @@ class InferenceTrace:
 class InferenceRequest:
     """One request.  All arguments by name, as Triton's order differs between its documents and its code."""
 
-    __slots__ = ("__weakref__", "_correlation", "_flags", "_id", "_parameters", "_requested", "_tensors", "_timeout")
+    __slots__ = (
+        *("__weakref__", "_correlation", "_flags", "_id", "_model_name", "_model_version", "_parameters", "_requested"),
+        *("_tensors", "_timeout", "_trace"),
+    )
 
     def __init__(  # noqa: PLR0913 - Triton's signature
         self,
@@ -67,12 +81,15 @@ class InferenceRequest:
         _expect("trace", trace, (InferenceTrace, type(None)))
         _check_inputs(inputs, request_id, model_name)
         _check_correlation(correlation_id)
-        if timeout < 0:
+        if not 0 <= timeout < 1 << 64:
             raise TypeError(f"InferenceRequest: timeout is {timeout} microseconds; 0 or more is meant")
+        if not -1 <= model_version < 1 << 63:
+            raise TypeError(f"InferenceRequest: model_version is {model_version}; -1 for the newest, or above 0 is meant")
         self._tensors = list(inputs)
         self._requested = frozenset(requested_output_names)
         self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout
         self._parameters = "" if parameters is None else params.text(parameters)
+        self._model_name, self._model_version, self._trace = model_name, model_version, trace
 
     def inputs(self):
         """The input tensors that the client sent, in the model's order."""
@@ -123,21 +140,26 @@ class InferenceRequest:
         return InferenceTrace()
 
     def set_release_flags(self, flags):
-        """Only TRITONSERVER_REQUEST_RELEASE_ALL, the default; rescheduling is refused."""
-        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
-            raise not_served(f"set_release_flags({flags!r}), request rescheduling")
+        """TRITONSERVER_REQUEST_RELEASE_ALL, the default, or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE (row 16.17)."""
+        _checked_release(flags)
 
     def get_response_sender(self):
         """Refused: nobody waits for the answer to a request made by hand."""
         raise TritonModelException("get_response_sender(): only requests that `execute` was given have a sender")
 
     def exec(self, decoupled=False):
-        """Refused: calling other models from a model."""
-        raise not_served("InferenceRequest.exec(), calling other models")
+        """Ask the model: its InferenceResponse; decoupled: an iterator of its responses.  Waits in this thread.
+
+        What goes wrong with the request is the response's error.  Raises TritonModelException outside of `execute`.
+        """
+        return _calls().ask(self, _flag(decoupled))
 
     def async_exec(self, decoupled=False):
-        """Refused: calling other models from a model."""
-        raise not_served("InferenceRequest.async_exec(), calling other models")
+        """The same in a coroutine: an asyncio.Future of it.  The request is under way when this returns."""
+        import asyncio  # noqa: PLC0415 - 40 ms and 4 MB that only asynchronous models pay
+
+        loop = asyncio.get_running_loop()
+        return _calls().ask_async(self, _flag(decoupled), loop)
 
 
 class ArenaRequest(InferenceRequest):
@@ -207,6 +229,19 @@ class ArenaRequest(InferenceRequest):
         """Whether the client has left; the request runs on, and its answer reaches nobody."""
         return ord(self._lease[self.cancelled_at]) & FLAG_CANCELLED != 0
 
+    def trace(self):
+        """The request's trace."""
+        return InferenceTrace(self._lease)
+
+    def exec(self, decoupled=False):
+        """Refused: it is being executed."""
+        raise TritonModelException(
+            "exec() of a request that `execute` was given: its own model would wait for itself; make an "
+            "InferenceRequest of its tensors"
+        )
+
+    async_exec = exec
+
     def get_response_sender(self):
         """The sender that answers this request: always the same one."""
         try:
@@ -217,10 +252,49 @@ class ArenaRequest(InferenceRequest):
             self._sender = SingleSender(answer, self.is_cancelled)
             return self._sender
 
+    def set_release_flags(self, flags):
+        """TRITONSERVER_REQUEST_RELEASE_RESCHEDULE: execute this request once more, in place of a response.
+
+        For models with `iterative_sequence`.  `execute` returns None in the place of its response; a decoupled model
+        sends no final one.  TRITONSERVER_REQUEST_RELEASE_ALL takes it back.
+        """
+        if getattr(getattr(self, "_sender", None), "closed", False):
+            raise TritonModelException("set_release_flags(): this request has had its final response")
+        again = self._plan.rescheduled
+        known = any(request is self for request in again)
+        if _checked_release(flags) and not known:
+            again.append(self)
+        elif known and not _checked_release(flags):
+            again[:] = [request for request in again if request is not self]
+
     def _text(self, skip, nbytes):
         if not nbytes:
             return ""
         return struct.unpack_from(f"{nbytes}s", self._lease, self._strings_at + skip)[0].decode("utf-8", "replace")
+
+
+def _checked_release(flags):
+    """Whether they ask for another execution."""
+    if not isinstance(flags, int):
+        raise TypeError(f"set_release_flags(): flags must be an int, not a {type(flags).__name__}")
+    if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
+        raise TritonModelException(
+            f"set_release_flags({flags}): TRITONSERVER_REQUEST_RELEASE_ALL or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE "
+            "is meant"
+        )
+    return flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+
+def _calls():
+    if PROCESS.calls is None:
+        raise TritonModelException("BLS is only supported during the 'execute' function.")
+    return PROCESS.calls
+
+
+def _flag(decoupled):
+    if not isinstance(decoupled, int):
+        raise TypeError(f"exec(decoupled: bool): got a {type(decoupled).__name__}")
+    return bool(decoupled)
 
 
 def _expect(argument, value, kinds):

@@ -50,7 +50,9 @@ class StreamSender(InferenceResponseSender):
     ends in an error: nobody can answer any more.
     """
 
-    __slots__ = ("_cancelled_at", "_head", "_outlet", "batch", "closed", "started_ns", "taken_ns", "ticket", "unread")
+    __slots__ = (
+        *("_cancelled_at", "_head", "_outlet", "batch", "closed", "slot", "started_ns", "taken_ns", "ticket", "unread"),
+    )
     # For the answer writer: no tensor of a stream is passed by reference, it may be written to again.
     _lease, windows = object(), None
 

@@ -7,6 +7,8 @@ server it stays as it is here, and the log goes to standard error.
 
 import sys
 
+from tisfast_worker.metric_store import LocalMetrics
+
 
 class Process:
     """The model that this process serves, if any."""
@@ -16,6 +18,10 @@ class Process:
         self.model_dir = ""  # folder of the version's model.py
         self.log = print_record
         self.verbose = True
+        self.instance = ""  # its name
+        self.metrics = LocalMetrics()  # where MetricFamily keeps its numbers
+        self.calls = None  # calls.Calls while the model executes
+        self.control = None  # the same: asks the server to control models
 
 
 def print_record(level, message, file, line):

@@ -7,7 +7,7 @@ from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import WireError, failure_texts
 from tisfast_worker.loop import CANCELLED_TEXT, Loop
 from tisfast_worker.outlet import Outlet
-from tisfast_worker.request import FLAG_CANCELLED
+from tisfast_worker.request import FLAG_CANCELLED, NOT_ITERATIVE
 
 
 class StreamLoop(Loop):
@@ -18,7 +18,12 @@ class StreamLoop(Loop):
         super().__init__(model, backend.start, plane, trace)
         self._outlet = Outlet(model, plane)
         self._outputs.before_wait = _nothing  # every answer is shown when it is made
-        backend.failed = self._failed
+        backend.failed, backend.rescheduled = self._failed, self._rescheduled
+
+    @property
+    def call_arena(self):
+        """Where calls are written."""
+        return self._outlet.call_arena
 
     def run(self):
         """Until stop is set, submit is empty and all streams have ended."""
@@ -41,6 +46,7 @@ class StreamLoop(Loop):
         requests = self._open(slots, taken_ns)
         start_ns = time.monotonic_ns()
         if requests:
+            self._tickets = [request._sender.ticket for request in requests]
             for request in requests:
                 request._sender.started_ns = start_ns
             failure = self._run_model(requests)
@@ -73,9 +79,18 @@ class StreamLoop(Loop):
 
     def _failed(self, requests, error):
         """An execution raised after it had returned to us: a coroutine."""
+        self._model.forget_rescheduled(requests)
         text, traceback, line = failure_texts(error)
         self._trace(requests, traceback, line)
         self._end_all(requests, self._model.failed_text(text))
+
+    def _rescheduled(self, requests):
+        """An execution has ended whose requests asked for another one."""
+        for request in requests:
+            if self._model.iterative:
+                self._outlet.reschedule(request._sender)
+            else:
+                self._outlet.fail(request._sender, ErrorCode.INTERNAL, NOT_ITERATIVE)
 
     def _end_all(self, requests, text):
         for request in requests:

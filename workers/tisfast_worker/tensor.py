@@ -1,5 +1,6 @@
 """pb_utils.Tensor: what models read and return (rows 16.08, 16.31), with or without a server around them."""
 
+import ctypes
 import struct
 import sys
 
@@ -138,6 +139,29 @@ class ArenaTensor(Tensor):
     def shape(self):
         """Dimensions, a list of int."""
         return list(self._layout.shape)
+
+
+def zeros(layout):
+    """A tensor of its own of nothing but zeros, or empty strings."""
+    if layout.code == dtypes.BF16:
+        return raw_tensor(layout.name, layout.code, bytes(layout.nbytes), layout.shape)
+    import numpy  # noqa: PLC0415
+
+    if layout.code == dtypes.BYTES:
+        array = numpy.empty(layout.shape, object)
+        array.fill(b"")
+    else:
+        array = numpy.zeros(layout.shape, dtypes.TYPES[layout.code][3])
+    return Tensor(layout.name, array)
+
+
+def raw_tensor(name, code, raw, shape):
+    """A tensor over a copy of `raw`, of a type that numpy lacks."""
+    memory = ctypes.create_string_buffer(raw, len(raw) or 1)
+    tensor = Tensor.__new__(Tensor)
+    tensor._name, tensor._code, tensor._array = name, code, None
+    tensor._raw = (memory, ctypes.addressof(memory), tuple(shape))
+    return tensor
 
 
 def count(shape):

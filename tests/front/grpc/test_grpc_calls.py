@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, WindowUpdateFrame
-from tests_grpc_server import CHAT, CRASH, ECHO, FAIL, WATCH, message
+from tests_grpc_server import CHAT, CRASH, CRASHING_CHAT, ECHO, FAIL, WATCH, message
 
 from tisfast import limits
 
@@ -373,6 +373,19 @@ def test_a_long_error_text_is_cut_at_a_character(run, text):
         assert result.status == "5" and 4000 < len(result.text) <= limits.GRPC_STATUS_TEXT_BYTES_MAX
         kept = unquote(result.text, errors="strict")
         assert kept.endswith("...") and text.startswith(kept[:-3])
+
+    run(scenario)
+
+
+def test_a_streaming_call_that_cannot_be_opened_is_answered_and_reported(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(CRASHING_CHAT, body=message(b"x"), end=False)
+        result = await client.result(stream)
+        assert result.status == "13" and "ZeroDivisionError" in result.text
+        assert [type(error["exception"]) for error in server.errors] == [ZeroDivisionError]
+        assert (await client.ask(ECHO, b"x")).messages == [b"x"]
+        server.errors.clear()
 
     run(scenario)
 

@@ -277,6 +277,8 @@ def test_a_continuation_flood_ends_the_connection(run):
     [
         lambda c: SettingsFrame(0, settings={4: 65535}).serialize(),
         lambda c: DataFrame(1, b"").serialize(),
+        lambda c: PriorityFrame(1, depends_on=0).serialize(),
+        lambda c: PriorityFrame(9, depends_on=7).serialize(),
     ],
 )
 def test_floods_of_frames_that_do_nothing_end_the_connection(run, make):

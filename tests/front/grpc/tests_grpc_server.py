@@ -36,6 +36,7 @@ FAIL = "/test.Test/Fail"
 CRASH = "/test.Test/Crash"
 CHAT = "/test.Test/Chat"
 WATCH = "/test.Test/Watch"
+CRASHING_CHAT = "/test.Test/CrashingChat"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 SCHEDULER = SimpleNamespace(
@@ -104,7 +105,7 @@ class Methods:
     def stream(self, path):
         if path in (CHAT, WATCH):
             return StreamMethod(lambda send: Chat(send, self._server), "health", path == CHAT)
-        return None
+        return StreamMethod(lambda send: 1 / 0, "health", True) if path == CRASHING_CHAT else None
 
     def _echo(self, message, metadata):
         self._server.metadata = metadata

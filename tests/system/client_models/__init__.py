@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 HERE: Final = Path(__file__).parent
-SEQUENCES: Final = ("simple_sequence", "simple_dyna_sequence", "simple_string_dyna_sequence")  # not served yet
 SERVED: Final = (
     *("simple", "simple_int8", "simple_string", "simple_identity"),
     *("custom_identity_int32", "repeat_int32", "densenet_onnx"),
+    *("simple_sequence", "simple_dyna_sequence", "simple_string_dyna_sequence"),
 )
 
 

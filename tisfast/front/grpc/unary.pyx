@@ -44,7 +44,13 @@ cdef class StreamingCall(GrpcStream):
 
     cdef int start_call(self, object method) except -1:
         self.closes = method.closes
-        self.call = method.open(self.push)
+        try:
+            self.call = method.open(self.push)
+        except TisError as error:
+            return self.fail(error)
+        except Exception as error:  # our bug, as above
+            self.shared.loop.call_exception_handler({"message": "a streaming call cannot be opened", "exception": error})
+            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
         return 0
 
     def push(self, bytes message) -> None:

@@ -4,6 +4,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport isfinite, isnan
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy
+from tisfast.wire.asked cimport text_id
 from tisfast.wire.grpc.cursor cimport FIELD, FIXED64, LEN, NO_FIELD, VARINT, Cursor, Field, cursor, next_field
 from tisfast.wire.plan cimport InferPlan
 
@@ -91,7 +92,7 @@ cdef bytes apply_parameters(InferPlan plan, dict parameters):
         if name == "sequence_id":
             expect(name, parameter, ("int64_param", "string_param"))
             # Clients write an unsigned id into the signed field: the bits count.
-            plan.correlation = (parameter.value or 0) if parameter.kind == "string_param" else bits(parameter.value)
+            plan.correlation = (text_id(parameter.value) or 0) if parameter.kind == "string_param" else bits(parameter.value)
         elif name == "sequence_start":
             expect(name, parameter, ("bool_param",))
             plan.flags |= <uint16_t>parameter.value

@@ -1,0 +1,74 @@
+"""Debian's redis-server as a process: started on a free port, stopped, hung, killed, started again."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+SECONDS_MAX = 20
+needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class RedisServer:
+    """A context manager.  flags: of redis-server; options: of the client that looks whether it is up."""
+
+    def __init__(self, folder: Path, *flags: str, **options) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._flags = flags
+        self._options = {"port": self.port, **options}
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> RedisServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        flags = ["--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder), *self._flags]
+        if "--tls-port" not in self._flags:
+            flags += ["--port", str(self.port)]
+        self._process = subprocess.Popen(["redis-server", *flags], stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + SECONDS_MAX
+        while not self._answers():
+            assert time.monotonic() < deadline, "redis-server does not start"
+            time.sleep(0.01)
+
+    def _answers(self) -> bool:
+        with self.client() as client:
+            try:
+                return client.ping()
+            except redis.exceptions.ConnectionError:
+                return False
+
+    def client(self) -> redis.Redis:
+        """A client of its own library, blocking."""
+        return redis.Redis(host="127.0.0.1", **self._options)
+
+    def hang(self) -> None:
+        """It lives, and answers nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None

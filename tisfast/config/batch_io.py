@@ -1,0 +1,59 @@
+"""batch_input and batch_output: tensors made of a batch, outputs cut by it (rows 15.15, 15.16).  Layer 2 (config)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tisfast.config.report import Report
+from tisfast.config.schema import Message
+
+INT32, FP32 = 8, 11  # DataType
+SOURCES: Final = 1  # that every kind wants
+
+
+def check(message: Message, report: Report) -> None:
+    """Note what is wrong; texts up to "for MODEL" are Triton's.
+
+    Names that are taken, too, as newer Triton does: 2.51 lets two tensors of one name pass.
+    """
+    inputs = {tensor.name for tensor in message.input}
+    taken = set(inputs)
+    for index, entry in enumerate(message.batch_input):
+        path = ("batch_input", index)
+        _check_sources(message, "input", index, inputs, report)
+        if not entry.data_type:
+            report.wrong("unexpected batch input data type 'TYPE_INVALID'", (*path, "data_type"), hint="TYPE_INT32")
+        elif entry.data_type not in (INT32, FP32):
+            report.wrong(f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {message.name}",
+                       (*path, "data_type"))  # fmt: skip
+        for name in entry.target_name:
+            if name in taken:
+                report.wrong(f"target input name '{name}' can only be specified once for {message.name}",
+                           (*path, "target_name"), hint="give it a name of its own")  # fmt: skip
+            taken.add(name)
+    _check_outputs(message, inputs, report)
+
+
+def _check_outputs(message: Message, inputs: set[str], report: Report) -> None:
+    outputs, taken = {tensor.name for tensor in message.output}, set()
+    for index, entry in enumerate(message.batch_output):
+        path = ("batch_output", index, "target_name")
+        _check_sources(message, "output", index, inputs, report)
+        for name in entry.target_name:
+            if name not in outputs:
+                report.wrong(f"unknown target output name '{name}' for {message.name}", path)
+            elif name in taken:
+                report.wrong(f"target output name '{name}' can only be specified once for {message.name}", path)
+            taken.add(name)
+
+
+def _check_sources(message: Message, role: str, index: int, inputs: set[str], report: Report) -> None:
+    entry = getattr(message, f"batch_{role}")[index]
+    path = (f"batch_{role}", index, "source_input")
+    if len(entry.source_input) != SOURCES:
+        kind = entry.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[entry.kind].name
+        report.wrong(f"batch {role} kind '{kind}' expects 1 source input, got {len(entry.source_input)} for "
+                   f"{message.name}", path)  # fmt: skip
+    for name in entry.source_input:
+        if name not in inputs:
+            report.wrong(f"unknown source input name '{name}' for {message.name}", path)

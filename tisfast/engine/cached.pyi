@@ -1,0 +1,3 @@
+from tisfast.engine.served import Runtime
+
+class CachingRuntime(Runtime): ...

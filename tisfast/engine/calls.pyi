@@ -1,0 +1,16 @@
+from tisfast.engine.core import Link, Reply
+
+class CallPort: ...
+class Held: ...
+
+class Calls:
+    @property
+    def open_calls(self) -> int: ...
+    @property
+    def held_answers(self) -> int: ...
+
+class Call(Reply):
+    number: int
+    waits: bool
+
+__all__ = ["Call", "CallPort", "Calls", "Held", "Link"]

@@ -1,0 +1,592 @@
+"""Ensembles at work: steps run as soon as their tensors are there (rows 18.*).  Layer 3 (engine).
+
+A request's tensors lie in scopes: one for the request, and one below it for each response of a decoupled step.  All inputs
+of a step are of one scope (config.ensemble_join), and so are all outputs of the ensemble: each scope of their level is one
+response.  Responses are given in the order of the responses that they come from, whichever is ready first; what fails is
+told in its place of that order, and ends the request.
+
+A step's answer may come while the step is being sent.  So nobody calls deeper from there: what has become possible is
+noted, and done by the one `advance` of the request that is under way.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from tisfast.engine.core cimport Clock
+from tisfast.engine.ensemble_graph cimport fit_shape, reshaped
+from tisfast.native.memory cimport Arena
+from tisfast.wire.compose cimport compose, tensors_of, tensors_of_input
+from tisfast.wire.joined cimport join_answer
+from tisfast.wire.record cimport InferInput
+from tisfast.wire.signature cimport ModelSignature, TensorSpec
+
+from collections import deque
+
+import orjson
+
+from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.limits import ENSEMBLE_WAITING_MAX as _WAITING_MAX
+from tisfast.types import Status
+
+cdef Py_ssize_t WAITING_MAX = _WAITING_MAX
+cdef int CANCELLED = Status.CANCELLED
+cdef int INTERNAL = Status.INTERNAL
+cdef int INVALID_ARG = Status.INVALID_ARG
+cdef int UNAVAILABLE = Status.UNAVAILABLE
+cdef uint16_t SEQUENCE_START = 1
+cdef uint16_t SEQUENCE_END = 2
+cdef bytes NO_SEQUENCE = b'{"sequence_id":0,"sequence_start":false,"sequence_end":false}'
+
+
+@cython.freelist(64)
+cdef class Held:
+    """See ensemble.pxd."""
+
+
+@cython.freelist(64)
+cdef class Scope:
+    """See ensemble.pxd."""
+
+
+cdef Scope new_scope(Selection selection, Scope parent, int level):
+    cdef Scope scope = Scope.__new__(Scope)
+    scope.parent = parent
+    scope.level = level
+    scope.tensors = [None] * len(selection.uses)
+    scope.uses = list(selection.uses)
+    scope.waits = list(selection.waits)
+    scope.outputs_left = <int>len(selection.wanted)
+    return scope
+
+
+cdef class StepRun(Reply):
+    """See ensemble.pxd."""
+
+    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
+        cdef EnsembleRun run = self.run
+        cdef bint wanted = answer is not None and (self.step.decoupled or not self.answered_once)
+        if final:
+            self.finished = True
+            self.request = None
+            run.active.discard(self)
+        try:
+            if not run.done:
+                self.answered_once = True
+                self._take(request, answer if wanted else None, final)
+                run.advance()
+        finally:
+            if final:
+                run.ensemble.leave(self)
+        return 0
+
+    def _take(self, InferRequest request, Answer answer, bint final):
+        cdef EnsembleRun run = self.run
+        try:
+            if answer is not None or final and not self.step.decoupled:
+                run.arrived(self, answer)
+            if final:
+                run.count_times(request)
+                self.scope.closed = self.scope.closed or self.step.decoupled
+        except TisError as error:
+            run.step_failed(self.scope, error.status, error.message)
+
+    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        cdef EnsembleRun run = self.run
+        if final:
+            self.finished = True
+            self.request = None
+            run.active.discard(self)
+        try:
+            if not run.done:
+                run.step_failed(self.scope, status, message)
+                run.advance()
+        finally:
+            if final:
+                run.ensemble.leave(self)
+        return 0
+
+
+cdef class EnsembleRun(InferRequest):
+    """See ensemble.pxd."""
+
+    cdef int begin(self) except -1:
+        cdef EnsembleGraph graph = self.ensemble.graph
+        cdef dict given = {}
+        cdef Tensor tensor
+        cdef Held held
+        self.selection = graph.select(self.input.requested)
+        self.parameters = self.input.parameters()
+        self.root = self.turn = new_scope(self.selection, None, 0)
+        self.ready = deque()
+        self.active = set()
+        for tensor in tensors_of_input(self.input):
+            given[tensor.name] = tensor
+        for name, (number, dims, inner_dims) in graph.inlets.items():
+            held = Held.__new__(Held)
+            held.batch = self.input.batch if self.input.model.max_batch_size > 0 else 0
+            tensor = <Tensor>given.get(name)
+            if tensor is not None and dims != inner_dims:
+                tensor = tensor.renamed(None, reshaped(tensor.shape, dims, inner_dims))
+            held.tensor = tensor
+            self.hold(self.root, number, held)
+        return 0
+
+    cdef int hold(self, Scope scope, int number, Held held) except -1:
+        """A tensor is there, or will not be: steps that needed nothing else are ready."""
+        cdef StepPlan step
+        if scope.uses[number]:
+            scope.tensors[number] = held
+        for step in <list>self.selection.consumers[number]:
+            scope.waits[step.index] -= 1
+            if scope.waits[step.index] == 0:
+                self.ready.append(new_step(self, step, scope))
+        if number in self.selection.wanted:
+            scope.outputs_left -= 1
+        return 0
+
+    cdef int advance(self) except -1:
+        if self.advancing:
+            return 0
+        self.advancing = True
+        try:
+            while self.ready and not self.done:
+                self.start(<StepRun>self.ready.popleft())
+            if not self.done:
+                self.deliver()
+        except TisError as error:
+            self.fail(error.status, error.message)
+        except Exception as error:  # our bug: answered here, and reported by whoever called
+            self.fail(INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+            raise
+        finally:
+            self.advancing = False
+        return 0
+
+    # ---- steps
+
+    cdef int start(self, StepRun step) except -1:
+        if step.scope.failure is not None:
+            return self.ensemble.leave(step)
+        try:
+            if step.admitted or self.ensemble.admit(step):
+                self.send(step)
+        except BaseException as error:
+            self.active.discard(step)
+            self.ensemble.leave(step)
+            if not isinstance(error, TisError):
+                raise
+            self.step_failed(step.scope, error.status, error.message)
+        return 0
+
+    cdef int send(self, StepRun step) except -1:
+        cdef Scope scope = step.scope
+        cdef Runtime runtime = self.ensemble.resolve(step.step.model, step.step.version)
+        cdef InferRequest request
+        cdef InferInput input
+        cdef list inputs
+        step.runtime = runtime
+        inputs = self.inputs_of(step)
+        input = compose(runtime.signature, runtime.arena, inputs, step.fields)
+        step.batch = input.batch if runtime.signature.max_batch_size > 0 else 0
+        for number in step.step.needs:
+            scope.uses[number] -= 1
+            if not scope.uses[number]:
+                scope.tensors[number] = None
+        inputs = None  # the request has what it needs
+        trace = None if self.trace is None else self.trace.child(input)
+        self.active.add(step)
+        request = runtime.submit(input, step, trace, self)
+        if step.finished:
+            return 0
+        step.request = request
+        return runtime.cancel(request) if self.done else 0
+
+    cdef list inputs_of(self, StepRun step):
+        """What the step's model gets; also what its request says of sequences."""
+        cdef ModelSignature signature = step.runtime.signature
+        cdef ComposeFields fields = step.fields
+        cdef list inputs = []
+        cdef TensorSpec spec
+        cdef Held held
+        cdef bint told = False
+        for name, number in step.step.inputs:
+            held = <Held>step.scope.tensors[number]
+            if held.told and not told:
+                told = True
+                fields.correlation, fields.sequence_flags = held.correlation, held.sequence_flags
+            if held.tensor is None:
+                continue
+            spec = signature.input_by_name.get(name)
+            shape = held.tensor.shape
+            if spec is not None:
+                shape = fit_shape(shape, spec.dims, signature.max_batch_size > 0, held.batch)
+            inputs.append(held.tensor.renamed(name, shape))
+        return inputs
+
+    cdef int arrived(self, StepRun step, Answer answer) except -1:
+        """A response of a step; None: it gave none."""
+        cdef Scope scope = step.scope
+        cdef dict made = {}
+        cdef Tensor tensor
+        cdef Held held
+        if step.step.decoupled:
+            scope = new_scope(self.selection, scope, scope.level + 1)
+            if step.scope.children is None:
+                step.scope.children = deque()
+            step.scope.children.append(scope)
+        correlation, flags = step.fields.correlation, step.fields.sequence_flags
+        if answer is not None:
+            if b'"sequence_' in answer.parameters:
+                correlation, flags = sequence_of(answer.parameters, correlation, flags)
+            for tensor in tensors_of(answer):
+                made[tensor.name] = tensor
+        for name, number in step.step.outputs.items():
+            held = Held.__new__(Held)
+            held.tensor = <Tensor>made.get(name)
+            held.batch = step.batch
+            held.told, held.correlation, held.sequence_flags = True, correlation, flags
+            self.hold(scope, number, held)
+        return 0
+
+    # ---- answers
+
+    cdef int deliver(self) except -1:
+        """Give all answers whose turn has come."""
+        cdef Scope scope, parent
+        while self.turn is not None and not self.done:
+            scope = self.turn
+            parent = scope.parent
+            if scope.level == self.selection.level:
+                if scope.failure is not None:
+                    self.fail(scope.failure[0], scope.failure[1])
+                    break
+                if scope.outputs_left:
+                    break
+                self.turn = parent
+                if parent is not None:
+                    parent.children.popleft()
+                self.answer_scope(scope)
+            elif scope.children:
+                self.turn = <Scope>scope.children[0]
+            elif scope.failure is not None:
+                self.fail(scope.failure[0], scope.failure[1])
+            elif not scope.closed:
+                break
+            elif parent is None:
+                self.succeed(None, True)
+            else:
+                parent.children.popleft()
+                self.turn = parent
+        if not self.done and not self.active and not self.ready and not self.waiting:
+            raise BadRequest(
+                f"[request id: {self.input.id or '<id_unknown>'}] unexpected deadlock, at least one output is not set "
+                "while no more ensemble steps can be made")
+        return 0
+
+    cdef int answer_scope(self, Scope scope) except -1:
+        cdef Scope above = scope.parent
+        cdef bint final = True
+        while above is not None:  # what is above the last response is closed, too
+            final = final and above.closed and not above.children
+            above = above.parent
+        return self.succeed(self.joined(scope), final)
+
+    cdef Answer joined(self, Scope scope):
+        cdef ModelSignature signature = self.input.model
+        cdef list tensors = []
+        cdef bytes parameters = b""
+        cdef Outlet outlet
+        cdef Held held
+        for outlet in self.selection.outlets:
+            held = <Held>scope.tensors[outlet.tensor]
+            if held.tensor is None:
+                continue
+            shape = fit_shape(held.tensor.shape, outlet.inner_dims, signature.max_batch_size > 0, held.batch)
+            shape = reshaped(shape, outlet.inner_dims, outlet.dims)
+            tensors.append(held.tensor.renamed(outlet.name, shape))
+            if held.told:
+                parameters = sequence_parameters(self.input.correlation, held)
+        scope.tensors = None
+        return join_answer(self.input, tensors, parameters)
+
+    cdef int succeed(self, Answer answer, bint final) except -1:
+        cdef Runtime ensemble = self.ensemble
+        cdef Reply reply = self.reply
+        cdef int64_t now_ns = ensemble.clock.now_ns()
+        if not self.begun_answering:
+            self.begun_answering = True
+            ensemble.timings.first_response.add(now_ns - self.queued_ns)
+        ensemble.stats.last_inference_ms = ensemble.clock.epoch_ms()
+        if final:
+            self._count_success(now_ns)
+            self.done = True
+            self.close()
+        if self.trace is not None:
+            self.trace.answered(self, answer, final)
+        reply.answered(self, answer, final)
+        if final:
+            self.input = None
+        return 0
+
+    def _count_success(self, int64_t now_ns):
+        """As Triton counts an ensemble: its compute times are the sums of its steps'."""
+        cdef Times times
+        cdef Runtime ensemble = self.ensemble
+        times.taken_ns = self.queued_ns
+        times.infer_start_ns = times.taken_ns + self.input_ns
+        times.infer_end_ns = times.infer_start_ns + self.infer_ns
+        times.done_ns = times.infer_end_ns + self.output_ns
+        times.executed = 1
+        ensemble.stats.count_success(self.input.batch, &times, self.queued_ns, now_ns)
+        ensemble.stats.count_execution(self.input.batch, &times)
+        ensemble.timings.add(&times, self.queued_ns, now_ns)
+        self.times.infer_start_ns = self.input_ns  # for an ensemble of ensembles; it was at no instance: taken_ns is 0
+        self.times.infer_end_ns = self.input_ns + self.infer_ns
+        self.times.done_ns = self.times.infer_end_ns + self.output_ns
+
+    cdef int count_times(self, InferRequest request) except -1:
+        cdef Times *times = &request.times
+        self.input_ns += times.infer_start_ns - times.taken_ns
+        self.infer_ns += times.infer_end_ns - times.infer_start_ns
+        self.output_ns += times.done_ns - times.infer_end_ns
+        return 0
+
+    cdef int step_failed(self, Scope scope, int status, str message) except -1:
+        if scope.failure is None:
+            scope.failure = (status, message)
+        return 0
+
+    cdef int fail(self, int status, str message) except -1:
+        cdef Runtime ensemble = self.ensemble
+        if self.done:
+            return 0
+        self.done = True
+        reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.OTHER
+        ensemble.stats.count_failure(reason, ensemble.clock.now_ns() - self.queued_ns)
+        ensemble.stats.last_inference_ms = ensemble.clock.epoch_ms()
+        reply = self.reply
+        try:
+            self.close()
+        finally:
+            if self.trace is not None:
+                self.trace.answered(self, None, True)
+            (<Reply>reply).failed(self, status, f"in ensemble '{ensemble.signature.name}', {message}", True)
+            self.input = None
+        return 0
+
+    cdef int close(self) except -1:
+        """Nothing more is done for this request: what its steps still do is taken back."""
+        cdef StepRun step
+        cdef list rest = list(self.active) if self.active else []
+        self.ensemble.inflight -= 1
+        self.ensemble.forget(self)
+        self.reply = None
+        self.dissolve()
+        if self.ready:
+            self.ready.clear()
+        failure = None
+        for step in rest:
+            try:
+                if step.request is not None:
+                    step.runtime.cancel(step.request)
+            except Exception as error:  # the others are told first
+                failure = error
+        if failure is not None:
+            raise failure
+        return 0
+
+    cdef int dissolve(self) except -1:
+        """Scopes refer to each other; their tensors' memory is to be free now, not when that is noticed."""
+        cdef Scope scope
+        cdef list left = [self.root] if self.root is not None else []
+        while left:
+            scope = <Scope>left.pop()
+            if scope.children is not None:
+                left.extend(scope.children)
+            scope.children = scope.tensors = None
+        self.root = self.turn = None
+        return 0
+
+
+cdef StepRun new_step(EnsembleRun run, StepPlan step, Scope scope):
+    cdef StepRun made = StepRun.__new__(StepRun)
+    cdef ComposeFields fields = ComposeFields()
+    cdef InferInput input = run.input
+    made.run, made.step, made.scope, made.fields = run, step, scope, fields
+    fields.id = input.id
+    fields.priority = input.priority
+    fields.timeout_us = input.timeout_us
+    fields.correlation = input.correlation
+    fields.sequence_flags = input.sequence_flags
+    fields.parameters = run.parameters
+    fields.requested = step.wanted
+    return made
+
+
+# What a step's response says of the sequence, over what its request said (row 18.07).
+cdef tuple sequence_of(bytes parameters, object correlation, object flags):
+    values = orjson.loads(parameters)
+    if "sequence_id" in values:
+        correlation = values["sequence_id"]
+        if type(correlation) is int:
+            correlation &= 0xFFFFFFFFFFFFFFFF
+        elif type(correlation) is not str:
+            raise BadRequest(
+                "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING")
+    if not values.keys() & {"sequence_id", "sequence_start", "sequence_end"}:
+        return correlation, flags
+    flags = 0
+    for name, bit in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
+        value = values.get(name, False)
+        if type(value) is not bool:
+            raise BadRequest(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
+        flags |= bit if value else 0
+    return correlation, flags
+
+
+# Triton's ensembles tell their clients so with every answer.
+cdef bytes sequence_parameters(object asked, Held held):
+    if held.correlation == 0 and held.sequence_flags == 0:
+        return NO_SEQUENCE
+    value = held.correlation
+    if type(asked) is not type(value):
+        value = type(asked)()
+    if type(value) is int and value >> 63:
+        value -= 1 << 64  # as Triton prints it
+    return orjson.dumps({
+        "sequence_id": value,
+        "sequence_start": held.sequence_flags & SEQUENCE_START != 0,
+        "sequence_end": held.sequence_flags & SEQUENCE_END != 0,
+    })
+
+
+cdef class Limit:
+    """See ensemble.pxd."""
+
+    def __cinit__(self):
+        self.waiting = deque()
+
+
+cdef class EnsembleRuntime(Runtime):
+    """graph: of the models it joins; resolve: finds their runtimes, by name and version ("" for the newest).
+
+    arena: where its clients' inputs are received; config: normalised, a dict.
+    """
+
+    def __cinit__(self, ModelSignature signature, Arena arena, EnsembleGraph graph, Clock clock, config, resolve):
+        self.found(signature, arena, clock, config)
+        self.graph = graph
+        self.resolve = resolve
+        self.limits = [Limit() for _ in graph.steps]
+
+    @property
+    def reason(self) -> str:
+        """Why it is not ready, "" when it is."""
+        if self.refusal is not None:
+            return self.refusal
+        for step in self.graph.steps:
+            model = (<StepPlan>step).model
+            try:
+                runtime = self.resolve(model, (<StepPlan>step).version)
+            except TisError as error:
+                return error.message
+            if not runtime.ready:
+                return f"its model '{model}' is not ready: {runtime.reason}"
+        return ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all models of its steps are."""
+        return not self.reason
+
+    @property
+    def queued(self) -> int:
+        """Nothing waits before its steps do: all that is begun is in `inflight`."""
+        return 0
+
+    def refuse(self, str message) -> None:
+        """Answer all further requests UNAVAILABLE with `message`."""
+        self.refusal = message
+
+    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
+        cdef EnsembleRun run = EnsembleRun.__new__(EnsembleRun)
+        run.ensemble = self
+        run.input = input
+        run.reply = reply
+        run.trace = trace
+        run.parent = parent
+        run.queued_ns = self.clock.now_ns()
+        self.inflight += 1
+        if self.refusal is not None:
+            run.fail(UNAVAILABLE, self.refusal)
+            return run
+        try:
+            run.begin()
+        except TisError as error:
+            run.fail(error.status, error.message)
+            return run
+        run.advance()
+        return run
+
+    cdef int cancel(self, InferRequest request) except -1:
+        request.cancelled = True
+        return (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
+
+    # ---- max_inflight_requests (row 15.33)
+
+    cdef bint admit(self, StepRun step) except -1:
+        cdef Limit limit
+        if self.graph.running_max == 0:
+            return True
+        limit = <Limit>self.limits[step.step.index]
+        if limit.running < self.graph.running_max and not limit.waiting:
+            limit.running += 1
+            step.admitted = True
+            return True
+        if self.waiting >= WAITING_MAX:
+            raise Unavailable(
+                f"[request id: {step.run.input.id or '<id_unknown>'}] Exceeds maximum queue size: {self.waiting} requests "
+                f"wait for max_inflight_requests {self.graph.running_max}")
+        limit.waiting.append(step)
+        self.waiting += 1
+        step.run.waiting += 1
+        return False
+
+    cdef int leave(self, StepRun step) except -1:
+        """A step has ended: one that waits for its place goes on, of whichever request."""
+        if not step.admitted:
+            return 0
+        step.admitted = False
+        (<Limit>self.limits[step.step.index]).running -= 1
+        if self.admitting:  # further down: the loop below sees it
+            return 0
+        self.admitting = True
+        try:
+            while self._admit_next():
+                pass
+        finally:
+            self.admitting = False
+        return 0
+
+    def _admit_next(self) -> bool:
+        cdef Limit limit
+        cdef StepRun step
+        for limit in self.limits:
+            if limit.waiting and limit.running < self.graph.running_max:
+                step = <StepRun>limit.waiting.popleft()
+                self.waiting -= 1
+                step.run.waiting -= 1
+                limit.running += 1
+                step.admitted = True
+                step.run.ready.append(step)
+                step.run.advance()
+                return True
+        return False
+
+    cdef int forget(self, EnsembleRun run) except -1:
+        cdef Limit limit
+        if run.waiting:
+            for limit in self.limits:
+                limit.waiting = deque([step for step in limit.waiting if (<StepRun>step).run is not run])
+            self.waiting -= run.waiting
+            run.waiting = 0
+        return 0

@@ -1,0 +1,196 @@
+"""Sequences, and the slots of an instance that they have, by both strategies (rows 9.05 to 9.07).  Layer 3 (engine).
+
+Pure: time comes in as numbers.  The scheduler (sequence.pyx) says who has which slot; a bench says what goes out next.
+
+Direct: a batch holds the next request of each slot, slot by slot, and the link fills the gaps with null requests, so that
+a sequence is always at the same place of the batch.  Oldest: one request of each slot at a time is *issued* to a dynamic
+batcher of the instance's own.
+"""
+
+from collections import deque
+from heapq import heappop, heappush
+
+from libc.stdint cimport int64_t, uint32_t
+
+from tisfast.config.scheduler import SchedulerSettings
+from tisfast.limits import SUBMIT_SLOTS as _SUBMIT_SLOTS
+
+cdef uint32_t SUBMIT_SLOTS = _SUBMIT_SLOTS
+
+
+cdef class Sequence:
+    """id: as the client gave it, int or str."""
+
+    def __cinit__(self, id):
+        self.id = id
+        self.waiting = deque()
+
+
+cdef class Bench:
+    """link: its instance; settings: config.scheduler.SchedulerSettings with `sequence`.  Subclasses are the strategies."""
+
+    def __cinit__(self, Link link, settings):
+        self.link = link
+        self.size = settings.sequence.slots
+        self.seats = []
+        self.free = []
+        self.executing = deque()
+        self.alive = True
+
+    cdef int64_t lowest(self) noexcept:
+        if self.free:
+            return <int64_t>self.free[0]
+        return len(self.seats) if <uint32_t>len(self.seats) < self.size else -1
+
+    cdef int sit(self, Sequence sequence, uint32_t slot) except -1:
+        if slot == <uint32_t>len(self.seats):
+            self.seats.append(sequence)
+        else:
+            heappop(self.free)
+            self.seats[slot] = sequence
+        sequence.bench, sequence.slot, sequence.place = self, slot, Place.SEATED
+        return 0
+
+    cdef int leave(self, Sequence sequence) except -1:
+        self.seats[sequence.slot] = None
+        heappush(self.free, sequence.slot)
+        sequence.place = Place.LEFT
+        return 0
+
+    cdef int changed(self, Sequence sequence) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.changed")
+
+    cdef bint quiet(self, uint32_t slot):
+        return True
+
+    cdef int done(self, uint32_t slot) except -1:
+        return 0
+
+    cdef int drop(self, InferRequest request, uint32_t slot) except -1:
+        return 0
+
+    cdef list issued(self):
+        return []
+
+    cdef bint ready(self) noexcept:
+        return False
+
+    cdef uint32_t requests_max(self) noexcept:
+        return 1
+
+    cdef list form(self, int64_t now_ns, bint idle):
+        raise NotImplementedError(f"{type(self).__name__}.form")
+
+
+cdef class DirectBench(Bench):
+    """Slots are places in the batch."""
+
+    def __cinit__(self, Link link, settings):
+        self.size = min(self.size, SUBMIT_SLOTS)
+        self.delay_ns = settings.sequence.delay_ns
+        self.utilization_min = settings.sequence.minimum_slot_utilization
+
+    cdef int sit(self, Sequence sequence, uint32_t slot) except -1:
+        self.occupied += 1
+        return Bench.sit(self, sequence, slot)
+
+    cdef int leave(self, Sequence sequence) except -1:
+        self.occupied -= 1
+        Bench.leave(self, sequence)
+        return self.changed(sequence)
+
+    cdef int changed(self, Sequence sequence) except -1:
+        cdef bint counts = len(sequence.waiting) > 0 and sequence.place == Place.SEATED
+        self.with_work += counts - sequence.counted
+        sequence.counted = counts
+        return 0
+
+    cdef bint ready(self) noexcept:
+        return self.with_work > 0
+
+    cdef uint32_t requests_max(self) noexcept:
+        return <uint32_t>len(self.seats)
+
+    cdef list form(self, int64_t now_ns, bint idle):
+        cdef Sequence sequence
+        cdef InferRequest request
+        cdef list batch = []
+        cdef bytes shape = None
+        self.due_ns = 0
+        if not idle and self.with_work < self.occupied:
+            return None  # whoever is being answered now may be in the next batch: it goes when this one is done
+        if self.delay_ns and self.utilization_min > 0 and <float>self.with_work / self.size < self.utilization_min:
+            self.due_ns = self._oldest_ns() + self.delay_ns
+            if now_ns < self.due_ns:
+                return None
+            self.due_ns = 0
+        for sequence in self.seats:
+            if sequence is None or not sequence.waiting:
+                continue
+            request = <InferRequest>sequence.waiting[0]
+            if shape is None:
+                shape = request.input.shape_key
+            elif request.input.shape_key != shape:
+                continue  # has a null request in its place, and its turn with the next batch
+            sequence.waiting.popleft()
+            self.changed(sequence)
+            batch.append(request)
+        return batch
+
+    cdef int64_t _oldest_ns(self):
+        cdef Sequence sequence
+        cdef int64_t oldest_ns = 0, queued_ns
+        for sequence in self.seats:
+            if sequence is not None and sequence.waiting:
+                queued_ns = (<InferRequest>sequence.waiting[0]).queued_ns
+                if oldest_ns == 0 or queued_ns < oldest_ns:
+                    oldest_ns = queued_ns
+        return oldest_ns
+
+
+cdef class OldestBench(Bench):
+    """Slots are candidates: their oldest requests are batched, in the order in which they could go."""
+
+    def __cinit__(self, Link link, settings):
+        sequence = settings.sequence
+        self.batcher = Batcher(SchedulerSettings(
+            max_batch_size=settings.max_batch_size, dynamic=True, preferred_batch_sizes=sequence.preferred_batch_sizes,
+            max_queue_delay_ns=sequence.delay_ns))
+        self.flying = []
+
+    cdef int sit(self, Sequence sequence, uint32_t slot) except -1:
+        if slot == <uint32_t>len(self.flying):
+            self.flying.append(False)
+        return Bench.sit(self, sequence, slot)
+
+    cdef int changed(self, Sequence sequence) except -1:
+        if sequence.waiting and not self.flying[sequence.slot]:
+            self.flying[sequence.slot] = True
+            self.batcher.add(<InferRequest>sequence.waiting.popleft(), 0)
+        return 0
+
+    cdef bint quiet(self, uint32_t slot):
+        return not self.flying[slot]
+
+    cdef int done(self, uint32_t slot) except -1:
+        self.flying[slot] = False
+        return 0
+
+    cdef int drop(self, InferRequest request, uint32_t slot) except -1:
+        self.batcher.withdraw(request)
+        self.flying[slot] = False
+        return 0
+
+    cdef list issued(self):
+        return self.batcher.queued_requests()
+
+    cdef bint ready(self) noexcept:
+        return self.batcher.size > 0
+
+    cdef uint32_t requests_max(self) noexcept:
+        return self.batcher.requests_max
+
+    cdef list form(self, int64_t now_ns, bint idle):
+        cdef list batch = self.batcher.choose(now_ns, idle)
+        self.due_ns = self.batcher.batch_due_ns
+        return batch

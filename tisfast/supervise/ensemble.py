@@ -1,0 +1,122 @@
+"""Ensembles among the served models: ready when the models of their steps are.  Layer 4 (supervise)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tisfast import limits
+from tisfast.config.ensemble_join import join
+from tisfast.config.model_config import LoadedConfig, signature_fields
+from tisfast.engine.ensemble import EnsembleRuntime
+from tisfast.engine.ensemble_graph import EnsembleGraph
+from tisfast.errors import ConfigError, TisError
+from tisfast.native.memory import Arena, now_ns
+from tisfast.repo.labels import read_labels
+from tisfast.supervise import machine
+from tisfast.supervise.instance import Instance
+from tisfast.wire.signature import ModelSignature
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tisfast.config.ensemble import EnsembleConfig
+    from tisfast.engine.core import Clock
+    from tisfast.engine.registry import Registry
+    from tisfast.repo.source import ModelSource
+
+
+class ServedEnsemble:
+    """One version of an ensemble, beside ServedModel."""
+
+    execution_seconds_max: float = limits.EXECUTION_SECONDS_MAX
+    restarts = 0
+
+    def __init__(self, runtime: EnsembleRuntime) -> None:
+        self.runtime = runtime
+        self.instances: Sequence[Instance] = ()
+        self.load_seconds = 0.0
+        self._executions = 0
+        self._active_ns = 0
+        self._rested = True
+
+    @property
+    def title(self) -> str:
+        """NAME version N."""
+        return f"{self.runtime.signature.name} version {self.runtime.signature.version}"
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that have not had their final answer."""
+        return self.runtime.inflight
+
+    def look_for_hangs(self, now_ns: int) -> None:
+        """Its steps' models are looked at themselves."""
+
+    def look_for_rest(self, now_ns: int) -> None:
+        """Give the input arena's free pages back once the ensemble has been idle for ARENA_TRIM_SECONDS."""
+        executions = self.runtime.stats.execution_count
+        if self.unanswered or executions != self._executions:
+            self._executions, self._active_ns, self._rested = executions, now_ns, False
+        elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:
+            self._rested = True
+            self.runtime.arena.trim()
+
+    async def stop(self, seconds: float, message: str) -> None:
+        """Refuse what still comes with `message`; what is begun ends with its steps."""
+        self.runtime.refuse(message)
+
+
+def load_ensemble(source: ModelSource, registry: Registry, clock: Clock) -> list[ServedEnsemble]:
+    """All versions of an ensemble, once each of its models is loaded or has failed.  Raises TisError."""
+    began_ns = now_ns()
+    assert source.config.ensemble is not None
+    models = _models(source.config, source.config.ensemble, registry)
+    joined = join(source.config, models)
+    graph = EnsembleGraph(joined.config, joined.levels, [model.decoupled for model in models])
+    served = []
+    for version in source.versions:
+        signature = _signature(joined.config, str(version.number), source.folder, models)
+        use_bytes = machine.arena_use_bytes()
+        arena = Arena(f"tisfast-in-{signature.name}", use_bytes * limits.ARENA_CAP_FACTOR, use_bytes)
+        runtime = EnsembleRuntime(signature, arena, graph, clock, joined.config.as_dict, registry.resolve)
+        served.append(ServedEnsemble(runtime))
+        served[-1].load_seconds = (now_ns() - began_ns) / 1e9
+    return served
+
+
+def _models(config: LoadedConfig, ensemble: EnsembleConfig, registry: Registry) -> list[ModelSignature]:
+    """Of each step.  Raises ConfigError for one that is not loaded (row 18.04)."""
+    found = []
+    for step in ensemble.steps:
+        version = "" if step.version < 0 else str(step.version)
+        try:
+            found.append(registry.resolve(step.model, version).signature)
+        except TisError as error:
+            raise ConfigError(_missing(config.name, step.model, step.version, registry), file=config.file) from error
+    return found
+
+
+def _missing(ensemble: str, model: str, version: int, registry: Registry) -> str:
+    about = f"ensemble '{ensemble}' depends on '{model}'"
+    if registry.versions(model):
+        return f"{about} whose required version {version} is not loaded."
+    entries = [entry for entry in registry.models() if entry.name == model]
+    reasons = "".join(f" version {entry.version} is at {entry.state} state: {entry.reason};" for entry in entries)
+    return f"{about} which has no loaded version. Model '{model}' loading failed with error:{reasons}"
+
+
+def _signature(config: LoadedConfig, version: str, folder: Path, models: Sequence[ModelSignature]) -> ModelSignature:
+    """Labels are those of the step that makes an output, where the ensemble names none (row 18.12)."""
+    assert config.ensemble is not None
+    made = {
+        tensor: model.output_by_name[name].labels
+        for step, model in zip(config.ensemble.steps, models, strict=True)
+        for name, tensor in step.outputs
+    }
+    inputs, outputs = signature_fields(config)
+    labelled = [
+        (*field[:3], read_labels(folder, tensor.label_filename) if tensor.label_filename else made.get(tensor.name, ()))
+        for field, tensor in zip(outputs, config.outputs, strict=True)
+    ]
+    return ModelSignature(config.name, version, config.max_batch_size, config.decoupled, inputs, labelled)

@@ -1,0 +1,46 @@
+"""The loop of models with `execute_batch`: as Loop, but what the model may keep is a view of the whole batch."""
+
+from tisfast_worker.batch_arrays import BatchCall
+from tisfast_worker.loop import Loop, _references
+
+
+class BatchLoop(Loop):
+    """Serves one model instance that takes batches as arrays."""
+
+    def __init__(self, model, run, plane, trace):
+        """`run(inputs)`: the model's, dict to dict of arrays."""
+        super().__init__(model, None, plane, trace)
+        self._call = self._execute = BatchCall(model, run, self._new_lease)
+
+    def _new_lease(self):
+        return self._lease_type.from_address(self._lease_at)
+
+    def _show(self):
+        """While the model keeps any part of the arrays, the input memory of all requests of the batch stays."""
+        if self._call.lease is None:
+            super()._show()
+            return
+        lease, self._call.lease = [self._call.lease], None
+        held = _references(lease)[0] != self._unheld
+        self._send([held] * len(self._answers))
+        if held:
+            for answer in self._answers:
+                self._completions.release_when_gone(lease[0], answer[4])
+        self._free += self._leases
+        self._leases.clear()
+        self._answers.clear()
+
+    def _show_early(self):
+        """As Loop's; the releases follow when the arrays are gone."""
+        if self._call.lease is None:
+            super()._show_early()
+            return
+        shown = len(self._answers)
+        if not shown:
+            return
+        self._send([True] * shown)
+        for answer in self._answers:
+            self._completions.release_when_gone(self._call.lease, answer[4])
+        self._free += self._leases[:shown]
+        del self._leases[:shown]
+        self._answers.clear()

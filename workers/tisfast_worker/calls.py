@@ -1,0 +1,108 @@
+"""Calls of other models from a model ("BLS", rows 16.22, 17.*): InferenceRequest.exec and async_exec.
+
+Bound to the process by instance.py while the model executes: not in initialize, not in finalize.
+"""
+
+import itertools
+import threading
+from contextvars import ContextVar
+
+from tisfast_worker.call_record import ANY_NUMBER, NOBODY, WAITS, CallWriter
+from tisfast_worker.errors import ErrorCode, TritonError
+from tisfast_worker.iterator import ResponseIterator
+from tisfast_worker.native import TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_FINAL
+from tisfast_worker.output import OutputArenaFull
+from tisfast_worker.replies import Replies, Waiting
+from tisfast_worker.reply_record import ReplyReader
+from tisfast_worker.response import InferenceResponse
+
+_NO_TIMES = (0, 0, 0, 0)
+PARENT = ContextVar("tisfast-parent", default=NOBODY)
+"""Ticket of the request on whose behalf a coroutine of a decoupled model runs; in the loop's own thread it is known."""
+
+
+class Calls:
+    """The calls that one instance makes."""
+
+    def __init__(self, plane, spin_ns, loop, announce):
+        """loop: what executes, with `ticket_of`, `parent`, `call_arena` and `thread`; announce: tell the server, once, that
+        this instance makes calls.
+        """
+        self._completions, self._loop, self._announce = plane.completions, loop, announce
+        self._writer = CallWriter(plane, loop.call_arena, loop.ticket_of)
+        self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read)
+        self._numbers = itertools.count(1)
+        self._once = threading.Lock()
+        self._announced = False
+
+    def ask(self, request, decoupled):
+        """The response of another model; decoupled: an iterator of its responses.  Waits in this thread."""
+        waiting = Waiting(next(self._numbers))
+        refused = self._send(request, decoupled, waiting, threading.get_ident() == self._loop.thread)
+        if decoupled:
+            return ResponseIterator(self, waiting, refused)
+        if refused is not None:
+            return refused
+        self._replies.wait(waiting)
+        return waiting.arrived.popleft()
+
+    def ask_async(self, request, decoupled, loop):
+        """The same as an asyncio.Future of `loop`, which runs in this thread."""
+        future = loop.create_future()
+        iterator = None
+
+        def on_news():
+            if not future.done():
+                future.set_result(waiting.arrived.popleft())
+
+        waiting = Waiting(next(self._numbers), loop, on_news)
+        refused = self._send(request, decoupled, waiting, threading.get_ident() == self._loop.thread)
+        if decoupled:
+            iterator = ResponseIterator(self, waiting, refused)
+            future.set_result(iterator)
+        elif refused is not None:
+            future.set_result(refused)
+        else:
+            future.add_done_callback(lambda done: self.forget(waiting) if done.cancelled() else None)
+        return future
+
+    def wait(self, waiting):
+        """Until something has come for it, or it is over."""
+        self._replies.wait(waiting)
+
+    def cancel(self, waiting):
+        """Ask the called model to stop; its answers still come."""
+        if not waiting.final:
+            self._completions.post(TF_CALL_CANCEL, 0, 0, waiting.number)
+
+    def forget(self, waiting):
+        """Nobody wants the answers that are still to come.  For finalisers, too."""
+        if self._replies.forget(waiting):
+            self._completions.post(TF_CALL_CANCEL, TF_FINAL, 0, waiting.number)
+
+    def _send(self, request, decoupled, waiting, waits):
+        """Make the call; an error response when that cannot be done."""
+        flags = (ANY_NUMBER if decoupled else 0) | (WAITS if waits else 0)
+        parent = self._loop.parent() if waits else PARENT.get()
+        lease = None if request._trace is None else request._trace.lease
+        trace = None if lease is None else self._loop.ticket_of(lease)
+        if not self._announced:
+            self._say_that_we_call()
+        try:
+            block, nbytes = self._writer.write(request, flags, parent, NOBODY if trace is None else trace)
+        except OutputArenaFull as error:
+            waiting.final = True
+            return InferenceResponse([], TritonError(str(error), ErrorCode.UNAVAILABLE))
+        self._replies.open(waiting)
+        self._completions.put((TF_CALL, 0, nbytes, block, waiting.number), 0, _NO_TIMES, 0)
+        return None
+
+    def _release(self, answer):
+        """An answer's memory may go."""
+        self._completions.post(TF_CALL_DONE, 0, 0, answer)
+
+    def _say_that_we_call(self):
+        with self._once:
+            if not self._announced:
+                self._announce()
+                self._announced = True

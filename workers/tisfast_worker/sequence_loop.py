@@ -1,0 +1,77 @@
+"""The loops of models with sequences: null requests, control tensors, implicit state, rescheduling around the others.
+
+Other models' loops know nothing of all this.
+"""
+
+from tisfast_worker.loop import Loop
+from tisfast_worker.native import TF_NULL, TF_RESCHEDULE
+from tisfast_worker.sequences import Sequences
+from tisfast_worker.stream_loop import StreamLoop
+
+_RESCHEDULED = (TF_RESCHEDULE, 0, 0, 0)
+
+
+class SequenceLoop(Loop):
+    """Of a model that is not decoupled."""
+
+    def __init__(self, model, backend, plane, trace):
+        """As Loop's, with the Backend."""
+        super().__init__(model, backend.execute, plane, trace)
+        self._sequences = Sequences(model)
+        self._seen = []  # what the model is to see of the batch at hand
+
+    def _requests(self, slots):
+        requests, tickets, refused = super()._requests(_real(slots))
+        self._seen = self._sequences.seat(slots, requests, tickets)
+        return requests, tickets, refused
+
+    def _run_model(self, requests):
+        """The responses of the real requests; None where one wants to be executed again."""
+        seen, self._seen = self._seen, []
+        responses = super()._run_model(seen)
+        if responses.__class__ is str:
+            return responses
+        kept = []
+        for request, response in zip(seen, responses):
+            if request.null:
+                continue
+            if response is not None:
+                self._sequences.keep(request.slot, response)
+                self._sequences.leave(request)
+            kept.append(response)
+        return kept
+
+    def _encode(self, requests, responses, tickets):
+        if responses.__class__ is str or None not in responses:
+            super()._encode(requests, responses, tickets)
+            return
+        for request, response, ticket in zip(requests, responses, tickets):
+            if response is None:
+                self._answers.append((*_RESCHEDULED, ticket))
+            else:
+                super()._encode([request], [response], [ticket])
+
+
+class SequenceStreamLoop(StreamLoop):
+    """Of a decoupled model."""
+
+    def __init__(self, model, backend, plane, trace):
+        """As StreamLoop's."""
+        super().__init__(model, backend, plane, trace)
+        self._sequences = self._outlet.sequences = Sequences(model)
+        self._seen = []
+
+    def _open(self, slots, taken_ns):
+        requests = super()._open(_real(slots), taken_ns)
+        self._seen = self._sequences.seat(slots, requests, [request._sender.ticket for request in requests])
+        for request in requests:
+            request._sender.slot = request.slot
+        return requests
+
+    def _run_model(self, requests):
+        seen, self._seen = self._seen, []
+        return super()._run_model(seen)
+
+
+def _real(slots):
+    return [slot for slot in slots if not slot[1] & TF_NULL]
