@@ -9,7 +9,7 @@ import pytest
 
 from tisfast.config import served
 from tisfast.flags import SERVED
-from tisfast.front import families, metrics
+from tisfast.front import cache_metrics, families, metrics
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -44,6 +44,7 @@ def test_every_refused_field_is_named():
 def test_every_metric_is_named():
     text = (ROOT / "docs/metrics.md").read_text()
     code = Path(metrics.__file__).read_text() + Path(families.__file__).read_text()
+    code += Path(cache_metrics.__file__).read_text()
     names = set(re.findall(r'"((?:nv|tisfast)_\w+)"', code))
     assert len(names) > 10
     assert not [name for name in names if name not in text]
@@ -52,7 +53,7 @@ def test_every_metric_is_named():
 def test_flags_in_the_pages_exist():
     known = {flag.name for flag in SERVED}
     for page in (ROOT / "README.md", ROOT / "docs/models.md", ROOT / "docs/http.md", ROOT / "docs/operations.md",
-                 ROOT / "docs/metrics.md", ROOT / "docs/tracing.md"):  # fmt: skip
+                 ROOT / "docs/metrics.md", ROOT / "docs/cache.md", ROOT / "docs/tracing.md"):  # fmt: skip
         named = set(re.findall(r"`[^`]*?--([a-z][a-z-]+)", page.read_text()))
         assert not named - known - {"strict", "help", "pid", "url", "shm-size"}, page.name
     assert set(OWN_FLAGS) <= known

@@ -108,6 +108,7 @@ class Server:
             regions=self._regions,
             log_settings=LiveLogSettings(live_log, self._supervisor.set_verbose),
             trace_settings=self._tracer.settings,
+            own_readiness=self._supervisor.readiness,
         )
         self._gpus: GpuMeter | None = None
         self._stop = asyncio.Event()

@@ -186,8 +186,8 @@ SERVED: Final = (
         str,
         None,
         "Response cache",
-        "NAME,KEY=VALUE: local,size=BYTES; redis,host and redis,port, with user, password, db, pool_size, connect_timeout, "
-        "socket_timeout, wait_timeout, tls_enabled, cert, key, cacert, cacert_dir, sni",
+        "NAME,KEY=VALUE: local,size=BYTES; redis,host and redis,port, with user, password, db, pool_size, "
+        "connect_timeout, socket_timeout, wait_timeout, tls_enabled, cert, key, cacert, cacert_dir, sni",
         repeat=True,
     ),
     Flag("response-cache-byte-size", int, None, "Response cache", "deprecated: --cache-config local,size=BYTES"),
@@ -249,7 +249,9 @@ UNSERVED: Final = (
     *_same(boolean, "transfers between GPUs", enable_peer_access=(True, False)),
     *_same(int, "a pool of HTTP threads (HTTP runs on one event loop)", http_thread_count=8),
     *_same(
-        str, "Triton's cache libraries (local and redis are part of tisfast)", cache_directory="/opt/tritonserver/caches"
+        str,
+        "Triton's cache libraries (local and redis are part of tisfast)",
+        cache_directory="/opt/tritonserver/caches",
     ),
     *_same(int, "pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
     *_same(str, "CUDA memory pools", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),

@@ -121,8 +121,8 @@ def test_errors_of_text_and_of_rules_come_together_in_the_order_of_the_file():
         input [ { name: "A" data_type: TYPE_FP32 dims: 0 } ]
         outputt [ ]
         dynamic_batching { preferred_batch_size: [ 8 ] }
-        response_cache { enable: true }""")] == [
-        "m/config.pbtxt:3:56", "m/config.pbtxt:4:9", "m/config.pbtxt:5:52", "m/config.pbtxt:6:26",
+        optimization { eager_batching: true }""")] == [
+        "m/config.pbtxt:3:56", "m/config.pbtxt:4:9", "m/config.pbtxt:5:52", "m/config.pbtxt:6:24",
     ]  # fmt: skip
 
 
@@ -198,3 +198,23 @@ def test_what_asks_for_nothing_passes():
 
 def test_key_paths_as_people_write_them():
     assert key_text(("input", 0, "dims", 1)) == "input[0].dims[1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "sequence_batching { }",
+            "Response Cache does not currently support model m with sequence batching scheduler. Please disable the "
+            "response cache.",
+        ),
+        (
+            "model_transaction_policy { decoupled: true }",
+            "Response Cache does not currently support model m with 'decoupled' transaction policy. Please disable the "
+            "response cache.",
+        ),
+    ],
+)
+def test_answers_of_sequences_and_streams_are_not_kept(text, message):
+    assert any(message in error for error in errors_of(f"{text} response_cache {{ enable: true }}"))
+    load("response_cache { enable: true }")

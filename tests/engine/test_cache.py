@@ -122,7 +122,8 @@ def test_keys_of_two_versions_and_two_lives_differ():
     request = request_of(floats(1, 2))
     assert key_of(local(salt=b"a"), request) == key_of(local(salt=b"a"), request)
     assert key_of(local(salt=b"a"), request) != key_of(local(salt=b"b"), request)
-    assert key_of(ModelCache(LocalStore(4096), b"a", 1), request) != key_of(ModelCache(LocalStore(4096), b"a", 2), request)
+    one, other = (ModelCache(LocalStore(4096), b"a", seed) for seed in (1, 2))
+    assert key_of(one, request) != key_of(other, request)
 
 
 def test_remote_keys_are_blake2_with_a_label():

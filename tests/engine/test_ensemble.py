@@ -7,7 +7,6 @@ import gc
 import pytest
 from tests_engine_ensemble import Ensemble, chain, step
 
-from tisfast.engine.ensemble_graph import fitted, reshape
 from tisfast.types import Status
 from tisfast.wire.compose import ComposeFields
 
@@ -346,6 +345,17 @@ def test_an_error_for_one_response_ends_the_request_in_its_turn():
     assert len(e.told()) == 2
 
 
+def test_the_first_answer_of_a_step_counts():
+    """A model that is reloaded may have become a decoupled one."""
+    e = Ensemble(chain("x"), "x")
+    e.send(IN=1)
+    request = e["x"].link.dispatched.pop(0)[0]
+    e["x"].link.respond(request, answer=e["x"].answer(request.input))
+    e["x"].link.respond(request, answer=e["x"].answer(request.input))
+    e["x"].link.respond(request, final=True)
+    assert e.told() == [({"OUT": 1}, True)]
+
+
 # ---- max_inflight_requests
 
 
@@ -393,38 +403,7 @@ def test_a_failed_step_gives_its_place_up():
     assert e["x"].link.ids() == [["r1"]]
 
 
-# ---- batches and shapes
-
-
-@pytest.mark.parametrize(
-    ("shape", "dims", "batches", "batch", "expected"),
-    [
-        ((2, 4), (4,), True, 2, (2, 4)),
-        ((4,), (4,), False, 0, (4,)),
-        ((4,), (4,), True, 0, (1, 4)),
-        ((3, 4), (4,), True, 0, (3, 4)),
-        ((1, 4), (4,), False, 1, (4,)),
-        ((2, 4), (4,), False, 2, (2, 4)),
-        ((1, 4), (-1, 4), False, 1, (1, 4)),
-        ((7,), (-1,), True, 0, (1, 7)),
-    ],
-)
-def test_models_with_and_without_batches(shape, dims, batches, batch, expected):
-    assert fitted(shape, dims, batches, batch) == expected
-
-
-@pytest.mark.parametrize(
-    ("shape", "before", "after", "expected"),
-    [
-        ((5, 2, 2), (2, 2), (4,), (5, 4)),
-        ((2, 2), (2, 2), (4,), (4,)),
-        ((3, 7, 2), (-1, 2), (2, -1), (3, 2, 7)),
-        ((1, 6), (6,), (6,), (1, 6)),
-        ((4, 1), (1,), (), (4,)),
-    ],
-)
-def test_reshape(shape, before, after, expected):
-    assert reshape(shape, before, after) == expected
+# ---- batches
 
 
 def test_a_batch_goes_through_models_with_batches():

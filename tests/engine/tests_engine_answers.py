@@ -58,6 +58,6 @@ class CachedModel:
 
     @property
     def counts(self):
-        stats = self.runtime.stats
-        found = {name: stats.inference_stats()[name]["count"] for name in ("success", "fail", "cache_hit", "cache_miss")}
-        return {**found, "queue": stats.inference_stats()["queue"]["count"], "executed": stats.execution_count}
+        stats = self.runtime.stats.inference_stats()
+        found = {name: stats[name]["count"] for name in ("success", "fail", "cache_hit", "cache_miss", "queue")}
+        return {**found, "executed": self.runtime.stats.execution_count}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests_front_models import Served, ask, registry
 
 from tisfast.config.metrics import MetricsSettings
+from tisfast.engine.cache import LocalStore, ModelCache
+from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.front.metrics import MetricsRoutes, Sources
 from tisfast.front.nvml import GpuReading
 
@@ -258,3 +261,88 @@ def test_cpu_is_read_once_per_interval():
     first = samples(scraped(handler))["nv_cpu_utilization",]
     clock[0] = 1.9
     assert samples(scraped(handler))["nv_cpu_utilization",] == first == 0
+
+
+# ---- the response cache
+
+
+def cached(store):
+    served = Served()
+    served.runtime.cache = ModelCache(store, b"salt")
+    return served
+
+
+def test_a_model_whose_answers_are_kept_shows_its_hits_and_misses():
+    store = LocalStore(1 << 20)
+    found = samples(scrape(cached(store), Served("plain")))
+    for name in ("num_hits", "num_misses", "hit_duration", "miss_duration"):
+        assert found[f"nv_cache_{name}_per_model", "m", "1"] == 0
+        assert (f"nv_cache_{name}_per_model", "plain", "1") not in found
+
+
+def test_no_model_no_families_of_the_cache():
+    assert "nv_cache" not in scrape(Served())
+
+
+def test_the_sums_go_with_the_other_durations():
+    assert "nv_cache" not in scrape(cached(LocalStore(1 << 20)), counter_latencies=False)
+
+
+def test_the_store_shows_what_it_holds():
+    sources = Sources(registry(Served()), tuple, tuple, None, LocalStore(1 << 20))
+    text = scraped(MetricsRoutes(sources, MetricsSettings()))
+    for name in ("util", "num_entries", "num_hits", "num_misses", "num_lookups", "num_evictions", "lookup_duration"):
+        assert f"nv_cache_{name} 0.0" in text
+    assert "nv_cache_insertion_duration 0.0" in text
+
+
+def test_summaries_of_hits_stand_for_those_of_requests():
+    text = scrape(cached(LocalStore(1 << 20)), summary_latencies=True, quantiles=((0.5, 0.05),))
+    assert "nv_inference_request_summary_us" not in text
+    assert 'nv_cache_hit_summary_per_model{model="m",quantile="0.5",version="1"} NaN' in text
+    assert 'nv_cache_miss_summary_per_model_count{model="m",version="1"} 0.0' in text
+
+
+@pytest.mark.parametrize(("up", "shown"), [(True, "1.0"), (False, "0.0")])
+def test_a_shared_cache_shows_whether_it_is_there(up, shown):
+    sources = Sources(registry(Served()), tuple, tuple, None, SimpleNamespace(up=up, skipped=7))
+    text = scraped(MetricsRoutes(sources, MetricsSettings()))
+    assert f"tisfast_cache_up {shown}\n" in text
+    assert "tisfast_cache_skipped_total 7.0\n" in text
+    assert "nv_cache" not in text
+
+
+# ---- metrics that models keep
+
+
+def test_custom_families_come_last_under_their_own_names():
+    labels = (("b", "q\"uo\\te\nnew é"), ("le_", "1"))
+    readings = [
+        FamilyReading("hits", "text\nof two lines", "counter", [Reading((), 3.0), Reading(labels, 0.5)]),
+        FamilyReading("hits_total", "text", "counter", [Reading((), 1.0)]),
+        FamilyReading("level", "text", "gauge", [Reading((), float("inf"))]),
+        FamilyReading("sizes", "", "histogram", [Reading((("m", "x"),), 12.5, (0.1, 1.0, 1e22), (1.0, 0.0, 2.0, 4.0))]),
+    ]
+    sources = Sources(registry(Served()), tuple, custom=lambda: readings)
+    text = scraped(MetricsRoutes(sources, MetricsSettings(), lambda: 0.0))
+    own = text[text.index("# HELP hits ") :].splitlines()
+    assert own == [
+        "# HELP hits text\\nof two lines",
+        "# TYPE hits counter",
+        "hits 3.0",
+        'hits{b="q\\"uo\\\\te\\nnew é",le_="1"} 0.5',
+        "# HELP hits_total text",
+        "# TYPE hits_total counter",
+        "hits_total 1.0",
+        "# HELP level text",
+        "# TYPE level gauge",
+        "level +Inf",
+        "# HELP sizes ",
+        "# TYPE sizes histogram",
+        'sizes_bucket{le="0.1",m="x"} 1.0',
+        'sizes_bucket{le="1",m="x"} 1.0',
+        'sizes_bucket{le="1e+22",m="x"} 3.0',
+        'sizes_bucket{le="+Inf",m="x"} 7.0',
+        'sizes_count{m="x"} 7.0',
+        'sizes_sum{m="x"} 12.5',
+    ]

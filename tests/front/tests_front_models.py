@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
+from tisfast.config.scheduler import SchedulerSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire import head
 from tisfast.wire.signature import ModelSignature
-
-
-def settings(max_batch_size=0, dynamic=False):
-    return SimpleNamespace(
-        max_batch_size=max_batch_size,
-        dynamic=dynamic,
-        preferred_batch_sizes=(),
-        max_queue_delay_ns=0,
-        preserve_ordering=False,
-        max_queue_size=0,
-        default_timeout_us=0,
-        allow_timeout_override=False,
-        timeout_action="REJECT",
-    )
 
 
 class Served:
@@ -36,7 +21,7 @@ class Served:
         self.runtime = ModelRuntime(
             signature,
             Arena("t", 1 << 20, 1 << 19),
-            settings(max_batch, max_batch > 0),
+            SchedulerSettings(max_batch_size=max_batch, dynamic=max_batch > 0),
             self.clock,
             config or {"name": name, "backend": "python", "platform": ""},
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from types import SimpleNamespace
 from typing import NamedTuple
 
+from tisfast.config.scheduler import SchedulerSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink
@@ -18,17 +18,7 @@ from tisfast.native.memory import Arena
 from tisfast.types import Status
 from tisfast.wire.signature import ModelSignature
 
-SCHEDULER = SimpleNamespace(
-    max_batch_size=0,
-    dynamic=False,
-    preferred_batch_sizes=(),
-    max_queue_delay_ns=0,
-    preserve_ordering=False,
-    max_queue_size=0,
-    default_timeout_us=0,
-    allow_timeout_override=False,
-    timeout_action="REJECT",
-)
+SCHEDULER = SchedulerSettings()
 
 
 class Answer(NamedTuple):

@@ -58,7 +58,6 @@ ARGUMENTS: Final = {
 }
 NOT_YET: Final = {
     "model_control": "models cannot be loaded while the server runs yet",
-    "ensemble": "ensembles are not served yet",
 }
 MODULES: Final = {"cudashm": "cuda", "image_client.py": "attrdict"}  # what a program imports beside tritonclient
 

@@ -33,7 +33,7 @@ def both(i=(1,), j=(2,), **fields):
 
 
 DIFFERENT = {
-    "plain": lambda: both(),
+    "plain": both,
     "other bytes": lambda: both(i=(3,)),
     "inputs exchanged": lambda: both(i=(2,), j=(1,)),
     "bytes moved between inputs": lambda: both(i=(1, 2), j=()),

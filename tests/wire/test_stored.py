@@ -60,7 +60,10 @@ def test_strings_keep_their_lengths():
     assert got.output(0) == ("X", "BYTES", [2], data)
 
 
-@given(st.lists(st.binary(max_size=200).map(lambda data: data[: len(data) // 4 * 4]), max_size=4), st.binary(max_size=99))
+TENSORS = st.binary(max_size=200).map(lambda data: data[: len(data) // 4 * 4])
+
+
+@given(st.lists(TENSORS, max_size=4), st.binary(max_size=99))
 def test_any_answer_comes_back(tensors, parameters):
     signature = model(outputs=tuple("ABCD"))
     given_ = answer(

@@ -154,8 +154,8 @@ def _redis(settings: Mapping[str, str], environ: Mapping[str, str]) -> CacheSett
     found = {**_from_environment(environ), **settings}
     if "host" not in found or "port" not in found:
         raise ConfigError(
-            "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the "
-            f"configuration - e.g. tritonserver --{FLAG} redis,host=redis --{FLAG} redis,port=6379 "
+            "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in "
+            f"the configuration - e.g. tritonserver --{FLAG} redis,host=redis --{FLAG} redis,port=6379 "
             "--model-repository=/models ...",
             key=FLAG,
         )

@@ -82,6 +82,9 @@ def join(config: LoadedConfig, models: Sequence[ModelFace]) -> Joined:
         nodes.add(index, step, model)
     levels = _levels(config, config.ensemble, nodes.by_name, models)
     decoupled = any(levels[name] for name in levels)
+    if decoupled and config.message.response_cache.enable:
+        raise _wrong(config, f"Response Cache does not currently support model {config.name} with 'decoupled' "
+                     "transaction policy. Please disable the response cache.")  # fmt: skip
     message = schema.model_config()
     message.CopyFrom(config.message)
     message.model_transaction_policy.decoupled = decoupled

@@ -54,6 +54,7 @@ cdef class Calls:
     cdef list _inputs(self, CallRecord record, Block block)
     cdef Tensor _input(self, CallRecord record, Py_ssize_t i, Block block)
     cdef int reply(self, Call call, Answer answer, bint final) except -1
+    cdef uint16_t _share(self, Tensor tensor) except? 0
     cdef int tell_error(self, uint64_t number, int status, str message, bint final) except -1
     cdef int _send(self, ReplyMark *mark) except -1
 

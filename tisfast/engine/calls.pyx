@@ -6,7 +6,7 @@ which keeps them until it says that it does not.  A call that nobody could ever 
 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest, Link, Reply
-from tisfast.engine.deadlock cimport stuck
+from tisfast.engine.deadlock cimport stuck, withheld
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.served cimport Runtime
 from tisfast.native.memory cimport Block, MemoryFile
@@ -21,9 +21,11 @@ from collections import deque
 
 from tisfast import limits
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
+from tisfast.types import Status
 
 cdef Py_ssize_t CALLS_MAX = limits.BLS_CALLS_MAX
 cdef Py_ssize_t UNSENT_MAX = limits.BLS_REPLIES_UNSENT_MAX
+cdef int INTERNAL = Status.INTERNAL
 cdef Py_ssize_t ERROR_TEXT_BYTES_MAX = limits.BLS_ERROR_TEXT_BYTES_MAX
 cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
 
@@ -99,6 +101,10 @@ cdef class Calls:
             if record is not None:
                 text = failed_to_ask(record.plan.model, text)
             self.tell_error(number, error.status, text, True)
+        except Exception as error:  # a bug of ours: who asked must not wait for ever, and the log has it
+            if number not in self.open:
+                self.tell_error(number, INTERNAL, f"this call met a bug of the server: {error!r}; see its log", True)
+            raise
         return 0
 
     cdef int _begin(self, uint64_t number, CallRecord record, Block block) except -1:
@@ -119,6 +125,8 @@ cdef class Calls:
         call.parents = tuple(self.port.batch_of(record.parent))
         if call.waits and stuck(self.link, call.callee):
             raise Unavailable(deadlock_text(self.runtime, call.callee))
+        if call.waits and withheld(self.link, call, call.callee):
+            raise Unavailable(withheld_text(self.runtime, call.callee))
         input = compose(call.callee.signature, call.callee.arena, self._inputs(record, block), fields_of(record))
         for request in call.parents:
             if not request.done and not request.cancelled:
@@ -220,7 +228,7 @@ cdef class Calls:
             held = Held.__new__(Held)
             held.tensors, held.places = [], []
             for tensor in tensors:
-                share = self.port.share_of(tensor.file) if referred(self.runtime.signature, tensor) else 0
+                share = self._share(tensor)
                 shares.append(share)
                 if share:
                     held.tensors.append(tensor)
@@ -231,6 +239,15 @@ cdef class Calls:
             mark.answer = self.answers
             self.held[mark.answer] = held
         return self._send(&mark)
+
+    cdef uint16_t _share(self, Tensor tensor) except? 0:
+        """By which id the instance reads the tensor where it lies; 0 when it is better off with a copy, as of a client's
+        memory, which may vanish when nobody looks any more.
+        """
+        model = self.runtime.signature
+        if tensor.file.guarded or not referred(model, tensor):
+            return 0
+        return self.port.share_of(tensor.file)
 
     cdef int tell_error(self, uint64_t number, int status, str message, bint final) except -1:
         cdef ReplyMark mark
@@ -329,6 +346,13 @@ cdef str deadlock_text(ModelRuntime caller, Runtime callee):
         f"this call would never be answered: every instance of model '{name}' ({instances}) waits, with the request that it "
         f"executes, for this call of model '{caller.signature.name}' or for one behind it. Give '{name}' more instances "
         "(instance_group count), or have it answer before it asks (a decoupled model, or one without the circle)")
+
+
+cdef str withheld_text(ModelRuntime caller, Runtime callee):
+    return (
+        f"this call would never be answered: an execution of model '{callee.signature.name}' needs resources (rate_limiter) "
+        f"that are held, until this call is answered, by those that wait for it: model '{caller.signature.name}', or whoever "
+        "called that. Grant more with --rate-limit-resource, or give the two models resources of different names")
 
 
 cdef ComposeFields fields_of(CallRecord record):

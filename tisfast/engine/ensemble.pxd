@@ -1,31 +1,13 @@
 # Ensembles: requests that are answered by requests to other models.  Layer 3 (engine).
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
+from tisfast.engine.cached cimport CachingRuntime
 from tisfast.engine.core cimport InferRequest, Reply
-from tisfast.engine.ensemble_graph cimport EnsembleGraph, Outlet, Selection, StepPlan
+from tisfast.engine.ensemble_graph cimport EnsembleGraph, Selection, StepPlan
+from tisfast.engine.ensemble_scope cimport Held, Scope
 from tisfast.engine.served cimport Runtime
 from tisfast.engine.stats cimport FailureReason, Times
 from tisfast.wire.compose cimport ComposeFields
 from tisfast.wire.record cimport Answer
-from tisfast.wire.tensors cimport Tensor
-
-cdef class Held:
-    """A tensor of a request, on its way between steps."""
-    cdef Tensor tensor              # None: its step did not give it, or the client did not send it
-    cdef uint32_t batch             # of the model that it comes from, 0 when that has no batch dimension
-    cdef bint told                  # the two that follow come from a step
-    cdef object correlation
-    cdef uint16_t sequence_flags
-
-cdef class Scope:
-    """The tensors that belong together: those of the request, or of one response of a decoupled step."""
-    cdef Scope parent
-    cdef list tensors               # of Held, by tensor; None: not there, or wanted by nobody any more
-    cdef list uses, waits           # as Selection's, of what is left
-    cdef int level
-    cdef int outputs_left           # requested outputs that are not there yet
-    cdef object children            # deque of Scope in the order of their responses, or None
-    cdef bint closed                # its decoupled step has ended: no more children
-    cdef tuple failure              # (status, message) of a step in it, or None; told when its turn has come
 
 cdef class StepRun(Reply):
     """One request to a step's model."""
@@ -38,6 +20,8 @@ cdef class StepRun(Reply):
     cdef uint32_t batch             # as Held's, of its outputs
     cdef bint admitted              # counts in its step's limit
     cdef bint answered_once, finished
+    cdef int heard(self, InferRequest request, Answer answer, int status, str message, bint final) except -1
+    cdef int take(self, InferRequest request, Answer answer, bint final) except -1
 
 cdef class EnsembleRun(InferRequest):
     """One request to an ensemble."""
@@ -56,7 +40,6 @@ cdef class EnsembleRun(InferRequest):
     cdef int advance(self) except -1
     cdef int start(self, StepRun step) except -1
     cdef int send(self, StepRun step) except -1
-    cdef list inputs_of(self, StepRun step)
     cdef int hold(self, Scope scope, int number, Held held) except -1
     cdef int arrived(self, StepRun step, Answer answer) except -1
     cdef int deliver(self) except -1
@@ -65,16 +48,14 @@ cdef class EnsembleRun(InferRequest):
     cdef int count_times(self, InferRequest request) except -1
     cdef int step_failed(self, Scope scope, int status, str message) except -1
     cdef int fail(self, int status, str message) except -1
-    cdef int dissolve(self) except -1
     cdef int close(self) except -1
-    cdef Answer joined(self, Scope scope)
 
 cdef class Limit:
     """max_inflight_requests of one step."""
     cdef uint32_t running
     cdef object waiting             # deque of StepRun
 
-cdef class EnsembleRuntime(Runtime):
+cdef class EnsembleRuntime(CachingRuntime):
     cdef readonly EnsembleGraph graph
     cdef object resolve             # (model, version) -> Runtime; raises TisError
     cdef str refusal                # not None: new requests are refused with this text

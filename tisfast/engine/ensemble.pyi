@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any, final
 
+from tisfast.engine.cached import CachingRuntime
 from tisfast.engine.core import Clock
 from tisfast.engine.ensemble_graph import EnsembleGraph
 from tisfast.engine.served import Runtime
@@ -8,7 +9,7 @@ from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
 @final
-class EnsembleRuntime(Runtime):
+class EnsembleRuntime(CachingRuntime):
     graph: EnsembleGraph
     def __init__(
         self,

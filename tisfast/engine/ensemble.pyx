@@ -9,19 +9,18 @@ A step's answer may come while the step is being sent.  So nobody calls deeper f
 noted, and done by the one `advance` of the request that is under way.
 """
 
-cimport cython
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t
 from tisfast.engine.core cimport Clock
-from tisfast.engine.ensemble_graph cimport fit_shape, reshaped
+from tisfast.engine.ensemble_graph cimport reshaped
+from tisfast.engine.ensemble_scope cimport answer_of, dissolve, new_scope, sequence_of, step_inputs
 from tisfast.native.memory cimport Arena
 from tisfast.wire.compose cimport compose, tensors_of, tensors_of_input
-from tisfast.wire.joined cimport join_answer
 from tisfast.wire.record cimport InferInput
-from tisfast.wire.signature cimport ModelSignature, TensorSpec
+from tisfast.wire.signature cimport ModelSignature
+from tisfast.wire.tensors cimport Tensor
 
 from collections import deque
-
-import orjson
+from contextlib import suppress
 
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.limits import ENSEMBLE_WAITING_MAX as _WAITING_MAX
@@ -30,66 +29,19 @@ from tisfast.types import Status
 cdef Py_ssize_t WAITING_MAX = _WAITING_MAX
 cdef int CANCELLED = Status.CANCELLED
 cdef int INTERNAL = Status.INTERNAL
-cdef int INVALID_ARG = Status.INVALID_ARG
 cdef int UNAVAILABLE = Status.UNAVAILABLE
-cdef uint16_t SEQUENCE_START = 1
-cdef uint16_t SEQUENCE_END = 2
-cdef bytes NO_SEQUENCE = b'{"sequence_id":0,"sequence_start":false,"sequence_end":false}'
 
 
-@cython.freelist(64)
-cdef class Held:
-    """See ensemble.pxd."""
-
-
-@cython.freelist(64)
-cdef class Scope:
-    """See ensemble.pxd."""
-
-
-cdef Scope new_scope(Selection selection, Scope parent, int level):
-    cdef Scope scope = Scope.__new__(Scope)
-    scope.parent = parent
-    scope.level = level
-    scope.tensors = [None] * len(selection.uses)
-    scope.uses = list(selection.uses)
-    scope.waits = list(selection.waits)
-    scope.outputs_left = <int>len(selection.wanted)
-    return scope
-
-
-cdef class StepRun(Reply):
+cdef class StepRun:
     """See ensemble.pxd."""
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
-        cdef EnsembleRun run = self.run
-        cdef bint wanted = answer is not None and (self.step.decoupled or not self.answered_once)
-        if final:
-            self.finished = True
-            self.request = None
-            run.active.discard(self)
-        try:
-            if not run.done:
-                self.answered_once = True
-                self._take(request, answer if wanted else None, final)
-                run.advance()
-        finally:
-            if final:
-                run.ensemble.leave(self)
-        return 0
-
-    def _take(self, InferRequest request, Answer answer, bint final):
-        cdef EnsembleRun run = self.run
-        try:
-            if answer is not None or final and not self.step.decoupled:
-                run.arrived(self, answer)
-            if final:
-                run.count_times(request)
-                self.scope.closed = self.scope.closed or self.step.decoupled
-        except TisError as error:
-            run.step_failed(self.scope, error.status, error.message)
+        return self.heard(request, answer, 0, None, final)
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
+        return self.heard(request, None, status, message, final)
+
+    cdef int heard(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
         cdef EnsembleRun run = self.run
         if final:
             self.finished = True
@@ -97,15 +49,32 @@ cdef class StepRun(Reply):
             run.active.discard(self)
         try:
             if not run.done:
-                run.step_failed(self.scope, status, message)
+                if status:
+                    run.step_failed(self.scope, status, message)
+                else:
+                    self.take(request, answer, final)
                 run.advance()
         finally:
             if final:
                 run.ensemble.leave(self)
         return 0
 
+    cdef int take(self, InferRequest request, Answer answer, bint final) except -1:
+        """A decoupled step's responses count up to its first error; of others the first answer, or that there is none."""
+        cdef bint counts = answer is not None if self.step.decoupled else not self.answered_once
+        self.answered_once = True
+        try:
+            if counts and self.scope.failure is None:
+                self.run.arrived(self, answer)
+        except TisError as error:
+            self.run.step_failed(self.scope, error.status, error.message)
+        if final:
+            self.run.count_times(request)
+            self.scope.closed = self.scope.closed or self.step.decoupled
+        return 0
 
-cdef class EnsembleRun(InferRequest):
+
+cdef class EnsembleRun:
     """See ensemble.pxd."""
 
     cdef int begin(self) except -1:
@@ -184,7 +153,7 @@ cdef class EnsembleRun(InferRequest):
         cdef InferInput input
         cdef list inputs
         step.runtime = runtime
-        inputs = self.inputs_of(step)
+        inputs = step_inputs(scope, step.step, runtime.signature, step.fields)
         input = compose(runtime.signature, runtime.arena, inputs, step.fields)
         step.batch = input.batch if runtime.signature.max_batch_size > 0 else 0
         for number in step.step.needs:
@@ -199,28 +168,6 @@ cdef class EnsembleRun(InferRequest):
             return 0
         step.request = request
         return runtime.cancel(request) if self.done else 0
-
-    cdef list inputs_of(self, StepRun step):
-        """What the step's model gets; also what its request says of sequences."""
-        cdef ModelSignature signature = step.runtime.signature
-        cdef ComposeFields fields = step.fields
-        cdef list inputs = []
-        cdef TensorSpec spec
-        cdef Held held
-        cdef bint told = False
-        for name, number in step.step.inputs:
-            held = <Held>step.scope.tensors[number]
-            if held.told and not told:
-                told = True
-                fields.correlation, fields.sequence_flags = held.correlation, held.sequence_flags
-            if held.tensor is None:
-                continue
-            spec = signature.input_by_name.get(name)
-            shape = held.tensor.shape
-            if spec is not None:
-                shape = fit_shape(shape, spec.dims, signature.max_batch_size > 0, held.batch)
-            inputs.append(held.tensor.renamed(name, shape))
-        return inputs
 
     cdef int arrived(self, StepRun step, Answer answer) except -1:
         """A response of a step; None: it gave none."""
@@ -288,25 +235,7 @@ cdef class EnsembleRun(InferRequest):
         while above is not None:  # what is above the last response is closed, too
             final = final and above.closed and not above.children
             above = above.parent
-        return self.succeed(self.joined(scope), final)
-
-    cdef Answer joined(self, Scope scope):
-        cdef ModelSignature signature = self.input.model
-        cdef list tensors = []
-        cdef bytes parameters = b""
-        cdef Outlet outlet
-        cdef Held held
-        for outlet in self.selection.outlets:
-            held = <Held>scope.tensors[outlet.tensor]
-            if held.tensor is None:
-                continue
-            shape = fit_shape(held.tensor.shape, outlet.inner_dims, signature.max_batch_size > 0, held.batch)
-            shape = reshaped(shape, outlet.inner_dims, outlet.dims)
-            tensors.append(held.tensor.renamed(outlet.name, shape))
-            if held.told:
-                parameters = sequence_parameters(self.input.correlation, held)
-        scope.tensors = None
-        return join_answer(self.input, tensors, parameters)
+        return self.succeed(answer_of(scope, self.selection.outlets, self.input), final)
 
     cdef int succeed(self, Answer answer, bint final) except -1:
         cdef Runtime ensemble = self.ensemble
@@ -325,6 +254,8 @@ cdef class EnsembleRun(InferRequest):
         reply.answered(self, answer, final)
         if final:
             self.input = None
+            if self.cache_key is not None:
+                self.ensemble.keep_answer(self, answer)
         return 0
 
     def _count_success(self, int64_t now_ns):
@@ -380,7 +311,9 @@ cdef class EnsembleRun(InferRequest):
         self.ensemble.inflight -= 1
         self.ensemble.forget(self)
         self.reply = None
-        self.dissolve()
+        if self.root is not None:
+            dissolve(self.root)
+        self.root = self.turn = None
         if self.ready:
             self.ready.clear()
         failure = None
@@ -394,69 +327,17 @@ cdef class EnsembleRun(InferRequest):
             raise failure
         return 0
 
-    cdef int dissolve(self) except -1:
-        """Scopes refer to each other; their tensors' memory is to be free now, not when that is noticed."""
-        cdef Scope scope
-        cdef list left = [self.root] if self.root is not None else []
-        while left:
-            scope = <Scope>left.pop()
-            if scope.children is not None:
-                left.extend(scope.children)
-            scope.children = scope.tensors = None
-        self.root = self.turn = None
-        return 0
-
 
 cdef StepRun new_step(EnsembleRun run, StepPlan step, Scope scope):
     cdef StepRun made = StepRun.__new__(StepRun)
     cdef ComposeFields fields = ComposeFields()
     cdef InferInput input = run.input
     made.run, made.step, made.scope, made.fields = run, step, scope, fields
-    fields.id = input.id
-    fields.priority = input.priority
-    fields.timeout_us = input.timeout_us
-    fields.correlation = input.correlation
-    fields.sequence_flags = input.sequence_flags
+    fields.id, fields.priority, fields.timeout_us = input.id, input.priority, input.timeout_us
+    fields.correlation, fields.sequence_flags = input.correlation, input.sequence_flags
     fields.parameters = run.parameters
     fields.requested = step.wanted
     return made
-
-
-# What a step's response says of the sequence, over what its request said (row 18.07).
-cdef tuple sequence_of(bytes parameters, object correlation, object flags):
-    values = orjson.loads(parameters)
-    if "sequence_id" in values:
-        correlation = values["sequence_id"]
-        if type(correlation) is int:
-            correlation &= 0xFFFFFFFFFFFFFFFF
-        elif type(correlation) is not str:
-            raise BadRequest(
-                "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING")
-    if not values.keys() & {"sequence_id", "sequence_start", "sequence_end"}:
-        return correlation, flags
-    flags = 0
-    for name, bit in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
-        value = values.get(name, False)
-        if type(value) is not bool:
-            raise BadRequest(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
-        flags |= bit if value else 0
-    return correlation, flags
-
-
-# Triton's ensembles tell their clients so with every answer.
-cdef bytes sequence_parameters(object asked, Held held):
-    if held.correlation == 0 and held.sequence_flags == 0:
-        return NO_SEQUENCE
-    value = held.correlation
-    if type(asked) is not type(value):
-        value = type(asked)()
-    if type(value) is int and value >> 63:
-        value -= 1 << 64  # as Triton prints it
-    return orjson.dumps({
-        "sequence_id": value,
-        "sequence_start": held.sequence_flags & SEQUENCE_START != 0,
-        "sequence_end": held.sequence_flags & SEQUENCE_END != 0,
-    })
 
 
 cdef class Limit:
@@ -466,11 +347,10 @@ cdef class Limit:
         self.waiting = deque()
 
 
-cdef class EnsembleRuntime(Runtime):
+cdef class EnsembleRuntime:
     """graph: of the models it joins; resolve: finds their runtimes, by name and version ("" for the newest).
 
-    arena: where its clients' inputs are received; config: normalised, a dict.
-    """
+    arena: where clients' inputs are received; config: normalised, a dict."""
 
     def __cinit__(self, ModelSignature signature, Arena arena, EnsembleGraph graph, Clock clock, config, resolve):
         self.found(signature, arena, clock, config)
@@ -518,18 +398,45 @@ cdef class EnsembleRuntime(Runtime):
         self.inflight += 1
         if self.refusal is not None:
             run.fail(UNAVAILABLE, self.refusal)
-            return run
-        try:
-            run.begin()
-        except TisError as error:
-            run.fail(error.status, error.message)
-            return run
-        run.advance()
+        elif self.cache is not None:
+            self.ask_cache(run, run.queued_ns)
+        else:
+            self.enqueue(run, run.queued_ns)
         return run
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True
+        if request.looking:
+            self.stop_looking(request)
         return (<EnsembleRun>request).fail(CANCELLED, "Request cancelled: the client left")
+
+    cdef list needs(self):
+        cdef list found = []
+        for step in self.graph.steps:
+            with suppress(TisError):  # who asks is told then
+                found.extend((<Runtime>self.resolve((<StepPlan>step).model, (<StepPlan>step).version)).needs())
+        return found
+
+    # ---- of CachingRuntime
+
+    cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
+        cdef EnsembleRun run = <EnsembleRun>request
+        try:
+            run.begin()
+        except TisError as error:
+            return run.fail(error.status, error.message)
+        return run.advance()
+
+    cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
+        """An answer that was kept.  It is counted already."""
+        cdef Reply reply = request.reply
+        request.done = True
+        (<EnsembleRun>request).close()
+        if request.trace is not None:
+            request.trace.answered(request, answer, True)
+        reply.answered(request, answer, True)
+        request.input = None
+        return 0
 
     # ---- max_inflight_requests (row 15.33)
 

@@ -134,10 +134,10 @@ def _check_statement(statement: ast.stmt, file: str) -> list[ast.stmt]:
 
 
 def _check_expression(expression: ast.expr, file: str) -> None:
-    line: ast.AST = expression
+    _check_node(expression, expression, file)
     for node in ast.walk(expression):
-        line = node if hasattr(node, "lineno") else line
-        _check_node(node, line, file)
+        for part in ast.iter_child_nodes(node):
+            _check_node(part, part if isinstance(part, ast.expr) else node, file)
 
 
 def _check_node(node: ast.AST, line: ast.AST, file: str) -> None:

@@ -68,6 +68,7 @@ def make_input(
     shape_key: bytes = ...,
     correlation: int | str = ...,
     flags: int = ...,
+    priority: int = ...,
 ) -> InferInput: ...
 def place_input(
     runtime: Runtime,

@@ -228,7 +228,7 @@ cdef class FakeLink(Link):
 
 def make_input(
         ModelSignature model, str id="", uint32_t batch=1, uint64_t timeout_us=0, bytes shape_key=b"", correlation=0,
-        uint16_t flags=0) -> InferInput:
+        uint16_t flags=0, uint64_t priority=0) -> InferInput:
     """An InferInput without bytes behind it.  correlation, flags: of its sequence."""
     cdef InferInput input = InferInput.__new__(InferInput)
     input.model = model
@@ -238,6 +238,7 @@ def make_input(
     input.shape_key = shape_key
     input.correlation = correlation
     input.sequence_flags = flags
+    input.priority = priority
     return input
 
 

@@ -332,7 +332,7 @@ cdef class HttpConnection(Turns):
         except TisError as error:
             return self._refuse(error_response(error.status, error.message), False)
         exchange = self._open()
-        return exchange.respond(self.shared.handle(head, data))
+        return exchange.respond_when_done(self.shared.handle(head, data))
 
     cdef int _infer(self) except -1:
         """The body is in the block: parse it and queue the request."""

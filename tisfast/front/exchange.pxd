@@ -25,6 +25,8 @@ cdef class Exchange(Reply):
     cdef Answer answer                   # one of these two is set when ready
     cdef object response                 # response.Response
     cdef int respond(self, object response) except -1
+    # A Response, or a Future of one, which is sent when it is done.
+    cdef int respond_when_done(self, object response) except -1
     # Its turn has come: send what there is.  True when that was all.  body: to render into.
     cdef bint send(self, Sender sender, Body body) except -1
 

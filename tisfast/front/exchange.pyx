@@ -12,7 +12,7 @@ from tisfast.front.sender cimport Sender
 from tisfast.wire.respond cimport Body
 
 from tisfast import limits
-from tisfast.front.response import error_response
+from tisfast.front.response import Response, error_response
 from tisfast.types import STATUS_CODES, Status
 
 cdef Py_ssize_t WAITING_MAX = limits.HTTP_STREAM_WAITING_MAX
@@ -52,6 +52,24 @@ cdef class Exchange(Reply):
         self.response = response
         self.ready = True
         return self.connection.flush()
+
+    cdef int respond_when_done(self, object response) except -1:
+        if isinstance(response, Response):
+            return self.respond(response)
+        response.add_done_callback(self._done)
+        return 0
+
+    def _done(self, response) -> None:
+        if self.connection is None:
+            return  # the client has gone
+        if response.cancelled():
+            self.respond(error_response(Status.UNAVAILABLE, "the server stopped before it could answer"))
+        elif response.exception() is None:
+            self.respond(response.result())
+        else:  # our bug: answered, and reported by the loop
+            text = f"unexpected {type(response.exception()).__name__} in the server; see its log"
+            self.respond(error_response(Status.INTERNAL, text))
+            raise response.exception()
 
     cdef bint send(self, Sender sender, Body body) except -1:
         if self.answer is not None:

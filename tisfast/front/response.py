@@ -10,6 +10,8 @@ from tisfast.types import STATUS_CODES, Status
 from tisfast.wire.compress import CODINGS, UNSUPPORTED_CODING, compress
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from tisfast.wire.head import Head
 
 JSON: Final = "application/json"
@@ -41,8 +43,8 @@ class Response(NamedTuple):
 class Handler(Protocol):
     """Answers everything but inferences; never raises TisError."""
 
-    def handle(self, head: Head, body: bytes) -> Response:
-        """head: of the request; body: whole, decompressed."""
+    def handle(self, head: Head, body: bytes) -> Response | Future[Response]:
+        """head: of the request; body: whole, decompressed.  A Future: the answer comes later."""
 
 
 EMPTY: Final = Response(200, PLAIN, b"")

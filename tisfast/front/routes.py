@@ -6,7 +6,8 @@ One table says which path exists, for which methods, who answers, and to which c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from asyncio import Future, ensure_future
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -86,7 +87,7 @@ class Routes:
         self._service = service
         self._metadata = json_response(service.server_metadata())
         regions = region_routes.RegionRoutes(service)
-        self._handlers: dict[str, Callable[[re.Match[str], bytes], Response]] = {
+        self._handlers: dict[str, Callable[[re.Match[str], bytes], Response | Future[Response]]] = {
             "live": self._live,
             "ready": self._ready,
             "server_metadata": self._server_metadata,
@@ -108,15 +109,17 @@ class Routes:
             "region_unregister": regions.unregister,
         }
 
-    def handle(self, head: Head, body: bytes) -> Response:
-        """Answer a request.  Never raises TisError: errors become Triton's envelope."""
+    def handle(self, head: Head, body: bytes) -> Response | Future[Response]:
+        """Answer a request, now or later.  Never raises TisError: errors become Triton's envelope."""
         try:
             response = self._dispatch(head, body)
         except TisError as error:
             response = error_response(error.status, error.message)
+        if isinstance(response, Future):
+            return response
         return response if head.method != "HEAD" else response._replace(body=b"")
 
-    def _dispatch(self, head: Head, body: bytes) -> Response:
+    def _dispatch(self, head: Head, body: bytes) -> Response | Future[Response]:
         allowed: list[str] = []
         for route in ROUTES:
             match = route.pattern.fullmatch(head.path)
@@ -146,9 +149,19 @@ class Routes:
         # The connection takes inferences away before routing; only what is none comes here.
         raise BadRequest(f"{match.group(0)} is not an inference request")
 
-    def _model_ready(self, match: re.Match[str], _body: bytes) -> Response:
-        self._service.model_ready(*_model_of(match))
-        return EMPTY
+    def _model_ready(self, match: re.Match[str], _body: bytes) -> Response | Future[Response]:
+        name, version = _model_of(match)
+        self._service.model_ready(name, version)
+        said = self._service.own_readiness(name, version)
+        return EMPTY if said is None else ensure_future(self._checked_ready(name, version, said))
+
+    async def _checked_ready(self, name: str, version: str, said: Awaitable[str]) -> Response:
+        """Row 16.06."""
+        reason = await said
+        if not reason:
+            return EMPTY
+        error = self._service.not_ready(name, version, reason)
+        return error_response(error.status, error.message)
 
     def _model_config(self, match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.model_config(*_model_of(match)))

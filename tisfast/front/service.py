@@ -6,6 +6,7 @@ Values in, JSON-able values out, TisError for all that goes wrong; HTTP routes a
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tisfast.errors import BadRequest, Unsupported
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS: Final = (
     "classification",
+    "sequence",
     "schedule_policy",
     "model_configuration",
     "system_shared_memory",
@@ -77,14 +79,18 @@ class TraceOperations(Protocol):
         """Change some; None takes a setting back to the global one."""
 
 
+def _has_none(_name: str, _version: str) -> None:
+    """No model has an `is_ready` of its own."""
+
+
 class Service:
     """The operations of one server.
 
     registry: what is served; server_id and server_version: of row 1.09; regions, log_settings, trace_settings: None for
-    a server without them, which says so when asked.
+    a server without them, which says so when asked; own_readiness: what a model's own `is_ready` says (row 16.06).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts, each of them optional
         self,
         registry: Registry,
         *,
@@ -93,12 +99,14 @@ class Service:
         regions: RegionOperations | None = None,
         log_settings: LogOperations | None = None,
         trace_settings: TraceOperations | None = None,
+        own_readiness: Callable[[str, str], Awaitable[str] | None] = _has_none,
     ) -> None:
         self._registry = registry
         self._server = {"name": server_id, "version": server_version, "extensions": list(EXTENSIONS)}
         self._regions = regions
         self._log_settings = log_settings
         self._trace_settings = trace_settings
+        self._own_readiness = own_readiness
 
     # ---- health
 
@@ -114,8 +122,16 @@ class Service:
         """Row 1.07.  Raises unless the model version can be asked for inferences."""
         reason = self.unready_reason(name, version)
         if reason:
-            version = self._registry.resolve(name, checked_version(version)).signature.version
-            raise BadRequest(f"Model version not ready: '{name}' version {version}: {reason}")
+            raise self.not_ready(name, version, reason)
+
+    def not_ready(self, name: str, version: str, reason: str) -> BadRequest:
+        """The error of a known model version that cannot be asked."""
+        version = self._registry.resolve(name, checked_version(version)).signature.version
+        return BadRequest(f"Model version not ready: '{name}' version {version}: {reason}")
+
+    def own_readiness(self, name: str, version: str = "") -> Awaitable[str] | None:
+        """What the model's `is_ready` says (row 16.06): why it is not ready, or ""; None when it has none."""
+        return self._own_readiness(name, self._registry.resolve(name, checked_version(version)).signature.version)
 
     def unready_reason(self, name: str, version: str = "") -> str:
         """Why a known model version cannot be asked at this moment, "" when it can.  Raises for an unknown one."""

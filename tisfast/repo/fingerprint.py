@@ -20,10 +20,15 @@ DIGEST_BYTES = 32
 
 
 def version_digest(name: str, version: str, config: dict[str, Any], folder: Path) -> bytes:
-    """Digest of a version.  config: normalised; folder: of the version.  Raises ConfigError, OSError."""
+    """Digest of a version.  config: normalised; folder: of the version.  Raises ConfigError."""
     digest = hashlib.blake2b(json.dumps([name, version, config], sort_keys=True).encode(), digest_size=DIGEST_BYTES)
     for path in _files(folder):
-        digest.update(json.dumps([path.relative_to(folder).as_posix(), *_facts(path)]).encode())
+        try:
+            digest.update(json.dumps([path.relative_to(folder).as_posix(), *_facts(path)]).encode())
+        except OSError as error:
+            raise ConfigError(
+                f"{path} cannot be read, which is part of the keys of a shared response cache: {error.strerror}"
+            ) from error
     return digest.digest()
 
 
@@ -43,8 +48,8 @@ def _files(folder: Path) -> Iterator[Path]:
             count += 1
             if count > limits.FINGERPRINT_FILES_MAX:
                 raise ConfigError(
-                    f"{folder} has more than {limits.FINGERPRINT_FILES_MAX} files, which all are looked at for the keys of a "
-                    "shared response cache",
+                    f"{folder} has more than {limits.FINGERPRINT_FILES_MAX} files, which all are looked at for the "
+                    "keys of a shared response cache",
                     hint="move what is no part of the model elsewhere, or switch response_cache off for this model",
                 )
             path = Path(place, name)

@@ -14,6 +14,7 @@ from tisfast.errors import ConfigError, TisError
 from tisfast.native.memory import Arena, now_ns
 from tisfast.repo.labels import read_labels
 from tisfast.supervise import machine
+from tisfast.supervise.caching import Store, keep_answers
 from tisfast.supervise.instance import Instance
 from tisfast.wire.signature import ModelSignature
 
@@ -55,7 +56,8 @@ class ServedEnsemble:
 
     def look_for_rest(self, now_ns: int) -> None:
         """Give the input arena's free pages back once the ensemble has been idle for ARENA_TRIM_SECONDS."""
-        executions = self.runtime.stats.execution_count
+        cache = self.runtime.cache
+        executions = self.runtime.stats.execution_count + (0 if cache is None else cache.hit_times.count)
         if self.unanswered or executions != self._executions:
             self._executions, self._active_ns, self._rested = executions, now_ns, False
         elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:
@@ -67,7 +69,9 @@ class ServedEnsemble:
         self.runtime.refuse(message)
 
 
-def load_ensemble(source: ModelSource, registry: Registry, clock: Clock) -> list[ServedEnsemble]:
+def load_ensemble(
+    source: ModelSource, registry: Registry, clock: Clock, cache: Store | None = None
+) -> list[ServedEnsemble]:
     """All versions of an ensemble, once each of its models is loaded or has failed.  Raises TisError."""
     began_ns = now_ns()
     assert source.config.ensemble is not None
@@ -80,6 +84,7 @@ def load_ensemble(source: ModelSource, registry: Registry, clock: Clock) -> list
         use_bytes = machine.arena_use_bytes()
         arena = Arena(f"tisfast-in-{signature.name}", use_bytes * limits.ARENA_CAP_FACTOR, use_bytes)
         runtime = EnsembleRuntime(signature, arena, graph, clock, joined.config.as_dict, registry.resolve)
+        keep_answers(runtime, cache, joined.config, None)
         served.append(ServedEnsemble(runtime))
         served[-1].load_seconds = (now_ns() - began_ns) / 1e9
     return served

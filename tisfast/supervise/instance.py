@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from tisfast import limits
 from tisfast.errors import TisError
 from tisfast.supervise.backoff import Backoff
+from tisfast.supervise.readiness import ReadinessCheck
 from tisfast.supervise.worker import Birth, End, Worker, WorkerFailed, Workplace
 from tisfast.types import Status
 
@@ -128,6 +129,11 @@ class Instance:
     def pid(self) -> int:
         """The worker's process id, 0 while there is none."""
         return self._worker.pid if self._worker is not None else 0
+
+    @property
+    def readiness(self) -> ReadinessCheck | None:
+        """Where the model's own `is_ready` is asked, None when it has none."""
+        return self._worker.readiness if self._worker is not None else None
 
     def set_verbose(self, level: int) -> None:
         """The worker's verbose lines are wanted when above 0; holds for the workers that come after it, too."""

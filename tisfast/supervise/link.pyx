@@ -11,7 +11,7 @@ from tisfast.engine.calls cimport CallPort, Calls, ReplyMark
 from tisfast.engine.stats cimport Times
 from tisfast.native.channel cimport (
     TF_ANSWER, TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_CLOSED, TF_ERROR, TF_EXECUTED, TF_FINAL, TF_NULL, TF_RELEASE,
-    TF_RESCHEDULE, TF_RETAINED, TF_VAIN_SPINS_MAX, tf_reply_slot)
+    TF_RESCHEDULE, TF_RETAINED, TF_SUBMIT_SLOTS, TF_VAIN_SPINS_MAX, tf_reply_slot)
 from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.record cimport Answer, InferInput, read_answer
 from tisfast.wire.tensors cimport ForeignInput
@@ -450,17 +450,20 @@ cdef class RingPort(CallPort):
         return self.link.retained.get(ticket) if request is None else request.input
 
     cdef object batch_of(self, uint64_t ticket):
-        cdef InferRequest first = self.link.running.get(ticket), request = first
+        cdef InferRequest first = self.link.running.get(ticket), request
         cdef list found = []
+        cdef uint64_t end = min(ticket + TF_SUBMIT_SLOTS, self.link.channel.written)
         if first is None:
             return ()
-        while request is not None and request.dispatched_ns == first.dispatched_ns:
-            if not request.padding:
-                found.append(request)
+        for ticket in range(ticket, end):  # some have no request, or none any more
+            request = self.link.running.get(ticket)
+            if request is None:
+                continue
+            if request.dispatched_ns != first.dispatched_ns:
+                break
+            found.append(request)
             if request.closes_batch:
                 break
-            ticket += 1
-            request = self.link.running.get(ticket)
         return found
 
     cdef uint16_t share_of(self, MemoryFile file) except? 0:

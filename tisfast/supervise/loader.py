@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,17 +19,17 @@ from tisfast.config.instances import Instance as PlannedInstance
 from tisfast.config.model_config import LoadedConfig, signature_fields
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
-from tisfast.engine.cache import LocalStore, ModelCache
+from tisfast.engine.cache import LocalStore
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.strategy import Strategy, compile_strategy
 from tisfast.errors import ConfigError
 from tisfast.native.memory import Arena, now_ns
 from tisfast.native.rows import RowArena
-from tisfast.repo.fingerprint import version_digest
 from tisfast.repo.labels import read_labels
 from tisfast.repo.source import ModelSource, VersionSource
 from tisfast.repo.strategy import read_strategy
 from tisfast.supervise import machine
+from tisfast.supervise.caching import keep_answers
 from tisfast.supervise.claims import Claims
 from tisfast.supervise.instance import Instance
 from tisfast.supervise.link import Poller, RingLink
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.models")
 TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
 T = TypeVar("T")
-SALT_BYTES = 16
 COMPLETION_ARENA_BYTES = 1 << 20
 """Arenas of a worker that only completes a configuration: it maps them like any worker, and uses nothing of them."""
 
@@ -189,7 +187,7 @@ def _served(means: Means, version: Version, config: LoadedConfig) -> ServedModel
     arena = (RowArena if batches else Arena)(label, arena_bytes, use_bytes)
     strategy = _strategy(version, config)
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict, strategy)
-    runtime.cache = _cache(means.commons.cache, version, config)
+    keep_answers(runtime, means.commons.cache, config, version.source.folder)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
     seconds_max = _execution_seconds_max(config, means.settings)
     warm_up = WarmUp(runtime, config.warm_up, folder, seconds_max) if config.warm_up else None
@@ -238,27 +236,6 @@ def _strategy(version: Version, config: LoadedConfig) -> Strategy | None:
 
     strategy.failed = failed
     return strategy
-
-
-def _cache(store: LocalStore | RemoteStore | None, version: Version, config: LoadedConfig) -> ModelCache | None:
-    """How the version's answers are kept; None when they are not.  Raises ConfigError, OSError."""
-    if not config.as_dict.get("response_cache", {}).get("enable"):
-        return None
-    if store is None:
-        log.warning(
-            "the answers of '%s' version %s are not kept, though its configuration enables response_cache: the server has "
-            "no cache (--cache-config)", config.name, version.number,
-            extra={"facts": {"model": config.name, "version": version.number}},
-        )  # fmt: skip
-        return None
-    if isinstance(store, LocalStore):
-        return ModelCache(store, os.urandom(SALT_BYTES), int.from_bytes(os.urandom(8), "little"))
-    label = f"tisfast:{config.name}:{version.number}:"
-    return ModelCache(
-        store,
-        version_digest(config.name, version.number, config.as_dict, version.source.folder),
-        label=label.encode(),
-    )
 
 
 def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedInstance) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""What workers say of their models' metrics, and what they are answered (workers/WIRE.md, 7).  Layer 4 (supervise)."""
+"""What workers say of their models' metrics, and what they are answered (workers/WIRE.md, Custom metrics).
+
+Layer 4 (supervise).
+"""
 
 from __future__ import annotations
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from tisfast import limits
 from tisfast.supervise.instance import Instance, InstanceState
+from tisfast.supervise.readiness import asked
 
 if TYPE_CHECKING:
     from tisfast.engine.runtime import ModelRuntime
@@ -50,6 +52,11 @@ class ServedModel:
         """Workers started in place of dead ones."""
         return sum(instance.restarts for instance in self.instances)
 
+    def readiness(self) -> Awaitable[str] | None:
+        """What the model's own `is_ready` says in all instances: why it is not ready, or ""; None when it has none."""
+        checks = [instance.readiness for instance in self.instances]
+        return asked([check for check in checks if check is not None])
+
     def loaded(self) -> None:
         """All instances are up for the first time: from now on their states are the model's."""
         self._loaded = True
@@ -86,7 +93,8 @@ class ServedModel:
 
     def look_for_rest(self, now_ns: int) -> None:
         """Give the input arena's free pages back once the model has been idle for ARENA_TRIM_SECONDS."""
-        executions = self.runtime.stats.execution_count
+        cache = self.runtime.cache
+        executions = self.runtime.stats.execution_count + (0 if cache is None else cache.hit_times.count)
         if self.unanswered or executions != self._executions:
             self._executions, self._active_ns, self._rested = executions, now_ns, False
         elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,14 @@ class Supervisor:
             for instance in served.instances:
                 instance.set_verbose(level)
 
+    def readiness(self, name: str, version: str) -> Awaitable[str] | None:
+        """Row 16.06: what the model version's own `is_ready` says; None when it has none."""
+        for served in self._served:
+            signature = served.runtime.signature
+            if isinstance(served, ServedModel) and (signature.name, signature.version) == (name, version):
+                return served.readiness()
+        return None
+
     def custom_metrics(self) -> list[FamilyReading]:
         """What the models' own metrics say now."""
         return list(self._custom_metrics.read()) if self._custom_metrics is not None else []
@@ -128,7 +136,7 @@ class Supervisor:
         """Load what `find` found; each model by itself.  step: called with each name when it is done."""
         assert self._control is not None and self._poller is not None and self._custom_metrics is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
-        place = Workplace(self._loop, self._control, self._custom_metrics)
+        place = Workplace(self._loop, self._control, self._custom_metrics, self._registry)
         means = Means(
             place,
             self._poller,
@@ -162,7 +170,7 @@ class Supervisor:
         for name in dependencies(model):
             await self._settled[name].wait()
         try:
-            served = load_ensemble(model, self._registry, self._clock)
+            served = load_ensemble(model, self._registry, self._clock, self._commons.cache)
         except TisError as error:
             self._failed(model.name, [str(version.number) for version in model.versions], error)
             return

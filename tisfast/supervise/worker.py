@@ -10,16 +10,20 @@ import secrets
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tisfast import limits
 from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
-from tisfast.supervise import metric_messages
+from tisfast.supervise import metric_messages, model_control
 from tisfast.supervise.control import Control, Message
 from tisfast.supervise.nursery import ForkOrder, Nursery
 from tisfast.supervise.output import LineReader
+from tisfast.supervise.readiness import ReadinessCheck
+
+if TYPE_CHECKING:
+    from tisfast.engine.registry import Registry
 
 printed = logging.getLogger("tisfast.model.output")
 spoken = logging.getLogger("tisfast.model")
@@ -49,6 +53,7 @@ class Workplace:
     loop: asyncio.AbstractEventLoop
     control: Control
     metrics: CustomMetrics
+    registry: Registry
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Worker:
         self._hello: asyncio.Future[Message] = place.loop.create_future()
         self._result: asyncio.Future[Message] = place.loop.create_future()
         self._verdict = ""  # why we killed it, if we did
+        self.readiness: ReadinessCheck | None = None  # of a loaded model that has `is_ready`
         self._no_status: asyncio.TimerHandle | None = None
 
     async def start(self, fds: Sequence[int]) -> Message:
@@ -124,6 +130,8 @@ class Worker:
                 traceback=str(result.get("traceback", "")),
                 kind=str(result.get("kind", "init")),
             )
+        if result.get("checks"):
+            self.readiness = ReadinessCheck(self.birth.name, self._place.loop, self._tell)
         return result
 
     def stop(self) -> None:
@@ -147,6 +155,9 @@ class Worker:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except ProcessLookupError:
             return  # reaped already: its end is on the way to us
+
+    def _tell(self, message: Message) -> None:
+        self._place.control.send(self._id, message)
 
     async def _fork(self, fds: Sequence[int]) -> None:
         place, birth = self._place, self.birth
@@ -199,13 +210,16 @@ class Worker:
             self._logged(message)
         elif kind == "trace":
             self._traced(message)
+        elif kind == "readiness" and self.readiness is not None:
+            self.readiness.answered(message)
         elif kind in metric_messages.KINDS_OF_MESSAGE:
             answer = metric_messages.answer(self._place.metrics, self._id, message)
             if answer is not None:
                 self._place.control.send(self._id, answer)
-        elif kind == "calls":
-            if self.on_calls is not None:
-                self.on_calls()
+        elif kind == "model":
+            self._place.control.send(self._id, model_control.answer(self._place.registry, message))
+        elif kind == "calls" and self.on_calls is not None:
+            self.on_calls()
 
     def _greeted(self, message: Message) -> None:
         if message.get("abi") != abi_version():
@@ -267,6 +281,8 @@ class Worker:
             return
         self._place.control.forget(self._id)
         self._place.metrics.forget(self._id)
+        if self.readiness is not None:
+            self.readiness.close()
         if self._no_status is not None:
             self._no_status.cancel()
         if self._pidfd >= 0:

@@ -10,7 +10,7 @@ import types
 
 from tisfast_worker.calls import PARENT
 from tisfast_worker.errors import TritonError
-from tisfast_worker.failure import ReturnError
+from tisfast_worker.failure import ReturnError, last_line
 from tisfast_worker.model_config import ModelConfig
 from tisfast_worker.request import NOT_ITERATIVE
 from tisfast_worker.response import InferenceResponse
@@ -134,6 +134,25 @@ class Backend:
             self._start_background()
         PARENT.set(requests[0]._sender.ticket)  # coroutines begin with this thread's context
         self._background.start(self._awaited(returned, requests), functools.partial(self.failed, requests))
+
+    @property
+    def has_readiness(self):
+        """Whether the model has an `is_ready` of its own."""
+        return callable(getattr(self._instance, "is_ready", None))
+
+    def unready_reason(self):
+        """Why the model's `is_ready` does not say that it is ready, "" when it does (row 16.06).  From any thread."""
+        try:
+            said = self._instance.is_ready()
+            if inspect.iscoroutine(said):
+                import asyncio  # noqa: PLC0415 - as below
+
+                said = asyncio.run(said)
+        except BaseException as error:
+            return f"is_ready() raised {last_line(error)}"
+        if not isinstance(said, bool):
+            return f"is_ready() returned a {type(said).__name__}, not a bool"
+        return "" if said else "is_ready() returned False"
 
     def finalize(self):
         """Run the model's `finalize` if it has one."""

@@ -111,6 +111,10 @@ def _one_map(frames):
     return message
 
 
+def _always_ready():
+    return ""
+
+
 class _Question:
     """Asked of the server, by a thread that waits."""
 
@@ -130,6 +134,7 @@ class ControlThread:
         self._queue = deque()  # appended by any thread, emptied by this one; both are atomic under the GIL
         self._dropped = 0
         self._finishing = False
+        self._is_ready = _always_ready
         self._asked = {}  # number: _Question, of those that wait for the server
         self._numbers = itertools.count(1)
         self._wake_read, self._wake_write = os.pipe()
@@ -167,6 +172,16 @@ class ControlThread:
         finally:
             del self._asked[number]
         return question.answer
+
+    def check_readiness_with(self, is_ready):
+        """`is_ready()` says why the model is not ready, or ""; each call in a thread of its own, one at a time."""
+        self._is_ready = is_ready
+
+    def _ready_check(self, number):
+        def check():
+            self.send({"t": "readiness", "n": number, "reason": self._is_ready()})
+
+        threading.Thread(target=check, name="tisfast-is-ready", daemon=True).start()
 
     def log(self, level, text, file, line):
         """Queue a log record."""
@@ -217,6 +232,8 @@ class ControlThread:
             self._control.flush()
         elif kind == "stop":
             self._on_stop()
+        elif kind == "is_ready":
+            self._ready_check(message.get("n", 0))
         elif kind == "answer":
             question = self._asked.get(message.get("n"))
             if question is not None:  # else nobody waits any more

@@ -95,10 +95,10 @@ class ReplyReader:
         return response
 
     def _held(self, layout, place, nbytes, answer, told):
-        window, offset = self._foreign.window_ahead(place, nbytes, layout.name, told)
+        window = self._foreign.window_ahead(place, nbytes, layout.name, told)
         held = Held.from_address(window.base)
         held.window, held.answer, held.foreign = window, answer, self._foreign
-        return ArenaTensor(layout, held, offset, nbytes)
+        return ArenaTensor(layout, held, window.offset, nbytes)
 
     def _learn(self, signature, outputs, nbytes):
         plan = ReplyPlan()

@@ -100,5 +100,11 @@ def test_a_reserved_name_is_refused(run):
         client = await server.connect()
         refused = await client.ask(INFER, request(), ("triton_x", "1"))
         assert refused.status == "3" and "reserved" in refused.text
+        stream = client.call(STREAM_INFER, ("triton_x", "1"), body=2 * message(request()))
+        answered = await client.result(stream)
+        assert answered.status == "0" and len(answered.messages) == 2
+        assert all(b"is reserved for Triton usage" in each for each in answered.messages)
+        assert server.runtime.arena.used_blocks == 0
+        assert (await client.ask(ECHO, b"x")).messages == [b"x"]
 
     run(scenario, extras=GrpcExtras(forward=metadata_forward(GrpcSettings(forward_pattern="triton"))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import hpack
@@ -19,6 +18,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.settings import GrpcSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
@@ -39,17 +39,7 @@ WATCH = "/test.Test/Watch"
 CRASHING_CHAT = "/test.Test/CrashingChat"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
-SCHEDULER = SimpleNamespace(
-    max_batch_size=0,
-    dynamic=False,
-    preferred_batch_sizes=(),
-    max_queue_delay_ns=0,
-    preserve_ordering=False,
-    max_queue_size=0,
-    default_timeout_us=0,
-    allow_timeout_override=False,
-    timeout_action="REJECT",
-)
+SCHEDULER = SchedulerSettings()
 
 
 def message(data: bytes, compressed: bool = False) -> bytes:

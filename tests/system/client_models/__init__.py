@@ -10,6 +10,7 @@ HERE: Final = Path(__file__).parent
 SERVED: Final = (
     *("simple", "simple_int8", "simple_string", "simple_identity"),
     *("custom_identity_int32", "repeat_int32", "densenet_onnx"),
+    *("image_decode", "image_brightness", "preprocess_inception_ensemble"),
     *("simple_sequence", "simple_dyna_sequence", "simple_string_dyna_sequence"),
 )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-UnaryHandler = Callable[[bytes, Mapping[str, str]], bytes]
-"""(message, metadata) to message; raises TisError."""
+UnaryHandler = Callable[[bytes, Mapping[str, str]], bytes | Future[bytes]]
+"""(message, metadata) to message, now or later; raises TisError."""
 
 
 class UnaryMethod(NamedTuple):

@@ -220,10 +220,17 @@ cdef class GrpcConnection(GrpcSession):
                 (<StreamInferCall>stream).wants_status = head.wants_status
             (<InferenceStream>stream).metadata = head.metadata
             if self.shared.forward is not None:
-                (<InferenceStream>stream).forwarded = self.shared.forward.parameters(head.metadata)
+                self.forward_metadata(<InferenceStream>stream)
             stream.open(self, stream_id, head)
             return stream
         return self._other(stream_id, head)
+
+    def forward_metadata(self, InferenceStream stream) -> None:
+        """A name that is reserved fails the requests of the call, each by itself."""
+        try:
+            stream.forwarded = self.shared.forward.parameters(self.head.metadata)
+        except TisError as error:
+            stream.unforwardable = error
 
     def _other(self, int32_t stream_id, CallHead head) -> GrpcStream:
         cdef UnaryCall unary

@@ -13,6 +13,7 @@ cdef class InferenceStream(GrpcStream):
     cdef uint64_t start                  # in the block
     cdef dict metadata                   # None unless the server's settings ask for it
     cdef bytes forwarded                 # metadata that become parameters, as JSON; or None
+    cdef object unforwardable            # TisError: metadata that must not become parameters; or None
     cdef int64_t received_ns             # of the message's first byte, while requests may be traced
     cdef str peeked_id                   # of the message that is arriving, as far as it tells
     cdef object sample(self, InferInput input)   # a trace of the request, or None

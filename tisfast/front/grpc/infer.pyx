@@ -70,6 +70,8 @@ cdef class InferenceStream(GrpcStream):
         cdef bytes data
         cdef uint64_t nbytes = self.total
         cdef Block block
+        if self.unforwardable is not None:
+            raise type(self.unforwardable)(self.unforwardable.message)
         if self.block is None:
             data = self.take_message()
             nbytes = <uint64_t>len(data)

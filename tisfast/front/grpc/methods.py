@@ -6,7 +6,7 @@ Each is an operation of front.service.Service: the message's fields in, the oper
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tisfast.descriptors import message_class
@@ -79,12 +79,18 @@ class Methods:
         return self._streams.get(path)
 
     def _method(self, rpc: Rpc) -> UnaryMethod:
-        operation: Callable[[Any], Fields] = getattr(self, rpc.operation)
+        operation: Callable[[Any], Fields | Awaitable[Fields]] = getattr(self, rpc.operation)
 
-        def handler(message: bytes, _metadata: Mapping[str, str]) -> bytes:
-            fields = operation(parsed(f"inference.{rpc.name}Request", message))
+        def encoded(fields: Fields) -> bytes:
             answer: bytes = message_class(f"inference.{rpc.name}Response")(**fields).SerializeToString()
             return answer
+
+        async def later(fields: Awaitable[Fields]) -> bytes:
+            return encoded(await fields)
+
+        def handler(message: bytes, _metadata: Mapping[str, str]) -> bytes | asyncio.Future[bytes]:
+            fields = operation(parsed(f"inference.{rpc.name}Request", message))
+            return encoded(fields) if isinstance(fields, dict) else asyncio.ensure_future(later(fields))
 
         return UnaryMethod(handler, rpc.category)
 
@@ -96,8 +102,15 @@ class Methods:
     def _server_ready(self, _request: Any) -> Fields:
         return {"ready": self._service.ready()}
 
-    def _model_ready(self, request: Any) -> Fields:
-        return {"ready": not self._service.unready_reason(request.name, request.version)}
+    def _model_ready(self, request: Any) -> Fields | Awaitable[Fields]:
+        if self._service.unready_reason(request.name, request.version):
+            return {"ready": False}
+        said = self._service.own_readiness(request.name, request.version)
+        return {"ready": True} if said is None else self._checked_ready(said)
+
+    async def _checked_ready(self, said: Awaitable[str]) -> Fields:
+        """Row 16.06."""
+        return {"ready": not await said}
 
     def _server_metadata(self, _request: Any) -> Fields:
         return self._service.server_metadata()

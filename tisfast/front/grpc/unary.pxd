@@ -7,6 +7,8 @@ cdef class UnaryCall(GrpcStream):
     cdef dict metadata
     cdef str path
     cdef bytes request
+    cdef int _answer(self, bytes answer) except -1
+    cdef int _failed(self, error) except -1
 
 cdef class StreamingCall(GrpcStream):
     """Messages and answers at any time."""

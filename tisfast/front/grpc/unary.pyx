@@ -22,13 +22,35 @@ cdef class UnaryCall(GrpcStream):
         if request is None:
             return self.finish(GRPC_INTERNAL, f"{self.path} takes one message, and none came")
         try:
-            self.sending = bytes_message(self.handler(request, self.metadata), self.coding)
-        except TisError as error:
-            return self.fail(error)
-        except Exception as error:  # our bug: answered, reported once, and the server goes on
-            self.shared.loop.call_exception_handler({"message": f"{self.path} failed", "exception": error})
-            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+            answer = self.handler(request, self.metadata)
+        except Exception as error:
+            return self._failed(error)
+        if isinstance(answer, bytes):
+            return self._answer(answer)
+        answer.add_done_callback(self._done)
+        return 0
+
+    cdef int _answer(self, bytes answer) except -1:
+        self.sending = bytes_message(answer, self.coding)
         return self.finish(GRPC_OK, None)
+
+    cdef int _failed(self, error) except -1:
+        if isinstance(error, TisError):
+            return self.fail(error)
+        # Our bug: answered, reported once, and the server goes on.
+        self.shared.loop.call_exception_handler({"message": f"{self.path} failed", "exception": error})
+        return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+
+    def _done(self, answer) -> None:
+        """What had to be asked for first is known."""
+        if self.finished:
+            return  # the client has gone
+        if answer.cancelled():
+            self.finish(GRPC_UNAVAILABLE, "the server stopped before it could answer")
+        elif answer.exception() is not None:
+            self._failed(answer.exception())
+        else:
+            self._answer(answer.result())
 
     cdef int on_tick(self) except -1:
         GrpcStream.on_tick(self)

@@ -1,0 +1,106 @@
+"""Blocks of equal size side by side: none twice, none lost, the lowest free one first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tisfast.errors import Unavailable
+from tisfast.limits import BATCH_RUNS_MAX
+from tisfast.native.rows import RowArena
+
+KB = 1024
+
+
+def arena(rows=4, cap=1 << 22):
+    made = RowArena("rows", 2 * cap, cap)
+    made.rows = rows
+    return made
+
+
+def test_blocks_of_one_size_lie_one_step_apart():
+    a = arena()
+    blocks = [a.take_block(3000) for _ in range(4)]
+    assert [b.offset - blocks[0].offset for b in blocks] == [0, 3072, 6144, 9216]
+
+
+def test_the_lowest_free_row_is_taken_first():
+    a = arena()
+    blocks = [a.take_block(3000) for _ in range(4)]
+    second, third = blocks[1].offset, blocks[2].offset
+    blocks[2] = blocks[1] = None
+    assert [a.take_block(3000).offset for _ in range(1)] == [second]
+    kept = [a.take_block(3000), a.take_block(3000)]
+    assert [b.offset for b in kept] == [second, third]
+
+
+def test_a_full_run_is_followed_by_another():
+    a = arena(rows=2)
+    blocks = [a.take_block(3000) for _ in range(5)]
+    assert a.run_rows == [(2, 2), (2, 2), (1, 2)]
+    assert len({b.offset for b in blocks}) == 5
+
+
+def test_without_rows_it_is_an_arena():
+    a = arena(rows=0)
+    block = a.take_block(3000)
+    assert (a.run_rows, a.used_blocks) == ([], 1)
+    del block
+    assert a.used_blocks == 0
+
+
+def test_rows_are_as_good_as_blocks():
+    a = arena()
+    one, two = a.take_block(1000), a.take_block(1000)
+    memoryview(one)[:] = b"1" * 1000
+    memoryview(two)[:] = b"2" * 1000
+    assert bytes(memoryview(one)) == b"1" * 1000
+
+
+def test_runs_take_half_of_the_arena_at_most():
+    a = arena(rows=4, cap=64 * KB)
+    blocks = [a.take_block(8 * KB) for _ in range(6)]
+    assert a.run_rows == [(4, 4)]
+    with pytest.raises(Unavailable):
+        blocks += [a.take_block(8 * KB) for _ in range(4)]
+
+
+def test_sizes_are_bounded_and_empty_runs_make_room():
+    a = arena(rows=2, cap=1 << 24)
+    kept = [a.take_block(512 * n) for n in range(1, BATCH_RUNS_MAX + 2)]
+    assert len(a.run_rows) == BATCH_RUNS_MAX
+    del kept[:3]
+    kept.append(a.take_block(512 * 99))
+    assert (1, 2) in a.run_rows and len(a.run_rows) == BATCH_RUNS_MAX - 2
+    kept.clear()
+
+
+def test_trimming_gives_empty_runs_back():
+    a = arena()
+    block = a.take_block(100 * KB)
+    memoryview(block)[:] = bytes(100 * KB)
+    a.trim()
+    assert a.used_blocks == 1
+    del block
+    a.trim()
+    assert (a.used_blocks, a.used_bytes, a.run_rows, a.resident_bytes) == (0, 0, [], 0)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5000)), max_size=200))
+def test_no_byte_belongs_to_two_and_none_is_lost(steps):
+    a = arena(rows=3, cap=1 << 20)
+    held = []
+    for take, nbytes in steps:
+        if take or not held:
+            try:
+                held.append(a.take_block(nbytes))
+            except Unavailable:
+                continue
+        else:
+            held.pop(nbytes % len(held))
+        spans = sorted((b.offset, b.offset + b.nbytes) for b in held)
+        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    held.clear()
+    a.trim()
+    assert (a.used_blocks, a.used_bytes, a.stale) == (0, 0, 0)

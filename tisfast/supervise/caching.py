@@ -1,0 +1,46 @@
+"""Which model versions keep their answers, and by which keys.  Layer 4 (supervise)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from tisfast.config.model_config import LoadedConfig
+from tisfast.engine.cache import LocalStore, ModelCache
+from tisfast.repo.fingerprint import version_digest
+
+if TYPE_CHECKING:
+    from tisfast.engine.cache import RemoteStore
+    from tisfast.engine.served import Runtime
+
+log = logging.getLogger("tisfast.models")
+Store: TypeAlias = "LocalStore | RemoteStore"
+SALT_BYTES: Final = 16
+
+
+def keep_answers(runtime: Runtime, store: Store | None, config: LoadedConfig, folder: Path | None) -> None:
+    """Give the runtime of a version its cache, where it wants one and there is one.  Raises ConfigError.
+
+    folder: of the version; None for an ensemble, whose answers hang on its steps' models: its keys are of this load.
+    """
+    signature = runtime.signature
+    if not config.as_dict.get("response_cache", {}).get("enable"):
+        return
+    if store is None:
+        log.warning(
+            "the answers of '%s' version %s are not kept, though its configuration enables response_cache: the server "
+            "has no cache (--cache-config)", signature.name, signature.version,
+            extra={"facts": {"model": signature.name, "version": signature.version}},
+        )  # fmt: skip
+        return
+    signature.copies_regions = True  # what is looked up must be what is computed
+    runtime.cache = _model_cache(store, config, signature.version, folder)
+
+
+def _model_cache(store: Store, config: LoadedConfig, version: str, folder: Path | None) -> ModelCache:
+    if isinstance(store, LocalStore):
+        return ModelCache(store, os.urandom(SALT_BYTES), int.from_bytes(os.urandom(8), "little"))
+    salt = os.urandom(SALT_BYTES) if folder is None else version_digest(config.name, version, config.as_dict, folder)
+    return ModelCache(store, salt, label=f"tisfast:{config.name}:{version}:".encode())
