@@ -144,8 +144,8 @@ class ForeignMemory:
     # ---- windows
 
     def window(self, place, nbytes, lease, name):
-        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which it
-        keeps; `name`: of the input.  Raises WireError.
+        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which
+        it keeps; `name`: of the input.  Raises WireError.
         """
         with self._lock:
             return self._window(self._shares, place, nbytes, lease, name)
