@@ -134,7 +134,7 @@ class CallWriter:
 
 def _place_in(window, offset):
     """As the server knows it: the share's number, and the offset in its file."""
-    return window.key[0] << SHARE_SHIFT | window.key[1] + offset
+    return window.share << SHARE_SHIFT | window.key[1] + offset - window.offset
 
 
 def _new_signature(key):
