@@ -90,7 +90,7 @@ def test_metrics_listen_where_http_does():
         (["--backend-config=onnxruntime,x=1"], "onnxruntime 'x' is not served"),
         (["--backend-config=nonsense"], "not of the form NAME,SETTING=VALUE"),
         (["--rate-limit=sometimes"], "--rate-limit must be one of off, execution_count, not 'sometimes'"),
-        (["--rate-limit-resource=R1"], "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got R1; it has no count"),
+        (["--rate-limit-resource=R1"], "or '<resource_name>:<count>'. Got R1; it has no count"),
         (["--rate-limit-resource=R1:1:0:2"], "Got R1:1:0:2; it has 4 parts"),
         (["--rate-limit-resource=R1:x"], "its count 'x' is no number from 0 to 2147483647"),
         (["--rate-limit-resource=R1:-1"], "its count '-1' is no number"),
@@ -126,7 +126,8 @@ def test_flags_that_are_not_served_are_refused_by_name(argument):
 
 def test_rate_limits():
     assert settings().rate_limit == RateLimitSettings()
-    found = settings("--rate-limit=EXECUTION_COUNT", "--rate-limit-resource=R1:4", "--rate-limit-resource=r2:8:1").rate_limit
+    flags = ("--rate-limit=EXECUTION_COUNT", "--rate-limit-resource=R1:4", "--rate-limit-resource=r2:8:1")
+    found = settings(*flags).rate_limit
     assert found.enabled and found.grants == (("R1", 4, None), ("r2", 8, 1))
 
 

@@ -46,8 +46,7 @@ class Asker:
     def keep(self, key, value):
         async def kept():
             self.store.keep(key, value)
-            while self.store._tasks:
-                await asyncio.wait(list(self.store._tasks))
+            await settled(self)
 
         self.run(kept())
 
@@ -99,13 +98,30 @@ def test_what_is_kept_is_found_by_all(server, connect):
 
 
 def test_many_at_once(server, connect):
-    asker = connect(port=server.port, pool_size=2)
+    asker = connect(port=server.port, pool_size=2, socket_timeout_ms=20_000, wait_timeout_ms=20_000)
     asker.keep(b"k", b"v")
 
     async def all_of_them():
         return await asyncio.gather(*(asker._look(b"k") for _ in range(200)))
 
     assert asker.run(all_of_them()) == [b"v"] * 200
+
+
+def test_a_lookup_that_finds_no_connection_is_a_miss_and_no_death(server, connect, logged):
+    asker = connect(port=server.port, pool_size=1, wait_timeout_ms=1, socket_timeout_ms=5000)
+    asker.keep(b"k", bytes(50 << 20))
+
+    async def both():
+        return await asyncio.gather(asker._look(b"k"), asker._look(b"k"))
+
+    assert None in asker.run(both())
+    asker.run(settled(asker))
+    assert asker.store.up and len(logged()) == 1
+
+
+async def settled(asker):
+    while asker.store._tasks:
+        await asyncio.wait(list(asker.store._tasks))
 
 
 def test_lookups_are_bounded(server, connect):
@@ -159,12 +175,7 @@ def test_one_slow_answer_is_no_death(server, connect):
     with server.client() as client:
         client.set("k", bytes(200 << 20))
     assert asker.look(b"k") is None  # late
-
-    async def verified():
-        while asker.store._tasks:
-            await asyncio.wait(list(asker.store._tasks))
-
-    asker.run(verified())
+    asker.run(settled(asker))
     if not asker.store.up:  # the machine was so busy that the ping was late as well
         asker.until(True)
     assert asker.look(b"nobody") is None
@@ -175,7 +186,7 @@ def test_a_redis_that_dies_and_comes_back(server, connect, logged):
     asker.keep(b"k", b"v")
     server.kill()
     assert asker.look(b"k") is None
-    assert not asker.store.up
+    asker.until(False)
     for _ in range(100):
         assert asker.look(b"k") == "skipped"
     assert not asker.store.has_room(1)

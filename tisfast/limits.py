@@ -124,7 +124,7 @@ CACHE_BYTES_MIN: Final = 4096
 CACHE_BYTES_MAX: Final = 1 << 39
 """Most of it: what an arena can address."""
 CACHE_ENTRY_BYTES: Final = 512
-"""What a kept answer is taken to need beside its bytes (key, table entry, lease), which counts towards the size, too."""
+"""What a kept answer is taken to need beside its bytes (key, table entry, lease): it counts towards the size, too."""
 CACHE_TRIM_SHARE: Final = 8
 """Where answers' sizes change, evicted ones leave pages behind: they are given back at most once each time the size's
 eighth has been written."""
@@ -154,8 +154,8 @@ REDIS_PROBE_SECONDS_FIRST: Final = 0.5
 REDIS_PROBE_SECONDS_MAX: Final = 10
 """Upper end of the doubling."""
 FINGERPRINT_FILE_BYTES_MAX: Final = 4 << 20
-"""Larger files of a model version count by size and time of change, smaller ones by content, where keys must be the same
-on all machines that share a Redis."""
+"""Larger files of a model version count by size and time of change, smaller ones by content, where keys must be the
+same on all machines that share a Redis."""
 FINGERPRINT_FILES_MAX: Final = 10_000
 """Files of a model version that are looked at for that."""
 CANDIDATE_SEQUENCES_MAX: Final = 65536

@@ -34,7 +34,8 @@ class RedisStore:
         """Raises ConfigError when redis-py is missing."""
         self._settings = settings
         self._loop = loop
-        self._client, self._failures = _connect(settings)
+        self._client, self._failures = _connect(settings, settings.pool_size)
+        self._prober, _ = _connect(settings, 1)  # of its own connection: a busy Redis is not a dead one
         self._wait_seconds = settings.socket_timeout_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
         self._lookups = 0
@@ -43,6 +44,7 @@ class RedisStore:
         self._up = False
         self._verifying = False
         self._complaint = ""
+        self._skipped_before = 0
         self.skipped = 0
         """Requests that were executed without asking Redis, since it was down or too much was being asked."""
 
@@ -67,8 +69,9 @@ class RedisStore:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=limits.REDIS_CLOSE_SECONDS_MAX)
-        with contextlib.suppress(*self._failures), _within(limits.REDIS_CLOSE_SECONDS_MAX):
-            await self._client.aclose(close_connection_pool=True)
+        for client in (self._client, self._prober):
+            with contextlib.suppress(*self._failures), _within(limits.REDIS_CLOSE_SECONDS_MAX):
+                await client.aclose(close_connection_pool=True)
 
     # ---- RemoteStore
 
@@ -125,8 +128,8 @@ class RedisStore:
         finally:
             self._inserting_bytes -= len(value)
 
-    def on_late(self) -> None:
-        """A lookup was given up: is the answer large, or Redis dead?"""
+    def doubt(self) -> None:
+        """A command was given up or has failed: is the answer large, are all connections busy, or is Redis dead?"""
         if self._up and not self._verifying:
             self._verifying = True
             self._start(self._verify())
@@ -143,7 +146,7 @@ class RedisStore:
         """Why Redis does not answer; "" when it does."""
         try:
             with _within(seconds):
-                await _awaitable(self._client.ping())
+                await _awaitable(self._prober.ping())
         except asyncio.TimeoutError:
             return f"no answer within {seconds * 1000:g} ms"
         except self._failures as error:
@@ -158,12 +161,12 @@ class RedisStore:
 
         if isinstance(error, ResponseError) and not isinstance(error, Gone):
             self.report(error)  # it lives, and refuses: out of memory, read-only, not permitted
-        elif self._up:
-            self._fall(_reason(error))
+        else:
+            self.doubt()
 
     def _fall(self, why: str) -> None:
         self._up = False
-        self.skipped = 0
+        self._skipped_before = self.skipped
         log.warning(
             "the response cache's Redis at %s does not answer: %s; requests are executed without it until it does",
             self._settings.where, why,
@@ -181,7 +184,7 @@ class RedisStore:
         self._up = True
         log.info(
             "the response cache's Redis at %s answers again after %.1f s; %d requests were executed without it",
-            self._settings.where, self._loop.time() - began, self.skipped,
+            self._settings.where, self._loop.time() - began, self.skipped - self._skipped_before,
         )  # fmt: skip
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -217,12 +220,12 @@ class _Lookup:
     def late(self) -> None:
         """Redis has not answered in time."""
         self.end(None)
-        self._store.on_late()
+        self._store.doubt()
         if self.task is not None:
             self.task.cancel()
 
 
-def _connect(settings: RedisSettings) -> tuple[Redis, tuple[type[Exception], ...]]:
+def _connect(settings: RedisSettings, connections: int) -> tuple[Redis, tuple[type[Exception], ...]]:
     """A client, which connects when it is asked something, and what its commands may raise."""
     try:
         from redis.asyncio import BlockingConnectionPool, Connection, Redis  # noqa: PLC0415 - the extra
@@ -250,7 +253,7 @@ def _connect(settings: RedisSettings) -> tuple[Redis, tuple[type[Exception], ...
     if settings.tls is not None:
         options.update(_tls_options(settings))
     pool = BlockingConnectionPool(
-        max_connections=settings.pool_size, timeout=settings.wait_timeout_ms / 1000, **options
+        max_connections=connections, timeout=settings.wait_timeout_ms / 1000, **options
     )
     return Redis(connection_pool=pool), (RedisError, OSError, asyncio.TimeoutError)
 

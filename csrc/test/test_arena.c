@@ -35,6 +35,8 @@ static void test_use_is_bounded_below_the_cap(void)
     struct tf_arena *a = tf_arena_new(1 << 20, 64 << 10);
     uint64_t half = tf_arena_take(a, 33 << 10); /* a 64 KiB block, of which nine pages count */
     CHECK(half != 0 && tf_arena_used_bytes(a) == 36 << 10);
+    CHECK(tf_arena_cost_bytes(33 << 10) == 36 << 10 && tf_arena_cost_bytes(0) == TF_BLOCK_MIN);
+    CHECK(tf_arena_cost_bytes(513) == 1024 && tf_arena_cost_bytes(2049) == 4096);
     CHECK(tf_arena_take(a, 32 << 10) == 0);
     CHECK(tf_arena_take(a, 28 << 10) != 0);
     tf_arena_delete(a);

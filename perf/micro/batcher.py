@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
 from tisfast.native.memory import Arena
@@ -38,6 +38,9 @@ def main() -> None:
     run("engine_default_burst_1", default, 1)
     run("engine_default_burst_32", default, 32)
     run("engine_dynamic_burst_32", dynamic, 32)
+    timed = QueuePolicy(default_timeout_us=10**9, allow_timeout_override=True)
+    levels = SchedulerSettings(32, dynamic=True, priority_levels=3, default_priority_level=2, queue_policy=timed)
+    run("engine_levels_timeouts_burst_32", levels, 32)
 
 
 if __name__ == "__main__":

@@ -198,3 +198,23 @@ def test_what_asks_for_nothing_passes():
 
 def test_key_paths_as_people_write_them():
     assert key_text(("input", 0, "dims", 1)) == "input[0].dims[1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "sequence_batching { }",
+            "Response Cache does not currently support model m with sequence batching scheduler. Please disable the "
+            "response cache.",
+        ),
+        (
+            "model_transaction_policy { decoupled: true }",
+            "Response Cache does not currently support model m with 'decoupled' transaction policy. Please disable the "
+            "response cache.",
+        ),
+    ],
+)
+def test_answers_of_sequences_and_streams_are_not_kept(text, message):
+    assert any(message in error for error in errors_of(f"{text} response_cache {{ enable: true }}"))
+    load("response_cache { enable: true }")

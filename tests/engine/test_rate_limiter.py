@@ -21,7 +21,8 @@ class Line:
         self.ran, self.claims = [], {}
 
     def add(self, name, *demands, priority=0, device=0):
-        self.claims[name] = self.limiter.register(name, needs(*demands, priority=priority), device, lambda: self.go(name))
+        limit = needs(*demands, priority=priority)
+        self.claims[name] = self.limiter.register(name, limit, device, lambda: self.go(name))
         return self.claims[name]
 
     def go(self, name):
@@ -194,7 +195,7 @@ class TestRefusals:
 
     def test_global_and_of_a_device_in_one_instance(self):
         limiter = RateLimiter()
-        with pytest.raises(BadRequest, match="is present as both global and device-specific resource in the model conf"):
+        with pytest.raises(BadRequest, match="is present as both global and device-specific resource in the model"):
             limiter.register("m_0", needs(("R", 1, True), ("R", 2)), 0, None)
         assert limiter.resources() == []
 
@@ -219,8 +220,8 @@ class TestRefusals:
     def test_more_than_there_is(self, grants, demand, granted):
         limiter = RateLimiter(grants)
         text = (
-            f'Resource count for "R1" is limited to {granted} which will prevent scheduling of one or more model instances, '
-            "the minimum required count is 4"
+            f'Resource count for "R1" is limited to {granted} which will prevent scheduling of one or more model '
+            "instances, the minimum required count is 4"
         )
         with pytest.raises(BadRequest) as caught:
             limiter.register("m_0", needs(demand), 0, None)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests_engine_model import MS, Model
 
+from tisfast.config.scheduler import QueuePolicy
 from tisfast.engine.testing import cancel
 
 
@@ -22,19 +23,37 @@ class Scheduling(RuleBasedStateMachine):
                 "max_queue_size": st.sampled_from([0, 5]),
                 "default_timeout_us": st.sampled_from([0, 3000]),
                 "timeout_action": st.sampled_from(["REJECT", "DELAY"]),
+                "allow_timeout_override": st.booleans(),
+                "priority_levels": st.sampled_from([0, 1, 3]),
             }
         ),
     )
     def build(self, instances, changes):
         self.changes = changes
-        self.m = Model(instances=instances, **changes)
-        self.sent, self.names = [], []
+        changes["default_priority_level"] = min(2, changes["priority_levels"])
+        if changes["priority_levels"] > 1:
+            changes["preserve_ordering"] = False  # as a configuration must
+        own = QueuePolicy(max_queue_size=3, default_timeout_us=2000, allow_timeout_override=True)
+        self.policies = {1: own} if changes["priority_levels"] else {}
+        self.m = Model(instances=instances, priority_policies=tuple(self.policies.items()), **changes)
+        self.sent, self.names, self.levels = [], [], {}
 
-    @rule(batch=st.integers(1, 6), shape=st.sampled_from([b"", b"x"]))
-    def send(self, batch, shape):
+    @rule(
+        batch=st.integers(1, 6),
+        shape=st.sampled_from([b"", b"x"]),
+        priority=st.sampled_from([0, 1, 2, 3, 9]),
+        timeout_us=st.sampled_from([0, 500, 2500, 10**9]),
+    )
+    def send(self, batch, shape, priority, timeout_us):
         batch = min(batch, self.changes["max_batch_size"])
         self.names.append(f"r{len(self.sent)}")
-        self.sent += self.m.send(self.names[-1], batch=batch, shape_key=shape)
+        what = {"batch": batch, "shape_key": shape, "priority": priority, "timeout_us": timeout_us}
+        self.sent += self.m.send(self.names[-1], **what)
+        self.levels[self.names[-1]] = self.level(priority)
+
+    def level(self, priority):
+        levels = self.changes["priority_levels"]
+        return priority if 1 <= priority <= levels else self.changes["default_priority_level"]
 
     @rule(which=st.integers(0, 2), status=st.sampled_from([0, 0, 0, 2]))
     def execute(self, which, status):
@@ -73,6 +92,13 @@ class Scheduling(RuleBasedStateMachine):
                 assert len({r.input.shape_key for r in batch}) == 1
                 assert self.changes["dynamic"] or len(batch) == 1
             assert link.inflight == sum(map(len, link.dispatched))
+
+    @invariant()
+    def batches_are_filled_by_priority(self):
+        for link in self.m.links if hasattr(self, "m") else ():
+            for batch in link.ids():
+                levels = [self.levels[id] for id in batch]
+                assert levels == sorted(levels)
 
     @invariant()
     def counters_agree(self):

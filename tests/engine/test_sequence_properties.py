@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: sequences keep their slots and their order, and every request is answered once."""
+"""Whatever happens in whatever order: sequences keep slots and order, and each request is answered once."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Sequences(RuleBasedStateMachine):
         for link in self.m.links:
             if not link.up:
                 link.revive()
-        for _ in range(10 * len(self.sent) + 10):  # everything drains: idle slots are reclaimed, the backlog never starves
+        for _ in range(10 * len(self.sent) + 10):  # everything drains: idle slots are reclaimed, nothing starves
             self.m.wait(self.changes["idle_ns"])
             for link in self.m.links:
                 if link.dispatched:

@@ -28,7 +28,8 @@ class Model:
         scheduler = settings(**changes)
         inputs, outputs = [("I", 11, (4,), False, False)], [("O", 11, (4,))]
         self.signature = ModelSignature("m", "1", scheduler.max_batch_size, decoupled, inputs, outputs)
-        self.runtime = ModelRuntime(self.signature, Arena("test", 1 << 20, 1 << 20), scheduler, self.clock, {}, strategy)
+        arena = Arena("test", 1 << 20, 1 << 20)
+        self.runtime = ModelRuntime(self.signature, arena, scheduler, self.clock, {}, strategy)
         self.links = [FakeLink(f"m_0_{i}", self.runtime, self.clock) for i in range(instances)]
         self.calls = []
         for link in self.links:

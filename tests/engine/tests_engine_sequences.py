@@ -15,7 +15,8 @@ class SequenceModel(Model):
     def __init__(self, slots=4, oldest=False, max_batch_size=None, instances=1, decoupled=False, **changes):
         sequence = SequenceSettings(**{"slots": slots, "oldest": oldest, "idle_ns": 1000 * MS} | changes)
         size = slots if max_batch_size is None else max_batch_size
-        super().__init__(instances=instances, decoupled=decoupled, max_batch_size=size, dynamic=False, sequence=sequence)
+        more = {"max_batch_size": size, "dynamic": False, "sequence": sequence}
+        super().__init__(instances=instances, decoupled=decoupled, **more)
         self.numbers = {}
 
     def ask(self, sequence, flags=0, **what):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -300,6 +301,15 @@ def test_summaries_of_hits_stand_for_those_of_requests():
     assert "nv_inference_request_summary_us" not in text
     assert 'nv_cache_hit_summary_per_model{model="m",quantile="0.5",version="1"} NaN' in text
     assert 'nv_cache_miss_summary_per_model_count{model="m",version="1"} 0.0' in text
+
+
+@pytest.mark.parametrize(("up", "shown"), [(True, "1.0"), (False, "0.0")])
+def test_a_shared_cache_shows_whether_it_is_there(up, shown):
+    sources = Sources(registry(Served()), tuple, tuple, None, SimpleNamespace(up=up, skipped=7))
+    text = scraped(MetricsRoutes(sources, MetricsSettings()))
+    assert f"tisfast_cache_up {shown}\n" in text
+    assert "tisfast_cache_skipped_total 7.0\n" in text
+    assert "nv_cache" not in text
 
 
 # ---- metrics that models keep

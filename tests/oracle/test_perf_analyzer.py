@@ -21,9 +21,12 @@ SECONDS_MAX = 60
         ["-m", "add_sub", "--output-tensor-format", "json"],  # its JSON inputs fail against Triton, too
         ["-m", "identity_fp32", "--shape", "INPUT0:150528"],
         ["-m", "digits", "--shape", "IMAGE:8,8", "-b", "4"],
+        ["-m", "sequence_direct", "--input-data", "zero", "--sequence-length", "10", "--concurrency-range", "8"],
+        ["-m", "sequence_oldest", "--input-data", "zero", "--sequence-length", "10", "--sequence-id-range", "7:12",
+         "--concurrency-range", "3"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_perf_analyzer_measures(tisfast: Servers, flags: list[str]) -> None:
     server = tisfast.get()
     launch = perf_analyzer([*flags, "-u", server.address, "-i", "http", "-p", "300", "-s", "999", "-r", "3"])

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tisfast.engine.custom_metrics import CustomMetrics
+from tisfast.engine.registry import Registry
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
 from tisfast.supervise.instance import Instance, InstanceState
@@ -130,6 +131,9 @@ class FakeLink:
     def open(self):
         self.opened = True
 
+    def listen(self):
+        """Its model calls others."""
+
     def request_stop(self):
         pass
 
@@ -151,7 +155,7 @@ async def live(world, events, stop_seconds):
             seen.append(instance.state)
 
     birth = Birth("m_0", {"t": "load", "model": {"name": "m", "version": "1"}}, world)
-    instance = Instance(birth, Workplace(world.loop, world, CustomMetrics(world)), world, make_link, changed)
+    instance = Instance(birth, Workplace(world.loop, world, CustomMetrics(world), Registry()), world, make_link, changed)
     try:
         await instance.load()
     except WorkerFailed:

@@ -1,5 +1,6 @@
 """Warm-up with real workers: what a model is given before it is ready, and what makes its load fail.  Row 15.42."""
 
+# ruff: noqa: E501  (tables: one case, one line)
 import json
 import os
 import signal
@@ -161,6 +162,28 @@ def test_an_error_in_a_stream_fails_the_load(warm):
     assert w.entry.reason == "Invalid argument: failed to run warmup sample 's': bad stream; "
 
 
+SEQUENCE = """
+sequence_batching { control_input [ {
+  name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]
+} ] }
+"""
+
+
+@pytest.mark.parametrize("start", ["", given("START", "TYPE_INT32", "[ 1 ]")])
+def test_a_sequence_model_is_given_neutral_controls(warm, start):
+    w = warm(SEQUENCE + sample(given(), start, batch_size=2), batch=2)
+    assert w.entry.reason == ""
+    [(_, requests)] = w.told
+    assert [sorted(each) for each in requests] == [
+        [["A", "float32", [1, 3], [0.0, 0.0, 0.0]], ["START", "int32", [1], [0]]]
+    ] * 2 or [name for name, *_ in sorted(requests[0])] == ["A", "START"]
+
+
+def test_other_data_for_a_control_input_is_refused(warm):
+    w = warm(SEQUENCE + sample(given(), given("START", "TYPE_INT32", "[ 1 ]", "random_data: true")), batch=2)
+    assert "the control input 'START' other data than zero_data" in w.entry.reason
+
+
 def test_a_restarted_worker_is_warmed_up_again_before_it_is_ready(warm, run):
     w = warm(sample(given()))
     [instance] = w.supervisor.served[0].instances
@@ -180,6 +203,7 @@ def test_a_worker_that_fails_its_warm_up_does_not_come_back(warm, run, tmp_path)
     run(until(lambda: instance.state is InstanceState.READY))
 
 
+STRINGS = IO.replace("TYPE_FP32", "TYPE_STRING", 1)
 FAILS = {
     "the model raises": ((sample(given()), 'raise ValueError("no weights")'), {}, "no weights"),
     "the model answers with an error": (
@@ -204,6 +228,14 @@ FAILS = {
     "a file that is too short": (
         (sample(given(data='input_data_file: "d"')),), {"files": [("d", bytes(8))]},
         "warmup setting expects 12 bytes, but the data provided from d only has 8 bytes",
+    ),
+    "too few strings": (
+        (sample(given(dtype="TYPE_STRING", data='input_data_file: "d"')),), {"io": STRINGS, "files": [("d", b"\1\0\0\0x")]},
+        "expected 3 string elements for inference input 'A' for model 'm', got 1",
+    ),
+    "half a string": (
+        (sample(given(dtype="TYPE_STRING", data='input_data_file: "d"')),), {"io": STRINGS, "files": [("d", b"\x09\0\0\0abc")]},
+        "incomplete string data for inference input 'A', expecting string of length 9 but only 3 bytes available",
     ),
     "a wrong type": (
         (sample(given(dtype="TYPE_INT32")),), {}, "inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'",

@@ -184,9 +184,8 @@ def test_a_client_that_leaves_ends_its_sequence(server, gate):
 
 def leave(server, sequence):
     """A connection on which one request of the sequence has been sent."""
-    body = (
-        b'{"inputs":[{"name":"A","datatype":"INT32","shape":[1,1],"data":[1]}],"parameters":{"sequence_id":%d}}' % sequence
-    )
+    tensor = b'{"name":"A","datatype":"INT32","shape":[1,1],"data":[1]}'
+    body = b'{"inputs":[%b],"parameters":{"sequence_id":%d}}' % (tensor, sequence)
     connection = socket.create_connection(("127.0.0.1", server.port))
     head = f"POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)

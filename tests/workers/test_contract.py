@@ -39,6 +39,6 @@ def test_ring_offsets_are_those_of_the_library():
     lib.tf_channel_init(base)
     raw = ctypes.string_at(base, nbytes)
     assert struct.unpack_from("<IIQ", raw) == (0x54495346, native.TF_ABI_VERSION, nbytes)
-    slots = [struct.unpack_from("<II", raw, at + 128) for at in (128, 320, 512)]
-    assert [count for count, _ in slots] == [256, 1024, 4096]
-    assert [slots[i][1] + slots[i][0] * 64 for i in range(3)] == [slots[1][1], slots[2][1], nbytes]
+    slots = [struct.unpack_from("<II", raw, at + 128) for at in (128, 320, 512, 704)]
+    assert [count for count, _ in slots] == [256, 1024, 4096, 1024]
+    assert [at + count * 64 for count, at in slots] == [*(at for _, at in slots[1:]), nbytes]

@@ -1,4 +1,4 @@
-"""Resources that executions share: what instance groups need, and what the command line grants (rows 20.*).  Layer 2."""
+"""Resources that executions share: what instance groups need, what the command line grants.  Layer 2 (config)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Grant(NamedTuple):
     """How much there is of a resource.  device: None for every device, and for the server's own."""
 
     name: str
-    count: int
+    units: int
     device: int | None
 
 
@@ -68,8 +68,8 @@ def read(message: Message, index: int, report: Report) -> RateLimit:
         report.wrong(f"rate limiter priority {wanted.priority} is above {limits.RATE_LIMIT_PRIORITY_MAX} for "
                      f"{message.name}", (*path, "priority"), hint="only the ratio of priorities counts")  # fmt: skip
     if len(wanted.resources) > limits.RATE_LIMIT_RESOURCES_MAX:
-        report.wrong(f"{len(wanted.resources)} rate limiter resources, more than {limits.RATE_LIMIT_RESOURCES_MAX}, for "
-                     f"{message.name}", (*path, "resources"), hint="join some")  # fmt: skip
+        report.wrong(f"{len(wanted.resources)} rate limiter resources, more than {limits.RATE_LIMIT_RESOURCES_MAX}, "
+                     f"for {message.name}", (*path, "resources"), hint="join some")  # fmt: skip
     # `global` is a keyword of Python's
     demands = tuple(Demand(each.name, each.count, getattr(each, "global")) for each in wanted.resources)  # noqa: B009
     return RateLimit(demands, wanted.priority)
@@ -84,7 +84,8 @@ def _grant(text: str) -> Grant:
     parts = text.split(":")
     if len(parts) not in (2, 3):
         raise _malformed(text, "it has no count" if len(parts) < 2 else f"it has {len(parts)} parts")
-    return Grant(parts[0], _number(text, "count", parts[1]), _number(text, "device", parts[2]) if len(parts) > 2 else None)
+    device = _number(text, "device", parts[2]) if len(parts) > 2 else None
+    return Grant(parts[0], _number(text, "count", parts[1]), device)
 
 
 def _number(text: str, what: str, value: str) -> int:

@@ -18,9 +18,9 @@ BATCHING: Final = "sequence_batching"
 class SequenceSettings:
     """How the requests of a sequence are kept together.
 
-    slots: sequences that one instance serves at one time; oldest: the strategy, else direct; idle_ns: a sequence without
-    a request for so long is over; delay_ns: how long a batch may be waited for, until it is large enough:
-    minimum_slot_utilization of the slots (direct, 0 to 1) or one of preferred_batch_sizes (oldest; ascending, each once).
+    slots: sequences that one instance serves at one time; oldest: the strategy, else direct; idle_ns: without a request
+    for so long a sequence is over; delay_ns: how long a batch may be waited for, until it is large enough, which is
+    minimum_slot_utilization of the slots (direct, 0 to 1) or a preferred_batch_size (oldest; ascending, each once).
     """
 
     slots: int
@@ -46,8 +46,8 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
         return None
     batching = message.sequence_batching
     if message.response_cache.enable:
-        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
-                     "Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
+        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching "
+                     "scheduler. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     _check_times(message, report)
     if batching.HasField("oldest"):
         _check_oldest(message, report)
@@ -78,6 +78,11 @@ def _check_oldest(message: Message, report: Report) -> None:
         elif size > message.max_batch_size and not report.is_broken(("max_batch_size",)):
             report.wrong(f"sequence batching preferred batch size must be <= max batch size for {message.name}", path,
                        hint=f"{size} is above max_batch_size {message.max_batch_size}")  # fmt: skip
+    if oldest.preserve_ordering and message.model_transaction_policy.decoupled:
+        report.wrong(
+            f"'preserve_ordering' is known, but not served yet for sequences of decoupled models for {message.name}",
+            (BATCHING, "oldest", "preserve_ordering"), hint="remove it: the order within a sequence is kept",
+        )  # fmt: skip
     if oldest.max_candidate_sequences > limits.CANDIDATE_SEQUENCES_MAX:
         report.wrong(
             f"'max_candidate_sequences' is {oldest.max_candidate_sequences}, above {limits.CANDIDATE_SEQUENCES_MAX} "

@@ -82,8 +82,8 @@ def _truth(model: str, name: str, kind: ControlKind, control: Message, path: Key
 def _correlation(model: str, name: str, kind: ControlKind, control: Message, path: KeyPath, report: Report) -> Control:
     given = [key for key in VALUES if len(getattr(control, key))]
     if given:
-        text = "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for "
-        report.wrong(f"{text}{_shown(kind)} for {model}", (*path, given[0]), hint="it carries the sequence's id")
+        text = "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true'"
+        report.wrong(f"{text} for {_shown(kind)} for {model}", (*path, given[0]), hint="it carries the sequence's id")
     known = BY_CODE.get(control.data_type)
     if known is None or known.wire not in CORRID_TYPES:
         report.wrong(

@@ -42,7 +42,7 @@ class State:
 
 
 def read_states(message: Message, report: Report) -> tuple[State, ...]:
-    """The states in the order of the message; what is wrong goes to the report.  Wordings are Triton's where it has any."""
+    """The states in the order of the message; what is wrong goes to the report, in Triton's words where it has any."""
     batching = message.sequence_batching
     if len(batching.state) > limits.SEQUENCE_STATES_MAX:
         report.wrong(f"{len(batching.state)} states for {message.name}, more than {limits.SEQUENCE_STATES_MAX}",
@@ -73,10 +73,11 @@ def _state(state: Message, model: str, path: KeyPath, report: Report) -> State:
 
 def _check_name(name: str, key: str, taken: set[str], model: str, path: KeyPath, report: Report) -> None:
     if not name:
-        report.wrong(f"sequence batching state must specify '{key}' for {model}", (*path, key), hint=f'add {key}: "..."')
+        text = f"sequence batching state must specify '{key}' for {model}"
+        report.wrong(text, (*path, key), hint=f'add {key}: "..."')
     elif name in taken:
-        report.wrong(f"sequence batching state '{key}' '{name}' is the name of another tensor for {model}", (*path, key),
-                   hint="states are not among 'input' and 'output': the server adds them")  # fmt: skip
+        text = f"sequence batching state '{key}' '{name}' is the name of another tensor for {model}"
+        report.wrong(text, (*path, key), hint="states are not among 'input' and 'output': the server adds them")
     taken.add(name)
 
 
@@ -119,7 +120,7 @@ def _initial(state: Message, model: str, path: KeyPath, report: Report) -> Initi
 
 def _nbytes(initial: Message) -> int:
     item = BY_CODE[initial.data_type].size if initial.data_type in BY_CODE else 0
-    return prod(initial.dims) * (item or BYTES_HEAD)
+    return int(prod(initial.dims)) * (item or BYTES_HEAD)
 
 
 def _initial_mistake(state: Message, initial: Message) -> tuple[str, str] | None:
@@ -130,18 +131,24 @@ def _initial_mistake(state: Message, initial: Message) -> tuple[str, str] | None
                 "data_type")  # fmt: skip
     if not initial.name:
         return f"Field 'name' must be set when using initial_state for state input '{name}'.", "name"
-    if len(initial.dims) != len(state.dims):
-        return (f"Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input "
-                f"'{name}'. {len(initial.dims)} != {len(state.dims)}", "dims")  # fmt: skip
-    for given, wanted in zip(initial.dims, state.dims, strict=True):
-        if given < 0:
-            return f"'initial_state' field for state input name '{name}' contains variable dimensions.", "dims"
-        if wanted not in (VARIABLE, given):
-            return (f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. "
-                    f"{given} != {wanted}", "dims")  # fmt: skip
+    if wrong := _dims_mistake(state, initial):
+        return wrong, "dims"
     if initial.WhichOneof("state_data") is None:
         return f"initial_state setting expects state'{name}' to have state_data set", "data_file"
-    if _nbytes(initial) > limits.STATE_BYTES_MAX:
-        return (f"'initial_state' of state input '{name}' has {_nbytes(initial)} bytes, more than "
-                f"{limits.STATE_BYTES_MAX}", "dims")  # fmt: skip
     return None
+
+
+def _dims_mistake(state: Message, initial: Message) -> str:
+    name, nbytes = state.input_name, _nbytes(initial)
+    if len(initial.dims) != len(state.dims):
+        return (f"Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input "
+                f"'{name}'. {len(initial.dims)} != {len(state.dims)}")  # fmt: skip
+    for given, wanted in zip(initial.dims, state.dims, strict=True):
+        if given < 0:
+            return f"'initial_state' field for state input name '{name}' contains variable dimensions."
+        if wanted not in (VARIABLE, given):
+            return (f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. "
+                    f"{given} != {wanted}")  # fmt: skip
+    if nbytes > limits.STATE_BYTES_MAX:
+        return f"'initial_state' of state input '{name}' has {nbytes} bytes, more than {limits.STATE_BYTES_MAX}"
+    return ""

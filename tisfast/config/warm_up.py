@@ -18,8 +18,8 @@ FILE: Final = "input_data_file"
 class WarmUpInput:
     """One tensor of a sample.
 
-    dtype: code of types.DataType; dims: without the batch dimension; source: ZERO, RANDOM or FILE; file: relative to the
-    model's folder `warmup`.
+    dtype: code of types.DataType; dims: without the batch dimension; source: ZERO, RANDOM or FILE; file: relative to
+    the model's folder `warmup`.
     """
 
     name: str
@@ -64,8 +64,8 @@ def _sample(message: Message, index: int, report: Report) -> WarmUpSample:
 def _is_neutral(message: Message, name: str, value: Message, path: KeyPath, report: Report) -> bool:
     """Control inputs are made from a request's flags and sequence id, and those of a warm-up are all zero."""
     if value.WhichOneof("input_data_type") != ZERO:
-        report.wrong(f"warmup setting gives the control input '{name}' other data than zero_data, which is not served, for "
-                     f"{message.name}", path, hint="write zero_data: true, or leave it out")  # fmt: skip
+        report.wrong(f"warmup setting gives the control input '{name}' other data than zero_data, which is not served, "
+                     f"for {message.name}", path, hint="write zero_data: true, or leave it out")  # fmt: skip
     return True
 
 
@@ -81,8 +81,8 @@ def _input(message: Message, name: str, value: Message, path: KeyPath, report: R
         )  # fmt: skip
     file = value.input_data_file if source == FILE else ""
     if source == FILE and not _is_inside(file):
-        report.wrong(f"warmup setting for input '{name}' names the file '{file}', which is not in the folder 'warmup' for "
-                     f"{message.name}", (*path, FILE), hint="give a path below warmup/, without '..'")  # fmt: skip
+        report.wrong(f"warmup setting for input '{name}' names the file '{file}', which is not in the folder 'warmup' "
+                     f"for {message.name}", (*path, FILE), hint="give a path below warmup/, without '..'")  # fmt: skip
     return WarmUpInput(name, value.data_type, tuple(value.dims), source or ZERO, file)
 
 

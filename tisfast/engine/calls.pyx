@@ -6,7 +6,7 @@ which keeps them until it says that it does not.  A call that nobody could ever 
 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest, Link, Reply
-from tisfast.engine.deadlock cimport stuck
+from tisfast.engine.deadlock cimport stuck, withheld
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.served cimport Runtime
 from tisfast.native.memory cimport Block, MemoryFile
@@ -125,6 +125,8 @@ cdef class Calls:
         call.parents = tuple(self.port.batch_of(record.parent))
         if call.waits and stuck(self.link, call.callee):
             raise Unavailable(deadlock_text(self.runtime, call.callee))
+        if call.waits and withheld(self.link, call, call.callee):
+            raise Unavailable(withheld_text(self.runtime, call.callee))
         input = compose(call.callee.signature, call.callee.arena, self._inputs(record, block), fields_of(record))
         for request in call.parents:
             if not request.done and not request.cancelled:
@@ -344,6 +346,13 @@ cdef str deadlock_text(ModelRuntime caller, Runtime callee):
         f"this call would never be answered: every instance of model '{name}' ({instances}) waits, with the request that it "
         f"executes, for this call of model '{caller.signature.name}' or for one behind it. Give '{name}' more instances "
         "(instance_group count), or have it answer before it asks (a decoupled model, or one without the circle)")
+
+
+cdef str withheld_text(ModelRuntime caller, Runtime callee):
+    return (
+        f"this call would never be answered: an execution of model '{callee.signature.name}' needs resources (rate_limiter) "
+        f"that are held, until this call is answered, by those that wait for it: model '{caller.signature.name}', or whoever "
+        "called that. Grant more with --rate-limit-resource, or give the two models resources of different names")
 
 
 cdef ComposeFields fields_of(CallRecord record):

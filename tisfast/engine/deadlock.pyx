@@ -109,3 +109,41 @@ cdef list answering_one(Call call):
             # A decoupled model's request that was begun is answered by whatever thread has it.
             return [None] if call.callee.signature.decoupled and link.batches == 0 else [link]
     return [None]
+
+
+cdef bint withheld(Link caller, Call call, Runtime callee) except -1:
+    cdef Runtime each
+    cdef list holders = None
+    for each in callee.needs():
+        if not isinstance(each, ModelRuntime) or (<ModelRuntime>each).limiter is None or not each.links:
+            continue
+        if holders is None:
+            holders = waiting_claims(caller, call)
+        if holders and not any([may_ever_run(link, holders) for link in each.links]):
+            return True
+    return False
+
+
+cdef bint may_ever_run(Link link, list holders) except -1:
+    return link.claim is None or link.claim.fits_beside(holders)
+
+
+# The claims of the instances that wait for a call: its caller's, and those of who waits for the caller in turn.
+cdef list waiting_claims(Link caller, Call call):
+    cdef InferRequest request
+    cdef list found = [], ahead = [(caller, call)]
+    cdef set known = set()
+    while ahead:
+        link, asked = ahead.pop()
+        if link in known:
+            continue
+        known.add(link)
+        if (<Link>link).claim is not None:
+            found.append((<Link>link).claim)
+        for request in (<Call>asked).parents:
+            while request is not None:
+                if isinstance(request.reply, Call):
+                    ahead.append(((<Call>request.reply).calls.link, request.reply))
+                    break
+                request = request.parent
+    return found

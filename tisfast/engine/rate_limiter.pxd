@@ -31,6 +31,8 @@ cdef class Claim:
     cpdef int leave(self) except -1       # there is nothing to run any more
     cdef bint fits(self) except -1
     cdef bint before(self, Claim other) noexcept
+    # Whether it could run while all of these go on holding what they hold: else it never may, if they wait for it.
+    cdef bint fits_beside(self, list holders) except -1
 
 cdef class RateLimiter:
     cdef dict pools                      # (name, device) -> Pool

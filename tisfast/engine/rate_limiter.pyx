@@ -65,6 +65,19 @@ cdef class Claim:
             return rank < others
         return self.waiting and self.order < other.order
 
+    cdef bint fits_beside(self, list holders) except -1:
+        cdef int64_t held
+        cdef Pool pool
+        cdef Claim holder
+        for pool, count in zip(self.pools, self.counts):
+            held = <int64_t>count
+            for holder in holders:
+                if holder.holds:
+                    held += <int64_t>pool.members.get(holder, 0)
+            if held > pool.limit:
+                return False
+        return True
+
     cdef bint fits(self) except -1:
         cdef Pool pool
         cdef Claim first

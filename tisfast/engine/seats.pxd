@@ -56,7 +56,7 @@ cdef class Bench:
     cdef list form(self, int64_t now_ns, bint idle)
 
 cdef class DirectBench(Bench):
-    cdef Py_ssize_t with_work, occupied  # sequences that have requests waiting; that have a slot
+    cdef Py_ssize_t with_work            # sequences that have requests waiting
     cdef int64_t delay_ns
     cdef float utilization_min
     cdef int64_t _oldest_ns(self)

@@ -90,12 +90,7 @@ cdef class DirectBench(Bench):
         self.delay_ns = settings.sequence.delay_ns
         self.utilization_min = settings.sequence.minimum_slot_utilization
 
-    cdef int sit(self, Sequence sequence, uint32_t slot) except -1:
-        self.occupied += 1
-        return Bench.sit(self, sequence, slot)
-
     cdef int leave(self, Sequence sequence) except -1:
-        self.occupied -= 1
         Bench.leave(self, sequence)
         return self.changed(sequence)
 
@@ -117,8 +112,8 @@ cdef class DirectBench(Bench):
         cdef list batch = []
         cdef bytes shape = None
         self.due_ns = 0
-        if not idle and self.with_work < self.occupied:
-            return None  # whoever is being answered now may be in the next batch: it goes when this one is done
+        if not idle and <uint32_t>self.with_work < self.size:
+            return None  # who is being answered now, or comes meanwhile, may be in the next batch, too
         if self.delay_ns and self.utilization_min > 0 and <float>self.with_work / self.size < self.utilization_min:
             self.due_ns = self._oldest_ns() + self.delay_ns
             if now_ns < self.due_ns:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from tisfast.engine.cache import LocalStore
 from tisfast.front.families import family, labels_of, summary
 from tisfast.front.summaries import Windows
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from tisfast.engine.cache import LocalStore
     from tisfast.engine.served import Runtime
 
 _PER_MODEL: Final = (
@@ -47,10 +47,34 @@ def per_model(runtimes: list[Runtime]) -> Iterator[Metric]:
         yield family(name, text, "counter", ((labels, n // 1000 if unit == "ns" else n) for labels, n in tallies))
 
 
-def of_store(store: LocalStore | None) -> Iterator[Metric]:
-    """Gauges of the local cache, of all models together."""
-    if store is None:
+class Shared(Protocol):
+    """A cache beyond this process, as far as it is shown."""
+
+    @property
+    def up(self) -> bool:
+        """Whether it answers."""
+
+    @property
+    def skipped(self) -> int:
+        """Requests that were executed without asking it."""
+
+
+def of_store(store: LocalStore | Shared | None) -> Iterator[Metric]:
+    """What the server's cache tells of itself, of all models together."""
+    if isinstance(store, LocalStore):
+        yield from _of_local(store)
+
+
+def of_shared(store: LocalStore | Shared | None) -> Iterator[Metric]:
+    """tisfast's own: whether a shared cache is there."""
+    if store is None or isinstance(store, LocalStore):
         return
+    text = "Requests executed without asking the shared cache, which was away or asked too much"
+    yield family("tisfast_cache_up", "Whether the shared cache answers", "gauge", [({}, store.up)])
+    yield family("tisfast_cache_skipped", text, "counter", [({}, store.skipped)], suffix="_total")
+
+
+def _of_local(store: LocalStore) -> Iterator[Metric]:
     for name, text, value in (
         ("nv_cache_util", "Cache utilization [0.0 - 1.0]", store.used_bytes / store.size_bytes),
         ("nv_cache_num_entries", "Number of responses stored in response cache", len(store)),

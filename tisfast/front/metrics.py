@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from tisfast.config.metric_control import FIRST_RESPONSE
 from tisfast.config.metrics import MetricsSettings
-from tisfast.engine.cache import LocalStore
 from tisfast.front import families
-from tisfast.front.cache_metrics import CacheSummaries, of_store, per_model
+from tisfast.front.cache_metrics import CacheSummaries, Shared, of_shared, of_store, per_model
 from tisfast.front.families import Samples, family, labels_of
 from tisfast.front.machine_facts import CpuMeter, memory_bytes
 from tisfast.front.response import Response, http_error
@@ -24,6 +23,7 @@ from tisfast.front.summaries import Windows
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from tisfast.engine.cache import LocalStore
     from tisfast.engine.custom_metrics import FamilyReading
     from tisfast.engine.registry import Registry
     from tisfast.engine.served import Runtime
@@ -71,14 +71,14 @@ _DURATIONS: Final = (
 
 @dataclass(frozen=True)
 class Sources:
-    """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version; cache: the
-    server's, if it has one."""
+    """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version; cache:
+    the server's, if it has one."""
 
     registry: Registry
     restarts: Callable[[], Iterable[tuple[str, str, int]]]
     load_seconds: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     gpus: GpuMeter | None = None
-    cache: object | None = None
+    cache: LocalStore | Shared | None = None
     custom: Callable[[], Iterable[FamilyReading]] = tuple
 
 
@@ -135,7 +135,7 @@ class Collector:
             yield from per_model(runtimes)
         yield _pending(runtimes)
         yield from self._machine()
-        yield from of_store(self._sources.cache if isinstance(self._sources.cache, LocalStore) else None)
+        yield from of_store(self._sources.cache)
         if self._shown.summary_latencies:
             yield from self._summaries(runtimes)
         if self._shown.histogram_latencies:
@@ -207,6 +207,7 @@ class Collector:
             "gauge",
             (sample for r in runtimes for sample in _arena(r)),
         )
+        yield from of_shared(self._sources.cache)
         yield families.batch_sizes(runtimes)
         for part, text in _DURATIONS:
             shown = ((labels_of(r), getattr(r.timings, part)) for r in runtimes)

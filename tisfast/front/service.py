@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS: Final = (
     "classification",
+    "sequence",
     "schedule_policy",
     "model_configuration",
     "system_shared_memory",

@@ -24,7 +24,8 @@ def initial_state_file(folder: Path, state: State) -> Path | None:
     path = folder / FOLDER / initial.data_file
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ConfigError(
-            f"initial state file '{initial.data_file}' of state input '{state.input_name}' lies outside the model folder",
+            f"initial state file '{initial.data_file}' of state input '{state.input_name}' lies outside the model "
+            "folder",
             hint=f"put it into {folder / FOLDER}",
         )
     try:
@@ -39,7 +40,7 @@ def initial_state_file(folder: Path, state: State) -> Path | None:
         raise ConfigError(f"{path} has {size} bytes, more than {limits.STATE_BYTES_MAX}", hint="shorten it")
     if size < initial.nbytes and BY_CODE[state.dtype].size:
         raise ConfigError(
-            f"initial_state setting expects {initial.nbytes} bytes, but the data provided from {initial.data_file} only "
-            f"has {size} bytes."
+            f"initial_state setting expects {initial.nbytes} bytes, but the data provided from {initial.data_file} "
+            f"only has {size} bytes."
         )
     return path

@@ -23,15 +23,15 @@ SALT_BYTES: Final = 16
 def keep_answers(runtime: Runtime, store: Store | None, config: LoadedConfig, folder: Path | None) -> None:
     """Give the runtime of a version its cache, where it wants one and there is one.  Raises ConfigError.
 
-    folder: of the version; None for an ensemble, whose answers hang on its steps' models: its keys are of this load only.
+    folder: of the version; None for an ensemble, whose answers hang on its steps' models: its keys are of this load.
     """
     signature = runtime.signature
     if not config.as_dict.get("response_cache", {}).get("enable"):
         return
     if store is None:
         log.warning(
-            "the answers of '%s' version %s are not kept, though its configuration enables response_cache: the server has "
-            "no cache (--cache-config)", signature.name, signature.version,
+            "the answers of '%s' version %s are not kept, though its configuration enables response_cache: the server "
+            "has no cache (--cache-config)", signature.name, signature.version,
             extra={"facts": {"model": signature.name, "version": signature.version}},
         )  # fmt: skip
         return

@@ -15,7 +15,7 @@ class Claims:
     """Registered from the load to the unload of a model version, whatever becomes of its workers."""
 
     def __init__(self, limiter: RateLimiter | None, runtime: ModelRuntime, instances: Sequence[Instance]) -> None:
-        """limiter: None where nothing limits executions.  Raises BadRequest, and none is left, for what can never run."""
+        """limiter: None where nothing limits executions.  Raises BadRequest for what can never run."""
         self._limiter = limiter
         self._claims: dict[str, Claim] = {}
         if limiter is None:

@@ -136,7 +136,7 @@ class Supervisor:
         """Load what `find` found; each model by itself.  step: called with each name when it is done."""
         assert self._control is not None and self._poller is not None and self._custom_metrics is not None
         slots = asyncio.Semaphore(self._repository.load_concurrency)
-        place = Workplace(self._loop, self._control, self._custom_metrics)
+        place = Workplace(self._loop, self._control, self._custom_metrics, self._registry)
         means = Means(
             place,
             self._poller,

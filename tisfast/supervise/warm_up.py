@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tisfast import limits
 from tisfast.config.warm_up import FILE, RANDOM, WarmUpInput, WarmUpSample
@@ -47,7 +47,7 @@ class WarmUp:
     def __init__(
         self, runtime: ModelRuntime, samples: tuple[WarmUpSample, ...], folder: Path, execution_seconds_max: float
     ) -> None:
-        """folder: the model's; execution_seconds_max: for each execution.  Raises TisError for samples that cannot be."""
+        """folder: the model's; execution_seconds_max: of each execution.  Raises TisError for what cannot be sent."""
         self._runtime = runtime
         self._samples = samples
         self._folder = folder / FOLDER
@@ -84,7 +84,8 @@ class WarmUp:
             done: asyncio.Future[None] = loop.create_future()
             requests = self._requests(sample, tensors, sample.requests)
             sink = execute_together(rehearsal, link, requests, _setter(done))
-            await asyncio.wait({done, worker.ended}, timeout=self._seconds_max, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {done, worker.ended}
+            await asyncio.wait(either, timeout=self._seconds_max, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
                 raise _failed(sample, [self._unfinished(worker)])
             if sink.errors:
@@ -112,9 +113,8 @@ class WarmUp:
             )
         arena = Arena(f"tisfast-warm-{self._runtime.signature.name}", 2 * max(room, 4096), max(room, 4096))
         blocks = [_filled(arena, each) for each in data]
-        return [
-            self._tensor(given, block, len(each)) for given, block, each in zip(sample.inputs, blocks, data, strict=True)
-        ]
+        sizes = map(len, data)
+        return [self._tensor(*each) for each in zip(sample.inputs, blocks, sizes, strict=True)]
 
     def _tensor(self, given: WarmUpInput, block: Block, nbytes: int) -> Tensor:
         signature = self._runtime.signature
@@ -145,9 +145,28 @@ class WarmUp:
             raise Internal(f"failed to open text file for read {path}: {error.strerror}") from None
         if len(data) < nbytes:
             raise BadRequest(
-                f"warmup setting expects {nbytes} bytes, but the data provided from {given.file} only has {len(data)} bytes"
+                f"warmup setting expects {nbytes} bytes, but the data provided from {given.file} only has {len(data)} "
+                "bytes"
             )
+        if given.dtype == STRING:
+            self._check_strings(given, data)
         return data
+
+    def _check_strings(self, given: WarmUpInput, data: bytes) -> None:
+        at, found, wanted = 0, 0, math.prod(given.dims)
+        while at < len(data) and found <= wanted:
+            end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+            if end > len(data) or at + 4 > len(data):
+                raise BadRequest(
+                    f"incomplete string data for inference input '{given.name}', expecting string of length "
+                    f"{end - at - 4} but only {max(0, len(data) - at - 4)} bytes available"
+                )
+            at, found = end, found + 1
+        if found != wanted:
+            raise BadRequest(
+                f"expected {wanted} string elements for inference input '{given.name}' for model "
+                f"'{self._runtime.signature.name}', got {found}"
+            )
 
 
 def _block_bytes(nbytes: int) -> int:
@@ -173,7 +192,8 @@ def _random(given: WarmUpInput, nbytes: int) -> bytes:
 
 
 def _failed(sample: WarmUpSample, errors: list[str]) -> WarmUpFailed:
-    return WarmUpFailed(f"failed to run warmup sample '{sample.name}': {''.join(f'{e}; ' for e in errors)}", kind="warm up")
+    told = "".join(f"{error}; " for error in errors)
+    return WarmUpFailed(f"failed to run warmup sample '{sample.name}': {told}", kind="warm up")
 
 
 def _setter(done: asyncio.Future[None]) -> Callable[[], None]:

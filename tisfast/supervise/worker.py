@@ -10,17 +10,20 @@ import secrets
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tisfast import limits
 from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
-from tisfast.supervise import metric_messages
+from tisfast.supervise import metric_messages, model_control
 from tisfast.supervise.control import Control, Message
 from tisfast.supervise.nursery import ForkOrder, Nursery
 from tisfast.supervise.output import LineReader
 from tisfast.supervise.readiness import ReadinessCheck
+
+if TYPE_CHECKING:
+    from tisfast.engine.registry import Registry
 
 printed = logging.getLogger("tisfast.model.output")
 spoken = logging.getLogger("tisfast.model")
@@ -50,6 +53,7 @@ class Workplace:
     loop: asyncio.AbstractEventLoop
     control: Control
     metrics: CustomMetrics
+    registry: Registry
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,8 @@ class Worker:
             answer = metric_messages.answer(self._place.metrics, self._id, message)
             if answer is not None:
                 self._place.control.send(self._id, answer)
+        elif kind == "model":
+            self._place.control.send(self._id, model_control.answer(self._place.registry, message))
         elif kind == "calls" and self.on_calls is not None:
             self.on_calls()
 

@@ -50,8 +50,3 @@ class TritonError:
     def code(self):
         """One of TritonError's codes."""
         return self._code
-
-
-def not_served(what):
-    """The exception for a part of Triton's API that tisfast does not serve."""
-    return TritonModelException(f"{what}: not served yet by tisfast")

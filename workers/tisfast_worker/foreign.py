@@ -30,9 +30,11 @@ _GONE = (
 class Share:
     """One file that this worker was told of.  Owner of the descriptor."""
 
-    def __init__(self, fd, guarded, begin, nbytes):
-        """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it."""
-        self.fd, self.guarded, self.begin, self.end = fd, guarded, begin, begin + nbytes
+    def __init__(self, serial, fd, guarded, begin, nbytes):
+        """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it.  `serial`: ids are given
+        again, these numbers are not.
+        """
+        self.serial, self.fd, self.guarded, self.begin, self.end = serial, fd, guarded, begin, begin + nbytes
 
     def __del__(self):
         """The windows on it live on."""
@@ -66,10 +68,12 @@ class ForeignMemory:
         self._socket.setblocking(True)
         self._lock = threading.Lock()  # of all that other threads may change, too
         self._seen = 0  # messages that were read; of these, `told` hold for the loop
-        self._forgets = deque()  # (number of the message, share id) that do not hold for the loop yet
+        self._ahead = {}  # id: Share, after all that was read
+        self._shares = {}  # the same for the loop
+        self._unheld_messages = deque()  # (number, id, Share or None) that do not hold for the loop yet
+        self._serials = 0
         self._returned = deque()  # windows on answers that user code has let go of
-        self._shares = {}
-        self._idle = {}  # (place, bytes): windows
+        self._idle = {}  # (serial of the share, offset, bytes): windows
         self._idle_count = 0
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
@@ -116,19 +120,25 @@ class ForeignMemory:
         kind, guarded, share, _, begin, nbytes = _MESSAGE.unpack(data)
         self._seen = (self._seen + 1) & 0xFFFFFFFF
         if kind == _SHOW:
-            self._shares[share] = Share(fds[0] if fds else -1, guarded, begin, nbytes)
+            self._serials += 1
+            shown = self._ahead[share] = Share(self._serials, fds[0] if fds else -1, guarded, begin, nbytes)
         elif kind == _FORGET:
-            self._forgets.append((self._seen, share))
+            shown = None
+            self._ahead.pop(share, None)
         else:
             raise WireError(f"a message of kind {kind} on the share socket")
+        self._unheld_messages.append((self._seen, share, shown))
         return True
 
     def _hold(self, told):
         self.told = told
-        while self._forgets and (told - self._forgets[0][0]) & 0xFFFFFFFF < 1 << 31:
-            share = self._forgets.popleft()[1]
-            self._shares.pop(share, None)
-            self._drop_idle(share)
+        while self._unheld_messages and (told - self._unheld_messages[0][0]) & 0xFFFFFFFF < 1 << 31:
+            _, share, shown = self._unheld_messages.popleft()
+            forgotten = self._shares.pop(share, None)
+            if forgotten is not None:
+                self._drop_idle(forgotten.serial)
+            if shown is not None:
+                self._shares[share] = shown
 
     # ---- windows
 
@@ -137,7 +147,7 @@ class ForeignMemory:
         keeps; `name`: of the input.  Raises WireError.
         """
         with self._lock:
-            return self._window(place, nbytes, lease, name)
+            return self._window(self._shares, place, nbytes, lease, name)
 
     def window_ahead(self, place, nbytes, name, told):
         """The same for an answer to a call, of which the server said so when it had sent `told` messages; any thread.
@@ -146,45 +156,44 @@ class ForeignMemory:
         with self._lock:
             self._read_ahead(told)
             self._take_back()
-            return self._window(place, nbytes, None, name)
+            return self._window(self._ahead, place, nbytes, None, name)
 
     def give_back(self, window):
         """Nobody refers to a window that `window_ahead` gave.  For finalisers: takes no lock."""
         self._returned.append(window)
 
-    def _window(self, place, nbytes, lease, name):
-        idle = self._idle.get((place, nbytes))
+    def _window(self, shares, place, nbytes, lease, name):
+        share, offset = shares.get(place >> SHARE_SHIFT), place & _OFFSET
+        if share is None or share.fd < 0 or offset < share.begin or offset + nbytes > share.end:
+            raise WireError(
+                f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: "
+                + ("the worker could not be given this memory" if share is None or share.fd < 0 else "outside of it")
+            )
+        idle = self._idle.get((share.serial, offset, nbytes))
         if idle:
             window = idle.pop()
             self._idle_count -= 1
             if window.guard >= 0:
                 self._library.tf_guard_arm()
         else:
-            window = self._map(place, nbytes)
-        window.lease, window.name = lease, name
+            window = self._map(share, offset, nbytes)
+        window.lease, window.name, window.share = lease, name, place >> SHARE_SHIFT
         return window
 
-    def _map(self, place, nbytes):
-        share = self._shares.get(place >> SHARE_SHIFT)
-        offset = place & _OFFSET
-        if share is None or share.fd < 0 or offset < share.begin or offset + nbytes > share.end:
-            raise WireError(
-                f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: "
-                + ("the worker could not be given this memory" if share is None or share.fd < 0 else "outside of it")
-            )
+    def _map(self, share, offset, nbytes):
         first = offset & -_PAGE
         length = ((offset + nbytes + _PAGE - 1) & -_PAGE) - first
         error = ctypes.c_int()
         base = self._library.tf_window_map(share.fd, first, length, ctypes.addressof(error))
         if not base:
-            raise WireError(f"cannot map {length} bytes of share {place >> SHARE_SHIFT}: {os.strerror(-error.value)}")
+            raise WireError(f"cannot map {length} bytes of a share at {first}: {os.strerror(-error.value)}")
         guard = self._library.tf_guard_add(base, length) if share.guarded else -1
         if share.guarded and guard < 0:
             self._library.tf_window_unmap(base, length)
             raise WireError(f"cannot guard a window on a client's memory: {os.strerror(-guard)}")
         window = Window.from_address(base)
         window.foreign, window.base, window.length, window.guard = self, base, length, guard
-        window.key, window.offset = (place, nbytes), offset - first
+        window.key, window.offset = (share.serial, offset, nbytes), offset - first
         return window
 
     def unmap(self, window):
@@ -224,16 +233,20 @@ class ForeignMemory:
                 self._keep(window)
 
     def _keep(self, window):
-        if window.key[0] >> SHARE_SHIFT not in self._shares:
-            return
+        if all(self._serial(shares, window.share) != window.key[0] for shares in (self._shares, self._ahead)):
+            return  # forgotten
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()
         self._idle.setdefault(window.key, []).append(window)
         self._idle_count += 1
 
-    def _drop_idle(self, share=None):
+    @staticmethod
+    def _serial(shares, share):
+        return shares[share].serial if share in shares else 0
+
+    def _drop_idle(self, serial=None):
         """Unmap windows that nobody uses: of one share, or all."""
-        for key in [key for key in self._idle if share is None or key[0] >> SHARE_SHIFT == share]:
+        for key in [key for key in self._idle if serial is None or key[0] == serial]:
             self._idle_count -= len(self._idle.pop(key))
 
 

@@ -130,8 +130,9 @@ def _live(order, library, control, load):
     thread.send({"t": "ready", "load_ns": took_ns, "threads": order.threads, "arrays": backend.takes_arrays,
                  "checks": backend.has_readiness})  # fmt: skip
     PROCESS.calls = Calls(plane, model.spin_ns, loop, lambda: thread.send({"t": "calls"}))
+    PROCESS.ask = thread.ask
     loop.run()
-    PROCESS.calls = None
+    PROCESS.calls = PROCESS.ask = None
     _finalize(backend, thread)
     thread.finish({"t": "stopped"})
     return 0

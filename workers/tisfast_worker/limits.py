@@ -46,11 +46,9 @@ REST_SECONDS = 10
 """Seconds without a request after which the output arena's free pages go back; the server's ARENA_TRIM_SECONDS."""
 STREAM_BLOCKS_MAX = 1024
 """Responses of one stream that its client has not read: a quarter of what an instance may have out, so that a client
-that does not read slows its own stream first.  In bytes: as much as is left for the others (unread.py).  Further `send`s
-wait OUTPUT_WAIT_SECONDS_MAX, then the stream ends."""
+that does not read slows its own stream first.  In bytes: as much as is left for the others (unread.py).  What is sent
+then waits OUTPUT_WAIT_SECONDS_MAX, and the stream ends."""
 ANSWER_SECONDS_MAX = 30
 """Seconds that the server may take to answer over the control socket: it is a matter of less than a millisecond."""
 CALL_NAME_BYTES_MAX = 4096
 """Bytes of one name in a call of another model; a length has 16 bits on the wire, and no name comes near."""
-CONTROL_ANSWER_SECONDS_MAX = 600
-"""Seconds that load_model and unload_model may take: the server's LOAD_SECONDS_MAX."""

@@ -3,7 +3,7 @@
 import struct
 
 from tisfast_worker import dtypes
-from tisfast_worker.errors import TritonModelException, not_served
+from tisfast_worker.errors import TritonModelException
 from tisfast_worker.served import PROCESS
 
 
@@ -111,15 +111,37 @@ def get_model_dir():
 
 
 def load_model(model_name, config="", files=None):
-    """Refused: controlling models from a model."""
-    raise not_served(f"load_model('{model_name}'), model control from Python")
+    """Load a model, or load it anew, and wait for it.  Raises TritonModelException when the server does not."""
+    _expect("load_model", model_name=(model_name, str), config=(config, str), files=(files, (dict, type(None))))
+    _ask_server("load model", {"do": "load", "name": model_name})
 
 
 def unload_model(model_name, unload_dependents=False):
-    """Refused: controlling models from a model."""
-    raise not_served(f"unload_model('{model_name}'), model control from Python")
+    """Unload a model.  Raises TritonModelException when the server does not."""
+    _expect("unload_model", model_name=(model_name, str), unload_dependents=(unload_dependents, int))
+    _ask_server("unload model", {"do": "unload", "name": model_name})
 
 
 def is_model_ready(model_name, model_version=""):
-    """Refused: controlling models from a model."""
-    raise not_served(f"is_model_ready('{model_name}'), model control from Python")
+    """Whether a model can be asked; version "" is the newest.  Raises TritonModelException outside of `execute`."""
+    _expect("is_model_ready", model_name=(model_name, str), model_version=(model_version, str))
+    message = {"do": "ready", "name": model_name, "version": model_version}
+    return _ask_server("check model readiness", message)["ready"]
+
+
+def _expect(function, **arguments):
+    for name, (value, kinds) in arguments.items():
+        if not isinstance(value, kinds):
+            raise TypeError(f"{function}(): {name} cannot be a {type(value).__name__}")
+
+
+def _ask_server(what, message):
+    error = "Server not ready"  # Triton's word for what is not the time of `execute`
+    if PROCESS.ask is not None:
+        answer = PROCESS.ask(dict(message, t="model"))
+        error = answer.get("error")
+    if error is not None:
+        raise TritonModelException(
+            f"Failed to {what}: Failed to process the request for model '{PROCESS.instance}', message: {error}"
+        )
+    return answer

@@ -226,7 +226,8 @@ class Loop:
         self._send([True] * held + [False] * (count - held))
         for lease, answer in zip(self._leases, self._answers):
             self._completions.release_when_gone(lease, answer[4])
-        del self._leases[:count], self._tickets[:count]
+        del self._leases[:count]
+        self._tickets = self._tickets[count:]  # a new list: the batch is being encoded with the old one
         self._answers.clear()
 
     def _send(self, retained):

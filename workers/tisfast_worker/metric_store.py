@@ -22,6 +22,7 @@ class SharedMetrics:
         """`thread`: the ControlThread, which asks for cells; `bell`: the mapping that they lie in, behind its page."""
         self._ask, self._send = thread.ask, thread.send
         self._add, self._set, self._get = library.tf_cell_add, library.tf_cell_set, library.tf_cell_get
+        self._mapping = bell  # must stay mapped
         self._base, self._cells = bell.base + TF_CELLS_AT, (bell.nbytes - TF_CELLS_AT) // _CELL_BYTES
         self._handles = itertools.count(1)
 

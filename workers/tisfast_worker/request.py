@@ -3,7 +3,7 @@
 import struct
 
 from tisfast_worker import parameters as params
-from tisfast_worker.errors import TritonModelException, not_served
+from tisfast_worker.errors import TritonModelException
 from tisfast_worker.served import PROCESS
 from tisfast_worker.sender import SingleAnswer, SingleSender
 from tisfast_worker.tensor import ArenaTensor, Tensor

@@ -21,7 +21,7 @@ class Process:
         self.instance = ""  # its name
         self.metrics = LocalMetrics()  # where MetricFamily keeps its numbers
         self.calls = None  # calls.Calls while the model executes
-        self.control = None  # the same: asks the server to control models
+        self.ask = None  # the same: asks the server about models (ControlThread.ask)
 
 
 def print_record(level, message, file, line):

@@ -20,8 +20,8 @@ class Unread:
 class StreamBlocks:
     """The output arena as the answers of streams are written to it: under the outlet's lock.
 
-    A stream may hold as much as is left for the others: one whose client does not read stops at half of the arena, and of
-    two each at a third, so there is always room for a stream that is read.
+    A stream may hold as much as is left for the others: one whose client does not read stops at half of the arena, and
+    of two each at a third, so there is always room for a stream that is read.
     """
 
     def __init__(self, arena):

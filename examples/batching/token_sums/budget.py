@@ -1,4 +1,4 @@
-"""No more than so many tokens in a batch, however many texts that are.  See docs/batching.md for what may stand here."""
+"""No more than so many tokens in a batch, however many texts that are.  docs/batching.md says what may stand here."""
 
 TOKENS_MAX = 4096
 

@@ -12,6 +12,7 @@ from tests.oracle.cases import (
     json_requests,
     regions,
     routes,
+    sequences,
     settings,
     transport,
 )
@@ -27,5 +28,6 @@ ALL: Final[list[Case]] = [
     *classes.CASES,
     *regions.CASES,
     *generate.CASES,
+    *sequences.CASES,
 ]
 assert len({case.name for case in ALL}) == len(ALL), "two cases of one name"

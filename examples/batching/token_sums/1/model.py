@@ -10,5 +10,5 @@ class TritonPythonModel:
         """TOKENS: [all tokens of the batch]; ENDS: where each request's tokens end (`batch_input` in the config)."""
         tokens, ends = inputs["TOKENS"], inputs["ENDS"]
         starts = np.concatenate([[0], ends[:-1]])
-        sums = np.add.reduceat(tokens, starts)
+        sums = np.add.reduceat(tokens, starts, dtype=np.int32)
         return {"SUM": sums.reshape(-1, 1), "DOUBLED": tokens * 2}

@@ -5,10 +5,14 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
+    """Executes requests again and again."""
+
     def initialize(self, args):
+        """Nothing has been seen."""
         self._seen = {}  # by correlation id: requests of each batch so far
 
     def execute(self, requests):
+        """A response for those that are done, None for those that are to come again."""
         together = sum(1 for request in requests if request.correlation_id())  # the others fill gaps
         return [self._step(request, together) for request in requests]
 

@@ -4,7 +4,10 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
+    """Sums of sequences."""
+
     def execute(self, requests):
+        """A response to each."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):

@@ -1,5 +1,6 @@
 """--rate-limit=execution_count with a real server: executions of several models that share resources."""
 
+# ruff: noqa: E501  (tables: one case, one line)
 from __future__ import annotations
 
 import http.client
@@ -148,3 +149,40 @@ def test_the_configuration_is_shown(told, serve):
     server = serve(ON).ready()
     [shown] = server.ask("GET", "/v2/models/a/config")[1]["instance_group"]
     assert shown["rate_limiter"] == {"resources": [{"name": "R", "global": False, "count": 3}], "priority": 2}
+
+
+CALLS = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for r in requests:
+            call = pb_utils.InferenceRequest("CALLEE", ["B"], [pb_utils.get_input_tensor_by_name(r, "A")])
+            told = call.exec()
+            if told.has_error():
+                answers.append(pb_utils.InferenceResponse([], error=told.error()))
+            else:
+                answers.append(pb_utils.InferenceResponse([pb_utils.get_output_tensor_by_name(told, "B")]))
+        return answers
+"""
+
+
+def test_a_call_that_waits_for_what_its_caller_holds_is_refused(told, serve, write_model):
+    """In Triton both wait for ever (its issue 8358)."""
+    write_model("caller", CALLS.replace("CALLEE", "callee"), CONFIG + group())
+    write_model("first", CALLS.replace("CALLEE", "between"), CONFIG + group())
+    write_model("between", CALLS.replace("CALLEE", "callee"), CONFIG)
+    told("callee", group())
+    server = serve(ON).ready()
+    for model in ("caller", "first"):
+        status, body = server.infer(model)
+        assert status == 503 and "needs resources (rate_limiter) that are held" in body["error"], body
+    assert server.infer("between")[0] == server.infer("callee")[0] == 200
+
+
+def test_a_call_that_has_enough_beside_its_caller_is_answered(told, serve, write_model):
+    write_model("caller", CALLS.replace("CALLEE", "callee"), CONFIG + group())
+    told("callee", group())
+    server = serve(ON, "--rate-limit-resource=R:2").ready()
+    assert ask_all(server, ["caller"] * 4) == [200] * 4
