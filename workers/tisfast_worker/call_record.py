@@ -133,7 +133,7 @@ class CallWriter:
 
 
 def _place_in(window, offset):
-    """As the server knows it: the place that the window was made for, and how far behind it `offset` of the window is."""
+    """As the server knows it: the place that the window was made for, and how far behind it `offset` is."""
     return window.key[0] + offset - window.offset
 
 
