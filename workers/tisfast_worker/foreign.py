@@ -1,7 +1,8 @@
 """Tensors in other memory than this instance's arenas (WIRE.md, Foreign tensors): shares, windows, and who holds them.
 
-A window is a private view of whole pages, so that a model may write into its inputs and nobody else sees it.  It belongs
-to one request at a time.  One that nobody wrote to, and nobody refers to, waits for the next request with the same place.
+A window is a private view of whole pages, so that a model may write into its inputs and nobody else sees it.  It
+belongs to one request at a time.  One that nobody wrote to, and nobody refers to, waits for the next request with the
+same place.
 """
 
 import ctypes
@@ -22,8 +23,8 @@ _PAGE = 4096
 _MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
 _SHOW, _FORGET = 1, 2
 _GONE = (
-    "input '{}' lies in a shared memory region of the client, and its memory went away while the model ran: the file was "
-    "truncated, or its file system is full"
+    "input '{}' lies in a shared memory region of the client, and its memory went away while the model ran: the file "
+    "was truncated, or its file system is full"
 )
 
 
@@ -143,8 +144,8 @@ class ForeignMemory:
     # ---- windows
 
     def window(self, place, nbytes, lease, name):
-        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which it
-        keeps; `name`: of the input.  Raises WireError.
+        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which
+        it keeps; `name`: of the input.  Raises WireError.
         """
         with self._lock:
             return self._window(self._shares, place, nbytes, lease, name)
