@@ -11,7 +11,7 @@ import time
 
 from tisfast_worker import dtypes, limits
 from tisfast_worker.errors import TritonModelException
-from tisfast_worker.foreign import Window
+from tisfast_worker.foreign import SHARE_SHIFT, Window
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.reply_record import Held
@@ -133,8 +133,8 @@ class CallWriter:
 
 
 def _place_in(window, offset):
-    """As the server knows it: the place that the window was made for, and how far behind it `offset` is."""
-    return window.key[0] + offset - window.offset
+    """As the server knows it: the share's number, and where `offset` of the window lies in its file."""
+    return window.share << SHARE_SHIFT | window.key[1] + offset - window.offset
 
 
 def _new_signature(key):
