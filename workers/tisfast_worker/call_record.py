@@ -11,7 +11,7 @@ import time
 
 from tisfast_worker import dtypes, limits
 from tisfast_worker.errors import TritonModelException
-from tisfast_worker.foreign import SHARE_SHIFT, Window
+from tisfast_worker.foreign import Window
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.reply_record import Held

@@ -32,8 +32,9 @@ class Share:
     """One file that this worker was told of.  Owner of the descriptor."""
 
     def __init__(self, serial, fd, guarded, begin, nbytes):
-        """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it.  `serial`: ids are given
-        again, these numbers are not.
+        """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it.
+
+        `serial`: ids are given again, these numbers are not.
         """
         self.serial, self.fd, self.guarded, self.begin, self.end = serial, fd, guarded, begin, begin + nbytes
 
@@ -234,7 +235,8 @@ class ForeignMemory:
                 self._keep(window)
 
     def _keep(self, window):
-        if all(self._serial(shares, window.place >> SHARE_SHIFT) != window.key[0] for shares in (self._shares, self._ahead)):
+        share, views = window.place >> SHARE_SHIFT, (self._shares, self._ahead)
+        if all(self._serial(shares, share) != window.key[0] for shares in views):
             return  # forgotten
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()

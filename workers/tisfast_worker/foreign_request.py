@@ -64,7 +64,7 @@ class ForeignRequest(ArenaRequest):
                 return None
         if not array.flags.c_contiguous:
             return None
-        if array.nbytes == window.key[2]:  # all of it: its address need not be asked for, which costs more than all else
+        if array.nbytes == window.key[2]:  # all of it: its address need not be asked for, which costs most
             return self._place(window, window.offset, array.nbytes)
         return self._place(window, array.__array_interface__["data"][0] - window.base, array.nbytes)
 
