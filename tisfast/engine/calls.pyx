@@ -137,7 +137,7 @@ cdef class Calls:
             if request.calls is None:
                 request.calls = []
             request.calls.append(call)
-        request = call.callee.submit(input, call, self._trace(record), parent)
+        request = call.callee.submit(input, call, self._trace(record, input), parent)
         call.request = None if call.over else request
         return 0
 
@@ -150,7 +150,7 @@ cdef class Calls:
                 "calls for decoupled models.'")
         return callee
 
-    def _trace(self, CallRecord record):
+    def _trace(self, CallRecord record, InferInput input):
         """The trace that the call becomes part of, where it was made with that of a traced request."""
         cdef InferRequest request
         if record.trace == UINT64_MAX:
@@ -158,7 +158,7 @@ cdef class Calls:
         request = self.port.request_of(record.trace)
         if request is None or request.trace is None:
             return None
-        return request.trace.child()
+        return request.trace.child(input)
 
     cdef list _inputs(self, CallRecord record, Block block):
         cdef Py_ssize_t i

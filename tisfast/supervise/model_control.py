@@ -1,4 +1,4 @@
-"""What models ask the server about models: is_model_ready, load_model, unload_model (row 16.22).  Layer 4 (supervise)."""
+"""What models ask about models: is_model_ready, load_model, unload_model (row 16.22).  Layer 4 (supervise)."""
 
 from __future__ import annotations
 

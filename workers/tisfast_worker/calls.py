@@ -25,12 +25,12 @@ class Calls:
     """The calls that one instance makes."""
 
     def __init__(self, plane, spin_ns, loop, announce):
-        """loop: what executes, with `ticket_of`, `parent`, `call_arena` and `thread`; announce: tell the server, once, that
-        this instance makes calls.
+        """loop: what executes, with `ticket_of`, `parent`, `call_arena` and `thread`; announce: tells the server, once,
+        that this instance makes calls.
         """
         self._completions, self._loop, self._announce = plane.completions, loop, announce
         self._writer = CallWriter(plane, loop.call_arena, loop.ticket_of)
-        self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read)
+        self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read, self._release)
         self._numbers = itertools.count(1)
         self._once = threading.Lock()
         self._announced = False
@@ -65,6 +65,10 @@ class Calls:
         else:
             future.add_done_callback(lambda done: self.forget(waiting) if done.cancelled() else None)
         return future
+
+    def rest(self):
+        """The instance is idle."""
+        self._replies.rest()
 
     def wait(self, waiting):
         """Until something has come for it, or it is over."""

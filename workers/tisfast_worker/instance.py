@@ -131,6 +131,7 @@ def _live(order, library, control, load):
                  "checks": backend.has_readiness})  # fmt: skip
     PROCESS.calls = Calls(plane, model.spin_ns, loop, lambda: thread.send({"t": "calls"}))
     PROCESS.ask = thread.ask
+    os.register_at_fork(after_in_child=_call_nobody)  # rings have one producer: a model's own child is none
     loop.run()
     PROCESS.calls = PROCESS.ask = None
     _finalize(backend, thread)
@@ -147,6 +148,10 @@ def _loop(model, backend, plane, trace):
     if backend.takes_arrays:
         return BatchLoop(model, backend.execute_arrays, plane, trace)
     return Loop(model, backend.execute, plane, trace)
+
+
+def _call_nobody():
+    PROCESS.calls = PROCESS.ask = None
 
 
 def _failed(kind, error):

@@ -20,6 +20,7 @@ from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC
 from tisfast_worker.record import RequestReader
 from tisfast_worker.request import FLAG_CANCELLED
 from tisfast_worker.sender import take_answers
+from tisfast_worker.served import PROCESS
 
 _UNUSUAL = FLAG_CANCELLED | FLAG_FOREIGN
 CANCELLED_TEXT = "Request cancelled: the client left before the request ran"
@@ -99,6 +100,8 @@ class Loop:
     def _tidy(self):
         self._outputs.rest()
         self._completions.flush()
+        if PROCESS.calls is not None:
+            PROCESS.calls.rest()
         self._foreign.rest(self._pending)
 
     def _pending(self):

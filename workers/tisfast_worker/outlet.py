@@ -66,7 +66,7 @@ class Outlet:
 
     @property
     def call_arena(self):
-        """Where calls are written: under the lock that senders take, for they count whose answer lies in which block."""
+        """Where calls are written: under the lock of the senders, which count whose answer lies in which block."""
         return CallArena(self._outputs, self._lock)
 
     def open(self, request, ticket, taken_ns):

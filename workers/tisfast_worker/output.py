@@ -15,8 +15,8 @@ class OutputArenaFull(Exception):  # noqa: N818 - a state, met in normal service
 class OutputArena(Mapping):
     """Owner of the arena's book-keeping.
 
-    The loop's thread only, or who holds the outlet's lock; but `take_now`, and `collect` where nobody counts owners, are
-    one C call under the GIL, and may come from any thread.
+    The loop's thread only, or who holds the outlet's lock; but `take_now`, and `collect` where nobody counts owners,
+    are one C call under the GIL, and may come from any thread.
     """
 
     def __init__(self, library, fd, channel, use_bytes_max):

@@ -5,6 +5,7 @@ for, the next one does.  So a model that calls from one thread, as most do, neve
 read: while one waits, a thread of ours does.
 """
 
+import contextlib
 import queue
 import threading
 from collections import deque
@@ -31,14 +32,16 @@ class Waiting:
 class Replies:
     """Consumer of the reply ring."""
 
-    def __init__(self, plane, spin_ns, read):
-        """`read(kind, status, bytes, offset, answer, told)`: makes a response of a slot, in the order of the ring."""
+    def __init__(self, plane, spin_ns, read, release):
+        """`read(kind, status, bytes, offset, answer, told)`: makes a response of a slot, in the order of the ring;
+        `release(answer)`: lets the memory of one go that nobody waits for.
+        """
         library = plane.library
         self._channel, self._memory = plane.channel.base, plane.channel.memory
         self._mask, self._first = plane.channel.reply_slots
         self._pending, self._took, self._wait = library.tf_ring_pending, library.tf_reply_took, library.tf_reply_wait
         self._ring, self._ring_bell = plane.channel.reply, plane.completions.ring_bell
-        self._spin_ns, self._read = spin_ns, read
+        self._spin_ns, self._read, self._release = spin_ns, read, release
         self._head = 0  # slots taken
         self._calls = {}  # number: Waiting, of calls that are not over
         self._lock = threading.Lock()
@@ -116,17 +119,33 @@ class Replies:
             return
         for at in range(self._head, self._head + pending):
             slot = REPLY_SLOT.unpack_from(self._memory, self._first + (at & self._mask) * SLOT_BYTES)
-            self._deliver(*slot[:8])
+            self._deliver(slot)
         self._head += pending
         if self._took(self._channel, pending):
             self._ring_bell()
 
-    def _deliver(self, kind, flags, status, nbytes, number, offset, answer, told):
+    def rest(self):
+        """The instance is idle: let go of answers that came too late for anybody."""
+        with self._lock:
+            if self._led:
+                return
+            self._led = True
+        try:
+            self._take()
+        finally:
+            self._resign()
+
+    def _deliver(self, slot):
+        kind, flags, status, nbytes, number, offset, answer, told = slot
+        if number not in self._calls:  # nobody waits for it
+            if answer:
+                self._release(answer)
+            return
         response = self._read(kind, status, nbytes, offset, answer, told)
         with self._lock:
             waiting = self._calls.get(number)
             if waiting is None:
-                return  # nobody waits for it: the response lets its memory go
+                return  # nobody does any more: the response lets its memory go
             waiting.arrived.append(response)
             if flags & TF_FINAL:
                 waiting.final = True
@@ -162,7 +181,5 @@ def _wake(waiting):
 
 
 def _tell(waiting):
-    try:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
         waiting.loop.call_soon_threadsafe(waiting.on_news)
-    except RuntimeError:
-        pass  # the loop is closed: nobody waits there

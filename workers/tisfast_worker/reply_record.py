@@ -17,7 +17,7 @@ from tisfast_worker.tensor import ArenaTensor, InputLayout
 
 HEAD = struct.Struct("<IHHII")  # signature_bytes, outputs, zero, parameters_bytes, zero
 _TENSOR = struct.Struct("<BBHI")  # data type, rank, bytes of the name, zero
-_FULL = "no room in the input arena of this model for the answer to a call; retry when other requests have been answered"
+_FULL = "no room in the input arena of this model for the answer to a call; retry when others have been answered"
 
 
 class Answer:

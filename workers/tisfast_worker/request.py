@@ -4,8 +4,8 @@ import struct
 
 from tisfast_worker import parameters as params
 from tisfast_worker.errors import TritonModelException
-from tisfast_worker.served import PROCESS
 from tisfast_worker.sender import SingleAnswer, SingleSender
+from tisfast_worker.served import PROCESS
 from tisfast_worker.tensor import ArenaTensor, Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -84,7 +84,7 @@ class InferenceRequest:
         if not 0 <= timeout < 1 << 64:
             raise TypeError(f"InferenceRequest: timeout is {timeout} microseconds; 0 or more is meant")
         if not -1 <= model_version < 1 << 63:
-            raise TypeError(f"InferenceRequest: model_version is {model_version}; -1 for the newest, or above 0 is meant")
+            raise TypeError(f"InferenceRequest: model_version is {model_version}; -1 (the newest) or above 0 is meant")
         self._tensors = list(inputs)
         self._requested = frozenset(requested_output_names)
         self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout

@@ -8,6 +8,7 @@ from tisfast_worker.failure import WireError, failure_texts
 from tisfast_worker.loop import CANCELLED_TEXT, Loop
 from tisfast_worker.outlet import Outlet
 from tisfast_worker.request import FLAG_CANCELLED, NOT_ITERATIVE
+from tisfast_worker.served import PROCESS
 
 
 class StreamLoop(Loop):
@@ -34,6 +35,8 @@ class StreamLoop(Loop):
         """As Loop's, but not for ever while streams are open: what their finalisers left behind is sent here."""
         while True:
             self._outlet.rest()
+            if PROCESS.calls is not None:
+                PROCESS.calls.rest()
             self._foreign.rest(self._pending)
             timeout_ns = limits.REST_SECONDS * 1000000000 if self._outlet.open_streams else -1
             pending = wait(self._channel.base, 0, timeout_ns)
