@@ -161,7 +161,7 @@ def test_a_request_tells_what_it_was_made_of():
         parameters={"k": True, "n": 1, "s": "x"},
     )
     assert (made.request_id(), made.correlation_id(), made.flags(), made.timeout()) == ("r", "c", 1, 5)
-    assert made.requested_output_names() == {"a"} and made.parameters() == '{"k": true, "n": 1, "s": "x"}'
+    assert made.requested_output_names() == {"a"} and made.parameters() == '{"k":true,"n":1,"s":"x"}'
     made.set_flags(3)
     assert made.flags() == 3 and made.is_cancelled() is False and made.trace().get_context() is None
     bare = request()
@@ -202,7 +202,7 @@ def test_responses():
         False,
         None,
         [tensor],
-        '{"k": 1}',
+        '{"k":1}',
     )
     bad = pb.InferenceResponse([], error=pb.TritonError("no", pb.TritonError.NOT_FOUND))
     assert bad.has_error() and (bad.error().message(), bad.error().code()) == ("no", pb.TritonError.NOT_FOUND)
