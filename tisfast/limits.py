@@ -100,7 +100,8 @@ PREFETCH_REQUESTS_MAX: Final = 64
 BATCH_REJOIN_EXECUTION_NS_MIN: Final = 500_000
 """Executions shorter than this are not worth waiting for each other's clients."""
 BATCH_REJOIN_NS_MAX: Final = 1_000_000
-"""How long a batch that is not full waits at most, when an instance becomes idle, for clients that were just answered."""
+"""How long a batch that is not full waits at most, when an instance becomes idle, for clients that were just
+answered."""
 BATCH_REJOIN_VAIN_MAX: Final = 8
 """So many such waits in a row that brought less than half of them end the trying."""
 SUBMIT_SLOTS: Final = 256
@@ -170,10 +171,11 @@ CORRELATION_ID_BYTES_MAX: Final = 128
 """Bytes of a sequence id that is a text (row 9.12)."""
 # ---- calls of other models
 BLS_CALLS_MAX: Final = 1024
-"""Calls of one instance that are not answered for the last time; further ones are refused.  What the reply ring holds."""
+"""Calls of one instance that are not answered for the last time; further ones are refused.  What the reply ring
+holds."""
 BLS_REPLIES_UNSENT_MAX: Final = 16384
-"""Responses for one instance that found no room in its reply ring; a decoupled model that sends more to an instance that
-does not take them is cancelled.  As HTTP_STREAM_WAITING_MAX."""
+"""Responses for one instance that found no room in its reply ring; a decoupled model that sends more to an instance
+that does not take them is cancelled.  As HTTP_STREAM_WAITING_MAX."""
 BLS_ERROR_TEXT_BYTES_MAX: Final = 64 * 1024
 """Bytes of one error text to a calling model; longer ones are cut."""
 CALL_RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -251,13 +253,13 @@ OUTPUT_WAIT_SECONDS_MAX: Final = 30
 
 # ---- tensors by reference
 REFERENCE_BYTES_MIN: Final = 64 * 1024
-"""Smallest tensor that goes to a worker as a place in another file: a smaller one is copied beside its request's record.
-At least a page, so that no two blocks of an arena lie in one page of it."""
+"""Smallest tensor that goes to a worker as a place in another file: a smaller one is copied beside its request's
+record.  At least a page, so that no two blocks of an arena lie in one page of it."""
 FOREIGN_INPUTS_MAX: Final = 64
 """Inputs of one request that lie in other memory than its model's arena; further ones are copied."""
 SHARES_PER_WORKER_MAX: Final = 256
-"""Files (arenas, clients' regions) that one worker is told of at one time: each is a descriptor there.  Beyond, the one told
-of first is forgotten, and told again when it is used again."""
+"""Files (arenas, clients' regions) that one worker is told of at one time: each is a descriptor there.  Beyond, the one
+told of first is forgotten, and told again when it is used again."""
 
 # ---- workers
 SPIN_US: Final = 200

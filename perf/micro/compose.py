@@ -1,4 +1,4 @@
-"""Requests made of tensors that are there already: a step of an ensemble, a call of a model; by reference and copied."""
+"""Requests made of tensors that are there already, as of steps of ensembles and calls; by reference and copied."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from tisfast.engine.ensemble import EnsembleRuntime
 from tisfast.engine.ensemble_graph import EnsembleGraph
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, place_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, submit
 from tisfast.native.memory import Arena, Block
+from tisfast.wire.compose import compose_request
 from tisfast.wire.joined import join
 from tisfast.wire.record import Answer, InferInput
 from tisfast.wire.signature import ModelSignature
@@ -62,7 +63,8 @@ def main() -> None:
     signature = ModelSignature("e", "1", 0, False, *signature_fields(joined.config))
     ensemble = EnsembleRuntime(signature, Arena("e", 1 << 20, 1 << 20), graph, clock, {}, registry.resolve)
     reply, block = FakeReply([]), Arena("out", 1 << 20, 1 << 20).take_block(16)
-    request = place_input(ensemble, "r", [(0, FP32, (4,), FOUR)])
+    memoryview(block)[:] = FOUR
+    request = compose_request(signature, ensemble.arena, [in_block("I", FP32, (4,), block, 0, 16)])
     start = time.perf_counter_ns()
     for _ in range(N):
         submit(ensemble, request, reply)

@@ -118,7 +118,8 @@ class Driver:
         for i in range(BURST):
             slot = library.tf_ring_reserve(channel.base, channel.submit, i) - channel.base
             left = batch - 1 - i % batch
-            native.SUBMIT_SLOT.pack_into(channel.memory, slot, 1, 0, left, self.record[1], i, self.record[0], 0, self.told, 0)
+            at, nbytes = self.record
+            native.SUBMIT_SLOT.pack_into(channel.memory, slot, 1, 0, left, nbytes, i, at, 0, self.told, 0)
         library.tf_ring_publish(channel.submit, BURST)
         start = time.perf_counter_ns()
         self.loop.run()

@@ -54,8 +54,8 @@ MODELS: Final = {  # max_batch_size, dynamic_batching, ragged
 }
 SEQUENCES: Final[dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]]] = {
     "lower numbers first": ("levels_alone", [("a3", {"priority": 3}), ("b", {}), ("c1", {"priority": 1})]),
-    "no level is the default one": ("levels", [("a3", {"priority": 3}), ("b2", {"priority": 2}), ("c0", {"priority": 0}),
-                                               ("d9", {"priority": 9}), ("e", {}), ("f2", {"priority": 2})]),
+    "no level is the default": ("levels", [("a3", {"priority": 3}), ("b2", {"priority": 2}), ("c0", {"priority": 0}),
+                                           ("d9", {"priority": 9}), ("e", {}), ("f2", {"priority": 2})]),
     "batches over all levels": ("levels", [("a3", {"priority": 3}), ("b2", {"priority": 2}), ("c1", {"priority": 1}),
                                            ("d1", {"priority": 1})]),
     "a preferred size": ("preferred", [(id, {}) for id in "abcdef"]),

@@ -155,7 +155,8 @@ async def live(world, events, stop_seconds):
             seen.append(instance.state)
 
     birth = Birth("m_0", {"t": "load", "model": {"name": "m", "version": "1"}}, world)
-    instance = Instance(birth, Workplace(world.loop, world, CustomMetrics(world), Registry()), world, make_link, changed)
+    place = Workplace(world.loop, world, CustomMetrics(world), Registry())
+    instance = Instance(birth, place, world, make_link, changed)
     try:
         await instance.load()
     except WorkerFailed:

@@ -141,7 +141,8 @@ def test_an_arena_that_is_gone_leaves_no_pages_and_no_descriptor_in_the_worker(c
     m = chain(add="a = a + 1")
     pid = m.served["add"].instances[0].pid
     seen = m.output("add", [numbers()])
-    assert holds(pid, "memfd:source")
+    open_files = " ".join(os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    assert holds(pid, "memfd:source"), open_files
     del seen
     gc.collect()
     run(until(lambda: not holds(pid, "memfd:source")))  # though it sleeps

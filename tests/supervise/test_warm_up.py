@@ -174,9 +174,8 @@ def test_a_sequence_model_is_given_neutral_controls(warm, start):
     w = warm(SEQUENCE + sample(given(), start, batch_size=2), batch=2)
     assert w.entry.reason == ""
     [(_, requests)] = w.told
-    assert [sorted(each) for each in requests] == [
-        [["A", "float32", [1, 3], [0.0, 0.0, 0.0]], ["START", "int32", [1], [0]]]
-    ] * 2 or [name for name, *_ in sorted(requests[0])] == ["A", "START"]
+    assert [sorted(each)[0] for each in requests] == [["A", "float32", [1, 3], [0.0, 0.0, 0.0]]] * 2
+    assert [sorted(each)[1][0::3] for each in requests] == [["START", [0]]] * 2
 
 
 def test_other_data_for_a_control_input_is_refused(warm):

@@ -158,7 +158,8 @@ class TritonPythonModel:
     def execute(self, requests):
         answers = []
         for r in requests:
-            call = pb_utils.InferenceRequest("CALLEE", ["B"], [pb_utils.get_input_tensor_by_name(r, "A")])
+            a = pb_utils.get_input_tensor_by_name(r, "A")
+            call = pb_utils.InferenceRequest(model_name="CALLEE", requested_output_names=["B"], inputs=[a])
             told = call.exec()
             if told.has_error():
                 answers.append(pb_utils.InferenceResponse([], error=told.error()))
@@ -178,7 +179,9 @@ def test_a_call_that_waits_for_what_its_caller_holds_is_refused(told, serve, wri
     for model in ("caller", "first"):
         status, body = server.infer(model)
         assert status == 503 and "needs resources (rate_limiter) that are held" in body["error"], body
-    assert server.infer("between")[0] == server.infer("callee")[0] == 200
+    for model in ("between", "callee"):
+        status, body = server.infer(model)
+        assert status == 200, body
 
 
 def test_a_call_that_has_enough_beside_its_caller_is_answered(told, serve, write_model):

@@ -1,4 +1,4 @@
-"""Inputs in other memory than the input arena: seen, written to, kept, passed on, and taken away while they are read."""
+"""Inputs in other memory than the input arena: seen, written to, kept, passed on, and taken away while read."""
 
 from __future__ import annotations
 

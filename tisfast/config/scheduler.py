@@ -139,7 +139,8 @@ def _check_order(message: Message, report: Report) -> None:
 def _check_delay(message: Message, report: Report) -> None:
     """Times that a clock of int64 nanoseconds can add up."""
     batching = message.dynamic_batching
-    times: list[tuple[KeyPath, int]] = [((BATCHING, "max_queue_delay_microseconds"), batching.max_queue_delay_microseconds)]
+    delay = (BATCHING, "max_queue_delay_microseconds")
+    times: list[tuple[KeyPath, int]] = [(delay, batching.max_queue_delay_microseconds)]
     for path, policy in _policies(message):
         times.append(((*path, "default_timeout_microseconds"), policy.default_timeout_microseconds))
     for path, value in times:

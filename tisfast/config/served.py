@@ -57,8 +57,8 @@ def check(message: Message, report: Report) -> None:
         report.wrong(f"Response Cache does not currently support model {message.name} with 'decoupled' transaction "
                    "policy. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     if message.response_cache.enable and message.HasField("sequence_batching"):
-        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
-                   "Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
+        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching "
+                   "scheduler. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
     for path, asks in _ASKS:
         if asks(message) and not (path[0] in _OF_MODELS and is_ensemble(message)):
             _refuse(message, path, report)

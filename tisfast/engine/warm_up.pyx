@@ -4,7 +4,7 @@ They pass no queue, no sequence slots and no rate limiter: an instance that is n
 The model's counters count them, as Triton's do.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.runtime cimport ModelRuntime
@@ -52,6 +52,7 @@ def execute_together(ModelRuntime rehearsal, Link link, list inputs, done) -> Si
     for input in inputs:
         request = InferRequest.__new__(InferRequest)
         request.input, request.reply, request.queued_ns = input, sink, now_ns
+        request.slot = <uint32_t>len(batch)  # of a sequence model: side by side, as if each began there
         batch.append(request)
     rehearsal.stats.pending += len(batch)
     rehearsal.dispatch(link, batch, now_ns)

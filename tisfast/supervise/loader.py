@@ -72,7 +72,8 @@ class Version:
 class Commons:
     """What all models of a server share.
 
-    cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is none.
+    cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
+    none.
     """
 
     cache: LocalStore | RemoteStore | None = None

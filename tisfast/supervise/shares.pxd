@@ -9,7 +9,7 @@ cdef class ShareTable:
     cdef object socket, theirs, loop, outbox, names
     cdef Channel channel
     cdef dict shares             # id() of a MemoryFile: (its id here, weak reference to it), told of first is first
-    cdef set free
+    cdef object free             # deque of ids that were given back
     cdef uint16_t unused         # ids from here on were never given out
     cdef bint sending, waiting, closed
     # The worker's id for this file, which it is told of when it is new.  0: it cannot be told.

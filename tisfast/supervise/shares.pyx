@@ -2,7 +2,8 @@
 
 A file is told of when the first request that refers to it goes to the worker, and forgotten when it is gone, or when
 SHARES_PER_WORKER_MAX others were told of later.  Messages are ordered among themselves, and each submit slot says how many
-came before it, so that an id may be given out again as soon as the worker has been told to forget what it stood for.
+came before it.  A worker may read ahead of its ring (for the answers to its calls), so an id is given out again as late as
+there are numbers: when nothing that is on its way can mean the old one.
 """
 
 from libc.stdint cimport uint16_t, uint32_t
@@ -28,7 +29,7 @@ cdef class ShareTable:
         self.channel = channel
         self.loop = loop
         self.shares = {}
-        self.free = set()
+        self.free = deque()
         self.unused = 1
         self.outbox = deque()    # (message, descriptor or -1) that found no room in the socket
         self.socket, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -71,9 +72,9 @@ cdef class ShareTable:
         return share
 
     cdef uint16_t _new_id(self) except 0:
-        if self.free:
-            return <uint16_t>self.free.pop()
-        self.unused += 1  # never more than SHARES_MAX are out
+        if self.unused == 0xFFFF:  # the one that was given back first, 65,000 ids ago; never more than SHARES_MAX are out
+            return <uint16_t>self.free.popleft()
+        self.unused += 1
         return <uint16_t>(self.unused - 1)
 
     def _forget(self, key) -> None:
@@ -81,7 +82,7 @@ cdef class ShareTable:
         found = self.shares.pop(key, None)
         if found is None or self.closed:
             return
-        self.free.add(found[0])
+        self.free.append(found[0])
         self._tell(MESSAGE.pack(FORGET, 0, found[0], 0, 0, 0), -1)
         self.channel.nudge()
 

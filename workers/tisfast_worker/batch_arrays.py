@@ -1,6 +1,6 @@
 """A batch as one array for each input, and the answers cut out of what comes back: models with `execute_batch(inputs)`.
 
-Where the requests' tensors lie at one constant distance from each other in the input arena, the array is a view of them;
+Where the requests' tensors lie at one constant distance from each other in the input arena, the array is a view;
 otherwise they are copied together, once.
 """
 

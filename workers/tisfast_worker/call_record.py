@@ -11,7 +11,7 @@ import time
 
 from tisfast_worker import dtypes, limits
 from tisfast_worker.errors import TritonModelException
-from tisfast_worker.foreign import SHARE_SHIFT, Window
+from tisfast_worker.foreign import Window
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.reply_record import Held
@@ -134,7 +134,7 @@ class CallWriter:
 
 def _place_in(window, offset):
     """As the server knows it: the share's number, and the offset in its file."""
-    return window.key[0] << SHARE_SHIFT | window.key[1] + offset
+    return window.place + offset - window.offset
 
 
 def _new_signature(key):

@@ -1,7 +1,8 @@
 """Tensors in other memory than this instance's arenas (WIRE.md, Foreign tensors): shares, windows, and who holds them.
 
-A window is a private view of whole pages, so that a model may write into its inputs and nobody else sees it.  It belongs
-to one request at a time.  One that nobody wrote to, and nobody refers to, waits for the next request with the same place.
+A window is a private view of whole pages, so that a model may write into its inputs and nobody else sees it.  It
+belongs to one request at a time.  One that nobody wrote to, and nobody refers to, waits for the next request with the
+same place.
 """
 
 import ctypes
@@ -22,8 +23,8 @@ _PAGE = 4096
 _MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
 _SHOW, _FORGET = 1, 2
 _GONE = (
-    "input '{}' lies in a shared memory region of the client, and its memory went away while the model ran: the file was "
-    "truncated, or its file system is full"
+    "input '{}' lies in a shared memory region of the client, and its memory went away while the model ran: the file "
+    "was truncated, or its file system is full"
 )
 
 
@@ -31,8 +32,9 @@ class Share:
     """One file that this worker was told of.  Owner of the descriptor."""
 
     def __init__(self, serial, fd, guarded, begin, nbytes):
-        """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it.  `serial`: ids are given
-        again, these numbers are not.
+        """[begin, begin + nbytes) of the file behind `fd`, -1 when the server could not pass it.
+
+        `serial`: ids are given again, these numbers are not.
         """
         self.serial, self.fd, self.guarded, self.begin, self.end = serial, fd, guarded, begin, begin + nbytes
 
@@ -143,8 +145,8 @@ class ForeignMemory:
     # ---- windows
 
     def window(self, place, nbytes, lease, name):
-        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which it
-        keeps; `name`: of the input.  Raises WireError.
+        """A window that shows [place, place + nbytes) at its `offset`.  `lease`: of the request that it is for, which
+        it keeps; `name`: of the input.  Raises WireError.
         """
         with self._lock:
             return self._window(self._shares, place, nbytes, lease, name)
@@ -177,7 +179,7 @@ class ForeignMemory:
                 self._library.tf_guard_arm()
         else:
             window = self._map(share, offset, nbytes)
-        window.lease, window.name, window.share = lease, name, place >> SHARE_SHIFT
+        window.lease, window.name, window.place = lease, name, place
         return window
 
     def _map(self, share, offset, nbytes):
@@ -233,7 +235,8 @@ class ForeignMemory:
                 self._keep(window)
 
     def _keep(self, window):
-        if all(self._serial(shares, window.share) != window.key[0] for shares in (self._shares, self._ahead)):
+        share, views = window.place >> SHARE_SHIFT, (self._shares, self._ahead)
+        if all(self._serial(shares, share) != window.key[0] for shares in views):
             return  # forgotten
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()

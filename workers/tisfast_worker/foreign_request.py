@@ -52,7 +52,7 @@ class ForeignRequest(ArenaRequest):
         if tensors[at] is None:
             window = self.windows[at]
             copied = name in self._memory.written
-            tensors[at] = ForeignTensor(self._plan.layouts[at], window, window.offset, window.key[1], copied)
+            tensors[at] = ForeignTensor(self._plan.layouts[at], window, window.offset, window.key[2], copied)
         return tensors[at]
 
     def passed(self, array):
@@ -64,7 +64,7 @@ class ForeignRequest(ArenaRequest):
                 return None
         if not array.flags.c_contiguous:
             return None
-        if array.nbytes == window.key[1]:  # all of it: its address need not be asked for, which costs more than all else
+        if array.nbytes == window.key[2]:  # all of it: its address need not be asked for, which costs most
             return self._place(window, window.offset, array.nbytes)
         return self._place(window, array.__array_interface__["data"][0] - window.base, array.nbytes)
 
@@ -77,7 +77,7 @@ class ForeignRequest(ArenaRequest):
     def _place(self, window, offset, nbytes):
         if window.lease is not self._lease or self._memory.is_written(window):
             return None  # another request's, or no longer what the others have
-        return window.key[0] + offset - window.offset, nbytes
+        return window.place + offset - window.offset, nbytes
 
     def lost(self):
         """What to tell the client when memory of an input was gone as it was read, else None."""

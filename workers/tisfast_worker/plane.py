@@ -14,7 +14,7 @@ class DataPlane:
     """Rings and arenas.  Raises NativeError when one is not what it should be."""
 
     def __init__(self, library, fds, output_bytes_max):
-        """`fds`: channel, bell page, bell eventfd, input arena, output arena, share socket; mapped ones are closed here."""
+        """`fds`: channel, bell file, bell eventfd, input and output arena, share socket; mapped ones are closed."""
         channel, page, self._eventfd, inputs, outputs, shares = fds
         self.library = library
         self.channel = Channel(library, channel)
