@@ -140,10 +140,10 @@ def test_a_model_that_keeps_its_input_keeps_its_memory(chain, run):
 def test_an_arena_that_is_gone_leaves_no_pages_and_no_descriptor_in_the_worker(chain, run):
     m = chain(add="a = a + 1")
     pid = m.served["add"].instances[0].pid
-    seen = m.output("add", [numbers()])
-    open_files = " ".join(os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir())
-    assert holds(pid, "memfd:source"), open_files
-    del seen
+    source = numbers()
+    m.output("add", [source])
+    assert holds(pid, "memfd:source")
+    del source  # the answer does not refer to it
     gc.collect()
     run(until(lambda: not holds(pid, "memfd:source")))  # though it sleeps
 

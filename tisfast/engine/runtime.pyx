@@ -357,7 +357,7 @@ cdef class ModelRuntime:
                 self.drop(self.scheduler.put_back(requests), True)
             except Exception as error:
                 failure = error
-            self.pump(self.clock.now_ns())
+        self.pump(self.clock.now_ns())  # also with nothing put back: what follows a lost request of a sequence is told
         if failure is not None:
             raise failure
 
@@ -373,6 +373,7 @@ cdef class ModelRuntime:
                 self.finish(request, None, status, message)
             except Exception as error:
                 failure = error
+        self.pump(self.clock.now_ns())  # what follows them in their sequences is told, too
         if failure is not None:
             raise failure
 
