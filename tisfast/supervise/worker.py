@@ -281,6 +281,7 @@ class Worker:
             return
         self._place.control.forget(self._id)
         self._place.metrics.forget(self._id)
+        self.on_calls = None  # it refers to the link, whose memory is not to wait for the garbage collector
         if self.readiness is not None:
             self.readiness.close()
         if self._no_status is not None:
