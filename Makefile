@@ -8,7 +8,7 @@
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
-#   make bench          the real Triton and tisfast side by side, about 15 minutes (FLAGS=--quick for 3)
+#   make bench          the real Triton and tisfast side by side, about 20 minutes (FLAGS=--quick for 3)
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
 #

@@ -1,6 +1,6 @@
 """`make bench`: the real Triton and tisfast on the same models, measured alternating; the table goes to perf/results/.
 
-    python -m perf.bench                       all of it, about 15 minutes
+    python -m perf.bench                       all of it, about 20 minutes
     python -m perf.bench --quick               one short round of each case, about 3 minutes
     python -m perf.bench --only grpc           the rows whose line matches: 'http wrk', 'shared', 'grpc|start', ...
     python -m perf.bench --only http --list    which these are, and how long they take
