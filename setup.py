@@ -20,7 +20,7 @@ WORKER_CSRC = [*CSRC, "csrc/tf_window.c", "csrc/tf_output.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
 GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
-ONLY_TESTS = "tisfast.engine.testing"  # what the engine's tests meet it with: in the source tree, not in a wheel
+ONLY_TESTS = "tisfast.engine.testing"  # and what begins so: in the source tree for the engine's tests, not in a wheel
 MODEL_MODULE = "triton_python_backend_utils"
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 HTTP2_MODULE = "tisfast.native.http2"
@@ -91,7 +91,7 @@ class BuildExt(build_ext):
     def run(self) -> None:
         """Extensions first, then the library."""
         if not self.inplace:
-            self.extensions = [extension for extension in self.extensions if extension.name != ONLY_TESTS]
+            self.extensions = [extension for extension in self.extensions if not extension.name.startswith(ONLY_TESTS)]
         super().run()
         folder = Path("workers") if self.inplace else Path(self.build_lib, "tisfast", "_workers")
         folder.mkdir(parents=True, exist_ok=True)
