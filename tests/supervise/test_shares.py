@@ -11,7 +11,7 @@ import pytest
 
 from tests.supervise.conftest import until
 from tisfast import limits
-from tisfast.engine.testing import AnswerReply, submit
+from tisfast.engine.testing import KeepingReply, submit
 from tisfast.native.memory import Arena
 from tisfast.supervise.instance import InstanceState
 from tisfast.wire.compose import ComposeFields, answer_tensors, compose_request
@@ -56,10 +56,10 @@ class Chain:
         fields = ComposeFields()
         fields.id = id
         request = compose_request(runtime.signature, runtime.arena, tensors, fields)
-        submit(runtime, request, AnswerReply(self.calls))
+        submit(runtime, request, KeepingReply(self.calls))
         del request
         self.run(until(lambda: self.calls))
-        return self.calls.pop()[1:]
+        return self.calls.pop()[:2]
 
     def output(self, name, tensors, id=""):
         """The only output of a model as a tensor for the next one."""

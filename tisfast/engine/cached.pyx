@@ -7,7 +7,7 @@ from tisfast.engine.cache cimport ModelCache
 
 
 cdef class CachingRuntime:
-    """See cached.pxd."""
+    """See cached.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     def __cinit__(self):
         self.looking = set()

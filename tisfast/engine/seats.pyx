@@ -27,7 +27,10 @@ cdef class Sequence:
 
 
 cdef class Bench:
-    """link: its instance; settings: config.scheduler.SchedulerSettings with `sequence`.  Subclasses are the strategies."""
+    """link: its instance; settings: config.scheduler.SchedulerSettings with `sequence`.  Subclasses are the strategies.
+
+    Cython has no abstract methods: they override all that raise here.
+    """
 
     def __cinit__(self, Link link, settings):
         self.link = link

@@ -27,11 +27,6 @@ class StreamReply(Reply):
     def __init__(self, calls: list[Any], told: Callable[[], None] | None = ...) -> None: ...
 
 @final
-class AnswerReply(Reply):
-    calls: list[tuple[str, int, Any]]
-    def __init__(self, calls: list[Any]) -> None: ...
-
-@final
 class KeepingReply(Reply):
     calls: list[tuple[int, Any, bool]]
     def __init__(self, calls: list[Any]) -> None: ...

@@ -74,23 +74,6 @@ cdef class StreamReply(Reply):
         return 0
 
 
-cdef class AnswerReply(Reply):
-    """Keeps answers as who passes them on does: (request id, status, Answer or message) in `calls`."""
-
-    cdef public list calls
-
-    def __cinit__(self, list calls):
-        self.calls = calls
-
-    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
-        self.calls.append((request.input.id, 0, answer))
-        return 0
-
-    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
-        self.calls.append((request.input.id, status, message))
-        return 0
-
-
 cdef class KeepingReply(Reply):
     """Keeps every call: (status, Answer or message or None, final) in `calls`; an Answer is held until it goes from there."""
 

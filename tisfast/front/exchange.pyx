@@ -22,7 +22,7 @@ cdef str NOT_ONE = (
 
 
 cdef class Turns:
-    """See exchange.pxd."""
+    """See exchange.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int flush(self) except -1:
         raise NotImplementedError("flush")

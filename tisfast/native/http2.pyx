@@ -213,7 +213,7 @@ cdef class Http2Session:
     def __dealloc__(self):
         nghttp2_session_del(self.raw)
 
-    # ---- overridden
+    # ---- overridden (Cython has no abstract methods: what raises here must be)
 
     cdef int on_request_begins(self) except -1:
         return 0

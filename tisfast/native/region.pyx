@@ -33,7 +33,7 @@ cdef uint64_t PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 cdef class Region:
-    """See region.pxd."""
+    """See region.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int check(self, uint64_t offset, uint64_t nbytes) except -1:
         if offset >= self.nbytes:

@@ -16,6 +16,7 @@ from tisfast.repo.labels import read_labels
 from tisfast.supervise import machine
 from tisfast.supervise.caching import Store, keep_answers
 from tisfast.supervise.instance import Instance
+from tisfast.supervise.rest import Rest
 from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ class ServedEnsemble:
         self.runtime = runtime
         self.instances: Sequence[Instance] = ()
         self.load_seconds = 0.0
-        self._executions = 0
-        self._active_ns = 0
-        self._rested = True
+        self._rest = Rest(runtime)
 
     @property
     def title(self) -> str:
@@ -56,13 +55,7 @@ class ServedEnsemble:
 
     def look_for_rest(self, now_ns: int) -> None:
         """Give the input arena's free pages back once the ensemble has been idle for ARENA_TRIM_SECONDS."""
-        cache = self.runtime.cache
-        executions = self.runtime.stats.execution_count + (0 if cache is None else cache.hit_times.count)
-        if self.unanswered or executions != self._executions:
-            self._executions, self._active_ns, self._rested = executions, now_ns, False
-        elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:
-            self._rested = True
-            self.runtime.arena.trim()
+        self._rest.look(self.unanswered, now_ns)
 
     async def stop(self, seconds: float, message: str) -> None:
         """Refuse what still comes with `message`; what is begun ends with its steps."""

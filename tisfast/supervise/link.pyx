@@ -455,8 +455,9 @@ cdef class RingPort(CallPort):
         cdef uint64_t end = min(ticket + TF_SUBMIT_SLOTS, self.link.channel.written)
         if first is None:
             return ()
-        for ticket in range(ticket, end):  # some have no request, or none any more
-            request = self.link.running.get(ticket)
+        while ticket < end:
+            request = self.link.running.get(ticket)  # some have none, or none any more
+            ticket += 1
             if request is None:
                 continue
             if request.dispatched_ns != first.dispatched_ns:

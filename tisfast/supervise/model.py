@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from tisfast import limits
 from tisfast.supervise.instance import Instance, InstanceState
 from tisfast.supervise.readiness import asked
+from tisfast.supervise.rest import Rest
 
 if TYPE_CHECKING:
     from tisfast.engine.runtime import ModelRuntime
@@ -31,9 +31,7 @@ class ServedModel:
         self.execution_seconds_max = execution_seconds_max
         self.load_seconds = 0.0
         self._timer = timer
-        self._executions = 0
-        self._active_ns = 0
-        self._rested = True
+        self._rest = Rest(runtime)
         self._refusing = False
         self._loaded = False
 
@@ -93,13 +91,7 @@ class ServedModel:
 
     def look_for_rest(self, now_ns: int) -> None:
         """Give the input arena's free pages back once the model has been idle for ARENA_TRIM_SECONDS."""
-        cache = self.runtime.cache
-        executions = self.runtime.stats.execution_count + (0 if cache is None else cache.hit_times.count)
-        if self.unanswered or executions != self._executions:
-            self._executions, self._active_ns, self._rested = executions, now_ns, False
-        elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:
-            self._rested = True
-            self.runtime.arena.trim()
+        self._rest.look(self.unanswered, now_ns)
 
     async def stop(self, seconds: float, message: str) -> None:
         """Refuse what is queued or still comes with `message`, then end the workers within `seconds`."""

@@ -12,7 +12,7 @@ _CLOSED = "Unable to send response. Response sender has been closed."
 class InferenceResponseSender:
     """What both kinds of model get: `send`, from any thread, and `is_cancelled`.
 
-    The name that models know, for isinstance; the methods are those of the two kinds below.
+    The name that models know, for isinstance; nobody is only that: the methods are those of the two kinds below.
     """
 
     __slots__ = ()

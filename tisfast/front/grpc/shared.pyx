@@ -78,7 +78,7 @@ cdef class GrpcShared:
 
 
 cdef class GrpcSession(Http2Session):
-    """Base of GrpcConnection."""
+    """Base of GrpcConnection.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int touch(self) except -1:
         if self.receiving or self.collecting or self.marked:

@@ -166,7 +166,7 @@ cdef class GrpcStream(Reply):
         """The server ends: calls that may go on for ever override this."""
         return 0
 
-    # ---- overridden
+    # ---- overridden (Cython has no abstract methods: what raises here must be)
 
     cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1:
         return self._collect(data, n)
