@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PAGE_BYTES 4096u
@@ -50,6 +51,25 @@ int tf_window_written(int pagemap, const void *base, uint64_t nbytes)
         at += got;
     }
     return 0;
+}
+
+uint64_t tf_faults(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used); /* cannot fail */
+    return (uint64_t)used.ru_minflt + (uint64_t)used.ru_majflt;
+}
+
+int tf_faults_counted(void)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS, counted;
+    volatile char *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (page == MAP_FAILED) return 0;
+    uint64_t before_it = tf_faults();
+    page[0] = 1;
+    counted = tf_faults() > before_it;
+    munmap((void *)page, PAGE_BYTES);
+    return counted;
 }
 
 static void pass_on(int number, siginfo_t *info, void *context)

@@ -25,6 +25,13 @@ TF_EXPORT int tf_window_unmap(void *base, uint64_t nbytes);
 /* Whether a page of it is not the file's any more: 1, 0, or -errno.  pagemap: descriptor of /proc/self/pagemap. */
 TF_EXPORT int tf_window_written(int pagemap, const void *base, uint64_t nbytes);
 
+/* Page faults of this process so far, of all its threads.  While the number stays the same nobody here has written to a
+ * page that was the file's: the first write to one is a fault, also when the kernel writes for us.  It costs 0.3 us, and
+ * looking at a window's pages 4.6 us. */
+TF_EXPORT uint64_t tf_faults(void);
+/* Whether this kernel counts them (sandboxes that stand in for one may not). */
+TF_EXPORT int tf_faults_counted(void);
+
 /* Guard a window; its number, or -ENOSPC, or -errno when the signal cannot be had. */
 TF_EXPORT int tf_guard_add(void *base, uint64_t nbytes);
 /* Take SIGBUS (back) if somebody else has it: a model may have installed a handler of its own.  0 or -errno. */

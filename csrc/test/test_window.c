@@ -51,6 +51,36 @@ static void test_private(void)
     close(file);
 }
 
+static void *write_there(void *page)
+{
+    *(volatile char *)page = 'x';
+    return NULL;
+}
+
+static void test_faults(void)
+{
+    pthread_t thread;
+    uint64_t before;
+    new_file();
+    char *w = window(file, 0, NBYTES);
+    volatile char *seen = w;
+    CHECK(tf_faults_counted());
+    CHECK(pthread_create(&thread, NULL, write_there, w + PAGE) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(seen[PAGE] == 'x' && seen[0] == 'a' && seen[2 * PAGE] == 'c');
+    before = tf_faults();
+    seen[PAGE] = 'y'; /* its own by now */
+    CHECK(seen[0] == 'a' && tf_faults() == before);
+    seen[0] = 'z'; /* read before, and mapped: the first write is a fault all the same */
+    CHECK(tf_faults() > before);
+    before = tf_faults();
+    CHECK(pread(file, w + 2 * PAGE, 1, 0) == 1 && tf_faults() > before); /* the kernel's writes, too */
+    before = tf_faults();
+    CHECK(pthread_create(&thread, NULL, write_there, w + 3 * PAGE) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(tf_faults() > before); /* of a thread that has ended */
+    CHECK(tf_window_unmap(w, NBYTES) == 0);
+    close(file);
+}
+
 static void test_refusals(void)
 {
     int err = 0;
@@ -151,6 +181,7 @@ int main(void)
     pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     CHECK(pagemap >= 0);
     test_private();
+    test_faults();
     test_refusals();
     test_truncated();
     test_threads();

@@ -1,10 +1,6 @@
 # One HTTP/2 server session without a socket, over nghttp2.  Layer 1 (native): the only place that knows nghttp2.
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-
-cdef extern from "<sys/uio.h>":
-    struct iovec:
-        void *iov_base
-        size_t iov_len
+from tisfast.native.outgoing cimport Outgoing
 
 cdef extern from "<nghttp2/nghttp2.h>":
     struct nghttp2_session:
@@ -30,25 +26,6 @@ cdef Field constant_field(const char *name, size_t name_bytes, const char *value
 # A field whose value is copied.
 cdef Field copied_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept
 
-cdef class Outgoing:
-    """What one gathered write takes: frames as text in a buffer of its own, and pieces of what `owners` keep alive."""
-    cdef unsigned char *text
-    cdef size_t used
-    cdef iovec *pieces
-    cdef int count
-    cdef int room
-    cdef size_t nbytes
-    cdef list owners
-    cdef int put(self, const void *data, size_t n) except -1             # copied; n <= OUTGOING_PUT_BYTES_MAX
-    cdef int add(self, const void *data, size_t n) except -1             # borrowed from what is passed to `keep`
-    cdef int keep(self, object owner) except -1
-    cdef bint full(self) noexcept
-    cdef int _piece(self, const void *data, size_t n) except -1
-    cdef int clear(self) except -1
-
-cdef enum:
-    OUTGOING_PUT_BYTES_MAX = 16384 + 64
-
 cdef class Http2Session:
     """Bytes in by `receive`, bytes out by `collect`; what happens is told to the methods that a subclass overrides.
 
@@ -60,6 +37,8 @@ cdef class Http2Session:
     cdef object failure                  # exception that an override raised
     cdef Outgoing out
     cdef bint collecting
+    cdef int32_t data_stream             # of the DATA frame that is arriving
+    cdef size_t data_left                # bytes of it, without padding, that have not come; 0: none, or padded
     # ---- told to the subclass
     cdef int on_request_begins(self) except -1
     cdef int on_field(self, const uint8_t *name, size_t name_bytes, const uint8_t *value, size_t value_bytes) except -1

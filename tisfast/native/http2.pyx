@@ -7,9 +7,8 @@ Bounds against misuse: streams, header bytes, CONTINUATION frames, SETTINGS entr
 unsent acknowledgements are limited by nghttp2 with the figures of limits.py; its subclass counts what is left.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from tisfast.native.outgoing cimport Outgoing
 
 from tisfast import limits
 from tisfast.errors import Internal
@@ -51,11 +50,12 @@ cdef extern from "<nghttp2/nghttp2.h>":
         nghttp2_data_source_read_callback read_callback
     enum:
         NGHTTP2_DATA, NGHTTP2_HEADERS, NGHTTP2_PRIORITY, NGHTTP2_RST_STREAM, NGHTTP2_SETTINGS, NGHTTP2_PING
-        NGHTTP2_FLAG_NONE, NGHTTP2_FLAG_END_STREAM, NGHTTP2_FLAG_ACK, NGHTTP2_HCAT_REQUEST
+        NGHTTP2_GOAWAY, NGHTTP2_CONTINUATION
+        NGHTTP2_FLAG_NONE, NGHTTP2_FLAG_END_STREAM, NGHTTP2_FLAG_ACK, NGHTTP2_FLAG_PADDED, NGHTTP2_HCAT_REQUEST
         NGHTTP2_DATA_FLAG_EOF, NGHTTP2_DATA_FLAG_NO_END_STREAM, NGHTTP2_DATA_FLAG_NO_COPY
         NGHTTP2_NV_FLAG_NONE, NGHTTP2_NV_FLAG_NO_COPY_NAME, NGHTTP2_NV_FLAG_NO_COPY_VALUE
         NGHTTP2_ERR_DEFERRED, NGHTTP2_ERR_WOULDBLOCK, NGHTTP2_ERR_CALLBACK_FAILURE, NGHTTP2_ERR_NOMEM
-        NGHTTP2_ERR_INVALID_ARGUMENT, NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE
+        NGHTTP2_ERR_INVALID_ARGUMENT, NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE, NGHTTP2_ERR_CANCEL
         NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, NGHTTP2_SETTINGS_MAX_FRAME_SIZE
         NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES
     const char *nghttp2_strerror(int code) noexcept
@@ -67,6 +67,8 @@ cdef extern from "<nghttp2/nghttp2.h>":
         void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_begin_frame_callback(nghttp2_session_callbacks *, int (*)(
         nghttp2_session *, const nghttp2_frame_hd *, void *) noexcept) noexcept
+    void nghttp2_session_callbacks_set_unpack_extension_callback(nghttp2_session_callbacks *, int (*)(
+        nghttp2_session *, void **, const nghttp2_frame_hd *, void *) noexcept) noexcept
     void nghttp2_session_callbacks_set_on_frame_recv_callback(nghttp2_session_callbacks *, frame_callback) noexcept
     void nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, int, void *) noexcept) noexcept
@@ -83,6 +85,7 @@ cdef extern from "<nghttp2/nghttp2.h>":
     void nghttp2_option_del(nghttp2_option *) noexcept
     void nghttp2_option_set_no_auto_window_update(nghttp2_option *, int) noexcept
     void nghttp2_option_set_no_closed_streams(nghttp2_option *, int) noexcept
+    void nghttp2_option_set_user_recv_extension_type(nghttp2_option *, uint8_t) noexcept
     void nghttp2_option_set_max_settings(nghttp2_option *, size_t) noexcept
     void nghttp2_option_set_max_outbound_ack(nghttp2_option *, size_t) noexcept
     void nghttp2_option_set_stream_reset_rate_limit(nghttp2_option *, uint64_t burst, uint64_t rate) noexcept
@@ -112,13 +115,7 @@ cdef extern from "<nghttp2/nghttp2.h>":
     int nghttp2_submit_goaway(nghttp2_session *, uint8_t, int32_t, uint32_t, const uint8_t *, size_t) noexcept
 
 cdef enum:
-    OUTGOING_TEXT_BYTES = (1 << 16) + 8192
-    OUTGOING_PIECES = 64         # room at first
-    OUTGOING_PIECES_MAX = 512    # a write is full beyond; the kernel takes 1024 of one message's pieces more
     FRAME_HEAD_BYTES = 9
-    # A frame head, a copied piece of a body (at most 4096 bytes) and trailers right behind it: one step of nghttp2.
-    OUTGOING_USED_MAX = OUTGOING_TEXT_BYTES - FRAME_HEAD_BYTES - 4096 - OUTGOING_PUT_BYTES_MAX
-cdef size_t OUTGOING_BYTES_MAX = limits.GRPC_WRITE_BYTES_MAX
 
 
 cdef Field constant_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept:
@@ -128,65 +125,6 @@ cdef Field constant_field(const char *name, size_t name_bytes, const char *value
 
 cdef Field copied_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept:
     return Field(<uint8_t *>name, <uint8_t *>value, name_bytes, value_bytes, NGHTTP2_NV_FLAG_NONE)
-
-
-cdef class Outgoing:
-    """See http2.pxd."""
-
-    def __cinit__(self):
-        self.text = <unsigned char *>PyMem_Malloc(OUTGOING_TEXT_BYTES)
-        self.pieces = <iovec *>PyMem_Malloc(OUTGOING_PIECES * sizeof(iovec))
-        if self.text == NULL or self.pieces == NULL:
-            raise MemoryError()
-        self.room = OUTGOING_PIECES
-        self.owners = []
-
-    def __dealloc__(self):
-        PyMem_Free(self.text)
-        PyMem_Free(self.pieces)
-
-    cdef int put(self, const void *data, size_t n) except -1:
-        cdef unsigned char *at = self.text + self.used
-        assert self.used + n <= OUTGOING_TEXT_BYTES
-        memcpy(at, data, n)
-        self.used += n
-        if self.count and <unsigned char *>self.pieces[self.count - 1].iov_base + self.pieces[self.count - 1].iov_len == at:
-            self.pieces[self.count - 1].iov_len += n
-            self.nbytes += n
-            return 0
-        return self._piece(at, n)
-
-    cdef int add(self, const void *data, size_t n) except -1:
-        return self._piece(data, n)
-
-    cdef int _piece(self, const void *data, size_t n) except -1:
-        cdef iovec *grown
-        if self.count == self.room:
-            grown = <iovec *>PyMem_Realloc(self.pieces, 2 * self.room * sizeof(iovec))
-            if grown == NULL:
-                raise MemoryError()
-            self.pieces = grown
-            self.room *= 2
-        self.pieces[self.count].iov_base = <void *>data
-        self.pieces[self.count].iov_len = n
-        self.count += 1
-        self.nbytes += n
-        return 0
-
-    cdef int keep(self, object owner) except -1:
-        if not self.owners or self.owners[len(self.owners) - 1] is not owner:
-            self.owners.append(owner)
-        return 0
-
-    cdef bint full(self) noexcept:
-        return self.used > OUTGOING_USED_MAX or self.count > OUTGOING_PIECES_MAX or self.nbytes > OUTGOING_BYTES_MAX
-
-    cdef int clear(self) except -1:
-        self.used = self.nbytes = 0
-        self.count = 0
-        if self.owners:
-            self.owners.clear()
-        return 0
 
 
 cdef class Http2Session:
@@ -332,6 +270,7 @@ cdef void set_callbacks(nghttp2_session_callbacks *callbacks) noexcept:
     nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, begin_frame)
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers)
     nghttp2_session_callbacks_set_on_header_callback(callbacks, header)
+    nghttp2_session_callbacks_set_unpack_extension_callback(callbacks, unpack_extension)
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_received)
     nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, frame_invalid)
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_chunk)
@@ -342,6 +281,9 @@ cdef void set_callbacks(nghttp2_session_callbacks *callbacks) noexcept:
 
 
 cdef void set_options(nghttp2_option *option):
+    cdef int kind
+    for kind in range(NGHTTP2_CONTINUATION + 1, 256):  # passed over either way, but so their beginning is told
+        nghttp2_option_set_user_recv_extension_type(option, <uint8_t>kind)
     nghttp2_option_set_no_auto_window_update(option, 1)  # `consumed` says what may come again
     nghttp2_option_set_no_closed_streams(option, 1)      # they serve the priority tree, which is not used
     nghttp2_option_set_max_settings(option, limits.HTTP2_SETTINGS_MAX)
@@ -369,15 +311,23 @@ cdef int failed(Http2Session session, object error) noexcept:
 
 
 cdef int begin_frame(nghttp2_session *raw, const nghttp2_frame_hd *head, void *user) noexcept:
-    """Priorities are switched off, so the library drops these frames without telling further."""
+    """Priorities are switched off, so the library drops these frames, as those of unknown types, without telling
+    further."""
     cdef Http2Session session = <Http2Session>user
-    if head.type != NGHTTP2_PRIORITY:
+    session.data_left = 0
+    if head.type == NGHTTP2_DATA and not head.flags & NGHTTP2_FLAG_PADDED:
+        session.data_stream, session.data_left = head.stream_id, head.length
+    if head.type <= NGHTTP2_CONTINUATION and head.type != NGHTTP2_PRIORITY:
         return 0
     try:
         session.on_idle_frame()
     except BaseException as error:
         return failed(session, error)
     return 0
+
+
+cdef int unpack_extension(nghttp2_session *raw, void **payload, const nghttp2_frame_hd *head, void *user) noexcept:
+    return NGHTTP2_ERR_CANCEL
 
 
 cdef int begin_headers(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
@@ -420,7 +370,7 @@ cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *
                 session.on_idle_frame()
         elif kind == NGHTTP2_PING:
             session.on_ping(frame.hd.flags & NGHTTP2_FLAG_ACK)
-        elif kind == NGHTTP2_SETTINGS:
+        elif kind == NGHTTP2_SETTINGS or kind == NGHTTP2_GOAWAY:
             session.on_idle_frame()
     except BaseException as error:
         return failed(session, error)
@@ -437,6 +387,7 @@ cdef int data_chunk(
         nghttp2_session *raw, uint8_t flags, int32_t stream_id, const uint8_t *data, size_t n, void *user) noexcept:
     cdef Http2Session session = <Http2Session>user
     cdef void *stream = nghttp2_session_get_stream_user_data(raw, stream_id)
+    session.data_left -= min(n, session.data_left)
     try:
         if stream == NULL:
             return check(nghttp2_session_consume_connection(raw, n))
