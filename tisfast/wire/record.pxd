@@ -31,6 +31,8 @@ cdef class InferInput:
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
     # Note in the record that the client has left; the worker may look at any time.
     cdef void mark_cancelled(self) noexcept
+    # Note in the record that there is a trace to be asked about, before submission.
+    cpdef void mark_traced(self) noexcept
     # Another sequence id (a number, or the text it has) and other flags, here and in the record.  Before submission, or
     # between two executions.
     cdef void set_sequence(self, object correlation, uint16_t flags)
@@ -55,7 +57,7 @@ cdef struct RequestHead:
     uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
 
 cdef enum:
-    LATE_FLAGS = 8 | 16             # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN)
+    LATE_FLAGS = 8 | 16 | 32        # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN, traced)
 
 cdef struct InputRef:
     uint16_t index

@@ -33,6 +33,7 @@ cdef uint16_t SEQUENCE_START = 1
 cdef uint16_t SEQUENCE_END = 2
 cdef uint16_t CORRELATION_IS_TEXT = 4
 cdef uint16_t CANCELLED = 8
+cdef uint16_t TRACED = 32
 cdef Py_ssize_t REQUEST_PARAMETERS_BYTES_MAX = limits.REQUEST_PARAMETERS_BYTES_MAX
 cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t RANK_MAX = limits.TENSOR_RANK_MAX
@@ -58,6 +59,10 @@ cdef class InferInput:
     cdef void mark_cancelled(self) noexcept:
         if self.record_bytes >= sizeof(RequestHead):
             (<RequestHead *>self.address(self.record_offset)).flags |= CANCELLED
+
+    cpdef void mark_traced(self) noexcept:
+        if self.record_bytes >= sizeof(RequestHead):
+            (<RequestHead *>self.address(self.record_offset)).flags |= TRACED
 
     cdef void set_sequence(self, object correlation, uint16_t flags):
         cdef RequestHead *head

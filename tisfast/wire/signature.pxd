@@ -44,6 +44,7 @@ cdef class ModelSignature:
     """Immutable after construction.  version: the number as text."""
     cdef readonly str name
     cdef readonly str version
+    cdef public str namespace       # with --model-namespacing, "" else; set once, before anybody sees the signature
     cdef readonly int max_batch_size
     cdef readonly bint decoupled
     cdef readonly list inputs       # of TensorSpec; clients' inputs only

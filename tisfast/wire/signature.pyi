@@ -24,6 +24,7 @@ class TensorSpec:
 class ModelSignature:
     name: str
     version: str
+    namespace: str
     max_batch_size: int
     decoupled: bool
     inputs: list[TensorSpec]
@@ -44,3 +45,5 @@ class ModelSignature:
         inputs: Iterable[tuple[str, int, Sequence[int], bool, bool]],
         outputs: Iterable[tuple[str, int, Sequence[int]] | tuple[str, int, Sequence[int], Sequence[bytes]]],
     ) -> None: ...
+    @property
+    def identity(self) -> str: ...

@@ -4,7 +4,7 @@ import orjson
 
 from tisfast import limits
 from tisfast.errors import BadRequest
-from tisfast.types import BY_CODE
+from tisfast.types import BY_CODE, identity_of
 
 # Bytes of a request record beside what inputs need: fixed head, alignment, id and parameters of a usual request.
 cdef uint32_t RECORD_SLACK = 48 + 8 + 256
@@ -48,6 +48,7 @@ cdef class ModelSignature:
     def __init__(self, str name, str version, int max_batch_size, bint decoupled, inputs, outputs):
         self.name = name
         self.version = version
+        self.namespace = ""
         self.max_batch_size = max_batch_size
         self.decoupled = self.copies_regions = decoupled
         self.inputs = [
@@ -79,6 +80,11 @@ cdef class ModelSignature:
         self.messages = {}
         self.layouts = {}
         return 0
+
+    @property
+    def identity(self):
+        """What tells the model from others, whatever their names."""
+        return identity_of(self.namespace, self.name)
 
     def __repr__(self):
         return f"ModelSignature({self.name!r}, {self.version!r}, inputs={self.inputs}, outputs={self.outputs})"
