@@ -81,7 +81,6 @@ HTTP_STREAM_WAITING_MAX: Final = 16384
 """Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
 Large answers meet the bound of the worker's output arena first, and there the model waits."""
 
-
 # ---- gRPC front
 GRPC_COPIED_OUTPUT_BYTES_MAX: Final = 1024
 """Outputs of at most so many bytes are copied behind their head: cheaper than a piece of their own to gather."""
@@ -261,6 +260,17 @@ SHARES_PER_WORKER_MAX: Final = 256
 """Files (arenas, clients' regions) that one worker is told of at one time: each is a descriptor there.  Beyond, the one
 told of first is forgotten, and told again when it is used again."""
 
+# ---- models that come and go
+LEAVING_SECONDS_MAX: Final = 600
+"""Seconds that the requests of a copy that was replaced or unloaded have to be answered; then they are refused.  As
+long as an execution may take (EXECUTION_SECONDS_MAX)."""
+LEAVING_LOOK_SECONDS: Final = 0.02
+"""Seconds between two looks whether they are."""
+PLAN_ROUNDS_MAX: Final = 16
+"""Looks at what a change touches, each of which may find further ensembles around it: as deep as those are nested."""
+MODEL_ORDERS_MAX: Final = 64
+"""Loads and unloads asked for by models (load_model, unload_model) that are not done."""
+
 # ---- workers
 SPIN_US: Final = 200
 """How long a side that was busy yields the core before it sleeps (docs/architecture.md, Sleep and wake): longer than a
@@ -271,6 +281,8 @@ LOAD_SECONDS_MAX: Final = 600
 """Seconds for import and initialize of one instance."""
 STOP_SECONDS_MAX: Final = 30
 """Default of --exit-timeout-secs."""
+DRAIN_DELAY_SECONDS_MAX: Final = 86_400
+"""Largest --drain-delay-secs: a day; more is a slip of the keyboard."""
 RESTART_DELAY_MS_FIRST: Final = 50
 """Delay before the first restart of a dead worker; doubles for each death in a row."""
 RESTART_DELAY_MS_MAX: Final = 30_000
@@ -334,6 +346,22 @@ REPOSITORY_ENTRIES_MAX: Final = 65536
 INTERPRETER_CHECK_SECONDS_MAX: Final = 10
 """Seconds `tisfast check` gives a model's own interpreter to parse model.py."""
 
+# ---- resources
+CPU_THREADS_MAX: Final = 1024
+"""Threads that a model's CPU_THREADS may ask for: more than the largest machines have cores."""
+GPU_LIMITS_MAX: Final = 1024
+"""--model-load-gpu-limit flags: one for each GPU."""
+MEMORY_BUDGET_BYTES_MIN: Final = 1 << 20
+"""Least --model-memory-budget: a smaller number is surely one without its unit."""
+MEMORY_LOOK_SECONDS: Final = 2.0
+"""Least time between two measurements of the workers' memory, where there is a budget."""
+MEMORY_LOOK_SHARE: Final = 20
+"""And at least so many times what the last one took: the kernel walks through the page tables of each worker."""
+MEMORY_PROCESSES_MAX: Final = 1024
+"""Processes of one worker (those that its model has started) that are measured with it."""
+SLEEP_SECONDS_MAX: Final = 30
+"""Seconds for `finalize` of a model that is put to sleep; then it is killed."""
+
 # ---- gRPC front
 GRPC_CONNECTIONS_MAX: Final = 16384
 """Open client connections of the gRPC port; further ones are closed at accept."""
@@ -365,6 +393,9 @@ GRPC_SMALL_MESSAGE_BYTES: Final = 16 * 1024
 """Answers up to here are copied when they are rendered, which frees their block at once."""
 GRPC_WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes gathered for one write: more than a socket's buffer takes."""
+CONNECTIONS_LOOK_SECONDS: Final = 0.2
+"""Seconds between two looks, while the server ends, at connections that have nothing to say any more.  Clients of gRPC
+have as long to answer our first GOAWAY."""
 GRPC_DRAIN_SECONDS: Final = 1
 """Seconds for a client to say that it read our first GOAWAY, before the second names the last call that counts."""
 HTTP2_STREAM_WINDOW_BYTES: Final = 8 * 1024 * 1024
@@ -385,11 +416,34 @@ HTTP2_RESETS_PER_SECOND: Final = 100
 HTTP2_CONTINUATIONS_MAX: Final = 8
 """CONTINUATION frames of one header block (CVE-2024-27316)."""
 HTTP2_IDLE_FRAMES_MAX: Final = 10_000
-"""SETTINGS, PRIORITY and empty DATA frames in one second, which cost their sender nothing (CVE-2019-9516 to -9518)."""
+"""SETTINGS, PRIORITY, GOAWAY and empty DATA frames, and those of unknown types, in one second: they cost their sender
+nothing (CVE-2019-9516 to -9518)."""
 GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
+GRPC_DIRECT_BYTES_MIN: Final = 16 * 1024
+"""Bytes of a DATA frame that are still to come for which a tensor's own memory is the better place to receive them in:
+copying so much costs what the detour does."""
+GRPC_RECEIVE_START_BYTES: Final = 64 * 1024
+"""The part of that buffer which is used for a client that sends large tensors: the head of a message, and little of the
+tensor, which is received in its place from there on."""
 GRPC_PING_IDLE_SECONDS: Final = 7200
 """Seconds between pings that are tolerated of a client without calls (unless permitted): gRPC's own figure."""
+
+# ---- looks at repositories
+SNAPSHOT_ENTRIES_MAX: Final = 100_000
+"""Files and folders of one model that are looked at for changes: 0.6 s of a thread; more are a data set by mistake."""
+SNAPSHOT_DEPTH_MAX: Final = 32
+"""Folders below a model's that are looked into: deeper, a link leads back where nobody sees it."""
+SNAPSHOT_DIFFERENCES_SAID: Final = 5
+"""Changed files that one line of the log names; it counts the others."""
+POLL_SETTLE_SECONDS_MAX: Final = 2.0
+"""Seconds between two equal looks before a changed model is loaded: longer than a copying program pauses."""
+RELOAD_LOOK_SECONDS: Final = 0.3
+"""The same with --reload, between two looks at everything: a developer's save is served within a second."""
+BYTECODE_SECONDS: Final = 3
+"""Age in seconds of the newest code of a model up to which its bytecode is not kept: Python compares whole seconds."""
+RELOAD_SETTLE_SECONDS: Final = 0.1
+"""And between two equal ones: an editor writes a file in one go."""
 
 # ---- rate limiter
 RATE_LIMIT_COUNT_MAX: Final = 2**31 - 1
@@ -404,3 +458,108 @@ WARM_UP_BYTES_MAX: Final = 1 << 30
 """Bytes of the tensors of one warm-up sample: more than clients send in one request of most models."""
 WARM_UP_ERRORS_MAX: Final = 16
 """How often one text is said for the requests of one warm-up sample."""
+
+# ---- model control
+POLL_SECONDS_MIN: Final = 0.1
+"""Least --repository-poll-secs: a look reads every folder of the repositories."""
+POLL_SECONDS_MAX: Final = 7 * 24 * 3600
+"""Most of it: who looks less often than once a week means not to look at all (0)."""
+OVERRIDE_FILES_MAX: Final = 4096
+"""Files of one load call, each a parameter of it."""
+OVERRIDE_DEPTH_MAX: Final = 32
+"""Folders in the path of one of them."""
+CONTROL_BODY_BYTES_MAX: Final = 1 << 30
+"""Bytes of the body of one load call, which may carry files; as GRPC_COLLECTED_MESSAGE_BYTES_MAX."""
+CONTROL_BYTES_MAX: Final = 4 << 30
+"""Bytes of the files of all load calls that are not answered; beyond, 503."""
+CONTROL_CALLS_MAX: Final = 256
+"""Load and unload calls that are not answered; beyond, 503."""
+CONTROL_INLINE_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a load call that the event loop reads itself; larger ones, which carry files, go to a thread."""
+CONTROL_DECODE_BYTES: Final = 1 << 20
+"""Bytes of base64 decoded in one go, a few ms: a multiple of 4.  Longer texts are kept from the JSON parser."""
+CONTROL_TOKENS_MAX: Final = 1024
+"""Tokens in --model-control-token-file: each is compared with that of every call."""
+CONTROL_TOKENS_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of that file."""
+
+# ---- remote repositories
+STORAGE_DOWNLOADS: Final = 8
+"""Default of --storage-downloads: files downloaded at one time.  One connection rarely fills a machine's network."""
+STORAGE_DOWNLOADS_MAX: Final = 256
+"""Its upper end: each is a thread, a connection and some MB of buffers."""
+STORAGE_FILES_MAX: Final = 100_000
+"""Files below one URL, and in one archive."""
+STORAGE_ARCHIVE_BYTES_MAX: Final = 1 << 40
+"""Bytes of all files of one archive: what a hundred bytes can claim to be must end somewhere."""
+STORAGE_PADDING_BYTES_MAX: Final = 1 << 20
+"""Bytes after the end of a tar archive: it is padded to records, of 10 KB mostly."""
+STORAGE_CHUNK_BYTES: Final = 256 * 1024
+"""Bytes read and written at a time: what a download needs of memory, whatever the file's size, and what a connection
+that breaks may cost."""
+STORAGE_IDLE_SECONDS_MAX: Final = 60
+"""Seconds without a byte from a store, after which a request is given up and tried again."""
+STORAGE_CONNECT_SECONDS_MAX: Final = 10
+"""Seconds for a connection to a store."""
+STORAGE_FILE_SECONDS_MAX: Final = 24 * 3600
+"""Seconds for one request of a whole file; it is resumed by the next one."""
+STORAGE_REQUEST_RETRIES: Final = 2
+"""Retries of one request to an object store by its library; the attempts below begin after them."""
+STORAGE_ATTEMPTS_MAX: Final = 6
+"""Attempts in a row for one file that bring no byte."""
+STORAGE_CUTS_MAX: Final = 1000
+"""Attempts for one file altogether, each of which brought some bytes: a network that cuts every 10 MB brings 10 GB."""
+STORAGE_CORRUPT_MAX: Final = 3
+"""Whole downloads of one file whose checksum is wrong, until it is given up."""
+STORAGE_LIST_ATTEMPTS_MAX: Final = 3
+"""Attempts to ask a store what it has."""
+STORAGE_LISTINGS_MAX: Final = 3
+"""Times that a store is asked again because files changed while they were downloaded."""
+STORAGE_DELAY_SECONDS_FIRST: Final = 0.2
+"""Delay before the second attempt; doubles for each further one that brings nothing."""
+STORAGE_DELAY_SECONDS_MAX: Final = 10.0
+"""Upper end of the doubling."""
+STORAGE_ANSWER_BYTES_MAX: Final = 64 << 20
+"""Bytes of one JSON answer of a registry: 100 000 files, generously."""
+STORAGE_ERROR_TEXT_BYTES: Final = 500
+"""Bytes of a store's error text that are shown."""
+STORAGE_UNUSED_SECONDS_MAX: Final = 30 * 86400
+"""Seconds after which the cache forgets a URL that no server used."""
+STORAGE_PARTIAL_SECONDS_MAX: Final = 7 * 86400
+"""Seconds for which a download that broke off can be gone on with."""
+STORAGE_ORPHAN_SECONDS: Final = 60
+"""Age at which a run's folder that nobody locks may be swept: a younger one may just be in the making."""
+STORAGE_TREES_MAX: Final = 4
+"""Folders kept of one model: what is served now, and what old copies that drain may still read."""
+STORAGE_BAR_SECONDS: Final = 0.2
+"""Seconds between two looks of the progress bar."""
+STORAGE_LOG_SECONDS: Final = 10.0
+"""The same of progress in the log."""
+
+# ---- environments
+ENVIRONMENT_FILES_MAX: Final = 2_000_000
+"""Entries of one packed environment: the largest ones have some 200,000."""
+ENVIRONMENT_BYTES_MAX: Final = 128 << 30
+"""Bytes that one archive may unpack to: an environment with several CUDA frameworks has some 20 GiB."""
+ENVIRONMENT_HEADER_BYTES_MAX: Final = 8 << 20
+"""Bytes of one header of a tar file, which is read whole (long names, attributes), and of one read of a content."""
+ENVIRONMENT_LINK_BYTES_MAX: Final = 4096
+"""Bytes of a link's target in a zip file (PATH_MAX)."""
+ENVIRONMENT_BUILDS_MAX: Final = 4
+"""Environments that are prepared at one time, each in a process: more would only share the disk."""
+ENVIRONMENT_BUILD_SECONDS_MAX: Final = 3600
+"""Seconds until an environment must be prepared, waiting for another process that prepares the same included."""
+ENVIRONMENT_ATTEMPTS_MAX: Final = 3
+"""How often an environment that is removed (tisfast env prune) between being prepared and used is prepared again."""
+ENVIRONMENT_PROGRESS_SECONDS: Final = 2.0
+"""Seconds between two lines about the progress of a preparation."""
+ENVIRONMENT_OUTPUT_LINES: Final = 40
+"""Last lines of a failed program's output that are told."""
+ENVIRONMENT_OUTPUT_CHARS_MAX: Final = 500
+"""Characters kept of each of them."""
+ENVIRONMENT_LINE_BYTES_MAX: Final = 1 << 20
+"""Bytes of one line from the process that prepares an environment: the figures above, escaped."""
+REQUIREMENTS_FILES_MAX: Final = 64
+"""Files that one requirement file may include, itself counted."""
+REQUIREMENTS_BYTES_MAX: Final = 512 << 20
+"""Bytes of one of them: they may be wheels."""

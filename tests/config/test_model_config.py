@@ -6,9 +6,10 @@ import dataclasses
 import pytest
 
 from tisfast import limits
-from tisfast.config.instances import Instance
+from tisfast.config.instances import Instance, UsableGpus
 from tisfast.config.model_config import finish, parse, parse_json_form, signature_fields
 from tisfast.config.report import ConfigErrors, key_text
+from tisfast.config.resources import Resources, thread_variables
 from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
 from tisfast.config.versions import VersionPolicy
 from tisfast.errors import ConfigError
@@ -170,6 +171,7 @@ def test_the_json_form_loads_the_same():
         ("".join(f'output {{ name: "{n}" data_type: TYPE_FP32 dims: 1 }}' for n in range(65)), "has 65 outputs, more than 64"),
         ('platform: "pytorch_libtorhc"', "unexpected platform type 'pytorch_libtorhc' for m; did you mean 'pytorch_libtorch'?"),
         ('runtime: "libtriton_x.so"', "runtime 'libtriton_x.so' is known, but not served yet"),
+        ('parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "YES" } }', "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: YES' for m"),
         ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.so" } }', "is 'x.so' for m: a batching strategy is a Python file here"),
         ('parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.py" } }', "has no effect without dynamic batching"),
         ("optimization { cuda { graphs: true } }", "'optimization.cuda.graphs' is known, but not served yet for m; remove it"),
@@ -218,3 +220,42 @@ def test_key_paths_as_people_write_them():
 def test_answers_of_sequences_and_streams_are_not_kept(text, message):
     assert any(message in error for error in errors_of(f"{text} response_cache {{ enable: true }}"))
     load("response_cache { enable: true }")
+
+
+def parameter(key, value):
+    return f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }} '
+
+
+def test_instances_by_free_memory_are_counted_over_all_gpus():
+    config = load(parameter("GPU_PLACEMENT", "free_memory") + "instance_group { count: 2 kind: KIND_GPU }", gpus=(0, 1))
+    assert [(i.name, i.candidates) for i in config.instances] == [("m_0_0", (0, 1)), ("m_0_1", (0, 1))]
+    config = load(parameter("GPU_PLACEMENT", "free_memory") + "instance_group { count: 2 kind: KIND_CPU }", gpus=(0, 1))
+    assert [(i.name, i.candidates) for i in config.instances] == [("m_0_0", ()), ("m_0_1", ())]
+
+
+def test_gpus_that_are_there_and_not_able():
+    assert "compatibility of 7.500000 are: 1;" in errors_of("instance_group { kind: KIND_GPU gpus: 0 }", gpus=UsableGpus((1,), 7.5))[0]
+
+
+def test_what_a_model_needs_of_the_machine():
+    assert load("").resources == Resources()
+    text = parameter("CPU_THREADS", "3") + parameter("OUT_OF_MEMORY_RETRY", "halves") + parameter("KEEP_AWAKE", "true")
+    assert load(text).resources == Resources(3, "halves", False, True)
+    assert thread_variables(load(text).resources)["OMP_NUM_THREADS"] == "3"
+    assert thread_variables(Resources()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (parameter("CPU_THREADS", "0"), "parameter CPU_THREADS of m is '0'; give a whole number from 1 to 1024"),
+        (parameter("CPU_THREADS", "all"), "parameter CPU_THREADS of m is 'all'"),
+        (parameter("OUT_OF_MEMORY_RETRY", "twice"), "is 'twice'; give never, once, halves"),
+        (parameter("GPU_PLACEMENT", "best"), "is 'best'; give every_gpu, free_memory"),
+        (parameter("KEEP_AWAKE", "1"), "is '1'; give false, true"),
+        (parameter("OUT_OF_MEMORY_RETRY", "once") + "sequence_batching { }", "a model with sequences cannot be executed again"),
+        (parameter("OUT_OF_MEMORY_RETRY", "once") + "model_transaction_policy { decoupled: true }", "a model with decoupled answers cannot be executed again"),
+    ],
+)
+def test_what_nobody_can_give(text, expected):
+    assert any(expected in error for error in errors_of(text))

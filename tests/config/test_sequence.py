@@ -45,6 +45,23 @@ def test_oldest():
     assert sequence("oldest { }").preferred_batch_sizes == (8,)
 
 
+def test_direct_slots_are_bounded_and_the_bound_is_said_at_its_place():
+    text = MODEL.replace("max_batch_size: 8", f"\nmax_batch_size: {limits.SUBMIT_SLOTS + 1}\n")
+    with pytest.raises(ConfigErrors) as caught:
+        finish(parse(f"{text} sequence_batching {{ direct {{ }} }}", "m/config.pbtxt"), "m")
+    (error,) = caught.value.errors
+    assert (error.file, error.line, error.key) == ("m/config.pbtxt", 2, "max_batch_size")
+    assert "max_batch_size 257 is above 256, as many sequences as an instance serves by the direct strategy" in error.message
+    assert finish(parse(f"{text} sequence_batching {{ oldest {{ }} }}", "f"), "m").scheduler.sequence.slots == 257
+
+
+def test_order_between_the_sequences_of_a_decoupled_model_is_refused_by_name():
+    decoupled = "model_transaction_policy { decoupled: true }"
+    (message,) = errors_of("oldest { preserve_ordering: true }", decoupled)
+    assert message.startswith("'preserve_ordering' is known, but not served yet for sequences of decoupled models for m")
+    assert sequence("oldest { preserve_ordering: true }").preserve_ordering
+
+
 def test_controls():
     assert sequence("""control_input [
         { name: "S" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ -1, 7.5 ] } },

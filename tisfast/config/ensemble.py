@@ -126,7 +126,7 @@ class _Graph:
                 self._wrong(f"must specify '{field}' in step {index} of ensemble '{self.name}'", path)
         if step.model_namespace:
             self._wrong(f"'model_namespace' in step {index} of ensemble '{self.name}' is known, but not served",
-                        (*path, "model_namespace"), "remove it: model names are unique here")  # fmt: skip
+                        (*path, "model_namespace"), "remove it: --model-namespacing finds the model")  # fmt: skip
         inputs = {tensor.name for tensor in self.message.input}
         for tensor in sorted(step.output_map.values()):
             if tensor in self.made_of:

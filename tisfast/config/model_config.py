@@ -14,12 +14,13 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import batch_io, ensemble, instances, normal, schema, served, tensors, versions, warm_up
+from tisfast.config import batch_io, ensemble, instances, normal, resources, schema, served, tensors, versions, warm_up
 from tisfast.config import scheduler as scheduling
 from tisfast.config.ensemble import EnsembleConfig
 from tisfast.config.instances import Instance, InstanceGroup
 from tisfast.config.json_form import parse_json
 from tisfast.config.report import KeyPath, Place, Report
+from tisfast.config.resources import Resources
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.tensors import TensorConfig
 from tisfast.config.text import parse_text
@@ -66,6 +67,7 @@ class LoadedConfig:
     gpus: tuple[int, ...]
     partial: bool
     warm_up: tuple[WarmUpSample, ...]
+    resources: Resources
     places: Mapping[KeyPath, Place] = field(repr=False, compare=False)
 
     @cached_property
@@ -115,6 +117,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
     served.check(message, report)
     batch_io.check(message, report)
     inputs, outputs = tensors.read(message, report, partial=partial)
+    wants = resources.read(message, report)
     return LoadedConfig(
         name=message.name,
         file=report.file,
@@ -125,7 +128,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         outputs=outputs,
         scheduler=scheduling.read(message, report),
         ensemble=ensemble.read(message, report),
-        instance_groups=instances.read(message, report, gpus),
+        instance_groups=instances.read(message, report, gpus, by_free_memory=wants.free_memory),
         version_policy=versions.read(message),
         parameters=MappingProxyType({key: message.parameters[key].string_value for key in sorted(message.parameters)}),
         default_model_filename=message.default_model_filename,
@@ -133,6 +136,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         gpus=gpus,
         partial=partial,
         warm_up=warm_up.read(message, report),
+        resources=wants,
         places=MappingProxyType(report.places),
     )
 

@@ -51,6 +51,10 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
     _check_times(message, report)
     if batching.HasField("oldest"):
         _check_oldest(message, report)
+    elif message.max_batch_size > limits.SUBMIT_SLOTS:
+        report.wrong(f"max_batch_size {message.max_batch_size} is above {limits.SUBMIT_SLOTS}, as many sequences as an "
+                     f"instance serves by the direct strategy, for {message.name}", ("max_batch_size",),
+                     hint="give the model more instances, or use oldest { max_candidate_sequences: N }")  # fmt: skip
     _check_utilization(message, report)
     oldest, direct = batching.oldest, batching.direct
     slots = max(1, message.max_batch_size)

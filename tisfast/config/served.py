@@ -25,6 +25,7 @@ KNOWN_BACKENDS: Final = frozenset(
 STAGE: Final = "is known, but not served yet"
 ADVICE: Final = "remove it, or serve this model with a server that has it"
 STRATEGY_PARAMETER: Final = "TRITON_BATCH_STRATEGY_PATH"
+FORCE_CPU_PARAMETER: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
 
 # What is refused: the key path to name, and whether the message asks for it.
 _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
@@ -66,6 +67,7 @@ def check(message: Message, report: Report) -> None:
     for index, group in enumerate(message.instance_group):
         _check_group(message, index, group, report)
     _check_strategy(message, report)
+    _check_force_cpu(message, report)
 
 
 def _check_strategy(message: Message, report: Report) -> None:
@@ -80,6 +82,16 @@ def _check_strategy(message: Message, report: Report) -> None:
     elif not message.HasField("dynamic_batching") or message.max_batch_size < 1:
         report.wrong(f"parameter '{STRATEGY_PARAMETER}' has no effect without dynamic batching for {message.name}",
                    path, hint="add dynamic_batching { } and max_batch_size, or remove it")  # fmt: skip
+
+
+def _check_force_cpu(message: Message, report: Report) -> None:
+    """Row 16.24.  Inputs lie in host memory either way: `no` lets them be elsewhere, and does not ask for it."""
+    if FORCE_CPU_PARAMETER not in message.parameters:
+        return
+    value = message.parameters[FORCE_CPU_PARAMETER].string_value
+    if value not in ("", "yes", "no"):
+        report.wrong(f"Incorrect value for {FORCE_CPU_PARAMETER}: {value}' for {message.name}",
+                   ("parameters", FORCE_CPU_PARAMETER), hint='"yes" or "no"')  # fmt: skip
 
 
 def _refuse(message: Message, path: KeyPath, report: Report) -> None:

@@ -10,13 +10,17 @@ from itertools import combinations
 
 from tisfast import limits
 from tisfast.config.cache import CacheSettings
+from tisfast.config.environments import EnvironmentSettings
 from tisfast.config.metrics import MetricsSettings
 from tisfast.config.rate_limits import RateLimitSettings
+from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
+from tisfast.config.storage import StorageSettings
 from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
 PORT_MAX = 65535
 INT32_MAX = 2**31 - 1
+CONTROL_MODES = ("none", "explicit", "poll")
 
 
 def _require(good: bool, flag: str, message: str) -> None:
@@ -143,7 +147,10 @@ class RepositorySettings:
     """Where models are and how they are loaded.
 
     load_concurrency: instances that may be loading at one time.  default_max_batch_size: what auto-complete puts into a
-    model that batches and states no size.
+    model that batches and states no size.  control_mode: one of CONTROL_MODES; poll_seconds: between two looks in mode
+    poll, 0 for never again; load_models: those of the start in mode explicit, ("*",) for all; config_name: of
+    configs/NAME.pbtxt, "" for config.pbtxt; namespacing: the same name may be in several repositories; watch: load
+    models again when their files are saved; control_token_file: of bearer tokens, "" for none.
     """
 
     paths: tuple[str, ...]
@@ -151,6 +158,13 @@ class RepositorySettings:
     load_concurrency: int = 4
     load_retries: int = 0
     default_max_batch_size: int = 4
+    control_mode: str = "none"
+    poll_seconds: float = 15.0
+    load_models: tuple[str, ...] = ()
+    config_name: str = ""
+    namespacing: bool = False
+    watch: bool = False
+    control_token_file: str = ""
 
     def __post_init__(self) -> None:
         """Raises ConfigError when no repository is named or a count is out of range."""
@@ -159,17 +173,60 @@ class RepositorySettings:
             self.load_concurrency >= 1, "model-load-thread-count", f"must be 1 or more, not {self.load_concurrency}"
         )
         _require(self.load_retries >= 0, "model-load-retry-count", f"must be 0 or more, not {self.load_retries}")
+        self._check_control()
+
+    def _check_control(self) -> None:
+        _require(
+            self.control_mode in CONTROL_MODES,
+            "model-control-mode",
+            f"must be one of {', '.join(CONTROL_MODES)}, not {self.control_mode!r:.60}",
+        )
+        if self.load_models and self.control_mode != "explicit":
+            raise ConfigError(
+                "Use of '--load-model' requires setting '--model-control-mode=explicit' as well.", key="load-model"
+            )
+        if "*" in self.load_models and set(self.load_models) != {"*"}:
+            raise ConfigError(
+                "Wildcard model name '*' must be the ONLY startup model if specified at all: --load-model also names "
+                + ", ".join(name for name in self.load_models if name != "*"),
+                key="load-model",
+            )
+        _require(
+            not self.watch or self.control_mode != "explicit",
+            "reload",
+            "does not go with --model-control-mode=explicit, where models are loaded by order only",
+        )
+        if self.control_mode == "poll":
+            seconds, least, most = self.poll_seconds, limits.POLL_SECONDS_MIN, limits.POLL_SECONDS_MAX
+            _require(
+                seconds == 0 or least <= seconds <= most,
+                "repository-poll-secs",
+                f"must be {least:g} to {most:g}, or 0 for no second look, not {seconds:g}",
+            )
+        _require(
+            not self.config_name or (self.config_name[0] != "." and not set("/\\\0") & set(self.config_name)),
+            "model-config-name",
+            f"must be the name of a file in the folder configs, without '.pbtxt', not {self.config_name!r:.60}",
+        )
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What all workers share.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU."""
+    """What all workers share.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU.
+
+    gpu_limits: --model-load-gpu-limit, (GPU, fraction of its memory); capability_min: GPUs below are not used;
+    memory_budget: bytes that all models' workers may take, 0 for no bound.
+    """
 
     interpreter: str
     execution_seconds_max: float = limits.EXECUTION_SECONDS_MAX
     load_seconds_max: float = limits.LOAD_SECONDS_MAX
     cuda_visible: str | None = None
     cpu_only: bool = False
+    gpu_limits: tuple[tuple[int, float], ...] = ()
+    capability_min: float = COMPUTE_CAPABILITY_MIN
+    memory_budget: int = 0
+    environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
 
     def __post_init__(self) -> None:
         """Raises ConfigError for limits that are not positive."""
@@ -187,17 +244,26 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class LifeSettings:
-    """Identity, and how the server starts and ends."""
+    """Identity, and how the server starts and ends.
+
+    drain_delay_seconds: after the signal to end, not ready and still serving; exit_timeout_seconds begin then.
+    """
 
     server_id: str = "triton"
     exit_timeout_seconds: int = limits.STOP_SECONDS_MAX
+    drain_delay_seconds: float = 0.0
     exit_on_error: bool = True
     strict_readiness: bool = True
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a negative timeout."""
+        """Raises ConfigError for a time that is negative or no end."""
         _require(
             self.exit_timeout_seconds >= 0, "exit-timeout-secs", f"must be 0 or more, not {self.exit_timeout_seconds}"
+        )
+        _require(
+            0 <= self.drain_delay_seconds <= limits.DRAIN_DELAY_SECONDS_MAX,
+            "drain-delay-secs",
+            f"must be 0 to {limits.DRAIN_DELAY_SECONDS_MAX}, not {self.drain_delay_seconds:g}",
         )
 
 
@@ -219,6 +285,7 @@ class Settings:
     life: LifeSettings = field(default_factory=LifeSettings)
     log: LogSettings = field(default_factory=LogSettings)
     grpc_options: GrpcSettings = field(default_factory=GrpcSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
     def __post_init__(self) -> None:
         """Raises ConfigError when two services want one address and port (row 25.14)."""

@@ -1,0 +1,87 @@
+"""Parameters by which a model says what it needs of the machine (docs/resources.md).  Layer 2 (config).
+
+tisfast's own: ModelConfig has no fields for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tisfast import limits
+from tisfast.config.report import Report
+from tisfast.config.schema import Message
+
+CPU_THREADS: Final = "CPU_THREADS"
+RETRY: Final = "OUT_OF_MEMORY_RETRY"
+PLACEMENT: Final = "GPU_PLACEMENT"
+KEEP_AWAKE: Final = "KEEP_AWAKE"
+THREAD_VARIABLES: Final = (  # as workers/tisfast_worker/environment.py has them
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS",
+)  # fmt: skip
+NEVER: Final = "never"
+RETRIES: Final = (NEVER, "once", "halves")
+EVERY_GPU, FREE_MEMORY = PLACEMENTS = ("every_gpu", "free_memory")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a model's parameters say.
+
+    cpu_threads: of each instance, 0 for its share of the cores; retry: of an execution that ran out of memory, one of
+    RETRIES; free_memory: `count` is of all GPUs together; keep_awake: --model-memory-budget leaves it be.
+    """
+
+    cpu_threads: int = 0
+    retry: str = NEVER
+    free_memory: bool = False
+    keep_awake: bool = False
+
+
+def read(message: Message, report: Report) -> Resources:
+    """What the parameters of a normalised message ask for; what is wrong goes to the report."""
+    retry = _choice(message, report, RETRY, RETRIES)
+    if retry != NEVER and (message.HasField("sequence_batching") or message.model_transaction_policy.decoupled):
+        kind = "sequences" if message.HasField("sequence_batching") else "decoupled answers"
+        report.wrong(
+            f"parameter {RETRY} '{retry}' of {message.name}: a model with {kind} cannot be executed again, as a "
+            "part may be done already", ("parameters", RETRY), hint="remove it",
+        )  # fmt: skip
+    return Resources(
+        cpu_threads=_threads(message, report),
+        retry=retry,
+        free_memory=_choice(message, report, PLACEMENT, PLACEMENTS) == FREE_MEMORY,
+        keep_awake=_choice(message, report, KEEP_AWAKE, tuple(reversed(_BOOLEANS))) == "true",
+    )
+
+
+def thread_variables(resources: Resources) -> dict[str, str]:
+    """Variables of a worker whose model says how many threads it wants: they win over those of the server."""
+    return dict.fromkeys(THREAD_VARIABLES, str(resources.cpu_threads)) if resources.cpu_threads else {}
+
+
+def _choice(message: Message, report: Report, key: str, choices: tuple[str, ...]) -> str:
+    """The parameter's value; the first choice where there is none."""
+    if key not in message.parameters:
+        return choices[0]
+    value = str(message.parameters[key].string_value)
+    if value not in choices:
+        report.wrong(
+            f"parameter {key} of {message.name} is '{value}'", ("parameters", key), hint=f"give {', '.join(choices)}"
+        )
+        return choices[0]
+    return value
+
+
+def _threads(message: Message, report: Report) -> int:
+    if CPU_THREADS not in message.parameters:
+        return 0
+    value = str(message.parameters[CPU_THREADS].string_value)
+    if not value.isdecimal() or not 1 <= int(value) <= limits.CPU_THREADS_MAX:
+        report.wrong(
+            f"parameter {CPU_THREADS} of {message.name} is '{value}'", ("parameters", CPU_THREADS),
+            hint=f"give a whole number from 1 to {limits.CPU_THREADS_MAX}",
+        )  # fmt: skip
+        return 0
+    return int(value)
