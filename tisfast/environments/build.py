@@ -1,0 +1,164 @@
+"""Prepare an environment in the cache, unless it is there.  Runs where waiting harms nobody: a process of its own.
+
+Layer 3 (environments).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tisfast.environments import activation, pythons
+from tisfast.environments.cache import FORM, Cache, Entry, Lock
+from tisfast.environments.environment import Environment
+from tisfast.environments.failure import EnvironmentFailed, no_room, size_text
+from tisfast.environments.install import find_uv, install
+from tisfast.environments.recognise import stamp_of
+from tisfast.environments.requirements import read_requirements
+from tisfast.environments.unpack import unpack
+
+_DIGEST_BYTES: Final = 1 << 20
+_KEY_CHARS: Final = 32
+Told = Callable[[str], None]
+"""Called with a line about what is going on."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What every build uses.  index: variables that say where packages come from, (name, value) sorted."""
+
+    cache: Cache
+    pyenv_root: str = ""
+    index: tuple[tuple[str, str], ...] = ()
+
+
+def known_key(means: Means, environment: Environment) -> str | None:
+    """Where the environment would lie; None when that takes reading an archive.
+
+    Raises ConfigError, EnvironmentFailed.
+    """
+    if environment.kind == "archive":
+        digest = means.cache.digest(environment.path, stamp_of(environment.path))
+        return None if digest is None else _key("archive", digest)
+    python = pythons.find(environment.python, means.pyenv_root, find_uv())
+    facts = [read_requirements(environment.path).digest, python.number, python.machine, python.base_prefix]
+    return _key("requirements", *facts, *(f"{name}={value}" for name, value in means.index))
+
+
+def build(means: Means, environment: Environment, tell: Told) -> Entry:
+    """The environment, prepared now or before.  Raises ConfigError, EnvironmentFailed, NoRoom."""
+    with no_room(means.cache.folder):
+        key = known_key(means, environment)
+        if key is None:
+            key = _key("archive", _read(means.cache, environment, tell))
+        lock = _alone(means.cache, key, environment, tell)
+        try:
+            found = means.cache.find(key)
+            return _made(means, environment, key, tell) if found is None else found
+        finally:
+            lock.release()
+
+
+def _key(kind: str, *facts: str) -> str:
+    text = "\0".join((str(FORM), *facts))
+    return f"{kind}-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:_KEY_CHARS]}"
+
+
+def _read(cache: Cache, environment: Environment, tell: Told) -> str:
+    """The digest of an archive that was not seen before, or has changed."""
+    path = environment.path
+    before = stamp_of(path)
+    tell(f"reading {path} ({size_text(before[0])})")
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        buffer = bytearray(_DIGEST_BYTES)
+        view = memoryview(buffer)
+        while count := file.readinto(buffer):
+            digest.update(view[:count])
+    if stamp_of(path) != before:
+        raise _changed(environment)
+    cache.remember(path, before, digest.hexdigest())
+    return digest.hexdigest()
+
+
+def _changed(environment: Environment) -> EnvironmentFailed:
+    return EnvironmentFailed(f"{environment} changed while it was read", "load the model again when it is complete")
+
+
+def _alone(cache: Cache, key: str, environment: Environment, tell: Told) -> Lock:
+    lock = cache.lock(key, exclusive=True)
+    if lock is None:
+        tell(f"waiting for another process that prepares {environment}")
+        lock = cache.lock(key, exclusive=True, wait=True)
+        assert lock is not None
+    return lock
+
+
+def _made(means: Means, environment: Environment, key: str, tell: Told) -> Entry:
+    began = time.monotonic()
+    home = means.cache.begin(key)
+    try:
+        size_bytes, files = _FILLED[environment.kind](environment, home, means, tell)
+        if known_key(means, environment) != key:
+            raise _changed(environment)
+        python = _proved(environment, means.cache.interpreter(key), home)
+        entry = Entry(
+            key, environment.kind, str(environment.path), python, size_bytes, files, time.monotonic() - began,
+            tuple(sorted(activation.scripted(home).items())),
+        )  # fmt: skip
+        means.cache.keep(entry)
+    except BaseException:
+        means.cache.discard(key)
+        raise
+    return entry
+
+
+def _filled_from_archive(environment: Environment, home: Path, means: Means, tell: Told) -> tuple[int, int]:
+    return unpack(environment.path, home, tell)
+
+
+def _filled_from_requirements(environment: Environment, home: Path, means: Means, tell: Told) -> tuple[int, int]:
+    uv = find_uv()
+    python = pythons.find(environment.python, means.pyenv_root, uv)
+    tell(f"installing {environment} for Python {python.number} with {'uv' if uv else 'pip'}")
+    install(read_requirements(environment.path), python, home, uv, tell)
+    return measured(home)
+
+
+_FILLED: Final = {"archive": _filled_from_archive, "requirements": _filled_from_requirements}
+
+
+def measured(folder: Path) -> tuple[int, int]:
+    """Bytes and number of the files below a folder."""
+    size_bytes = files = 0
+    for where, _, names in os.walk(folder):
+        files += len(names)
+        size_bytes += sum(os.lstat(os.path.join(where, name)).st_size for name in names)
+    return size_bytes, files
+
+
+def _proved(environment: Environment, python: Path | None, home: Path) -> str:
+    """The version of the interpreter that was prepared, which is started for it."""
+    if python is None:
+        raise EnvironmentFailed(f"{environment} holds no bin/python3 or bin/python that can be run", _astray(home))
+    try:
+        facts = pythons.ask(str(python), activation.variables(home, os.environ))
+    except EnvironmentFailed as error:
+        raise EnvironmentFailed(
+            f"the interpreter of {environment} does not run on this machine: {error}",
+            "pack it on a machine of the same kind, with a system that is not newer",
+        ) from error
+    return pythons.served(facts).number
+
+
+def _astray(home: Path) -> str:
+    """What to do about an archive that has the environment in a folder of its own."""
+    inner = next(home.glob("*/bin/python*"), None)
+    if inner is None:
+        return "pack the environment with conda-pack"
+    return f"pack what is in {inner.relative_to(home).parts[0]}, not the folder itself (conda-pack does)"
