@@ -1,0 +1,99 @@
+"""Archives: regular files into the cache, and nothing else anywhere."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+import zipfile
+
+import pytest
+
+from tests.storage.servers import tar_of
+from tisfast import limits
+from tisfast.errors import Cancelled, ConfigError
+from tisfast.storage.archive import unpack
+from tisfast.storage.blobs import Blobs
+from tisfast.storage.layout import check_paths
+
+
+@pytest.fixture
+def blobs(tmp_path):
+    found = Blobs(tmp_path / "cache")
+    yield found
+    found.close()
+
+
+def unpacked(data, name, blobs, tmp_path, stop=None):
+    path = tmp_path / "archive"
+    path.write_bytes(data)
+    found = unpack(path, name, blobs, stop or threading.Event())
+    return {name: blobs.path(blob.sha256).read_text() for name, blob in found.items()}
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".tgz", ".tar", ".zip"])
+def test_files_become_blobs(ending, blobs, tmp_path):
+    files = {"a/config.pbtxt": "x", "a/1/model.py": "y" * 3_000_000, "./b/empty": ""}
+    found = unpacked(tar_of(files, ending), f"m{ending}", blobs, tmp_path)
+    assert found == {path.removeprefix("./"): text for path, text in files.items()}
+    assert not list((tmp_path / "cache/partial").iterdir())
+
+
+def tar_with(*members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for member in members:
+            tar.addfile(member)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_links_and_special_files_are_refused(kind, blobs, tmp_path):
+    member = tarfile.TarInfo("a/link")
+    member.type, member.linkname = kind, "/etc/passwd"
+    with pytest.raises(ConfigError, match="m.tar: 'a/link' is a link or a special file.*--dereference"):
+        unpacked(tar_with(member), "m.tar", blobs, tmp_path)
+
+
+def test_a_link_in_a_zip_is_refused(blobs, tmp_path):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as zipped:
+        member = zipfile.ZipInfo("a/link")
+        member.external_attr = 0o120777 << 16
+        zipped.writestr(member, "/etc/passwd")
+    with pytest.raises(ConfigError, match="is a link"):
+        unpacked(out.getvalue(), "m.zip", blobs, tmp_path)
+
+
+@pytest.mark.parametrize("path", ["../../evil", "/evil"])
+@pytest.mark.parametrize("ending", [".tar", ".zip"])
+def test_paths_that_leave_the_folder_are_seen_before_anything_is_shown(path, ending, blobs, tmp_path):
+    found = unpacked(tar_of({path: "x"}, ending), f"m{ending}", blobs, tmp_path)
+    with pytest.raises(ConfigError, match="cannot be a file's path"):
+        check_paths(found, "m")
+    assert not list(tmp_path.parent.glob("**/evil"))
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".tar", ".zip"])
+def test_half_an_archive_is_none(ending, blobs, tmp_path):
+    data = tar_of({"a/1/model.py": "\n".join(map(str, range(50_000)))}, ending)
+    with pytest.raises(ConfigError, match="is no archive that can be read"):
+        unpacked(data[: len(data) // 2], f"m{ending}", blobs, tmp_path)
+
+
+def test_a_file_twice_is_refused(blobs, tmp_path):
+    with pytest.raises(ConfigError, match="'a' is in the archive twice"):
+        unpacked(tar_with(tarfile.TarInfo("a"), tarfile.TarInfo("a")), "m.tar", blobs, tmp_path)
+
+
+def test_what_expands_beyond_the_limit_is_refused(blobs, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "STORAGE_ARCHIVE_BYTES_MAX", 1_000_000)
+    with pytest.raises(ConfigError, match="1000000 bytes"):
+        unpacked(tar_of({"a": "0" * 1_000_001}), "m.tar.gz", blobs, tmp_path)
+
+
+def test_it_stops_when_told(blobs, tmp_path):
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Cancelled):
+        unpacked(tar_of({"a": "x"}), "m.tar.gz", blobs, tmp_path, stop)
