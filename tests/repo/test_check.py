@@ -2,10 +2,12 @@
 # ruff: noqa: E501 - one case, one line
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.repo.conftest import MODEL
+from tisfast.environments.environment import Environment
 from tisfast.repo.check import check
 from tisfast.repo.syntax import check_file
 
@@ -64,19 +66,24 @@ def test_models_that_may_be_fine(tmp_path, source):
 
 
 def test_a_models_own_interpreter_parses_it(tmp_path):
-    from pathlib import Path
-
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "bad.py").write_text("def f(:\n")
-    assert check_file(tmp_path / "model.py", Path(sys.executable)) == []
-    (error,) = check_file(tmp_path / "bad.py", Path(sys.executable))
+    environment = Environment("interpreter", Path(sys.executable), interpreter=Path(sys.executable))
+    assert check_file(tmp_path / "model.py", environment) == []
+    (error,) = check_file(tmp_path / "bad.py", environment)
     assert "cannot parse the model: SyntaxError" in error.message
 
 
 def test_an_interpreter_that_does_not_run(tmp_path):
     (tmp_path / "model.py").write_text(MODEL)
-    (error,) = check_file(tmp_path / "model.py", tmp_path / "nowhere")
+    nowhere = tmp_path / "nowhere"
+    (error,) = check_file(tmp_path / "model.py", Environment("interpreter", nowhere, interpreter=nowhere))
     assert "the model's interpreter does not run" in error.message
+
+
+def test_an_environment_that_is_still_to_be_prepared_is_not_asked(tmp_path):
+    (tmp_path / "new.py").write_text("syntax of the year 2050\n")
+    assert check_file(tmp_path / "new.py", Environment("archive", tmp_path / "env.zip")) == []
 
 
 def test_bytes_that_are_no_python(tmp_path):

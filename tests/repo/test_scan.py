@@ -25,7 +25,7 @@ def failure_of(repo, **options):
 def test_a_model_without_config(repo, add):
     folder = add("m")
     model = only(scan([repo]).models)
-    assert (model.name, model.repository, model.folder, model.interpreter) == ("m", repo, folder, None)
+    assert (model.name, model.repository, model.folder, model.environment) == ("m", repo, folder, None)
     version = only(model.versions)
     assert (version.number, version.folder, version.file) == (1, folder / "1", folder / "1" / "model.py")
     config = model.config
@@ -213,3 +213,15 @@ def test_names_that_are_none(repo, add, name):
     add("m")
     with pytest.raises(NotFound):
         scan_model([repo], name)
+
+
+def test_a_named_configuration_is_taken_where_a_model_has_it(repo, add):
+    add("m", {"config.pbtxt": "max_batch_size: 1", "configs/big.pbtxt": "max_batch_size: 8", "1/model.py": MODEL})
+    add("n", {"config.pbtxt": "max_batch_size: 2", "1/model.py": MODEL})
+    assert [model.config.max_batch_size for model in scan([repo], Looking(config_name="big")).models] == [8, 2]
+    assert [model.config.max_batch_size for model in scan([repo]).models] == [1, 2]
+
+
+def test_errors_of_a_named_configuration_have_its_path(repo, add):
+    folder = add("m", {"configs/big.pbtxt": "max_batch_sise: 8", "1/model.py": MODEL})
+    assert failure_of(repo, config_name="big").startswith(f"{folder}/configs/big.pbtxt:1:1: ")

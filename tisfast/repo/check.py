@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
 from tisfast.repo.complete import fill_from_files, model_files
-from tisfast.repo.scan import Looking, interpreter_of, read_draft, scan
+from tisfast.repo.scan import Looking, environment_of, read_draft, scan
 from tisfast.repo.source import ModelFailure
 from tisfast.repo.syntax import check_file
 
@@ -43,24 +44,24 @@ def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> l
         findings += [Finding(failure.name, error) for error in (*failure.errors, *_files_beside(failure))]
     for model in found.models:
         files = [version.file for version in model.versions]
-        findings += [Finding(model.name, error) for error in _file_errors(files, model.interpreter)]
+        findings += [Finding(model.name, error) for error in _file_errors(files, model.environment)]
     return findings
 
 
-def _file_errors(files: Iterable[Path], interpreter: Path | None) -> list[ConfigError]:
-    return [error for file in files for error in check_file(file, interpreter)]
+def _file_errors(files: Iterable[Path], environment: Environment | None) -> list[ConfigError]:
+    return [error for file in files for error in check_file(file, environment)]
 
 
 def _files_beside(failure: ModelFailure) -> list[ConfigError]:
     """What is wrong with the model files of a model whose configuration is wrong too, as far as it can be read."""
     try:
-        draft = read_draft(failure.folder, True)
+        draft = read_draft(failure.folder, Looking())
         versions = [folder for _, folder in sorted(layout.versions_of(failure.folder).folders.items())]
     except ConfigError:  # among the failure's own errors
         return []
     already = len(draft.report.errors)
-    interpreter = interpreter_of(draft, failure.folder)
+    environment = environment_of(draft, failure.folder)
     if len(draft.report.errors) > already:  # an environment that is not there: who knows its Python's syntax
         return []
     fill_from_files(draft, failure.folder, versions[-1] if versions else None)
-    return _file_errors((file for file in model_files(draft, versions) if file.is_file()), interpreter)
+    return _file_errors((file for file in model_files(draft, versions) if file.is_file()), environment)

@@ -11,7 +11,9 @@ from tisfast.repo.source import ModelFailure, ModelSource
 def dependencies(model: ModelSource) -> tuple[str, ...]:
     """Names of the models of an ensemble's steps, each once; none of any other model."""
     ensemble = model.config.ensemble
-    return tuple(dict.fromkeys(step.model for step in ensemble.steps)) if ensemble else ()
+    if ensemble is None:
+        return ()
+    return tuple(dict.fromkeys(model.steps.get(step.model, step.model) for step in ensemble.steps))
 
 
 def impossible(models: Iterable[ModelSource], failures: Iterable[ModelFailure]) -> dict[str, ConfigError]:

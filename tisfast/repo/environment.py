@@ -1,51 +1,36 @@
-"""The interpreter behind EXECUTION_ENV_PATH (row 16.23).  Layer 3 (repo)."""
+"""The environment that a model's parameters name (row 16.23).  Layer 3 (repo)."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tisfast.environments.environment import Environment
+from tisfast.environments.recognise import PARAMETER, PYTHON_PARAMETER, recognise
 from tisfast.errors import ConfigError
 
-PARAMETER: Final = "EXECUTION_ENV_PATH"
 MODEL_FOLDER: Final = "$$TRITON_MODEL_DIRECTORY"
-ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2", ".zip")
 STUB: Final = "triton_python_backend_stub"
 
 
-def interpreter(value: str, folder: Path) -> Path | None:
-    """The interpreter of a virtual environment, an unpacked environment or an interpreter itself; None for value "".
+def read_environment(parameters: Mapping[str, str], folder: Path) -> Environment | None:
+    """The environment that a model's parameters name, None for the server's own.
 
-    value: the parameter as written; folder: the model's.  Links are kept, because a virtual environment's interpreter
-    is one.  Raises ConfigError saying what is wrong with the path.
+    folder: the model's.  Starts and prepares nothing.  Raises ConfigError, with the parameter as its key.
     """
-    if not value:
-        _refuse_stub(folder)
-        return None
-    path = Path(os.path.abspath(value.replace(MODEL_FOLDER, str(folder))))
-    if path.name.endswith(ARCHIVES):
-        raise ConfigError(
-            f"{PARAMETER} '{value}' is an archive; unpacking archives is not served yet",
-            hint=f"unpack it (mkdir env && tar xf {path.name} -C env && env/bin/conda-unpack) and name the folder",
-        )
-    if path.is_dir():
-        return _in_folder(path, value)
-    if not path.exists():
-        raise ConfigError(f"Failed to get the canonical path for {value}.", hint=f"there is no {path}")
-    if not os.access(path, os.X_OK):
-        raise ConfigError(f"{PARAMETER} '{value}' is neither a folder nor an interpreter",
-                          hint="name the folder that holds bin/python")  # fmt: skip
-    return path
+    value, python = parameters.get(PARAMETER, ""), parameters.get(PYTHON_PARAMETER, "")
+    if value:
+        return recognise(Path(_expanded(value, folder)), value, _expanded(python, folder))
+    if python:
+        raise ConfigError(f"{PYTHON_PARAMETER} '{python}' is for requirements, and there are none",
+                          key=PYTHON_PARAMETER, hint=f"name a requirements.txt with parameter {PARAMETER}")  # fmt: skip
+    _refuse_stub(folder)
+    return None
 
 
-def _in_folder(path: Path, value: str) -> Path:
-    for name in ("python3", "python"):
-        candidate = path / "bin" / name
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return candidate
-    raise ConfigError(f"{PARAMETER} '{value}' holds no bin/python3 or bin/python that can be run",
-                      hint=f"make one: python3 -m venv {path}")  # fmt: skip
+def _expanded(value: str, folder: Path) -> str:
+    return value.replace(MODEL_FOLDER, str(folder))
 
 
 def _refuse_stub(folder: Path) -> None:

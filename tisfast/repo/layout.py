@@ -10,6 +10,7 @@ from typing import Final
 
 from tisfast import limits
 from tisfast.errors import ConfigError, NotFound
+from tisfast.types import NAMESPACE_SIGN, identity_of, split_identity
 
 NO_VERSIONS: Final = frozenset({"warmup", "initial_state", "configs"})
 VERSION_MAX: Final = 2**63 - 1  # versions are int64 on the wire
@@ -23,9 +24,12 @@ class Versions:
     notes: tuple[str, ...]
 
 
-def model_folders(repositories: Iterable[Path]) -> tuple[dict[str, list[Path]], list[str]]:
+def model_folders(
+    repositories: Iterable[Path], *, namespaces: bool = False
+) -> tuple[dict[str, list[Path]], list[str]]:
     """Model folders by name, one for each repository that has the name; and notes about what was left aside.
 
+    namespaces: names are told apart by their repositories, which are their namespaces (types.identity_of).
     Raises ConfigError for a repository that is no folder.
     """
     found: dict[str, list[Path]] = {}
@@ -36,13 +40,20 @@ def model_folders(repositories: Iterable[Path]) -> tuple[dict[str, list[Path]], 
                 continue
             if entry.name.startswith("."):
                 notes.append(f"{entry.path}: a hidden folder is no model")
+            elif namespaces and NAMESPACE_SIGN in entry.name:
+                text = f"with --model-namespacing no model's name may have '{NAMESPACE_SIGN}' in it"
+                notes.append(f"{entry.path}: {text}")
             else:
-                found.setdefault(entry.name, []).append(repository / entry.name)
+                name = identity_of(str(repository), entry.name) if namespaces else entry.name
+                found.setdefault(name, []).append(repository / entry.name)
     return found, notes
 
 
-def folders_of(repositories: Iterable[Path], name: str) -> list[Path]:
+def folders_of(repositories: Iterable[Path], name: str, *, namespaces: bool = False) -> list[Path]:
     """The folders of one model, asked for by name.  Raises NotFound for a name that is none or names no model."""
+    if namespaces:
+        namespace, plain = split_identity(name)
+        repositories, name = [each for each in repositories if str(each) == namespace], plain
     if not is_plain_name(name):
         raise NotFound(f"failed to load '{name}': a model is named by its folder's name, without '/' and '..'")
     found = [repository / name for repository in repositories if (repository / name).is_dir()]

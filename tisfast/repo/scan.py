@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from tisfast import limits
 from tisfast.config import versions as policies
-from tisfast.config.model_config import Draft, finish, parse
+from tisfast.config.model_config import Draft, finish, parse, parse_json_form
 from tisfast.config.report import ConfigErrors, Place
+from tisfast.environments.environment import Environment
+from tisfast.environments.recognise import PARAMETER
 from tisfast.errors import ConfigError
-from tisfast.repo import environment, layout
+from tisfast.repo import layout
 from tisfast.repo.complete import check_model_files, fill_from_files, model_files
+from tisfast.repo.environment import read_environment
 from tisfast.repo.model_file import may_complete
+from tisfast.repo.names import steps_of
+from tisfast.repo.snapshot import Snapshot, snapshot
 from tisfast.repo.source import ModelFailure, ModelSource, Scan, VersionSource
 
 CONFIG: Final = "config.pbtxt"
+CONFIGS: Final = "configs"
 
 
 @dataclass(frozen=True)
 class Looking:
-    """How to look.  auto_complete: without --disable-auto-complete-config; gpus: device ids instances may use."""
+    """How to look.
+
+    auto_complete: without --disable-auto-complete-config; gpus: device ids instances may use; config_name: of
+    --model-config-name; config: a configuration in JSON in place of the file's; namespaces: --model-namespacing.
+    """
 
     auto_complete: bool = True
     gpus: tuple[int, ...] = ()
+    config_name: str = ""
+    config: str | None = None
+    namespaces: bool = False
 
 
 def scan(repositories: Sequence[Path], looking: Looking = Looking()) -> Scan:  # noqa: B008 - frozen
     """Every model of the repositories.  Raises ConfigError when a repository is no folder."""
-    found, notes = layout.model_folders(repositories)
-    results = [_model(name, folders, looking) for name, folders in sorted(found.items())]
+    found, notes = layout.model_folders(repositories, namespaces=looking.namespaces)
+    placed = sorted(found.items())
+    results = [_placed(_model(name, folders, looking), repositories, looking) for name, folders in placed]
     return Scan(
         models=tuple(result for result in results if isinstance(result, ModelSource)),
         failures=tuple(result for result in results if isinstance(result, ModelFailure)),
@@ -41,32 +55,44 @@ def scan(repositories: Sequence[Path], looking: Looking = Looking()) -> Scan:  #
 
 def scan_model(repositories: Sequence[Path], name: str, looking: Looking = Looking()) -> ModelSource | ModelFailure:  # noqa: B008
     """One model by name.  Raises NotFound when no repository has it or the name is none."""
-    return _model(name, layout.folders_of(repositories, name), looking)
+    found = _model(name, layout.folders_of(repositories, name, namespaces=looking.namespaces), looking)
+    return _placed(found, repositories, looking)
+
+
+def _placed(
+    found: ModelSource | ModelFailure, repositories: Sequence[Path], looking: Looking
+) -> ModelSource | ModelFailure:
+    """With namespaces, the models that an ensemble's steps mean depend on what else the repositories have."""
+    if not looking.namespaces or isinstance(found, ModelFailure) or found.config.ensemble is None:
+        return found
+    return replace(found, steps=steps_of(found.config.ensemble, found.repository, repositories))
 
 
 def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | ModelFailure:
     if len(folders) > 1:
         error = ConfigError(f"model '{name}' is not unique across all model repositories",
-                            hint=f"rename one of {', '.join(map(str, folders))}")  # fmt: skip
+                            hint="model appears in two or more repositories: rename one of "
+                                 + ", ".join(map(str, folders)))  # fmt: skip
         return ModelFailure(name, folders[0].parent, folders[0], (error,))
     folder = folders[0]
     notes: tuple[str, ...] = ()
     try:
+        seen = snapshot(folder)
         versions = layout.versions_of(folder)
         notes = versions.notes
-        return _source(folder, versions, looking)
+        return replace(_source(folder, versions, looking, seen), name=name)
     except ConfigErrors as error:
         return ModelFailure(name, folder.parent, folder, error.errors, notes)
     except ConfigError as error:
         return ModelFailure(name, folder.parent, folder, (error,), notes)
 
 
-def _source(folder: Path, versions: layout.Versions, looking: Looking) -> ModelSource:
+def _source(folder: Path, versions: layout.Versions, looking: Looking, seen: Snapshot) -> ModelSource:
     """Raises ConfigErrors with everything that is wrong with the model."""
-    draft = read_draft(folder, looking.auto_complete)
+    draft = read_draft(folder, looking)
     numbers = _chosen(draft, versions, folder)
     chosen = [versions.folders[number] for number in numbers]
-    interpreter = interpreter_of(draft, folder)
+    environment = environment_of(draft, folder)
     _check_labels(draft, folder)
     fill_from_files(draft, folder, chosen[-1] if chosen else None)
     check_model_files(draft, chosen)
@@ -79,25 +105,34 @@ def _source(folder: Path, versions: layout.Versions, looking: Looking) -> ModelS
         folder=folder,
         config=config,
         versions=tuple(map(VersionSource, numbers, chosen, files if config.ensemble is None else chosen)),
-        interpreter=interpreter,
+        environment=environment,
         may_complete=partial,
         notes=versions.notes,
+        snapshot=seen,
     )
 
 
-def read_draft(folder: Path, auto_complete: bool) -> Draft:
-    """The model's config.pbtxt; an empty draft when there is none and none is needed."""
-    path = folder / CONFIG
+def read_draft(folder: Path, looking: Looking) -> Draft:
+    """The model's configuration; an empty draft when it has none and none is needed."""
+    if looking.config is not None:
+        return parse_json_form(looking.config, "")
+    path = config_file(folder, looking.config_name)
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        if auto_complete:
+        if looking.auto_complete:
             return Draft.empty(str(path))
         raise ConfigError(f"failed to open text file for read {path}: No such file or directory",
                           hint="write it, or leave out --disable-auto-complete-config") from error  # fmt: skip
     except OSError as error:
         raise ConfigError(f"failed to open text file for read {path}: {error.strerror}") from error
     return _decoded(data, str(path))
+
+
+def config_file(folder: Path, config_name: str = "") -> Path:
+    """Where a model's configuration is (row 14.16): configs/NAME.pbtxt, if a name is given and there is such a file."""
+    chosen = folder / CONFIGS / f"{config_name}.pbtxt"
+    return chosen if config_name and chosen.exists() else folder / CONFIG
 
 
 def _decoded(data: bytes, file: str) -> Draft:
@@ -124,14 +159,13 @@ def _chosen(draft: Draft, versions: layout.Versions, folder: Path) -> tuple[int,
     return numbers
 
 
-def interpreter_of(draft: Draft, folder: Path) -> Path | None:
-    """The interpreter that the draft's parameters name; what is wrong with it goes to the report."""
-    parameters = draft.message.parameters
-    value = parameters[environment.PARAMETER].string_value if environment.PARAMETER in parameters else ""
+def environment_of(draft: Draft, folder: Path) -> Environment | None:
+    """The environment that the draft's parameters name; what is wrong with it goes to the report."""
+    parameters = {name: value.string_value for name, value in draft.message.parameters.items()}
     try:
-        return environment.interpreter(value, folder)
+        return read_environment(parameters, folder)
     except ConfigError as error:
-        draft.report.wrong(error.message, ("parameters", environment.PARAMETER, "value"), hint=error.hint)
+        draft.report.wrong(error.message, ("parameters", error.key or PARAMETER, "value"), hint=error.hint)
         return None
 
 

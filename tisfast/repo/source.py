@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tisfast.config.model_config import LoadedConfig
+from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
+from tisfast.repo.snapshot import Snapshot
+from tisfast.types import split_identity
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,15 @@ class VersionSource:
 class ModelSource:
     """A model that can be loaded.
 
-    versions: those that the version policy picks, ascending, at least one.  interpreter: of the environment that
+    versions: those that the version policy picks, ascending, at least one.  environment: the one that
     EXECUTION_ENV_PATH names, None for the server's own.  may_complete: the model has, or may inherit, an
     auto_complete_config, so a worker must be asked for it and its answer merged (config.complete.merge_completed).
-    notes: what was left aside, to be logged once.
+    notes: what was left aside, to be logged once.  snapshot: of its folder, taken before anything else was read.
+    overridden: a load call gave the configuration, or all of it (repo.override); private: the folder of its files,
+    which goes with the copy that is loaded from them, None for a model of a repository.
+
+    With --model-namespacing, `name` is what tells it from its namesakes, and not its configuration's name; steps: which
+    models the names of an ensemble's steps mean.
     """
 
     name: str
@@ -33,9 +42,18 @@ class ModelSource:
     folder: Path
     config: LoadedConfig
     versions: tuple[VersionSource, ...]
-    interpreter: Path | None
+    environment: Environment | None
     may_complete: bool
     notes: tuple[str, ...]
+    snapshot: Snapshot
+    overridden: bool = False
+    private: Path | None = None
+    steps: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        """Its repository, "" without --model-namespacing."""
+        return split_identity(self.name)[0] if self.name != self.config.name else ""
 
 
 @dataclass(frozen=True)

@@ -11,29 +11,31 @@ from pathlib import Path
 from typing import Final
 
 from tisfast import limits
+from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo.model_file import CLASS
 
 PARSE: Final = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')"
 
 
-def check_file(file: Path, interpreter: Path | None) -> list[ConfigError]:
-    """Syntax errors, a missing class, a missing execute.  interpreter: the model's own, None for the server's.
+def check_file(file: Path, environment: Environment | None) -> list[ConfigError]:
+    """Syntax errors, a missing class, a missing execute.  environment: the model's own, None for the server's.
 
-    A model with its own interpreter is parsed by that one: its syntax may be newer than ours.
+    A model with its own interpreter is parsed by that one: its syntax may be newer than ours.  One that is still to be
+    prepared cannot be asked.
     """
     try:
         source = file.read_bytes()
     except OSError as error:
         return [ConfigError(f"cannot read the model file: {error.strerror}", file=str(file))]
-    if interpreter is not None:
-        wrong = _parsed_by(interpreter, file)
+    if environment is not None and environment.interpreter is not None:
+        wrong = _parsed_by(environment.interpreter, file)
         if wrong is not None:
             return [wrong]
     try:
         tree = ast.parse(source, str(file))
     except SyntaxError as error:
-        return [] if interpreter is not None else [_syntax_error(error, file)]
+        return [] if environment is not None else [_syntax_error(error, file)]
     except ValueError as error:  # a null byte, before Python 3.12
         return [ConfigError(f"model.py cannot be parsed: {error}", file=str(file))]
     return _class_errors(tree, file)

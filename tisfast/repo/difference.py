@@ -1,0 +1,93 @@
+"""What of a model that serves can stay when it is loaded from another look at its folder.  Pure.  Layer 3 (repo)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tisfast.config.schema import Message
+from tisfast.repo.snapshot import Entry
+from tisfast.repo.source import ModelSource, VersionSource
+
+CONFIG: Final = "config.pbtxt"
+CONFIGS: Final = "configs"
+IN_PLACE: Final = ("instance_group", "version_policy")
+"""What of a configuration may change without a new copy: how many instances, and which versions."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """fresh: versions to load; kept: those that go on; gone: numbers of those that do not; resized: the kept ones get
+    other instances; restated: their configuration, as /config shows it, is another one.
+    """
+
+    fresh: tuple[VersionSource, ...] = ()
+    kept: tuple[VersionSource, ...] = ()
+    gone: tuple[int, ...] = ()
+    resized: bool = False
+    restated: bool = False
+
+    @property
+    def nothing(self) -> bool:
+        """All stays as it is."""
+        return not (self.fresh or self.gone or self.resized or self.restated)
+
+
+def difference(old: ModelSource, new: ModelSource, *, forced: bool = False) -> Change:
+    """From what serves to what shall.  forced: nothing is kept."""
+    alike = not forced and _same_model(old, new)
+    before = {version.number: version for version in old.versions}
+    kept = tuple(version for version in new.versions if alike and _same_version(old, before, new, version))
+    fresh = tuple(version for version in new.versions if version not in kept)
+    numbers = {version.number for version in new.versions}
+    return Change(
+        fresh=fresh,
+        kept=kept,
+        gone=tuple(number for number in before if number not in numbers),
+        resized=bool(kept) and old.config.instances != new.config.instances,
+        restated=bool(kept) and old.config.message != new.config.message,
+    )
+
+
+def _same_model(old: ModelSource, new: ModelSource) -> bool:
+    return (
+        old.folder == new.folder
+        and old.steps == new.steps
+        and old.environment == new.environment
+        and old.may_complete == new.may_complete
+        and _without(old.config.message) == _without(new.config.message)
+        and not _limited(old)
+        and not _limited(new)
+        and _shared_files(old) == _shared_files(new)
+    )
+
+
+def _without(message: Message) -> Message:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for key in IN_PLACE:
+        copy.ClearField(key)
+    return copy
+
+
+def _limited(source: ModelSource) -> bool:
+    """What instances share with others is claimed when a model is loaded."""
+    return any(group.rate_limit.demands for group in source.config.instance_groups)
+
+
+def _same_version(old: ModelSource, before: dict[int, VersionSource], new: ModelSource, version: VersionSource) -> bool:
+    return before.get(version.number) == version and _files(old, version.number) == _files(new, version.number)
+
+
+def _files(source: ModelSource, version: int) -> list[Entry]:
+    return [entry for entry in source.snapshot.entries if entry.path.startswith(f"{version}/")]
+
+
+def _shared_files(source: ModelSource) -> list[Entry]:
+    """Labels, warm-up data and the like: all but the versions, and the configuration, which is compared itself."""
+    return [entry for entry in source.snapshot.entries if not _is_apart(entry.path)]
+
+
+def _is_apart(path: str) -> bool:
+    first, _, _ = path.partition("/")
+    return path == CONFIG or first == CONFIGS or (first.isdecimal() and "/" in path)
