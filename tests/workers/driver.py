@@ -360,6 +360,8 @@ class Instance:
         self.router.send(self.id, {"t": "load", "role": role, "model": self.load})
         while True:
             message = self.router.receive()
+            if message["t"] in ("failed", "completed"):
+                self.stop()  # it waits to be killed, or for this
             if message["t"] in ("ready", "failed", "completed"):
                 return message
 

@@ -123,6 +123,13 @@ import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(j
 
 
 @both
+@pytest.mark.parametrize("lately", [True, False])
+def test_bytecode_of_what_may_be_saved_again_at_once_is_not_kept(serve, lately):
+    """Python tells bytecode from its source by whole seconds and size."""
+    instance = serve(model("pass"), saved_lately=lately)
+    assert os.path.exists(os.path.join(instance.load["version_dir"], "__pycache__")) is not lately
+
+
 def test_variables_threads_and_random_numbers_are_the_instances_own(serve):
     body = """
 said = [os.environ.get(n) for n in ("OMP_NUM_THREADS", "MODEL_VARIABLE", "MKL_NUM_THREADS")] + [np.random.random()]

@@ -76,3 +76,36 @@ def test_of_two_each_holds_less(streams):
     for answer in unread:
         streams.give_back(answer.block)
     assert streams.read(one) == 7
+
+
+ONE_EACH = """
+import threading
+count = int(r.request_id())
+def work(s):
+    s.send(answer(np.full(count, count, 'f4')))
+    s.send(flags=1)
+threading.Thread(target=work, args=(r.get_response_sender(),)).start()
+r = rs = None
+"""
+
+
+def test_an_answer_that_waits_for_room_lets_others_send(serve):
+    instance = serve(model(ONE_EACH), decoupled=True, output_bytes=ARENA)
+    plane = instance.plane
+
+    def ask(count):
+        (ticket,) = plane.push([instance.record([1], [0], id=str(count))])
+        return ticket
+
+    def answer(ticket):
+        while (found := plane.next()).kind != ANSWER:
+            pass
+        assert found.request == ticket
+        return found
+
+    first = answer(ask(60_000))  # half of what may be in use
+    large = ask(80_000)  # more than the other half
+    for count in (10, 20, 30):
+        plane.give_back(answer(ask(count)).block)
+    plane.give_back(first.block)
+    assert answer(large).outputs[0][2] == (80_000,)

@@ -43,6 +43,9 @@ class Backend:
         """Import the file as `<version>.<stem>` (row 16.01), so that it can import its siblings relatively, too."""
         model = self._model
         path = os.path.join(model.version_dir, model.file)
+        if model.saved_lately:
+            # Bytecode knows its source by second and size: a save of the same size in this second would not be noticed.
+            sys.dont_write_bytecode = True
         if not os.path.isfile(path):
             raise LoadError(f"model '{model.name}': there is no {path}")
         package = types.ModuleType(model.version)

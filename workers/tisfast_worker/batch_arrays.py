@@ -31,12 +31,15 @@ class BatchCall:
             name: item["source_input"][0] for item in config.get("batch_output", ()) for name in item["target_name"]
         }
         self.lease = None  # what the arrays of the last call refer to, None when they are copies
+        self.copies = False  # nothing but copies is given to the model
 
     def __call__(self, requests):
         """Raises ReturnError, and whatever the model raises."""
         order = requests
         if len(requests) == 1 and not self._ragged:
             inputs = {layout.name: requests[0].find(layout.name).as_numpy() for layout in requests[0]._plan.layouts}
+            if self.copies:
+                inputs = {name: array.copy() for name, array in inputs.items()}
         else:
             order, inputs = self._joined(requests)
         for kind, source, names, dtype in self._vectors:
@@ -59,7 +62,8 @@ class BatchCall:
     def _joined(self, requests):
         """(the requests in the order of the arrays, the arrays by name)."""
         plan = requests[0]._plan
-        if self._batched and not self._ragged and all(r._plan is plan and r.windows is None for r in requests):
+        as_one = self._batched and not self._ragged and not self.copies
+        if as_one and all(r._plan is plan and r.windows is None for r in requests):
             view = self._views(requests, plan)
             if view is not None:
                 return view

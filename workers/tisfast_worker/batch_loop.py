@@ -12,6 +12,18 @@ class BatchLoop(Loop):
         super().__init__(model, None, plane, trace)
         self._call = self._execute = BatchCall(model, run, self._new_lease)
 
+    def _run_model(self, requests):
+        try:
+            return super()._run_model(requests)
+        finally:
+            self._call.copies = False
+
+    def _attempt(self, requests):
+        """Another attempt gets copies: what the model keeps of them needs no memory of the requests to stay."""
+        outcome = super()._attempt(requests)
+        self._call.copies = True
+        return outcome
+
     def _new_lease(self):
         return self._lease_type.from_address(self._lease_at)
 

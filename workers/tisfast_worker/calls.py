@@ -15,6 +15,7 @@ from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.replies import Replies, Waiting
 from tisfast_worker.reply_record import ReplyReader
 from tisfast_worker.response import InferenceResponse
+from tisfast_worker.served import PROCESS
 
 _NO_TIMES = (0, 0, 0, 0)
 PARENT = ContextVar("tisfast-parent", default=NOBODY)
@@ -65,6 +66,11 @@ class Calls:
         else:
             future.add_done_callback(lambda done: self.forget(waiting) if done.cancelled() else None)
         return future
+
+    def trace_context(self, lease):
+        """The OpenTelemetry context of the request that this lease is of, as JSON text; None when it is answered."""
+        ticket = self._loop.ticket_of(lease)
+        return None if ticket is None else PROCESS.ask({"t": "context", "request": ticket})["context"]
 
     def rest(self):
         """The instance is idle."""

@@ -133,7 +133,7 @@ class ControlThread:
         self._control, self._on_stop = control, on_stop
         self._queue = deque()  # appended by any thread, emptied by this one; both are atomic under the GIL
         self._dropped = 0
-        self._finishing = False
+        self._finishing = self._to_be_read = False
         self._is_ready = _always_ready
         self._asked = {}  # number: _Question, of those that wait for the server
         self._numbers = itertools.count(1)
@@ -158,7 +158,7 @@ class ControlThread:
         self._queue.append(message)
         self._wake()
 
-    def ask(self, message):
+    def ask(self, message, seconds=limits.ANSWER_SECONDS_MAX):
         """Send a question and wait for its answer, bounded.  From any thread but this one.
 
         Raises ControlClosed when none comes in time.
@@ -167,8 +167,8 @@ class ControlThread:
         self._asked[number] = question
         try:
             self.send(dict(message, n=number))
-            if not question.answered.wait(limits.ANSWER_SECONDS_MAX):
-                raise ControlClosed(f"the server did not answer within {limits.ANSWER_SECONDS_MAX} s")
+            if not question.answered.wait(seconds):
+                raise ControlClosed(f"the server did not answer within {seconds} s")
         finally:
             del self._asked[number]
         return question.answer
@@ -189,12 +189,17 @@ class ControlThread:
             text = f"{text[: limits.CONTROL_TEXT_CHARS_MAX]} ... (cut from {len(text)} characters)"
         self.post({"t": "log", "level": level, "msg": text, "file": file, "line": line})
 
-    def finish(self, message):
-        """Send everything queued and then `message`, and end the thread; waits for it, bounded."""
+    def finish(self, message, to_be_read=False):
+        """Send everything queued and then `message`, and end the thread; waits for it, bounded.
+
+        to_be_read: wait for the server as well, which kills who it has heard: ZeroMQ drops what a peer that is gone has
+        left unread.
+        """
         self._queue.append(message)
+        self._to_be_read = to_be_read
         self._finishing = True
         self._wake()
-        self._thread.join(limits.STOPPED_FLUSH_SECONDS_MAX + 1)
+        self._thread.join(2 * limits.STOPPED_FLUSH_SECONDS_MAX + 1)
 
     def _wake(self):
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes the thread as well
@@ -206,6 +211,8 @@ class ControlThread:
                 self._turn()
             self._send_queued(everything=True)
             self._control.drain(limits.STOPPED_FLUSH_SECONDS_MAX)
+            if self._to_be_read:
+                select.select([self._control], [], [], limits.STOPPED_FLUSH_SECONDS_MAX)
         except ControlClosed:
             os._exit(1)  # nobody is left to serve; other threads may be deep in user code
         except (ZmtpError, msgpack.MsgpackError) as error:

@@ -11,6 +11,8 @@ from tisfast_worker.errors import TritonModelException
 
 CPU = 1
 _HOST_DEVICES = (1, 3)  # CPU, and CUDA's pinned host memory
+_CUDA_DEVICES = (2, 13)  # its device memory, and managed memory
+_DEFAULT_STREAM = 1  # the legacy one, which a copy to the host is ordered behind
 _NAME, _USED = b"dltensor", b"used_dltensor"
 # (kind, bits) of DLDataType: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool; one lane
 _KIND = {1: (6, 8), 2: (1, 8), 3: (1, 16), 4: (1, 32), 5: (1, 64), 6: (0, 8), 7: (0, 16), 8: (0, 32), 9: (0, 64)}
@@ -87,14 +89,18 @@ def capsule(tensor):
     """A new capsule over a Tensor's memory.  Raises TritonModelException for BYTES."""
     if tensor.triton_dtype() == dtypes.BYTES:
         raise TritonModelException("DLPack does not have support for string tensors.")
-    shape = tensor.shape()
     keep, address = _memory(tensor)
+    return capsule_of(keep, address, tensor.shape(), tensor.triton_dtype(), (CPU, 0))
+
+
+def capsule_of(keep, address, shape, code, device):
+    """The same over any memory, which `keep` keeps."""
     export = _Export()
     export.keep = keep
     export.shape = (ctypes.c_int64 * len(shape))(*shape)
     export.strides = (ctypes.c_int64 * len(shape))(*_row_major(shape))
-    kind, bits = _KIND[tensor.triton_dtype()]
-    export.managed = _Managed(address, CPU, 0, len(shape), kind, bits, 1, export.shape, export.strides, 0)
+    kind, bits = _KIND[code]
+    export.managed = _Managed(address, *device, len(shape), kind, bits, 1, export.shape, export.strides, 0)
     export.managed.manager_ctx = id(export)
     export.managed.deleter = _delete
     made = _new(ctypes.addressof(export.managed), _NAME, _END_UNUSED)
@@ -113,12 +119,16 @@ def _memory(tensor):
 
 
 def adopt(tensor):
-    """(type code, array, raw) of a capsule or a DLPack object; consumes the capsule.  Raises TritonModelException."""
+    """(type code, array, raw, device) of a capsule or a DLPack object; consumes the capsule.
+
+    device: None in host memory; of a GPU (type, number), and `raw` is its memory.  Raises TritonModelException.
+    """
     if type(tensor).__name__ != "PyCapsule":
         if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
             raise TritonModelException(_NOT_SUPPORTED)
-        _check_device(tensor.__dlpack_device__()[0])
-        tensor = tensor.__dlpack__()
+        device_type = tensor.__dlpack_device__()[0]
+        _check_device(device_type)
+        tensor = tensor.__dlpack__(stream=_DEFAULT_STREAM) if device_type in _CUDA_DEVICES else tensor.__dlpack__()
     if not _is_valid(tensor, _NAME):
         raise TritonModelException("This DLPack capsule was consumed before: each may be used once.")
     managed = _Managed.from_address(_pointer(tensor, _NAME))
@@ -126,11 +136,13 @@ def adopt(tensor):
     code = _check(managed, shape)
     _rename(tensor, _USED)
     memory = _Adopted(managed, (managed.data or 0) + managed.byte_offset, shape, dtypes.TYPES[code][3])
+    if managed.device_type in _CUDA_DEVICES:
+        return code, None, memory, (managed.device_type, managed.device_id)
     if code == dtypes.BF16:
-        return code, None, (memory, memory.address, shape)
+        return code, None, (memory, memory.address, shape), None
     import numpy  # noqa: PLC0415
 
-    return code, numpy.asarray(memory), None
+    return code, numpy.asarray(memory), None, None
 
 
 def _check(managed, shape):
@@ -153,9 +165,10 @@ def _check(managed, shape):
 
 
 def _check_device(device_type):
-    if device_type not in _HOST_DEVICES:
+    if device_type not in (*_HOST_DEVICES, *_CUDA_DEVICES):
         raise TritonModelException(
-            f"DLPack tensor lies on device type {device_type}; only host memory can be returned: call .cpu() first"
+            f"DLPack tensor lies on device type {device_type}; only host memory and CUDA's can be returned: copy it to "
+            "the host first"
         )
 
 

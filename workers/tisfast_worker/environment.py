@@ -8,6 +8,7 @@
 - glibc's malloc settings are inherited, but the nursery has no use for them.
 """
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -27,6 +28,10 @@ _OPENBLAS_CALLS = (
     "scipy_openblas_set_num_threads",
     "openblas_set_num_threads",
 )
+OOM_SCORE_LOADING, OOM_SCORE_SERVING = 400, 200
+"""Added to the kernel's badness of a worker (thousandths of the memory): when memory runs out, the one that is loading
+goes first, then another one, and the server, which has all models' requests, last."""
+_OOM_SCORE_MAX = 1000
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -37,8 +42,8 @@ def set_variables(variables, threads):
     os.environ.update(variables)
 
 
-def settle_numpy(threads):
-    """Give an already imported numpy this process's own threads and random state."""
+def settle_numpy(threads, blas):
+    """Give an already imported numpy this process's own threads and random state.  blas: `openblas_setters`."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return
@@ -48,12 +53,20 @@ def settle_numpy(threads):
     wanted = int(said) if said.isdigit() and said != "0" else threads  # OpenBLAS, too, ignores what is no number
     if wanted == 1:
         return  # as the nursery left it
+    for set_threads in blas:
+        set_threads(wanted)
+
+
+def openblas_setters():
+    """The functions that set the number of threads of each OpenBLAS that this process has loaded.
+
+    Looked for in the nursery, where nothing but numpy is loaded: in each child it would cost 5 ms.
+    """
+    found = []
     for path in _loaded_openblas():
         library = ctypes.CDLL(path)
-        for name in _OPENBLAS_CALLS:
-            if hasattr(library, name):
-                getattr(library, name)(wanted)
-                break
+        found += [getattr(library, name) for name in _OPENBLAS_CALLS if hasattr(library, name)][:1]
+    return found
 
 
 def keep_memory_warm():
@@ -62,6 +75,15 @@ def keep_memory_warm():
     if hasattr(libc, "mallopt"):  # glibc; musl has no such setting
         libc.mallopt(_M_MMAP_THRESHOLD, limits.MMAP_THRESHOLD_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, limits.TRIM_THRESHOLD_BYTES)
+
+
+def offer_to_oom_killer(more):
+    """Make this process so much likelier to be killed than its nursery, in whose place it was until now."""
+    with contextlib.suppress(OSError):  # a kernel or a container that does not let us
+        with open(f"/proc/{os.getppid()}/oom_score_adj") as inherited:
+            score = int(inherited.read())
+        with open("/proc/self/oom_score_adj", "w") as own:
+            own.write(str(min(_OOM_SCORE_MAX, score + more)))
 
 
 def name_process(instance):

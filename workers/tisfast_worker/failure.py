@@ -44,6 +44,17 @@ def failure_texts(error):
     return triton_text(error), traceback_text(error), last_line(error)
 
 
+def missing_module(error):
+    """The name of the module that could not be found, however deep below `error`; "" when that was not it."""
+    seen = []
+    while error is not None and error not in seen:
+        if isinstance(error, ModuleNotFoundError):
+            return str(error.name or "")
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return ""
+
+
 def traceback_text(error):
     """The whole traceback for the log, from the first frame of user code."""
     try:

@@ -50,6 +50,8 @@ class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
     Its length is nobody's: places are checked before one is made.
     """
 
+    clean_at = -1  # page faults of this process when none of its pages was written to
+
     def __del__(self):
         """Nobody refers to it any more."""
         self.foreign.unmap(self)
@@ -77,6 +79,7 @@ class ForeignMemory:
         self._returned = deque()  # windows on answers that user code has let go of
         self._idle = {}  # (serial of the share, offset, bytes): windows
         self._idle_count = 0
+        self._faults_counted = library.tf_faults_counted() != 0
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
         self.written = set()  # inputs that the model writes into: copied from now on
@@ -206,7 +209,14 @@ class ForeignMemory:
 
     def is_written(self, window):
         """Whether a page of it may differ from the file's."""
-        return self._library.tf_window_written(self._pagemap, window.base, window.length) != 0
+        faults = self._library.tf_faults()
+        if faults == window.clean_at:
+            return False  # nothing was written to for the first time since
+        if self._library.tf_window_written(self._pagemap, window.base, window.length) != 0:
+            return True
+        if self._faults_counted:
+            window.clean_at = faults
+        return False
 
     def is_lost(self, window):
         """Whether memory of it was gone when somebody touched it."""

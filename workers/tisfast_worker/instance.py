@@ -1,5 +1,6 @@
 """One model instance, from the fork to its exit (WIRE.md, "Life of an instance", 3 to 6)."""
 
+import atexit
 import gc
 import importlib.util
 import os
@@ -19,6 +20,7 @@ from tisfast_worker.native import TF_ABI_VERSION
 from tisfast_worker.plane import DataPlane
 from tisfast_worker.sequence_loop import SequenceLoop, SequenceStreamLoop
 from tisfast_worker.served import PROCESS
+from tisfast_worker.shortage import shortage_of
 from tisfast_worker.stream_loop import StreamLoop
 
 WORKERS_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -34,6 +36,7 @@ class ForkOrder:
         if not self.endpoint.startswith("ipc:///"):
             raise WireError(f"endpoint {self.endpoint!r} is not ipc:// with an absolute path")
         self.plane_fds, self.output_fds = fds[:6], fds[6:]
+        self.blas = ()  # the nursery's environment.openblas_setters
 
 
 def backend_module(name):
@@ -96,8 +99,8 @@ def _become_instance(order):
     sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     environment.set_variables(order.env, order.threads)
-    environment.settle_numpy(order.threads)
-    environment.keep_memory_warm()
+    environment.settle_numpy(order.threads, order.blas)
+    environment.offer_to_oom_killer(environment.OOM_SCORE_LOADING)
 
 
 def _live(order, library, control, load):
@@ -116,14 +119,17 @@ def _live(order, library, control, load):
         backend.load()
         if load["role"] == "complete":
             step.kind = "complete"
-            thread.finish({"t": "completed", "config": backend.auto_complete()})
+            completed = {"t": "completed", "config": backend.auto_complete()}
+            atexit._run_exitfuncs()  # the server kills who has completed: taking the interpreter apart takes 10 ms
+            thread.finish(completed, to_be_read=True)
             return 0
         step.kind = "init"
         backend.initialize()
         loop = _loop(model, backend, plane, _tracer(thread))  # reads the files of initial states
     except BaseException as error:  # SystemExit too: leaving in initialize is a failure to load
-        thread.finish(_failed(step.kind, error))
+        thread.finish(_failed(step.kind, error), to_be_read=True)
         return 1
+    environment.offer_to_oom_killer(environment.OOM_SCORE_SERVING)
     _settle_garbage()
     thread.check_readiness_with(backend.unready_reason)
     took_ns = time.monotonic_ns() - begin_ns
@@ -152,17 +158,23 @@ def _loop(model, backend, plane, trace):
 
 def _call_nobody():
     PROCESS.calls = PROCESS.ask = None
+    PROCESS.forked = True
 
 
 def _failed(kind, error):
     """`message` is Triton's text (row 16.30), `error` its first line."""
-    return {
+    message = {
         "t": "failed",
         "kind": kind,
         "error": failure.last_line(error),
         "message": failure.triton_text(error),
         "traceback": failure.traceback_text(error),
+        "missing": failure.missing_module(error),
     }
+    shortage = shortage_of(error)
+    if shortage is not None:
+        message.update(kind="memory", shortage=str(shortage))
+    return message
 
 
 def _set_import_path(model):

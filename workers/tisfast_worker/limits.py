@@ -50,5 +50,9 @@ that does not read slows its own stream first.  In bytes: as much as is left for
 then waits OUTPUT_WAIT_SECONDS_MAX, and the stream ends."""
 ANSWER_SECONDS_MAX = 30
 """Seconds that the server may take to answer over the control socket: it is a matter of less than a millisecond."""
+LOAD_ANSWER_SECONDS_MAX = 3600
+"""The same for loading and unloading models: the server bounds each load, and its retries, itself."""
+LOAD_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX - 1024 * 1024
+"""Bytes of a configuration and files that a model gives to load_model: they go in one control message."""
 CALL_NAME_BYTES_MAX = 4096
 """Bytes of one name in a call of another model; a length has 16 bits on the wire, and no name comes near."""

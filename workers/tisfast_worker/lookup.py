@@ -2,9 +2,9 @@
 
 import struct
 
-from tisfast_worker import dtypes
+from tisfast_worker import dtypes, limits
 from tisfast_worker.errors import TritonModelException
-from tisfast_worker.served import PROCESS
+from tisfast_worker.served import FORKED, PROCESS
 
 
 def get_input_tensor_by_name(inference_request, name):
@@ -111,20 +111,39 @@ def get_model_dir():
 
 
 def load_model(model_name, config="", files=None):
-    """Load a model, or load it anew, and wait for it.  Raises TritonModelException when the server does not."""
+    """Load a model, or load it anew, and wait until it serves.  Raises TritonModelException when it cannot be.
+
+    config: a configuration in JSON in place of the file's; files: bytes by "file:<version>/<name>", in place of the
+    model's folder.
+    """
     _expect("load_model", model_name=(model_name, str), config=(config, str), files=(files, (dict, type(None))))
-    _ask_server("load model", {"do": "load", "name": model_name})
+    given = {path: bytes(content) for path, content in (files or {}).items()}
+    nbytes = len(config) + sum(len(path) + len(content) for path, content in given.items())
+    if nbytes > limits.LOAD_BYTES_MAX:
+        raise TritonModelException(
+            f"Failed to load model: configuration and files of {nbytes} bytes; {limits.LOAD_BYTES_MAX} is the limit "
+            "here, so write them into the model repository"
+        )
+    message = {"do": "load", "name": model_name, "config": config, "files": given}
+    _ask_server("load model", message, limits.LOAD_ANSWER_SECONDS_MAX)
 
 
 def unload_model(model_name, unload_dependents=False):
     """Unload a model.  Raises TritonModelException when the server does not."""
     _expect("unload_model", model_name=(model_name, str), unload_dependents=(unload_dependents, int))
-    _ask_server("unload model", {"do": "unload", "name": model_name})
+    message = {"do": "unload", "name": model_name, "dependents": bool(unload_dependents)}
+    _ask_server("unload model", message, limits.LOAD_ANSWER_SECONDS_MAX)
 
 
 def is_model_ready(model_name, model_version=""):
     """Whether a model can be asked; version "" is the newest.  Raises TritonModelException outside of `execute`."""
     _expect("is_model_ready", model_name=(model_name, str), model_version=(model_version, str))
+    if model_version and not (model_version.isascii() and model_version.isdecimal()):
+        _refused(
+            "check model readiness",
+            f"failed to get model version from specified version string '{model_version}' (details: stol), version "
+            "should be an integral value > 0",
+        )
     message = {"do": "ready", "name": model_name, "version": model_version}
     return _ask_server("check model readiness", message)["ready"]
 
@@ -135,13 +154,19 @@ def _expect(function, **arguments):
             raise TypeError(f"{function}(): {name} cannot be a {type(value).__name__}")
 
 
-def _ask_server(what, message):
+def _ask_server(what, message, seconds=limits.ANSWER_SECONDS_MAX):
     error = "Server not ready"  # Triton's word for what is not the time of `execute`
+    if PROCESS.forked:
+        error = FORKED.format(PROCESS.instance)
     if PROCESS.ask is not None:
-        answer = PROCESS.ask(dict(message, t="model"))
+        answer = PROCESS.ask(dict(message, t="model"), seconds)
         error = answer.get("error")
     if error is not None:
-        raise TritonModelException(
-            f"Failed to {what}: Failed to process the request for model '{PROCESS.instance}', message: {error}"
-        )
+        _refused(what, error)
     return answer
+
+
+def _refused(what, error):
+    raise TritonModelException(
+        f"Failed to {what}: Failed to process the request for model '{PROCESS.instance}', message: {error}"
+    )

@@ -14,10 +14,11 @@ from tisfast_worker.answer import AnswerWriter
 from tisfast_worker.call_record import NOBODY, CallArena
 from tisfast_worker.completions import lease_type
 from tisfast_worker.errors import ErrorCode
-from tisfast_worker.failure import WireError, failure_texts
+from tisfast_worker.failure import WireError
 from tisfast_worker.foreign import FLAG_FOREIGN
 from tisfast_worker.native import SLOT_BYTES, SUBMIT_SLOT, TF_EXEC
 from tisfast_worker.record import RequestReader
+from tisfast_worker.relief import Failure, Relief
 from tisfast_worker.request import FLAG_CANCELLED
 from tisfast_worker.sender import take_answers
 from tisfast_worker.served import PROCESS
@@ -31,7 +32,7 @@ class Loop:
 
     def __init__(self, model, execute, plane, trace):
         """`execute`: list of requests to list of responses; `trace(requests, traceback, error)` tells of a failure."""
-        self._model, self._execute, self._trace = model, execute, trace
+        self._model, self._execute, self._relief = model, execute, Relief(model, trace)
         self._channel, self._library = plane.channel, plane.library
         self._advance = plane.library.tf_ring_take
         self._completions, self._outputs = plane.completions, plane.outputs
@@ -165,22 +166,27 @@ class Loop:
         return requests, tickets, refused
 
     def _run_model(self, requests):
-        """The model's responses, or one error text for all.  Whatever a model raises is the model's: keep serving."""
+        """The model's responses, or one Failure for all.  Whatever a model raises is the model's: keep serving."""
+        outcome = self._attempt(requests)
+        if outcome.__class__ is Failure and outcome.shortage is not None:
+            return self._relief.relieve(requests, outcome, self._attempt)
+        return outcome
+
+    def _attempt(self, requests):
+        """The same, and what failed for want of memory is neither logged nor relieved."""
         try:
             return self._execute(requests)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a worker ends when its server says so
             take_answers(self._model.senders)
             self._model.forget_rescheduled(requests)
-            text, traceback, line = failure_texts(error)
-            self._trace(requests, traceback, line)
-            return self._model.failed_text(text)
+            return self._relief.failure(requests, error)
 
     def _encode(self, requests, responses, tickets):
         """One answer to each request.  The writer turns what is wrong with one response into that request's error."""
         write, answers = self._writer.write, self._answers
-        if responses.__class__ is str:
+        if responses.__class__ is Failure:
             for ticket in tickets:
-                answers.append((*self._writer.error(ErrorCode.INTERNAL, responses), ticket))
+                answers.append((*self._writer.error(responses.code, responses.text), ticket))
             return
         if self._foreign.open:
             write = self._write_foreign

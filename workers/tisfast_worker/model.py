@@ -68,6 +68,8 @@ class Model:
             self.outputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["outputs"])]
             self.spin_ns = message.get("spin_us", 0) * 1000
             self.log_verbose = message.get("log_verbose", 0)
+            self.retry = message.get("retry", "never")  # of an execution that ran out of memory: relief.py
+            self.saved_lately = message.get("saved_lately", False)
             self.senders = []  # SingleAnswers that the running execution asked for
             self.rescheduled = []  # requests whose release flags ask for another execution
             self.sequences = SequenceSpec(message) if message.get("sequence") else None

@@ -38,6 +38,7 @@ _SIGNATURES = {
     "tf_worker_wake": (_int, [_ptr]),
     "tf_bell_ring": (_int, [_ptr, _int]),
     "tf_arena_new": (_ptr, [_u64, _u64]),
+    "tf_arena_delete": (None, [_ptr]),
     "tf_arena_take": (_u64, [_ptr, _u64]),
     "tf_arena_give": (_int, [_ptr, _u64]),
     "tf_arena_trim": (_u64, [_ptr, _int]),
@@ -51,6 +52,8 @@ _SIGNATURES = {
     "tf_window_map": (_ptr, [_int, _u64, _u64, _ptr]),
     "tf_window_unmap": (_int, [_ptr, _u64]),
     "tf_window_written": (_int, [_int, _ptr, _u64]),
+    "tf_faults": (_u64, []),
+    "tf_faults_counted": (_int, []),
     "tf_guard_add": (_int, [_ptr, _u64]),
     "tf_guard_arm": (_int, []),
     "tf_guard_lost": (_u32, [_int]),
@@ -71,6 +74,7 @@ class Library:
         """Load from `path`, the file beside the worker runtime."""
         if not os.path.exists(path):
             raise NativeError(f"{path} is missing: run `python setup.py build_ext --inplace`, or reinstall tisfast")
+        self.path = path
         held = ctypes.PyDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(held, name)

@@ -13,12 +13,14 @@ import platform
 import select
 import signal
 import socket
+import sys
 import termios
 
 from tisfast_worker import environment, limits, msgpack
-from tisfast_worker.failure import WireError
+from tisfast_worker.failure import WireError, last_line
 from tisfast_worker.instance import WORKERS_DIR, ForkOrder, backend_module
 from tisfast_worker.native import TF_ABI_VERSION, Library
+from tisfast_worker.rehearsal import rehearse
 
 LIBRARY = os.path.join(WORKERS_DIR, "libtisfast_shm.so")
 _FORK_DESCRIPTORS = 8
@@ -38,18 +40,24 @@ class Nursery:
         self._ending = False
         self._wake_read, self._wake_write = os.pipe()
         self._parent_pid = parent_pid
+        self._blas = ()
 
     def run(self):
         """Serve until the server goes."""
         self._settle()
         numpy, reason = _import_numpy()
         # What nearly every instance imports, once for all of them.
-        backend_module("python")
+        backend = backend_module("python")
         import triton_python_backend_utils  # noqa: F401, PLC0415
 
+        environment.keep_memory_warm()  # inherited
+        self._blas = environment.openblas_setters()
+        failed = _rehearsed(self.library, backend.Backend)
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every page of what is shared
         self._send(_hello(numpy, reason))
+        if failed:
+            print(failed, file=sys.stderr, flush=True)
         while not self._ending:
             readable, _, _ = select.select([self._socket, self._wake_read], [], [])
             if self._wake_read in readable:
@@ -106,7 +114,9 @@ class Nursery:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
                 raise WireError(f"a packet of more than {limits.NURSERY_MESSAGE_BYTES_MAX} bytes or descriptors")
             message = msgpack.decode(data)
-            return self._fork(_order(message, fds), fds)
+            order = _order(message, fds)
+            order.blas = self._blas
+            return self._fork(order, fds)
         except (msgpack.MsgpackError, WireError, OSError) as error:
             reply = {
                 "t": "fork_failed",
@@ -159,7 +169,7 @@ class Nursery:
         for pid in self._children:
             os.waitpid(pid, 0)
         for folder in self._folders:
-            _remove_sockets(folder)
+            _remove_directory(folder)
 
 
 def _leave_terminal():
@@ -223,6 +233,15 @@ def _import_numpy():
     return numpy.__version__, ""
 
 
+def _rehearsed(library, backend_class):
+    """Why not, or "": an environment in which the rehearsal cannot be held serves all the same, with slower loads."""
+    try:
+        rehearse(library, backend_class)
+    except Exception as error:
+        return f"instances will load more slowly, as the rehearsal failed: {last_line(error)}"
+    return ""
+
+
 def _hello(numpy, reason):
     hello = {"t": "nursery", "pid": os.getpid(), "python": platform.python_version(), "abi": TF_ABI_VERSION}
     hello.update({"numpy": numpy, "threads": len(os.listdir("/proc/self/task"))})
@@ -231,8 +250,13 @@ def _hello(numpy, reason):
     return hello
 
 
-def _remove_sockets(folder):
-    """Remove a control directory: its sockets, and the folder when nothing else is in it."""
+def _remove_directory(folder):
+    """Remove a control directory: its sockets, load calls' files, and the folder when nothing else is in it."""
+    overrides = os.path.join(folder, "overrides")
+    if os.path.isdir(overrides):
+        import shutil  # noqa: PLC0415 - it imports compression, which instances need not inherit
+
+        shutil.rmtree(overrides, ignore_errors=True)
     try:
         for entry in os.scandir(folder):
             if not entry.is_dir(follow_symlinks=False) and not entry.is_file(follow_symlinks=False):

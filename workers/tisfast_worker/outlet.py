@@ -81,7 +81,8 @@ class Outlet:
     def send(self, sender, response, flags):
         """One answer of a stream, or its end; False when it is closed already.
 
-        Waits, bounded, while the client of this stream leaves too much unread, or the output arena is full.
+        Waits, bounded, while the client of this stream leaves too much unread, or the output arena has no room for the
+        answer.  Without the lock: others send meanwhile.
         """
         sent_ns = time.monotonic_ns()
         unread = sender.unread
@@ -93,17 +94,40 @@ class Outlet:
             if response is None:
                 self._end(sender, (TF_CLOSED, 0, 0, 0), sent_ns)
                 return True
-            self._outputs.collect_some()
             if self.sequences is not None:
                 self.sequences.keep(sender.slot, response)
-            written = self._writer.write(sender, response)
-            if written[3]:
-                sender.unread = self._owners.add(written[3], sender.unread)
-            if flags:
-                self._end(sender, written, sent_ns)
-                return True
-            times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
-            self._completions.put((*written, sender.ticket), 0, times, 0)
+            wanted = self._send(sender, response, flags, sent_ns)
+        return not wanted or self._send_when_room(sender, response, flags, sent_ns, wanted)
+
+    def _send(self, sender, response, flags, sent_ns, *, last=False):
+        """Under the lock.  0, or the bytes for which there was no room; last: that is told to the client."""
+        self._outputs.collect_some()
+        self._owners.wanted = 0
+        written = self._writer.write(sender, response)
+        if self._owners.wanted and not last:
+            return self._owners.wanted
+        if written[3]:
+            sender.unread = self._owners.add(written[3], sender.unread)
+        if flags:
+            self._end(sender, written, sent_ns)
+            return 0
+        times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
+        self._completions.put((*written, sender.ticket), 0, times, 0)
+        return 0
+
+    def _send_when_room(self, sender, response, flags, sent_ns, wanted):
+        """As `send`.  The server rings no bell for given blocks, so this looks, with growing pauses."""
+        pause = limits.OUTPUT_WAIT_STEP_SECONDS_MAX / 50
+        deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
+        while wanted:
+            time.sleep(pause)
+            pause = min(2 * pause, limits.OUTPUT_WAIT_STEP_SECONDS_MAX)
+            last = time.monotonic() > deadline
+            with self._lock:
+                if sender.closed:
+                    return False
+                if last or self._owners.hold(wanted):
+                    wanted = self._send(sender, response, flags, sent_ns, last=last)
         return True
 
     def fail(self, sender, code, text):

@@ -24,6 +24,7 @@ class OutputArena(Mapping):
         super().__init__(fd, "output arena")
         self._fd = os.dup(fd)  # the caller closes its own; ours gives pages back
         self.use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
+        self._delete = library.tf_arena_delete
         self._arena = library.tf_arena_new(self.nbytes, self.use_bytes_max)
         self._take, self._give = library.tf_output_take, library.tf_arena_give
         self._collect, self._used_blocks = library.tf_output_collect, library.tf_arena_used_blocks
@@ -52,6 +53,18 @@ class OutputArena(Mapping):
             if nbytes > limits.JOIN_BYTES_MAX:
                 self._large_out = True
         return block
+
+    def close(self):
+        """For the rehearsal: in a worker it lasts as long as the process."""
+        os.close(self._fd)
+        self._delete(self._arena)
+
+    def check_fits(self, nbytes):
+        """Raises OutputArenaFull for what no waiting can make room for."""
+        if nbytes > self.use_bytes_max:
+            raise OutputArenaFull(
+                f"an answer of {nbytes} bytes does not fit the output arena of {self.use_bytes_max} bytes"
+            )
 
     @staticmethod
     def offset(block):
@@ -99,10 +112,7 @@ class OutputArena(Mapping):
 
     def _wait(self, nbytes):
         """The server rings no bell for given blocks, so the wait looks, with growing pauses; it is the rare case."""
-        if nbytes > self.use_bytes_max:
-            raise OutputArenaFull(
-                f"an answer of {nbytes} bytes does not fit the output arena of {self.use_bytes_max} bytes"
-            )
+        self.check_fits(nbytes)
         self.before_wait()
         pause = limits.OUTPUT_WAIT_STEP_SECONDS_MAX / 50
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX

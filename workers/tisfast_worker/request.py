@@ -5,7 +5,7 @@ import struct
 from tisfast_worker import parameters as params
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.sender import SingleAnswer, SingleSender
-from tisfast_worker.served import PROCESS
+from tisfast_worker.served import FORKED, PROCESS
 from tisfast_worker.tensor import ArenaTensor, Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -16,7 +16,7 @@ TRITONSERVER_MEMORY_CPU = 0
 TRITONSERVER_MEMORY_GPU = 1
 
 
-FLAGS_AT, FLAG_CANCELLED = 6, 8  # of a request record, WIRE.md
+FLAGS_AT, FLAG_CANCELLED, FLAG_TRACED = 6, 8, 32  # of a request record, WIRE.md
 NOT_ITERATIVE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle "
     "such a flag."
@@ -34,15 +34,17 @@ class PreferredMemory:
 class InferenceTrace:
     """What a request knows of its trace; passed to a call, it makes that call part of it."""
 
-    __slots__ = ("lease",)
+    __slots__ = ("lease", "traced")
 
-    def __init__(self, lease=None):
-        """lease: of the request's memory, by which it is known; None: of no request."""
-        self.lease = lease
+    def __init__(self, lease=None, traced=False):
+        """lease: of the request's memory, by which it is known, None: of no request; traced: it has a context."""
+        self.lease, self.traced = lease, traced
 
     def get_context(self):
-        """The OpenTelemetry context as JSON text, or None when the request is not traced."""
-        return None
+        """The OpenTelemetry context as JSON text, or None when the request is not traced.  Asks the server for it."""
+        if not self.traced or PROCESS.calls is None:
+            return None
+        return PROCESS.calls.trace_context(self.lease)
 
 
 class InferenceRequest:
@@ -231,7 +233,7 @@ class ArenaRequest(InferenceRequest):
 
     def trace(self):
         """The request's trace."""
-        return InferenceTrace(self._lease)
+        return InferenceTrace(self._lease, self._flags & FLAG_TRACED != 0)
 
     def exec(self, decoupled=False):
         """Refused: it is being executed."""
@@ -286,6 +288,8 @@ def _checked_release(flags):
 
 
 def _calls():
+    if PROCESS.forked:
+        raise TritonModelException(f"exec(): {FORKED}".format(PROCESS.instance))
     if PROCESS.calls is None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
     return PROCESS.calls

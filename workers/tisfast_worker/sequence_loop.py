@@ -5,6 +5,7 @@ Other models' loops know nothing of all this.
 
 from tisfast_worker.loop import Loop
 from tisfast_worker.native import TF_NULL, TF_RESCHEDULE
+from tisfast_worker.relief import Failure
 from tisfast_worker.sequences import Sequences
 from tisfast_worker.stream_loop import StreamLoop
 
@@ -29,7 +30,7 @@ class SequenceLoop(Loop):
         """The responses of the real requests; None where one wants to be executed again."""
         seen, self._seen = self._seen, []
         responses = super()._run_model(seen)
-        if responses.__class__ is str:
+        if responses.__class__ is Failure:
             return responses
         kept = []
         for request, response in zip(seen, responses):
@@ -42,7 +43,7 @@ class SequenceLoop(Loop):
         return kept
 
     def _encode(self, requests, responses, tickets):
-        if responses.__class__ is str or None not in responses:
+        if responses.__class__ is Failure or None not in responses:
             super()._encode(requests, responses, tickets)
             return
         for request, response, ticket in zip(requests, responses, tickets):

@@ -22,6 +22,12 @@ class Process:
         self.metrics = LocalMetrics()  # where MetricFamily keeps its numbers
         self.calls = None  # calls.Calls while the model executes
         self.ask = None  # the same: asks the server about models (ControlThread.ask)
+        self.forked = False  # a child of the instance, made by the model's own code
+
+FORKED = (
+    "this process was forked from instance {}, and only the instance itself speaks to the server; ask from there "
+    "(before the fork, or in a thread), and hand the child what came back"
+)
 
 
 def print_record(level, message, file, line):

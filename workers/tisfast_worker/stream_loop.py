@@ -4,7 +4,7 @@ import time
 
 from tisfast_worker import limits
 from tisfast_worker.errors import ErrorCode
-from tisfast_worker.failure import WireError, failure_texts
+from tisfast_worker.failure import WireError
 from tisfast_worker.loop import CANCELLED_TEXT, Loop
 from tisfast_worker.outlet import Outlet
 from tisfast_worker.request import FLAG_CANCELLED, NOT_ITERATIVE
@@ -83,9 +83,11 @@ class StreamLoop(Loop):
     def _failed(self, requests, error):
         """An execution raised after it had returned to us: a coroutine."""
         self._model.forget_rescheduled(requests)
-        text, traceback, line = failure_texts(error)
-        self._trace(requests, traceback, line)
-        self._end_all(requests, self._model.failed_text(text))
+        failure = self._relief.failure(requests, error)
+        del error
+        if failure.shortage is not None:
+            failure = self._relief.relieve(requests, failure, None)  # never again: parts may have been sent
+        self._end_all(requests, failure)
 
     def _rescheduled(self, requests):
         """An execution has ended whose requests asked for another one."""
@@ -95,9 +97,9 @@ class StreamLoop(Loop):
             else:
                 self._outlet.fail(request._sender, ErrorCode.INTERNAL, NOT_ITERATIVE)
 
-    def _end_all(self, requests, text):
+    def _end_all(self, requests, failure):
         for request in requests:
-            self._outlet.fail(request._sender, ErrorCode.INTERNAL, text)
+            self._outlet.fail(request._sender, failure.code, failure.text)
 
 
 def _nothing():

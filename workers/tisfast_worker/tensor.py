@@ -47,7 +47,7 @@ class Tensor:
         return self._code
 
     def is_cpu(self):
-        """Whether the bytes lie in host memory: always, in this version."""
+        """Whether the bytes lie in host memory: all inputs do."""
         return True
 
     def to_dlpack(self):
@@ -67,7 +67,11 @@ class Tensor:
         """A Tensor over the memory of a DLPack capsule or of an object with `__dlpack__` and `__dlpack_device__`."""
         if name.__class__ is not str or not name:
             _refuse_name(name)
-        code, array, raw = dlpack.adopt(tensor)
+        code, array, raw, device = dlpack.adopt(tensor)
+        if device is not None:
+            from tisfast_worker.device_tensor import DeviceTensor  # noqa: PLC0415 - models without a GPU never need it
+
+            return DeviceTensor(name, code, raw, device)
         made = Tensor.__new__(Tensor)
         made._name, made._code, made._array, made._raw = name, code, array, raw
         return made

@@ -1,0 +1,70 @@
+"""Tensors in GPU memory that a model returns through DLPack (rows 16.08, 16.33): kept where they lie, and copied to the
+host once, when their bytes are to travel.  Everything that is not asked for a copy stays on the GPU.
+"""
+
+import ctypes
+
+from tisfast_worker import cuda, dlpack, dtypes
+from tisfast_worker.errors import TritonModelException
+from tisfast_worker.tensor import Tensor, count
+
+
+class DeviceTensor(Tensor):
+    """A tensor of another library in the memory of a GPU; it keeps that library's tensor alive."""
+
+    __slots__ = ("_device", "_host", "_memory")
+
+    def __init__(self, name, code, memory, device):
+        """`memory`: the Adopted tensor; `device`: (DLPack's device type, number)."""
+        self._name, self._code, self._memory, self._device = name, code, memory, device
+        self._host = None
+
+    @property
+    def _array(self):
+        """What the answer and call writers read; None for BF16, which they read by `_raw`."""
+        if self._code == dtypes.BF16:
+            return None
+        import numpy  # noqa: PLC0415
+
+        kind = numpy.dtype(dtypes.TYPES[self._code][3])
+        return numpy.frombuffer(self._bytes(), kind, count(self._memory.shape)).reshape(self._memory.shape)
+
+    @property
+    def _raw(self):
+        raw = self._bytes()
+        return raw, ctypes.addressof(raw), self._memory.shape
+
+    def _bytes(self):
+        """A copy on the host, made once."""
+        if self._host is None:
+            nbytes = count(self._memory.shape) * dtypes.TYPES[self._code][2]
+            host = ctypes.create_string_buffer(max(nbytes, 1))
+            cuda.copy_to_host(ctypes.addressof(host), self._memory.address, nbytes, self._device[1])
+            self._host = host
+        return self._host
+
+    def as_numpy(self):
+        """Refused: it lies in GPU memory."""
+        raise TritonModelException(
+            f"Tensor is stored in GPU and cannot be converted to NumPy. Use to_dlpack() of tensor '{self._name}'."
+        )
+
+    def shape(self):
+        """Dimensions, a list of int."""
+        return list(self._memory.shape)
+
+    def is_cpu(self):
+        """It lies in GPU memory."""
+        return False
+
+    def to_dlpack(self):
+        """A DLPack capsule over the same GPU memory."""
+        return dlpack.capsule_of(self._memory, self._memory.address, self._memory.shape, self._code, self._device)
+
+    def __dlpack__(self, *, stream=None, **_wanted):
+        """The DLPack protocol.  Whoever computed it must be done, or be waited for by the consumer's stream."""
+        return self.to_dlpack()
+
+    def __dlpack_device__(self):
+        """(device type, device id)."""
+        return self._device
