@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import pytest
 from tests_engine_ensemble import Ensemble, chain, step
 
+from tisfast.errors import Unavailable
 from tisfast.types import Status
 from tisfast.wire.compose import ComposeFields
 
@@ -343,6 +345,59 @@ def test_an_error_for_one_response_ends_the_request_in_its_turn():
     e["rep"].respond(request, 3)
     e["rep"].end(request)
     assert len(e.told()) == 2
+
+
+@pytest.mark.parametrize(
+    ("models", "moves"),
+    [
+        (("rep", "rep"), [True, False]),
+        (("rep", "x", "rep"), [True, True, False]),
+        (("x", "rep", "x", "rep"), [False, True, True, False]),
+        (("rep", "x"), [False, False]),
+        (("x", "rep"), [False, False]),
+        (("x", "x", "rep"), [False, False, False]),
+    ],
+)
+def test_what_waits_for_the_instance_that_makes_it_is_moved_out_of_its_memory(models, moves):
+    e = Ensemble(chain(*models), "x", stream())
+    assert [each.moves for each in e.runtime.graph.steps] == moves
+
+
+def test_a_stream_through_its_own_model():
+    e = Ensemble(chain("rep", "rep"), stream())
+    e.send(IN=1)
+    first = e["rep"].open()
+    for value in (10, 20):
+        e["rep"].respond(first, value)
+    e["rep"].end(first)
+    for value in (10, 20):
+        inner = e["rep"].open()
+        e["rep"].respond(inner, value + 1)
+        e["rep"].end(inner)
+    assert e.told() == [({"OUT": 11}, False), ({"OUT": 21}, False), (None, True)]
+    e.forget()
+    gc.collect()
+    assert e.used_blocks == 0
+
+
+def test_what_of_a_stream_finds_no_room_is_told_in_its_turn():
+    e = Ensemble(chain("rep", "rep"), stream())
+    e.send(IN=1)
+    first = e["rep"].open()
+    e["rep"].respond(first, 10)
+    held = []
+    with contextlib.suppress(Unavailable):
+        while True:
+            held.append(e.arena.take_block(512))
+    e["rep"].respond(first, 20)
+    e["rep"].end(first)
+    inner = e["rep"].open()
+    e["rep"].respond(inner, 11)
+    e["rep"].end(inner)
+    (good, _), ((status, message), final) = e.told()
+    assert (good, status, final) == ({"OUT": 11}, UNAVAILABLE, True)
+    assert "wait for an instance of the model that gives them" in message
+    del held
 
 
 def test_the_first_answer_of_a_step_counts():

@@ -147,6 +147,18 @@ def test_other_shapes_wait_for_the_next_batch():
     assert m.run() == [("2.0", 1)]
 
 
+def test_the_first_slot_s_shape_does_not_win_for_ever():
+    m = SequenceModel(slots=2)
+    m.ask(1, START, shape_key=b"x")
+    m.ask(2, START, shape_key=b"y")
+    executed = []
+    for _ in range(4):
+        m.wait(MS)
+        m.ask(1, shape_key=b"x")  # has always something to do
+        executed += m.run()
+    assert ("2.0", 1) in executed
+
+
 def test_a_batch_waits_for_its_slots_or_for_its_time():
     m = SequenceModel(slots=4, delay_ns=5 * MS, minimum_slot_utilization=0.5)
     m.ask(1, START)

@@ -19,6 +19,8 @@ class InferRequest:
 class Clock: ...
 
 class Link:
+    @property
+    def kept_blocks(self) -> int: ...
     instance: str
     output: Arena | None
     up: bool

@@ -43,5 +43,10 @@ cdef class Link:
     cdef uint32_t room(self) noexcept:
         return 0
 
+    @property
+    def kept_blocks(self) -> int:
+        """Blocks of the input arena that only user code still refers to."""
+        return 0
+
     cdef bint has(self, InferRequest request) except -1:
         raise NotImplementedError(f"{type(self).__name__}.has")

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint32_t
 from tisfast.engine.cached cimport CachingRuntime
 from tisfast.engine.core cimport InferRequest, Reply
 from tisfast.engine.ensemble_graph cimport EnsembleGraph, Selection, StepPlan
+from tisfast.engine.ensemble_limits cimport StepLimits
 from tisfast.engine.ensemble_scope cimport Held, Scope
 from tisfast.engine.served cimport Runtime
 from tisfast.engine.stats cimport FailureReason, Times
@@ -50,17 +51,11 @@ cdef class EnsembleRun(InferRequest):
     cdef int fail(self, int status, str message) except -1
     cdef int close(self) except -1
 
-cdef class Limit:
-    """max_inflight_requests of one step."""
-    cdef uint32_t running
-    cdef object waiting             # deque of StepRun
-
 cdef class EnsembleRuntime(CachingRuntime):
     cdef readonly EnsembleGraph graph
     cdef object resolve             # (model, version) -> Runtime; raises TisError
     cdef str refusal                # not None: new requests are refused with this text
-    cdef list limits                # of Limit, by step
-    cdef Py_ssize_t waiting         # StepRuns in them
+    cdef StepLimits limits          # max_inflight_requests, None without
     cdef bint admitting
     # False: it has to wait.  Raises Unavailable when too many do.
     cdef bint admit(self, StepRun step) except -1

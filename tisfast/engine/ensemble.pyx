@@ -12,7 +12,8 @@ noted, and done by the one `advance` of the request that is under way.
 from libc.stdint cimport int64_t
 from tisfast.engine.core cimport Clock
 from tisfast.engine.ensemble_graph cimport reshaped
-from tisfast.engine.ensemble_scope cimport answer_of, dissolve, new_scope, sequence_of, step_inputs
+from tisfast.engine.ensemble_limits cimport Entry, StepLimits
+from tisfast.engine.ensemble_scope cimport answer_of, dissolve, moved, new_scope, sequence_of, step_inputs
 from tisfast.native.memory cimport Arena
 from tisfast.wire.compose cimport compose, tensors_of, tensors_of_input
 from tisfast.wire.record cimport InferInput
@@ -23,10 +24,8 @@ from collections import deque
 from contextlib import suppress
 
 from tisfast.errors import BadRequest, TisError, Unavailable
-from tisfast.limits import ENSEMBLE_WAITING_MAX as _WAITING_MAX
 from tisfast.types import Status
 
-cdef Py_ssize_t WAITING_MAX = _WAITING_MAX
 cdef int CANCELLED = Status.CANCELLED
 cdef int INTERNAL = Status.INTERNAL
 cdef int UNAVAILABLE = Status.UNAVAILABLE
@@ -175,17 +174,17 @@ cdef class EnsembleRun:
         cdef dict made = {}
         cdef Tensor tensor
         cdef Held held
-        if step.step.decoupled:
-            scope = new_scope(self.selection, scope, scope.level + 1)
-            if step.scope.children is None:
-                step.scope.children = deque()
-            step.scope.children.append(scope)
         correlation, flags = step.fields.correlation, step.fields.sequence_flags
         if answer is not None:
             if b'"sequence_' in answer.parameters:
                 correlation, flags = sequence_of(answer.parameters, correlation, flags)
             for tensor in tensors_of(answer):
-                made[tensor.name] = tensor
+                made[tensor.name] = moved(tensor, self.ensemble.arena) if step.step.moves else tensor
+        if step.step.decoupled:
+            scope = new_scope(self.selection, scope, scope.level + 1)
+            if step.scope.children is None:
+                step.scope.children = deque()
+            step.scope.children.append(scope)
         for name, number in step.step.outputs.items():
             held = Held.__new__(Held)
             held.tensor = <Tensor>made.get(name)
@@ -340,13 +339,6 @@ cdef StepRun new_step(EnsembleRun run, StepPlan step, Scope scope):
     return made
 
 
-cdef class Limit:
-    """See ensemble.pxd."""
-
-    def __cinit__(self):
-        self.waiting = deque()
-
-
 cdef class EnsembleRuntime:
     """graph: of the models it joins; resolve: finds their runtimes, by name and version ("" for the newest).
 
@@ -356,7 +348,7 @@ cdef class EnsembleRuntime:
         self.found(signature, arena, clock, config)
         self.graph = graph
         self.resolve = resolve
-        self.limits = [Limit() for _ in graph.steps]
+        self.limits = StepLimits(len(graph.steps), graph.running_max) if graph.running_max else None
 
     @property
     def reason(self) -> str:
@@ -441,59 +433,42 @@ cdef class EnsembleRuntime:
     # ---- max_inflight_requests (row 15.33)
 
     cdef bint admit(self, StepRun step) except -1:
-        cdef Limit limit
-        if self.graph.running_max == 0:
+        cdef int entry
+        if self.limits is None:
             return True
-        limit = <Limit>self.limits[step.step.index]
-        if limit.running < self.graph.running_max and not limit.waiting:
-            limit.running += 1
-            step.admitted = True
-            return True
-        if self.waiting >= WAITING_MAX:
+        entry = self.limits.enter(step.step.index, step.run, step)
+        if entry == Entry.NO_ROOM:
             raise Unavailable(
-                f"[request id: {step.run.input.id or '<id_unknown>'}] Exceeds maximum queue size: {self.waiting} requests "
-                f"wait for max_inflight_requests {self.graph.running_max}")
-        limit.waiting.append(step)
-        self.waiting += 1
-        step.run.waiting += 1
-        return False
+                f"[request id: {step.run.input.id or '<id_unknown>'}] Exceeds maximum queue size: {self.limits.waiting} "
+                f"requests wait for max_inflight_requests {self.limits.running_max}")
+        step.admitted = entry == Entry.ADMITTED
+        step.run.waiting += not step.admitted
+        return step.admitted
 
     cdef int leave(self, StepRun step) except -1:
         """A step has ended: one that waits for its place goes on, of whichever request."""
+        cdef StepRun other
         if not step.admitted:
             return 0
         step.admitted = False
-        (<Limit>self.limits[step.step.index]).running -= 1
+        self.limits.leave(step.step.index)
         if self.admitting:  # further down: the loop below sees it
             return 0
         self.admitting = True
         try:
-            while self._admit_next():
-                pass
+            while True:
+                other = <StepRun>self.limits.admit_next()
+                if other is None:
+                    return 0
+                other.run.waiting -= 1
+                other.admitted = True
+                other.run.ready.append(other)
+                other.run.advance()
         finally:
             self.admitting = False
-        return 0
-
-    def _admit_next(self) -> bool:
-        cdef Limit limit
-        cdef StepRun step
-        for limit in self.limits:
-            if limit.waiting and limit.running < self.graph.running_max:
-                step = <StepRun>limit.waiting.popleft()
-                self.waiting -= 1
-                step.run.waiting -= 1
-                limit.running += 1
-                step.admitted = True
-                step.run.ready.append(step)
-                step.run.advance()
-                return True
-        return False
 
     cdef int forget(self, EnsembleRun run) except -1:
-        cdef Limit limit
         if run.waiting:
-            for limit in self.limits:
-                limit.waiting = deque([step for step in limit.waiting if (<StepRun>step).run is not run])
-            self.waiting -= run.waiting
+            self.limits.forget(run)
             run.waiting = 0
         return 0

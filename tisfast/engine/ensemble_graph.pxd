@@ -11,6 +11,9 @@ cdef class StepPlan:
     cdef readonly list wanted       # outputs of the model to ask for
     cdef readonly tuple needs       # tensors, each once
     cdef readonly bint decoupled
+    # What it answers is moved into the ensemble's own memory: a step behind it needs an instance that may be busy
+    # answering, and would wait for itself once so many unread answers lay in that instance's memory as may.
+    cdef readonly bint moves
 
 cdef class Outlet:
     """One output of the ensemble."""

@@ -40,9 +40,11 @@ cdef class Selection:
 
 
 cdef class EnsembleGraph:
-    """config: config.model_config.LoadedConfig of an ensemble; levels: config.ensemble_join.Joined's; decoupled: per step."""
+    """config: config.model_config.LoadedConfig of an ensemble; levels: config.ensemble_join.Joined's; decoupled: per step;
+    leaves: per step, the names of the models whose instances it needs; None: of its own model.
+    """
 
-    def __init__(self, config, dict levels, decoupled):
+    def __init__(self, config, dict levels, decoupled, leaves=None):
         cdef int i
         steps = config.ensemble.steps
         named = {tensor.name for tensor in (*config.inputs, *config.outputs)}
@@ -60,6 +62,20 @@ cdef class EnsembleGraph:
                 self.makers[number] = plan
         self.running_max = config.ensemble.max_inflight_requests
         self.selections = {}
+        self._mark_moves(leaves if leaves is not None else [{step.model} for step in steps])
+
+    def _mark_moves(self, leaves):
+        """The steps from a decoupled one on, up to one that needs the same instances."""
+        cdef StepPlan source, step, last
+        before = [{(<StepPlan>each).index for each in self._needed((<StepPlan>step).needs)} for step in self.steps]
+        for source in self.steps:
+            for last in self.steps:
+                if not source.decoupled or source.index not in before[last.index] or leaves[source.index].isdisjoint(
+                        leaves[last.index]):
+                    continue
+                for step in self.steps:
+                    if step.index in before[last.index] and (step is source or source.index in before[step.index]):
+                        step.moves = True
 
     cdef Selection select(self, uint64_t requested):
         cdef Selection selection = <Selection>self.selections.get(requested)

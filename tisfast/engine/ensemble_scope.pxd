@@ -1,6 +1,7 @@
 # The tensors of a request to an ensemble, between its steps.  Layer 3 (engine).
 from libc.stdint cimport uint16_t, uint32_t
 from tisfast.engine.ensemble_graph cimport Selection, StepPlan
+from tisfast.native.memory cimport Arena
 from tisfast.wire.compose cimport ComposeFields
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature
@@ -35,6 +36,9 @@ cdef list step_inputs(Scope scope, StepPlan step, ModelSignature signature, Comp
 
 # The response that a scope is, once all requested outputs are there or known to be missing.  Its tensors leave it.
 cdef Answer answer_of(Scope scope, list outlets, InferInput request)
+
+# The tensor in other memory, so that who made it has its own back.  Raises Unavailable.
+cdef Tensor moved(Tensor tensor, Arena arena)
 
 # (correlation, flags): what a step's response says of the sequence, over what its request said (row 18.07).
 cdef tuple sequence_of(bytes parameters, object correlation, object flags)

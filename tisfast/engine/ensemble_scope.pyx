@@ -3,14 +3,16 @@
 cimport cython
 from libc.stdint cimport uint16_t
 from tisfast.engine.ensemble_graph cimport Outlet, Selection, StepPlan, fit_shape, reshaped
+from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.compose cimport ComposeFields
 from tisfast.wire.joined cimport join_answer
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
+from tisfast.wire.tensors cimport Tensor, new_tensor
 
 import orjson
 
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, Unavailable
 
 cdef uint16_t SEQUENCE_START = 1
 cdef uint16_t SEQUENCE_END = 2
@@ -86,6 +88,18 @@ cdef Answer answer_of(Scope scope, list outlets, InferInput request):
             parameters = sequence_parameters(request.correlation, held)
     scope.tensors = None
     return join_answer(request, tensors, parameters)
+
+
+cdef Tensor moved(Tensor tensor, Arena arena):
+    cdef Block block
+    try:
+        block = arena.take(tensor.nbytes or 1)
+    except Unavailable as error:
+        raise Unavailable(
+            f"the responses of a decoupled step wait for an instance of the model that gives them, and no more fit: "
+            f"{error.message}. Give that model's work to two models, or send fewer responses at a time") from None
+    tensor.read(0, block.data, tensor.nbytes)
+    return new_tensor(tensor.name, tensor.dtype, tensor.shape, arena, block.offset, tensor.nbytes, block)
 
 
 cdef tuple sequence_of(bytes parameters, object correlation, object flags):

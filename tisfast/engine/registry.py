@@ -2,59 +2,142 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tisfast.errors import NotFound, Unavailable
+from tisfast.errors import BadRequest, NotFound, Unavailable
+from tisfast.types import split_identity
 
 if TYPE_CHECKING:
     from tisfast.engine.served import Runtime
 
+UNLOADED: Final = "unloaded"
+"""Triton's reason of what was unloaded on purpose; clients and strict readiness go by it."""
+
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One line of the repository index (row 6.01).  version "" when a model never had one; state as Triton names it."""
+    """One line of the repository index (row 6.01).
+
+    version: "" when the model never had one; state: as Triton names it, "" of a model that was never to be loaded;
+    namespace: "" without --model-namespacing.
+    """
 
     name: str
     version: str
     state: str
     reason: str
+    namespace: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """It was to be loaded, and could not be."""
+        return self.state == "UNAVAILABLE" and self.reason != UNLOADED
 
 
 class Registry:
-    """Model versions by name.  Event-loop thread only."""
+    """Model versions by name.  Event-loop thread only.
 
-    def __init__(self, *, strict_readiness: bool = True) -> None:
+    With namespaces, models are told apart by namespace and name (types.identity_of).  Who asks for a mere name gets the
+    only model that has it.
+    """
+
+    def __init__(self, *, strict_readiness: bool = True, namespaces: bool = False) -> None:
+        self._namespaces = namespaces
+        self._namesakes: dict[str, set[str]] = {}  # by name, where there are namespaces
         self._runtimes: dict[str, dict[str, Runtime]] = {}
         self._newest: dict[str, Runtime] = {}
-        self._entries: dict[tuple[str, str], ModelEntry] = {}
+        self._entries: dict[str, dict[str, ModelEntry]] = {}
         self._strict_readiness = strict_readiness
         self._live = False
         self._stopping = False
 
     # ---- written by the supervisor
 
+    def know(self, names: Iterable[str]) -> None:
+        """Models that lie in a repository, whether anybody wants them loaded or not: the index names them.
+
+        Those that lie in none any more it forgets once they are unloaded.
+        """
+        present = set(names)
+        for name in [name for name in self._entries if name not in present and self._rests(name)]:
+            self._forget(name)
+        for name in present:
+            self._of(name)
+
+    def _rests(self, name: str) -> bool:
+        """Whether a model is neither served nor about to be, nor was meant to be."""
+        return name not in self._runtimes and all(entry.reason == UNLOADED for entry in self._entries[name].values())
+
     def declare(self, name: str, version: str, state: str, reason: str = "") -> None:
         """State of a model version that may have no runtime: LOADING, UNAVAILABLE ..."""
-        self._entries[name, version] = ModelEntry(name, version, state, reason)
+        self._of(name)[version] = self._entry(name, version, state, reason)
+
+    def switch(self, name: str, runtimes: Iterable[Runtime]) -> None:
+        """From now on exactly these answer for a model; those that did until now are UNLOADING, see `unloaded`."""
+        served = {runtime.signature.version: runtime for runtime in runtimes}
+        before = self._runtimes.pop(name, {})
+        self._newest.pop(name, None)
+        if served:
+            self._runtimes[name] = served
+            self._newest[name] = max(served.values(), key=lambda r: int(r.signature.version))
+        entries = self._of(name)
+        for version, entry in list(entries.items()):
+            if version in before and version not in served:
+                self.declare(name, version, "UNLOADING")
+            elif entry.reason != UNLOADED and entry.state != "UNLOADING":
+                del entries[version]  # of an attempt that is over
+        for version in served:
+            self.declare(name, version, "READY")
+
+    def fail(self, name: str, versions: Iterable[str], reason: str) -> None:
+        """A load came to nothing.  What serves goes on, and says what was tried."""
+        serving = self._runtimes.get(name, {})
+        entries = self._of(name)
+        for version in [version for version, entry in entries.items() if entry.state == "LOADING"]:
+            del entries[version]
+        for version in versions:
+            if version or not serving:
+                self.declare(name, version, "UNAVAILABLE", reason)
+        for version in serving:
+            self.declare(name, version, "READY", reason)
+
+    def unloaded(self, name: str, version: str) -> None:
+        """What was UNLOADING is gone, unless it has a successor by now."""
+        entry = self._entries.get(name, {}).get(version)
+        if entry is not None and entry.state == "UNLOADING":
+            self.declare(name, version, "UNAVAILABLE", UNLOADED)
 
     def add(self, runtime: Runtime) -> None:
-        """A model version is loaded; it replaces an older runtime of the same version."""
-        name, version = runtime.signature.name, runtime.signature.version
-        self._runtimes.setdefault(name, {})[version] = runtime
-        self._newest[name] = max(self._runtimes[name].values(), key=lambda r: int(r.signature.version))
-        self.declare(name, version, "READY")
+        """A model version more is loaded; it replaces an older runtime of the same version."""
+        name, version = runtime.signature.identity, runtime.signature.version
+        self.switch(name, {**self._runtimes.get(name, {}), version: runtime}.values())
 
-    def remove(self, runtime: Runtime, reason: str = "unloaded") -> None:
+    def remove(self, runtime: Runtime) -> None:
         """A model version is no longer served."""
-        name, version = runtime.signature.name, runtime.signature.version
-        versions = self._runtimes[name]
-        del versions[version]
-        self.declare(name, version, "UNAVAILABLE", reason)
-        if versions:
-            self._newest[name] = max(versions.values(), key=lambda r: int(r.signature.version))
-        else:
-            del self._runtimes[name], self._newest[name]
+        name, version = runtime.signature.identity, runtime.signature.version
+        self.switch(name, [each for each in self._runtimes[name].values() if each is not runtime])
+        self.unloaded(name, version)
+
+    def _of(self, name: str) -> dict[str, ModelEntry]:
+        """What is known of a model's versions; from now on the model is."""
+        if self._namespaces and name not in self._entries:
+            self._namesakes.setdefault(split_identity(name)[1], set()).add(name)
+        return self._entries.setdefault(name, {})
+
+    def _forget(self, name: str) -> None:
+        del self._entries[name]
+        if self._namespaces:
+            self._namesakes[split_identity(name)[1]].discard(name)
+
+    def _entry(self, name: str, version: str = "", state: str = "", reason: str = "") -> ModelEntry:
+        namespace, plain = self.split(name)
+        return ModelEntry(plain, version, state, reason, namespace)
+
+    def split(self, identity: str) -> tuple[str, str]:
+        """Namespace, "" where there are none, and name."""
+        return split_identity(identity) if self._namespaces else ("", identity)
 
     def set_live(self, live: bool) -> None:
         """The server has initialised (row 26.01)."""
@@ -76,22 +159,48 @@ class Registry:
             runtime = self._runtimes.get(name, {}).get(version)
             if runtime is not None:
                 return runtime
+        identity = self.identity(name)
+        if identity != name:
+            return self.resolve(identity, version)
         raise self._unresolved(name, version)
 
+    def identity(self, name: str) -> str:
+        """The model that a name means: without namespaces the name itself.  Raises BadRequest if it means none or many.
+
+        Models that were unloaded do not count where others of the name were not.
+        """
+        if not self._namespaces or name in self._entries:
+            return name
+        namesakes = self._namesakes.get(name, set())
+        found = [each for each in namesakes if len(namesakes) == 1 or self._is_wanted(each)]
+        if not found:
+            raise BadRequest(f"Request for unknown model: '{name}' is not found")
+        if len(found) > 1:
+            raise BadRequest(
+                f"There are {len(found)} identifiers of model '{name}' in global map, model namespace must be provided "
+                "to resolve ambiguity."
+            )
+        return found[0]
+
     def _unresolved(self, name: str, version: str) -> NotFound | Unavailable:
-        known = [entry for entry in self._entries.values() if entry.name == name]
+        known = self._entries.get(name)
         prefix = f"Request for unknown model: '{name}'"
         if not known:
             return NotFound(f"{prefix} is not found")
         if not version:
             return NotFound(f"{prefix} has no available versions")
-        if any(entry.version == version for entry in known):
+        if version in known:
             return Unavailable(f"{prefix} version {version} is not at ready state")
         return NotFound(f"{prefix} version {version} is not found")
 
+    def _is_wanted(self, name: str) -> bool:
+        """Whether a model serves, or should: it is neither unloaded nor about to be."""
+        entries = self._entries[name].values()
+        return name in self._runtimes or any(each.reason != UNLOADED and each.state != "UNLOADING" for each in entries)
+
     def knows(self, name: str) -> bool:
-        """Whether any repository has a model of that name, served or not."""
-        return any(entry.name == name for entry in self._entries.values())
+        """Whether anybody has wanted a model of that name, whatever became of it."""
+        return any(self._entries.get(each) for each in (name, *self._namesakes.get(name, ())))
 
     def runtimes(self) -> list[Runtime]:
         """All that can be asked, by name and version."""
@@ -100,23 +209,50 @@ class Registry:
         ]
 
     def versions(self, name: str) -> list[str]:
-        """Versions of a model that can be asked, ascending."""
-        return sorted(self._runtimes.get(name, {}), key=int)
+        """Versions of a model that can be asked, ascending.  Raises BadRequest like `identity`."""
+        return sorted(self._runtimes.get(self.identity(name), {}), key=int)
+
+    def newest(self, name: str) -> str:
+        """The version that answers, or would, when none is asked for; "" when there is none."""
+        runtime = self._newest.get(name)
+        return max(self._entries.get(name) or ("",), key=_number) if runtime is None else runtime.signature.version
+
+    def away(self, name: str, version: str = "") -> ModelEntry | None:
+        """The state of a known version, or of the newest, that cannot be asked because it is not loaded; else None."""
+        entry = self._entries.get(name, {}).get(version or self.newest(name))
+        return entry if entry is not None and entry.state != "READY" else None
+
+    def states(self, name: str) -> list[ModelEntry]:
+        """What is known of one model's versions, ascending."""
+        return sorted(self._entries.get(name, {}).values(), key=lambda e: _number(e.version))
 
     def models(self) -> list[ModelEntry]:
         """The repository index, by name and version."""
-        return sorted(self._entries.values(), key=lambda e: (e.name, int(e.version or 0)))
+        names = sorted(self._entries)
+        return [entry for name in names for entry in self.states(name) or [self._entry(name)]]
 
     def live(self) -> bool:
         """Row 26.01."""
         return self._live
 
     def ready(self) -> bool:
-        """Row 26.02: with strict readiness, every model version is READY and every instance of it is up."""
+        """Row 26.02: with strict readiness, what was to be loaded is, and every instance of it is up.
+
+        A model that serves is ready while, and after, another copy of it was tried: nobody is to be sent away for that.
+        """
         if not self._live or self._stopping:
             return False
         if not self._strict_readiness:
             return True
-        return all(entry.state == "READY" for entry in self._entries.values()) and all(
-            runtime.ready for runtime in self.runtimes()
+        return not any(self._missing(name) for name in self._entries) and all(
+            runtime.ready for versions in self._runtimes.values() for runtime in versions.values()
         )
+
+    def _missing(self, name: str) -> bool:
+        """Whether nothing of a model serves that should."""
+        entries = self._entries[name].values()
+        return name not in self._runtimes and any(entry.failed or entry.state == "LOADING" for entry in entries)
+
+
+def _number(version: str) -> int:
+    return int(version or 0)

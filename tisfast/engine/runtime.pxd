@@ -12,6 +12,7 @@ cdef class ModelRuntime(CachingRuntime):
     cdef readonly bint ready             # every instance is up and the model accepts requests
     cdef readonly str reason             # why not ready
     cdef public object timer_changed     # called with no arguments when next_timer_ns() may have become earlier
+    cdef public object wanted            # None while the model is awake; else called with no arguments by each request
     cdef Scheduler scheduler
     cdef Instances instances
     cdef RateLimiter limiter             # None where nothing limits executions

@@ -50,6 +50,11 @@ cdef class ModelRuntime:
         """Requests waiting for an instance, or for what a remote cache knows."""
         return self.scheduler.size + len(self.looking)
 
+    @property
+    def sequences(self) -> int:
+        """Sequences that are not over: they have a state in an instance, which dies with its worker."""
+        return self.scheduler.open_sequences()
+
     # ---- requests in
 
     cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
@@ -76,6 +81,8 @@ cdef class ModelRuntime:
             self.drop([request], False)
             return 0
         self.stats.pending += 1
+        if self.wanted is not None:
+            self.wanted()
         return self.pump(now_ns)
 
     cdef int cancel(self, InferRequest request) except -1:
@@ -328,6 +335,8 @@ cdef class ModelRuntime:
     def remove_link(self, Link link) -> None:
         """Forget an instance; what it had taken is then failed, what it had not is put back (fail, requeue)."""
         self.instances.links.remove(link)
+        if self.scheduler.target is link:  # it refers to us: memory is not to wait for the garbage collector
+            self.scheduler.target = None
         if link.claim is not None:
             link.claim.give_back()
             link.claim.leave()

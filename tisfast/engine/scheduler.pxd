@@ -32,6 +32,8 @@ cdef class Scheduler:
     # When `expire` or next_batch want to be asked again though nothing happens; 0: not before something does.
     cdef int64_t next_event_ns(self, int64_t now_ns) noexcept
     cdef list queued_requests(self)
+    # Sequences that are not over.
+    cdef Py_ssize_t open_sequences(self)
     # An instance belongs to the model; it gets work while `up`.
     cdef int link_added(self, Link link) except -1
     # It does not any more.  Answers that it had given may still come in (`finished`); what it had taken is failed and what

@@ -28,6 +28,9 @@ cdef class Scheduler:
     cdef int64_t next_event_ns(self, int64_t now_ns) noexcept:
         return 0
 
+    cdef Py_ssize_t open_sequences(self):
+        return 0
+
     cdef list queued_requests(self):
         raise NotImplementedError(f"{type(self).__name__}.queued_requests")
 

@@ -59,7 +59,9 @@ cdef class DirectBench(Bench):
     cdef Py_ssize_t with_work            # sequences that have requests waiting
     cdef int64_t delay_ns
     cdef float utilization_min
-    cdef int64_t _oldest_ns(self)
+    cdef bint mixed                      # requests of different shapes have met here
+    cdef InferRequest _oldest(self)
+    cdef bytes _oldest_shape(self)
 
 cdef class OldestBench(Bench):
     cdef Batcher batcher

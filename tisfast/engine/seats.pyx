@@ -114,12 +114,12 @@ cdef class DirectBench(Bench):
         cdef Sequence sequence
         cdef InferRequest request
         cdef list batch = []
-        cdef bytes shape = None
+        cdef bytes shape = self._oldest_shape() if self.mixed else None
         self.due_ns = 0
         if not idle and <uint32_t>self.with_work < self.size:
             return None  # who is being answered now, or comes meanwhile, may be in the next batch, too
         if self.delay_ns and self.utilization_min > 0 and <float>self.with_work / self.size < self.utilization_min:
-            self.due_ns = self._oldest_ns() + self.delay_ns
+            self.due_ns = self._oldest().queued_ns + self.delay_ns
             if now_ns < self.due_ns:
                 return None
             self.due_ns = 0
@@ -130,21 +130,27 @@ cdef class DirectBench(Bench):
             if shape is None:
                 shape = request.input.shape_key
             elif request.input.shape_key != shape:
+                self.mixed = True
                 continue  # has a null request in its place, and its turn with the next batch
             sequence.waiting.popleft()
             self.changed(sequence)
             batch.append(request)
         return batch
 
-    cdef int64_t _oldest_ns(self):
+    cdef InferRequest _oldest(self):
+        """Of those that may go next, the one that has waited longest; there is one."""
         cdef Sequence sequence
-        cdef int64_t oldest_ns = 0, queued_ns
+        cdef InferRequest request, oldest = None
         for sequence in self.seats:
             if sequence is not None and sequence.waiting:
-                queued_ns = (<InferRequest>sequence.waiting[0]).queued_ns
-                if oldest_ns == 0 or queued_ns < oldest_ns:
-                    oldest_ns = queued_ns
-        return oldest_ns
+                request = <InferRequest>sequence.waiting[0]
+                if oldest is None or request.queued_ns < oldest.queued_ns:
+                    oldest = request
+        return oldest
+
+    cdef bytes _oldest_shape(self):
+        """Once shapes have differed, who has waited longest decides: the first slot would, for ever."""
+        return self._oldest().input.shape_key if self.with_work else None
 
 
 cdef class OldestBench(Bench):

@@ -338,6 +338,9 @@ cdef class SequenceScheduler(Scheduler):
         self.soonest_ns = AT_ONCE_NS
         return 0
 
+    cdef Py_ssize_t open_sequences(self):
+        return len(self.live)
+
     cdef list queued_requests(self):
         cdef Bench bench
         cdef Sequence sequence

@@ -25,6 +25,15 @@ cdef class Runtime:
     cdef list needs(self):
         return [self]
 
+    def count_on_from(self, Runtime before) -> None:
+        """It takes the place of an earlier copy of the same version: its counters go on, of which both have one set."""
+        self.stats = before.stats
+        self.timings = before.timings
+
+    def restate(self, config) -> None:
+        """Its configuration is another one in what it does not look at itself (instance groups, version policy)."""
+        self.config = config
+
     @property
     def platform(self) -> str:
         """Row 1.10: the config's platform, or its backend."""
@@ -34,3 +43,8 @@ cdef class Runtime:
     def backend(self) -> str:
         """The config's backend."""
         return self.config.get("backend", "")
+
+
+def models_under(Runtime runtime) -> set:
+    """Names of the models whose instances a request to this one needs: its own, or those of an ensemble's steps."""
+    return {(<Runtime>each).signature.name for each in runtime.needs()}

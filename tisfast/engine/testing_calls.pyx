@@ -39,7 +39,7 @@ cdef class FakePort(CallPort):
 
     cdef object batch_of(self, uint64_t ticket):
         batches = self.link.dispatched
-        return batches[0] if batches and ticket < len(batches[0]) else ()
+        return batches[0] if batches and ticket < <uint64_t>len(batches[0]) else ()
 
     cdef uint16_t share_of(self, MemoryFile file) except? 0:
         if file not in self.shared:
