@@ -63,9 +63,13 @@ def supervise(tmp_path, loop, run, registry, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
     started: list[Supervisor] = []
 
-    def start(*, retries: int = 0, workers: WorkerSettings | None = None) -> Supervisor:
+    def start(
+        *, retries: int = 0, workers: WorkerSettings | None = None, explicit: tuple[str, ...] | None = None
+    ) -> Supervisor:
+        """explicit: names to load at the start, in that mode; None for mode none."""
+        mode = "none" if explicit is None else "explicit"
         supervisor = Supervisor(
-            RepositorySettings((str(tmp_path),), load_retries=retries),
+            RepositorySettings((str(tmp_path),), load_retries=retries, control_mode=mode, load_models=explicit or ()),
             workers or WorkerSettings(sys.executable),
             registry,
             MachineClock(),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
+import sys
 import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tisfast.engine.custom_metrics import CustomMetrics
-from tisfast.engine.registry import Registry
+from tisfast.environments.environment import Interpreter
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
 from tisfast.supervise.instance import Instance, InstanceState
@@ -26,8 +27,10 @@ HASTE = 100
 S = InstanceState
 ALLOWED = {
     S.STARTING: {S.READY, S.DRAINING},
-    S.READY: {S.DEAD, S.DRAINING},
+    S.READY: {S.DEAD, S.DRAINING, S.ASLEEP},
     S.DEAD: {S.READY, S.BROKEN, S.DRAINING},
+    S.ASLEEP: {S.WAKING, S.DRAINING},
+    S.WAKING: {S.READY, S.BROKEN, S.DRAINING},
     S.BROKEN: {S.READY, S.BROKEN, S.DRAINING},
     S.DRAINING: {S.STOPPED},
     S.STOPPED: set(),
@@ -53,6 +56,7 @@ class World:
 
     endpoint = "ipc:///nowhere"
     execution_count = 0
+    about = Interpreter(sys.executable)
 
     def __init__(self, loop, births):
         self.loop, self.births = loop, list(births)
@@ -119,6 +123,11 @@ class World:
         self.lost += requests
 
 
+class Nobody:
+    def answer(self, message, reply):
+        """No model asks about models here."""
+
+
 class FakeLink:
     """Two requests of its own, one taken; `closed` counts."""
 
@@ -137,6 +146,12 @@ class FakeLink:
     def request_stop(self):
         pass
 
+    def rest(self):
+        """No more work."""
+
+    def trace_context(self, _ticket):
+        """Nothing is traced here."""
+
     def close(self):
         self.closed += 1
         return ([(self, "taken")], [(self, "untaken")]) if self.opened else ([], [])
@@ -154,8 +169,8 @@ async def live(world, events, stop_seconds):
         if instance.state is S.BROKEN or instance.state is not seen[-1]:
             seen.append(instance.state)
 
-    birth = Birth("m_0", {"t": "load", "model": {"name": "m", "version": "1"}}, world)
-    place = Workplace(world.loop, world, CustomMetrics(world), Registry())
+    birth = Birth("m_0", {"t": "load", "model": {"name": "m", "version": "1"}}, world, None)
+    place = Workplace(world.loop, world, CustomMetrics(world), Nobody())
     instance = Instance(birth, place, world, make_link, changed)
     try:
         await instance.load()
@@ -167,6 +182,12 @@ async def live(world, events, stop_seconds):
             await asyncio.sleep(0.1)
         if event == "stop":
             break
+        if event == "sleep":
+            instance.doze()
+            await instance.sleep(stop_seconds)
+            assert instance.state is S.ASLEEP and instance.pid == 0
+            await instance.wake()
+            continue
         if event == "hang":
             instance.look_for_hang(10**18, 1)
         else:
@@ -183,7 +204,7 @@ async def live(world, events, stop_seconds):
 @given(
     births=st.lists(st.sampled_from(BIRTHS), max_size=5),
     first=st.sampled_from(("ready", "ready", "ready", "failed", "dies while loading")),
-    events=st.lists(st.sampled_from(("kill", "hang", "stop")), max_size=4),
+    events=st.lists(st.sampled_from(("kill", "hang", "sleep", "stop")), max_size=4),
 )
 def test_an_instance_lives_as_its_diagram_says(births, first, events):
     loop = HastyLoop()

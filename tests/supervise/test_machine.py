@@ -1,5 +1,3 @@
-import pytest
-
 from tisfast.supervise import machine
 
 
@@ -11,22 +9,20 @@ def test_a_container_s_memory_counts(tmp_path):
     assert machine.memory_bytes((limit, tmp_path / "absent")) > 1048576
 
 
-@pytest.mark.parametrize(
-    ("visible", "expected"), [(None, (0, 1, 2)), ("2,0", (0, 1)), ("", ()), ("-1", ()), ("0,1,2,3,4", (0, 1, 2))]
-)
-def test_gpus_are_those_that_cuda_would_show(tmp_path, visible, expected):
+def test_gpus_without_the_management_library(tmp_path):
     for bus in ("a", "b", "c"):
         (tmp_path / bus).mkdir()
-    assert machine.gpus(visible, tmp_path) == expected
+    assert machine.driver_gpus(tmp_path) == 3
+    assert machine.driver_gpus(tmp_path / "absent") == 0
 
 
-def test_no_driver_no_gpus(tmp_path):
-    assert machine.gpus(None, tmp_path / "absent") == ()
-
-
-def test_a_worker_s_gpu_is_named_as_the_server_s_variable_names_it():
-    assert machine.device_name(1, "GPU-aa, GPU-bb") == "GPU-bb"
-    assert machine.device_name(1, None) == "1"
+def test_the_kernel_counts_what_it_killed_for_memory(tmp_path):
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("nr_free_pages 12\noom_kill 7\nnuma_hit 1\n")
+    assert machine.oom_kills(vmstat) == 7
+    vmstat.write_text("nr_free_pages 12\n")
+    assert machine.oom_kills(vmstat) == machine.oom_kills(tmp_path / "absent") == 0
+    assert machine.oom_kills() >= 0
 
 
 def test_instances_share_the_cores():

@@ -20,13 +20,27 @@ Store: TypeAlias = "LocalStore | RemoteStore"
 SALT_BYTES: Final = 16
 
 
-def keep_answers(runtime: Runtime, store: Store | None, config: LoadedConfig, folder: Path | None) -> None:
-    """Give the runtime of a version its cache, where it wants one and there is one.  Raises ConfigError.
+def _wanted(config: LoadedConfig) -> bool:
+    return bool(config.as_dict.get("response_cache", {}).get("enable"))
 
-    folder: of the version; None for an ensemble, whose answers hang on its steps' models: its keys are of this load.
+
+def salt_of(store: Store | None, config: LoadedConfig, version: str, folder: Path) -> bytes:
+    """What makes the keys of a version its own: of what it is, where others share the answers, else of this load.
+
+    Reads the version's files; raises ConfigError.
+    """
+    if store is None or isinstance(store, LocalStore) or not _wanted(config):
+        return os.urandom(SALT_BYTES)
+    return version_digest(config.name, version, config.as_dict, folder)
+
+
+def keep_answers(runtime: Runtime, store: Store | None, config: LoadedConfig, salt: bytes | None = None) -> None:
+    """Give the runtime of a version its cache, where it wants one and there is one.
+
+    salt: see salt_of; None for an ensemble, whose answers hang on its steps' models: its keys are of this load.
     """
     signature = runtime.signature
-    if not config.as_dict.get("response_cache", {}).get("enable"):
+    if not _wanted(config):
         return
     if store is None:
         log.warning(
@@ -36,11 +50,10 @@ def keep_answers(runtime: Runtime, store: Store | None, config: LoadedConfig, fo
         )  # fmt: skip
         return
     signature.copies_regions = True  # what is looked up must be what is computed
-    runtime.cache = _model_cache(store, config, signature.version, folder)
+    runtime.cache = _model_cache(store, config, signature.version, salt or os.urandom(SALT_BYTES))
 
 
-def _model_cache(store: Store, config: LoadedConfig, version: str, folder: Path | None) -> ModelCache:
+def _model_cache(store: Store, config: LoadedConfig, version: str, salt: bytes) -> ModelCache:
     if isinstance(store, LocalStore):
-        return ModelCache(store, os.urandom(SALT_BYTES), int.from_bytes(os.urandom(8), "little"))
-    salt = os.urandom(SALT_BYTES) if folder is None else version_digest(config.name, version, config.as_dict, folder)
+        return ModelCache(store, salt, int.from_bytes(os.urandom(8), "little"))
     return ModelCache(store, salt, label=f"tisfast:{config.name}:{version}:".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from tisfast.config.instances import Instance
     from tisfast.engine.rate_limiter import Claim, RateLimiter
     from tisfast.engine.runtime import ModelRuntime
+    from tisfast.wire.signature import ModelSignature
+
+log = logging.getLogger("tisfast.models")
 
 
 class Claims:
@@ -19,6 +23,7 @@ class Claims:
         self._limiter = limiter
         self._claims: dict[str, Claim] = {}
         if limiter is None:
+            _say_what_has_no_effect(runtime.signature, instances)
             return
         runtime.limit_by(limiter)
         try:
@@ -38,3 +43,15 @@ class Claims:
         """The instances are gone."""
         while self._claims and self._limiter is not None:
             self._limiter.unregister(self._claims.popitem()[1])
+
+
+def _say_what_has_no_effect(signature: ModelSignature, instances: Sequence[Instance]) -> None:
+    """Triton passes over it without a word."""
+    wanted = sorted({demand.name for instance in instances for demand in instance.rate_limit.demands})
+    if wanted or any(instance.rate_limit.priority for instance in instances):
+        about = f"the resources {', '.join(wanted)}" if wanted else "a priority"
+        log.warning(
+            "model '%s' version %s: its rate_limiter asks for %s, which nothing heeds while --rate-limit is off; start "
+            "with --rate-limit=execution_count", signature.name, signature.version, about,
+            extra={"facts": {"model": signature.name, "version": signature.version}},
+        )  # fmt: skip

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tisfast import limits
 from tisfast.errors import Internal
+from tisfast.repo.override import FOLDER
 
 PREFIX = "tisfast-"
 
@@ -22,8 +23,8 @@ class ControlDirectory:
     """`<tmp>/tisfast-<pid>-<random>`, mode 0700, holding the control socket.  Removed by `remove`.
 
     The directory itself is locked (flock) for the life of the server, so that a sweep never takes a living server's,
-    not even one of another pid namespace that shares the folder.  It holds nothing but sockets: when the server dies,
-    its nurseries remove them and the directory.
+    not even one of another pid namespace that shares the folder.  It holds sockets and the files that load calls gave:
+    when the server dies, its nurseries remove them and the directory.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,7 @@ class ControlDirectory:
         self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.overrides.mkdir(mode=0o700)
         if len(os.fsencode(self.socket)) > limits.CONTROL_PATH_BYTES_MAX:
             self.remove()
             raise Internal(
@@ -43,6 +45,11 @@ class ControlDirectory:
     def socket(self) -> Path:
         """The path of the control socket."""
         return self.path / "control"
+
+    @property
+    def overrides(self) -> Path:
+        """The folder below which files lie that load calls gave."""
+        return self.path / FOLDER
 
     def remove(self) -> None:
         """Delete the directory and let go of its lock."""

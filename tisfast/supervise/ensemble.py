@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tisfast import limits
 from tisfast.config.ensemble_join import join
 from tisfast.config.model_config import LoadedConfig, signature_fields
 from tisfast.engine.ensemble import EnsembleRuntime
 from tisfast.engine.ensemble_graph import EnsembleGraph
+from tisfast.engine.served import models_under
 from tisfast.errors import ConfigError, TisError
 from tisfast.native.memory import Arena, now_ns
 from tisfast.repo.labels import read_labels
@@ -17,6 +18,7 @@ from tisfast.supervise import machine
 from tisfast.supervise.caching import Store, keep_answers
 from tisfast.supervise.instance import Instance
 from tisfast.supervise.rest import Rest
+from tisfast.types import split_identity
 from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tisfast.config.ensemble import EnsembleConfig
     from tisfast.engine.core import Clock
     from tisfast.engine.registry import Registry
+    from tisfast.engine.served import Runtime
     from tisfast.repo.source import ModelSource
 
 
@@ -34,8 +37,10 @@ class ServedEnsemble:
     execution_seconds_max: float = limits.EXECUTION_SECONDS_MAX
     restarts = 0
 
-    def __init__(self, runtime: EnsembleRuntime) -> None:
+    def __init__(self, runtime: EnsembleRuntime, uses: Sequence[Runtime]) -> None:
+        """uses: the runtimes of its steps."""
         self.runtime = runtime
+        self.uses = uses
         self.instances: Sequence[Instance] = ()
         self.load_seconds = 0.0
         self._rest = Rest(runtime)
@@ -50,6 +55,11 @@ class ServedEnsemble:
         """Requests that have not had their final answer."""
         return self.runtime.inflight
 
+    @property
+    def outstanding(self) -> int:
+        """Requests that are being received, or have not had their final answer."""
+        return max(self.unanswered, self.runtime.arena.used_blocks)
+
     def look_for_hangs(self, now_ns: int) -> None:
         """Its steps' models are looked at themselves."""
 
@@ -62,36 +72,70 @@ class ServedEnsemble:
         self.runtime.refuse(message)
 
 
+class Steps:
+    """The runtimes that one copy of an ensemble is joined to.
+
+    So its requests end with the copies that they began with, whatever is loaded and unloaded meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.runtimes: dict[tuple[str, str], Runtime] = {}
+
+    def resolve(self, name: str, version: str) -> Runtime:
+        """The runtime of a step, by the name and version that the configuration has for it."""
+        return self.runtimes[name, version]
+
+
 def load_ensemble(
     source: ModelSource, registry: Registry, clock: Clock, cache: Store | None = None
 ) -> list[ServedEnsemble]:
     """All versions of an ensemble, once each of its models is loaded or has failed.  Raises TisError."""
     began_ns = now_ns()
     assert source.config.ensemble is not None
-    models = _models(source.config, source.config.ensemble, registry)
+    steps = Steps()
+    models = _models(source, source.config.ensemble, registry, steps)
     joined = join(source.config, models)
-    graph = EnsembleGraph(joined.config, joined.levels, [model.decoupled for model in models])
+    leaves = [models_under(registry.resolve(model.identity, model.version)) for model in models]
+    graph = EnsembleGraph(joined.config, joined.levels, [model.decoupled for model in models], leaves)
     served = []
     for version in source.versions:
         signature = _signature(joined.config, str(version.number), source.folder, models)
+        signature.namespace = source.namespace
         use_bytes = machine.arena_use_bytes()
         arena = Arena(f"tisfast-in-{signature.name}", use_bytes * limits.ARENA_CAP_FACTOR, use_bytes)
-        runtime = EnsembleRuntime(signature, arena, graph, clock, joined.config.as_dict, registry.resolve)
-        keep_answers(runtime, cache, joined.config, None)
-        served.append(ServedEnsemble(runtime))
+        runtime = EnsembleRuntime(signature, arena, graph, clock, _shown(joined.config, source), steps.resolve)
+        keep_answers(runtime, cache, joined.config)
+        served.append(ServedEnsemble(runtime, tuple(steps.runtimes.values())))
         served[-1].load_seconds = (now_ns() - began_ns) / 1e9
     return served
 
 
-def _models(config: LoadedConfig, ensemble: EnsembleConfig, registry: Registry) -> list[ModelSignature]:
-    """Of each step.  Raises ConfigError for one that is not loaded (row 18.04)."""
+def _shown(config: LoadedConfig, source: ModelSource) -> dict[str, Any]:
+    """The configuration, with the namespaces that steps were found in (row 14.10)."""
+    if not source.steps:
+        return config.as_dict
+    scheduling = config.as_dict["ensemble_scheduling"]
+    steps = [
+        {**step, "model_namespace": split_identity(source.steps[step["model_name"]])[0]} for step in scheduling["step"]
+    ]
+    return {**config.as_dict, "ensemble_scheduling": {**scheduling, "step": steps}}
+
+
+def _models(
+    source: ModelSource, ensemble: EnsembleConfig, registry: Registry, steps: Steps
+) -> list[ModelSignature]:
+    """Of each step, which is noted in `steps`.  Raises ConfigError for one that is not loaded (row 18.04)."""
     found = []
     for step in ensemble.steps:
         version = "" if step.version < 0 else str(step.version)
+        model = source.steps.get(step.model, step.model)
         try:
-            found.append(registry.resolve(step.model, version).signature)
+            runtime = registry.resolve(model, version)
         except TisError as error:
-            raise ConfigError(_missing(config.name, step.model, step.version, registry), file=config.file) from error
+            text = _missing(source.name, model, step.version, registry)
+            raise ConfigError(text, file=source.config.file) from error
+        steps.runtimes[step.model, version] = runtime
+        found.append(runtime.signature)
     return found
 
 
@@ -99,7 +143,7 @@ def _missing(ensemble: str, model: str, version: int, registry: Registry) -> str
     about = f"ensemble '{ensemble}' depends on '{model}'"
     if registry.versions(model):
         return f"{about} whose required version {version} is not loaded."
-    entries = [entry for entry in registry.models() if entry.name == model]
+    entries = registry.states(model)
     reasons = "".join(f" version {entry.version} is at {entry.state} state: {entry.reason};" for entry in entries)
     return f"{about} which has no loaded version. Model '{model}' loading failed with error:{reasons}"
 

@@ -3,15 +3,16 @@
 STARTING -> LOADING -> READY -> DRAINING -> STOPPED
               ^          |
               +-- DEAD <-+   (requests answered or requeued, then a new worker after a delay)
+              +- ASLEEP <+   (no worker, to save memory, until `wake`)
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tisfast import limits
 from tisfast.errors import TisError
@@ -19,6 +20,9 @@ from tisfast.supervise.backoff import Backoff
 from tisfast.supervise.readiness import ReadinessCheck
 from tisfast.supervise.worker import Birth, End, Worker, WorkerFailed, Workplace
 from tisfast.types import Status
+
+if TYPE_CHECKING:
+    from tisfast.config.instances import Instance as PlannedInstance
 
 log = logging.getLogger("tisfast.supervise")
 
@@ -30,6 +34,8 @@ class InstanceState(Enum):
     READY = "ready"
     DEAD = "restarting"
     BROKEN = "failing to restart"
+    ASLEEP = "asleep"
+    WAKING = "waking"
     DRAINING = "draining"
     STOPPED = "stopped"
 
@@ -51,11 +57,21 @@ class LinkFace(Protocol):
     def close(self) -> tuple[list[Any], list[Any]]:
         """The worker is gone: its unanswered requests, (taken, untaken)."""
 
+    @property
+    def inflight(self) -> int:
+        """Requests that it has and has not answered for the last time."""
+
+    def rest(self) -> None:
+        """No more work from now on."""
+
     def request_stop(self) -> None:
         """The worker leaves its loop when its ring is empty."""
 
     def listen(self) -> None:
         """The worker's model calls others: it may speak while it has no request."""
+
+    def trace_context(self, ticket: object) -> str | None:
+        """Of a request that the worker has, None when it is not traced."""
 
 
 class StatsFace(Protocol):
@@ -117,6 +133,7 @@ class Instance:
         self._make_link = make_link
         self._changed = changed
         self._warm_up = warm_up
+        self._retired = False
         self._backoff = Backoff()
         self._worker: Worker | None = None
         self._link: LinkFace | None = None
@@ -135,6 +152,27 @@ class Instance:
         """Where the model's own `is_ready` is asked, None when it has none."""
         return self._worker.readiness if self._worker is not None else None
 
+    @property
+    def title(self) -> str:
+        """For the log."""
+        return f"instance {self.name}"
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that it has and has not answered for the last time."""
+        return self._link.inflight if self._link is not None else 0
+
+    @property
+    def planned(self) -> PlannedInstance:
+        """What it is by the configuration."""
+        return self._birth.planned
+
+    def retire(self) -> None:
+        """No more work, and no other worker when this one dies; `stop` is still to come."""
+        self._retired = True
+        if self._link is not None:
+            self._link.rest()
+
     def set_verbose(self, level: int) -> None:
         """The worker's verbose lines are wanted when above 0; holds for the workers that come after it, too."""
         self._birth.load["model"]["log_verbose"] = level
@@ -144,14 +182,42 @@ class Instance:
     async def load(self) -> None:
         """Start the first worker.  Raises WorkerFailed; then there is none."""
         await self._start()
-        self._keeper = self._place.loop.create_task(self._keep(), name=f"keep {self.name}")
-        self._keeper.add_done_callback(self._kept)
+        self._keep_with(self._keep())
 
-    async def stop(self, seconds: float) -> None:
+    async def stop(self, seconds: float, _message: str = "") -> None:
         """Let the worker finalize for at most `seconds`, then kill it."""
         self._set(InstanceState.DRAINING, "stopping")
+        self._stop_keeping()
+        await self._end_worker(seconds)
+        self._set(InstanceState.STOPPED, "stopped")
+
+    def doze(self) -> None:
+        """No more work; `sleep` follows.  Only while it has none."""
+        self._stop_keeping()
+        if self._link is not None:
+            self._link.rest()
+        self._set(InstanceState.ASLEEP, "asleep to save memory; its next request wakes it")
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the worker finalize for at most `seconds`, then kill it.  After `doze`."""
+        await self._end_worker(seconds)
+
+    async def wake(self) -> None:
+        """Start a worker again; done when it serves, or could not be started and will be tried again."""
+        if self.state is not InstanceState.ASLEEP:
+            return
+        self._set(InstanceState.WAKING, "being woken")
+        risen: asyncio.Future[None] = self._place.loop.create_future()
+        self._keep_with(self._rise(risen))
+        assert self._keeper is not None
+        await asyncio.wait({risen, self._keeper}, return_when=asyncio.FIRST_COMPLETED)
+
+    def _stop_keeping(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
+            self._keeper = None  # the two refer to each other, and memory is not to wait for the garbage collector
+
+    async def _end_worker(self, seconds: float) -> None:
         worker, link = self._worker, self._link
         if worker is not None and not worker.ended.done():
             worker.stop()
@@ -164,7 +230,6 @@ class Instance:
                 worker.kill("was killed: it did not stop in time")
                 await _ends(worker, limits.KILL_SECONDS_MAX)
         self._lose("stopped", "instance stopped")
-        self._set(InstanceState.STOPPED, "stopped")
 
     def look_for_hang(self, now: int, limit_seconds: float) -> None:
         """Kill the worker if its running execution is older than the limit.  now: CLOCK_MONOTONIC, ns."""
@@ -183,14 +248,16 @@ class Instance:
         except (TisError, OSError) as error:
             raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
-        worker.on_calls = link.listen
+        worker.on_calls, worker.trace_context = link.listen, link.trace_context
         try:
             ready = await worker.start(link.fds)
             if self._warm_up is not None:
                 await self._warm_up.run(link, worker)
-        except BaseException:
+        except BaseException as error:
             self._worker = None
             link.close()
+            if isinstance(error, WorkerFailed):  # what it had taken is free before anybody is told, or tries again
+                await _ends(worker, limits.KILL_SECONDS_MAX)
             raise
         if worker.ended.done():
             self._worker = None
@@ -205,16 +272,31 @@ class Instance:
             self._runtime.lay_side_by_side()
         self._runtime.add_link(link)
         facts = self._birth.facts
+        worker.serves = True
         link.open()
         log.info(
             "instance %s is ready (pid %d)", self.name, worker.pid, extra={"facts": {**facts, "worker_pid": worker.pid}}
         )
         self._set(InstanceState.READY, "")
 
+    def _keep_with(self, work: Coroutine[Any, Any, None]) -> None:
+        self._keeper = self._place.loop.create_task(work, name=f"keep {self.name}")
+        self._keeper.add_done_callback(self._kept)
+
+    async def _rise(self, risen: asyncio.Future[None]) -> None:
+        started = await self._started()
+        if not risen.cancelled():
+            risen.set_result(None)
+        if not started:
+            await self._revive()
+        await self._keep()
+
     async def _keep(self) -> None:
         while self._worker is not None:
             end = await asyncio.shield(self._worker.ended)
             self._died(end)
+            if self._retired:
+                return
             await self._revive()
 
     def _kept(self, keeper: asyncio.Task[None]) -> None:
@@ -269,20 +351,25 @@ class Instance:
         while True:
             await asyncio.sleep(self._delay)
             self.restarts += 1
-            try:
-                await self._start()
-            except WorkerFailed as failure:
-                self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
-                self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {failure.message}")
-                log.error(
-                    "instance %s could not be restarted: %s; next start in %g ms",
-                    self.name,
-                    failure.message,
-                    self._delay * 1000,
-                    extra={**self._extra(), "traceback": failure.traceback},
-                )
-                continue
-            return
+            if await self._started():
+                return
+
+    async def _started(self) -> bool:
+        """Whether another worker could be started."""
+        try:
+            await self._start()
+        except WorkerFailed as failure:
+            self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
+            self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {failure.message}")
+            log.error(
+                "instance %s could not be restarted: %s; next start in %g ms",
+                self.name,
+                failure.message,
+                self._delay * 1000,
+                extra={**self._extra(), "traceback": failure.traceback},
+            )
+            return False
+        return True
 
     def _set(self, state: InstanceState, reason: str) -> None:
         self.state = state

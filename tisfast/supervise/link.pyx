@@ -190,6 +190,20 @@ cdef class RingLink(Link):
             self.poller.callers.add(self)
             self.poller.wake()
 
+    @property
+    def kept_blocks(self) -> int:
+        """Blocks of the input arena that only user code still refers to: inputs of answered requests, answers to calls."""
+        return len(self.retained) + (0 if self.calls is None else (<Calls>self.calls).held_answers)
+
+    def rest(self) -> None:
+        """No more work from now on; what is there is answered."""
+        self.up = False
+
+    def trace_context(self, ticket) -> str | None:
+        """Of a request that the worker has: what its model tells services that it asks; None when it is not traced."""
+        cdef InferRequest request = self.running.get(ticket)
+        return None if request is None or request.trace is None else request.trace.context_text()
+
     def request_stop(self) -> None:
         """No new work; the worker ends when its ring is empty."""
         self.up = False

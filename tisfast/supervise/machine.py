@@ -33,26 +33,22 @@ def arena_use_bytes() -> int:
     return int(memory_bytes() * limits.ARENA_RAM_SHARE)
 
 
-def gpus(visible: str | None, devices: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[int, ...]:
-    """Ids of the GPUs that models may use, found without CUDA.  visible: CUDA_VISIBLE_DEVICES, None when unset.
-
-    Ids count what is visible, as CUDA does: with `visible` "2,3" they are 0 and 1.
-    """
+def driver_gpus(devices: Path = Path("/proc/driver/nvidia/gpus")) -> int:
+    """GPUs that the driver shows without its library."""
     try:
-        present = sum(1 for _ in devices.iterdir())
+        return sum(1 for _ in devices.iterdir())
     except OSError:
-        present = 0
-    if visible is None:
-        return tuple(range(present))
-    named = [part for part in visible.split(",") if part.strip() and part.strip() != "-1"]
-    return tuple(range(min(present, len(named))))
+        return 0
 
 
-def device_name(device: int, visible: str | None) -> str:
-    """What CUDA_VISIBLE_DEVICES must be for a worker of GPU `device` (an id of `gpus`)."""
-    if visible is None:
-        return str(device)
-    return [part.strip() for part in visible.split(",") if part.strip()][device]
+def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
+    """Processes that the kernel has killed for want of memory, of the whole machine; 0 where it does not say."""
+    try:
+        text = vmstat.read_text()
+    except OSError:
+        return 0
+    _, found, rest = text.partition("\noom_kill ")
+    return int(rest.split(maxsplit=1)[0]) if found else 0
 
 
 def threads_share(instances: int) -> int:

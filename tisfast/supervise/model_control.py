@@ -2,25 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tisfast import limits
 from tisfast.errors import TisError
+from tisfast.repo.override import LoadOrder
+from tisfast.supervise.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
     from tisfast.supervise.control import Message
 
-NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
-"""Row 6.03: what the real server answers where its control mode is not EXPLICIT, as it is not here."""
+FILE = "file:"
 
 
-def answer(registry: Registry, message: Message) -> Message:
-    """The answer to a worker's message of type "model" (workers/WIRE.md)."""
-    reply: Message = {"t": "answer", "n": message.get("n")}
-    if message.get("do") != "ready":
-        return {**reply, "error": NOT_EXPLICIT}
-    try:
-        runtime = registry.resolve(str(message.get("name", "")), str(message.get("version", "")))
-    except TisError:
-        return {**reply, "ready": False}
-    return {**reply, "ready": bool(runtime.ready)}
+class ModelControl:
+    """Answers workers' messages of type "model" (workers/WIRE.md)."""
+
+    def __init__(self, registry: Registry, lifecycle: Lifecycle, loop: asyncio.AbstractEventLoop) -> None:
+        self._registry = registry
+        self._lifecycle = lifecycle
+        self._loop = loop
+        self._orders: set[asyncio.Task[None]] = set()
+
+    def answer(self, message: Message, reply: Callable[[Message], None]) -> None:
+        """Reply to one message, now or when what it asks for is done."""
+        number = message.get("n")
+        if message.get("do") == "ready":
+            reply({"t": "answer", "n": number, "ready": self._ready(message)})
+            return
+        if len(self._orders) >= limits.MODEL_ORDERS_MAX:
+            error = f"{limits.MODEL_ORDERS_MAX} loads and unloads asked for by models are not done yet; try again later"
+            reply({"t": "answer", "n": number, "error": error})
+            return
+        task = self._loop.create_task(self._order(message, reply))
+        self._orders.add(task)
+        task.add_done_callback(self._orders.discard)
+
+    def _ready(self, message: Message) -> bool:
+        try:
+            runtime = self._registry.resolve(str(message.get("name", "")), str(message.get("version", "")))
+        except TisError:
+            return False
+        return bool(runtime.ready)
+
+    async def _order(self, message: Message, reply: Callable[[Message], None]) -> None:
+        answer: Message = {"t": "answer", "n": message.get("n")}
+        try:
+            await self._carry_out(message)
+        except TisError as error:
+            answer["error"] = error.message
+        reply(answer)
+
+    async def _carry_out(self, message: Message) -> None:
+        name = str(message.get("name", ""))
+        if message.get("do") == "unload":
+            await self._lifecycle.unload(name, dependents=bool(message.get("dependents")))
+            return
+        config = message.get("config")
+        files = {str(path).removeprefix(FILE): bytes(data) for path, data in dict(message.get("files") or {}).items()}
+        await self._lifecycle.load(LoadOrder(name, str(config) if config else None, files))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from tisfast import limits
+from tisfast.environments.environment import Interpreter
 from tisfast.errors import Internal
 from tisfast.supervise.backoff import Backoff
 from tisfast.supervise.spawn import NurseryProcess, spawn_nursery
@@ -51,6 +52,7 @@ class NurseryFacts(NamedTuple):
     python: str
     abi: int
     numpy: str | None
+    numpy_error: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,18 @@ class Nursery:
     """Forks workers of one environment.  A nursery process that died is replaced at the next fork, after a delay."""
 
     def __init__(
-        self, interpreter: str, loop: asyncio.AbstractEventLoop, spawned: NurseryProcess | None = None
+        self,
+        interpreter: str,
+        loop: asyncio.AbstractEventLoop,
+        spawned: NurseryProcess | None = None,
+        about: Interpreter | None = None,
     ) -> None:
-        """interpreter: absolute path.  spawned: a process already under way (its socket and pipe become ours)."""
+        """interpreter: absolute path.  spawned: a process already under way (its socket and pipe become ours).
+
+        about: the interpreter, unless it is the server's own.
+        """
         self.interpreter = interpreter
+        self.about = about or Interpreter(interpreter)
         self._loop = loop
         self._backoff = Backoff()
         self._not_before = 0.0
@@ -177,12 +187,15 @@ class Nursery:
                 await asyncio.sleep(wait)
                 continue
             try:
-                self._life = self._adopt(spawn_nursery(self.interpreter))
+                self._life = self._adopt(spawn_nursery(self.interpreter, self._variables()))
             except OSError as error:
                 raise NurseryFailed(
                     f"cannot execute {self.interpreter}: {error.strerror}; check EXECUTION_ENV_PATH"
                 ) from None
         return self._life
+
+    def _variables(self) -> dict[str, str] | None:
+        return None if self.about.environment is None else dict(self.about.variables)
 
     def _adopt(self, spawned: NurseryProcess) -> _Life:
         life = _Life(spawned, self._loop)
@@ -218,7 +231,13 @@ class Nursery:
         kind = message["t"]
         if kind == "nursery" and not life.facts.done():
             life.facts.set_result(
-                NurseryFacts(int(message["pid"]), str(message["python"]), int(message["abi"]), message["numpy"])
+                NurseryFacts(
+                    int(message["pid"]),
+                    str(message["python"]),
+                    int(message["abi"]),
+                    message["numpy"],
+                    str(message.get("numpy_error", "")),
+                )
             )
         elif kind == "forked":
             answer = life.forks.pop(message["id"])

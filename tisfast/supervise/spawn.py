@@ -10,9 +10,11 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tisfast.environments.process import foreign_environ
 from tisfast.errors import NotFound
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -35,10 +37,11 @@ def worker_main() -> Path:
     raise NotFound(f"the worker runtime is missing: no _workers/__main__.py in {PACKAGE}; reinstall tisfast")
 
 
-def spawn_nursery(interpreter: str) -> NurseryProcess:
+def spawn_nursery(interpreter: str, variables: Mapping[str, str] | None = None) -> NurseryProcess:
     """Start `interpreter` as a nursery: isolated, in its own process group, with no descriptor of ours but its socket.
 
-    Raises OSError when the interpreter cannot be executed.
+    variables: what activating the interpreter's environment sets; None for the server's own interpreter, which inherits
+    what the server has.  Raises OSError when the interpreter cannot be executed.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stderr_read, stderr_write = os.pipe()
@@ -56,6 +59,7 @@ def spawn_nursery(interpreter: str) -> NurseryProcess:
             close_fds=True,
             pass_fds=(theirs.fileno(),),
             cwd="/",
+            env=None if variables is None else foreign_environ(os.environ, variables),
             **own_group,
         )
     except OSError:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tisfast import limits
-from tisfast.config.report import ConfigErrors
 from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
-from tisfast.errors import TisError
 from tisfast.native.memory import now_ns
-from tisfast.repo.dependencies import dependencies, impossible
-from tisfast.repo.scan import Looking, scan
-from tisfast.repo.source import ModelFailure, ModelSource, Scan
-from tisfast.supervise import machine
+from tisfast.repo.finding import find, find_around, names_of
+from tisfast.repo.names import Names, NamespacedNames
+from tisfast.repo.override import LoadOrder, find_overridden, remove_private
+from tisfast.repo.plan import Found
+from tisfast.repo.scan import Looking
+from tisfast.repo.source import ModelFailure, ModelSource, VersionSource
+from tisfast.supervise.budget import MemoryBudget, Sleeper
 from tisfast.supervise.control import Control
+from tisfast.supervise.copies import Copies, Served
 from tisfast.supervise.directory import ControlDirectory
 from tisfast.supervise.ensemble import ServedEnsemble, load_ensemble
+from tisfast.supervise.leaving import Leaving
+from tisfast.supervise.lifecycle import Lifecycle
 from tisfast.supervise.link import Poller
-from tisfast.supervise.loader import NOTHING_SHARED, Commons, Means, gather, load_model
+from tisfast.supervise.loader import NOTHING_SHARED, Commons, Means, load_versions
 from tisfast.supervise.model import ServedModel
-from tisfast.supervise.nursery import Nursery
+from tisfast.supervise.model_control import ModelControl
+from tisfast.supervise.nurseries import Nurseries
 from tisfast.supervise.spawn import NurseryProcess
-from tisfast.supervise.worker import WorkerFailed, Workplace
-from tisfast.types import STATUS_CODES
+from tisfast.supervise.worker import Workplace
 
 if TYPE_CHECKING:
     from tisfast.config.settings import RepositorySettings, WorkerSettings
@@ -34,11 +38,12 @@ if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
 
 log = logging.getLogger("tisfast.models")
+EVERYTHING = "*"
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 
 
 class Supervisor:
-    """Finds, loads, watches and stops the models of a server."""
+    """Owns what all models of a server share: control socket, nurseries, poller, watchdog; and their lifecycle."""
 
     def __init__(
         self,
@@ -55,58 +60,90 @@ class Supervisor:
         self._clock = clock
         self._loop = loop
         self._commons = commons
-        self._gpus = () if workers.cpu_only else machine.gpus(workers.cuda_visible)
-        self._nurseries: dict[str, Nursery] = {}
-        self._served: list[ServedModel | ServedEnsemble] = []
-        self._settled: dict[str, asyncio.Event] = {}
-        self._scan = Scan((), ())
+        self._looking = Looking(
+            auto_complete=repository.auto_complete,
+            gpus=commons.placement.usable,
+            config_name=repository.config_name,
+            namespaces=repository.namespacing,
+        )
+        self._names = NamespacedNames(self._paths) if repository.namespacing else Names()
+        self._nurseries = Nurseries(workers, loop)
+        self._leaving = Leaving(loop)
+        self._copies = Copies(registry, self, self._leaving, repository.load_retries)
+        self.lifecycle = Lifecycle(
+            loop,
+            registry,
+            self._copies,
+            self._find,
+            self._give,
+            lambda: names_of(self._paths, self._looking),
+            explicit=repository.control_mode == "explicit",
+            names=self._names,
+        )
+        self._found: dict[str, Found] = {}
         self._directory: ControlDirectory | None = None
         self._control: Control | None = None
         self._poller: Poller | None = None
         self._custom_metrics: CustomMetrics | None = None
+        self._means: Means | None = None
+        self._budget: MemoryBudget | None = None
         self._tick: asyncio.TimerHandle | None = None
+
+    # ---- what others ask
 
     @property
     def live(self) -> int:
         """Model versions that have workers."""
-        return len(self._served)
+        return len(self.served)
 
     @property
-    def served(self) -> list[ServedModel | ServedEnsemble]:
-        """All loaded model versions."""
-        return self._served
+    def served(self) -> list[Served]:
+        """All loaded model versions, those on their way out included."""
+        return [*self._copies.served, *self._leaving.models]
 
     def restarts(self) -> list[tuple[str, str, int]]:
-        """Model, version, and workers started in place of dead ones, for metrics."""
-        signatures = [(served.runtime.signature, served.restarts) for served in self._served]
-        return [(signature.name, signature.version, count) for signature, count in signatures]
+        """Model (its identity), version, and workers started in place of dead ones, for metrics."""
+        signatures = [(served.runtime.signature, served.restarts) for served in self._copies.served]
+        return [(signature.identity, signature.version, count) for signature, count in signatures]
 
     def set_verbose(self, level: int) -> None:
         """Tell every worker whether its model's verbose lines are wanted (log_verbose_level)."""
-        for served in self._served:
+        for served in self.served:
             for instance in served.instances:
                 instance.set_verbose(level)
 
     def readiness(self, name: str, version: str) -> Awaitable[str] | None:
         """Row 16.06: what the model version's own `is_ready` says; None when it has none."""
-        for served in self._served:
-            signature = served.runtime.signature
-            if isinstance(served, ServedModel) and (signature.name, signature.version) == (name, version):
-                return served.readiness()
-        return None
+        served = self._copies.of(name, version)
+        return served.readiness() if isinstance(served, ServedModel) else None
 
     def custom_metrics(self) -> list[FamilyReading]:
         """What the models' own metrics say now."""
         return list(self._custom_metrics.read()) if self._custom_metrics is not None else []
 
+    def memory(self) -> list[tuple[str, str, dict[str, float]]]:
+        """Model, version, and what the memory budget knows of it, for metrics; nothing without a budget."""
+        readings = self._budget.readings() if self._budget is not None else []
+        return [
+            (each.runtime.signature.identity, each.runtime.signature.version, figures)
+            for each, figures in readings
+            if isinstance(each, ServedModel)
+        ]
+
     def load_seconds(self) -> list[tuple[str, str, float]]:
-        """Model, version, and seconds that its loading took, for metrics."""
-        signatures = [(served.runtime.signature, served.load_seconds) for served in self._served]
-        return [(signature.name, signature.version, seconds) for signature, seconds in signatures]
+        """Model (its identity), version, and seconds that its loading took, for metrics."""
+        signatures = [(served.runtime.signature, served.load_seconds) for served in self._copies.served]
+        return [(signature.identity, signature.version, seconds) for signature, seconds in signatures]
+
+    def inflight(self) -> list[tuple[str, int]]:
+        """Model versions with requests queued or executing, and how many."""
+        return [(served.title, served.unanswered) for served in self.served if served.unanswered]
+
+    # ---- life
 
     def adopt(self, spawned: NurseryProcess) -> None:
         """Take over a nursery process that was started early."""
-        self._nurseries[spawned.interpreter] = Nursery(spawned.interpreter, self._loop, spawned)
+        self._nurseries.adopt(spawned)
 
     def open(self) -> None:
         """Make the control directory and socket."""
@@ -115,108 +152,56 @@ class Supervisor:
         self._control.open()
         self._poller = Poller(self._clock, self._loop)
         self._custom_metrics = CustomMetrics(self._poller.bell)
-        self._watch()
-
-    def find(self) -> list[str]:
-        """Look through the repositories; returns the names of all models found, good and bad.  Raises ConfigError."""
-        looking = Looking(auto_complete=self._repository.auto_complete, gpus=self._gpus)
-        self._scan = scan([Path(path) for path in self._repository.paths], looking)
-        for note in self._scan.notes:
-            log.info("%s", note)
-        everything: list[ModelSource | ModelFailure] = [*self._scan.models, *self._scan.failures]
-        for found in everything:
-            for note in found.notes:
-                log.warning("%s", note, extra={"facts": {"model": found.name}})
-        for model in self._scan.models:
-            for version in model.versions:
-                self._registry.declare(model.name, str(version.number), "LOADING")
-        return [found.name for found in everything]
-
-    async def load_all(self, step: Callable[[str], None]) -> None:
-        """Load what `find` found; each model by itself.  step: called with each name when it is done."""
-        assert self._control is not None and self._poller is not None and self._custom_metrics is not None
-        slots = asyncio.Semaphore(self._repository.load_concurrency)
-        place = Workplace(self._loop, self._control, self._custom_metrics, self._registry)
-        means = Means(
-            place,
+        models = ModelControl(self._registry, self.lifecycle, self._loop)
+        self._means = Means(
+            Workplace(self._loop, self._control, self._custom_metrics, models),
             self._poller,
             self._clock,
             self._workers,
-            self._nursery,
-            slots,
+            self._nurseries,
+            asyncio.Semaphore(self._repository.load_concurrency),
             self._commons,
             self._registry,
         )
-        for failure in self._scan.failures:
-            self._failed(failure.name, [""], ConfigErrors(failure.errors))
-            step(failure.name)
-        refused = impossible(self._scan.models, self._scan.failures)
-        self._settled = {model.name: asyncio.Event() for model in self._scan.models}
+        self._watch()
+        if self._workers.memory_budget:
+            self._budget = MemoryBudget(self._workers.memory_budget, self._sleepers, self._loop, self._announce)
+            self._budget.start()
 
-        async def load(model: ModelSource) -> None:
-            if model.name in refused:
-                self._failed(model.name, [str(version.number) for version in model.versions], refused[model.name])
-            elif model.config.ensemble is not None:
-                await self._load_ensemble(model)
-            else:
-                await self._load(means, model)
-            self._settled[model.name].set()
-            step(model.name)
+    def find(self) -> list[str]:
+        """Look through the repositories; returns the names of all models to load, good and bad.  Raises ConfigError."""
+        given = self._repository.load_models if self.lifecycle.explicit else (EVERYTHING,)
+        wanted = [each for name in given for each in self._names.lying(name)]
+        around = find_around(self._paths, None if EVERYTHING in given else wanted, self._looking)
+        for note in around.notes:
+            log.info("%s", note)
+        for name, found in around.found.items():
+            for text in found.notes if isinstance(found, (ModelSource, ModelFailure)) else ():
+                log.warning("%s", text, extra={"facts": {"model": name}})
+        self._registry.know(around.names)
+        self._found = around.found
+        return list(around.found)
 
-        await gather(*(load(model) for model in self._scan.models))
+    async def load_all(self, step: Callable[[str], None]) -> Collection[str]:
+        """Load what `find` found, each model by itself; returns the names of those that failed.
 
-    async def _load_ensemble(self, model: ModelSource) -> None:
-        """After the models of its steps, whose failure is then its own."""
-        for name in dependencies(model):
-            await self._settled[name].wait()
-        try:
-            served = load_ensemble(model, self._registry, self._clock, self._commons.cache)
-        except TisError as error:
-            self._failed(model.name, [str(version.number) for version in model.versions], error)
-            return
-        self._loaded(model.name, served)
-
-    def _loaded(self, name: str, served: Sequence[ServedModel | ServedEnsemble]) -> None:
-        self._served += served
-        for each in served:
-            self._registry.add(each.runtime)
-        log.info("successfully loaded '%s'", name, extra={"facts": {"model": name}})
-
-    async def _load(self, means: Means, model: ModelSource) -> None:
-        numbers = [str(version.number) for version in model.versions]
-        for attempt in range(self._repository.load_retries + 1):
-            try:
-                served = await load_model(means, model)
-            except TisError as error:
-                self._failed(model.name, numbers, error)
-                if attempt < self._repository.load_retries:
-                    log.info("loading '%s' again (--model-load-retry-count)", model.name)
-                continue
-            self._loaded(model.name, served)
-            break
-
-    def _failed(self, name: str, versions: list[str], error: TisError) -> None:
-        reason = f"{STATUS_CODES[error.status].text}: {error}"
-        for version in versions:
-            self._registry.declare(name, version, "UNAVAILABLE", reason)
-        about = f" version {', '.join(versions)}" if any(versions) else ""
-        traceback = error.traceback if isinstance(error, WorkerFailed) else ""
-        log.error("failed to load '%s'%s: %s", name, about, reason,
-                  extra={"facts": {"model": name}, "traceback": traceback})  # fmt: skip
-
-    def inflight(self) -> list[tuple[str, int]]:
-        """Model versions with requests queued or executing, and how many."""
-        return [(served.title, served.unanswered) for served in self._served if served.unanswered]
+        step: called with each name when it is done.
+        """
+        return await self.lifecycle.start(self._found, step)
 
     async def stop(self, seconds: float) -> None:
         """Unload everything within `seconds`: workers that do not finalize in time are killed."""
-        served, self._served = self._served, []
-        await asyncio.gather(*(self._unload(model, seconds) for model in served))
+        if self._budget is not None:
+            await self._budget.close()
+        await self.lifecycle.stop()
+        served = self._copies.clear()
+        await asyncio.gather(
+            self._leaving.finish(seconds, STOPPING), *(self._unload(model, seconds) for model in served)
+        )
 
     def kill_all(self) -> None:
         """End every process now, and leave no directory."""
-        for nursery in self._nurseries.values():
-            nursery.close()
+        self._nurseries.kill()
         if self._directory is not None:
             self._directory.remove()
 
@@ -225,8 +210,7 @@ class Supervisor:
         if self._tick is not None:
             self._tick.cancel()
         await self.stop(0)
-        for nursery in self._nurseries.values():
-            nursery.close()
+        await self._nurseries.close()
         if self._poller is not None:
             self._poller.close()
         if self._control is not None:
@@ -234,24 +218,58 @@ class Supervisor:
         if self._directory is not None:
             self._directory.remove()
 
-    async def _unload(self, served: ServedModel | ServedEnsemble, seconds: float) -> None:
-        await served.stop(seconds, STOPPING)
-        name, version = served.runtime.signature.name, served.runtime.signature.version
-        self._registry.remove(served.runtime)
-        log.info(
-            "successfully unloaded '%s' version %s", name, version, extra={"facts": {"model": name, "version": version}}
-        )
+    # ---- the Maker of copies
 
-    def _nursery(self, interpreter: str) -> Nursery:
-        if interpreter not in self._nurseries:
-            self._nurseries[interpreter] = Nursery(interpreter, self._loop)
-        return self._nurseries[interpreter]
+    async def load(self, source: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
+        """These versions of a model, or none."""
+        assert self._means is not None
+        return await load_versions(self._means, source, versions)
+
+    def join(self, source: ModelSource) -> list[ServedEnsemble]:
+        """All versions of an ensemble."""
+        return load_ensemble(source, self._registry, self._clock, self._commons.cache)
+
+    def discard(self, source: ModelSource) -> None:
+        """The folder of a load call's files, which may be large, is deleted in a thread."""
+        if source.private is not None:
+            self._loop.run_in_executor(None, remove_private, source)
+
+    # ---- parts
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [Path(path) for path in self._repository.paths]
+
+    def _find(self, names: Collection[str]) -> dict[str, Found]:
+        return find(self._paths, names, self._looking)
+
+    def _give(self, order: LoadOrder) -> Found:
+        assert self._directory is not None
+        return find_overridden(order, self._paths, self._looking, self._directory.overrides)
+
+    async def _unload(self, served: Served, seconds: float) -> None:
+        signature = served.runtime.signature
+        await served.stop(seconds, STOPPING)
+        self._registry.remove(served.runtime)
+        facts = {"model": signature.identity, "version": signature.version}
+        log.info("successfully unloaded '%s' version %s", *facts.values(), extra={"facts": facts})
+
+    def _sleepers(self) -> list[ServedModel]:
+        return [served for served in self._copies.served if isinstance(served, ServedModel)]
+
+    def _announce(self, sleeper: Sleeper, reason: str) -> None:
+        """In the index: a sleeping model is ready, and says that it sleeps."""
+        for served in self._sleepers():
+            if served is sleeper:
+                signature = served.runtime.signature
+                self._registry.declare(signature.identity, signature.version, "READY", reason)
 
     def _watch(self) -> None:
         """Once a second or so: hung executions, and memory that idle models need not keep."""
         at = now_ns()
-        for served in self._served:
-            served.look_for_hangs(at)
-            served.look_for_rest(at)
-        shortest = min((served.execution_seconds_max for served in self._served), default=limits.EXECUTION_SECONDS_MAX)
+        served = self.served
+        for each in served:
+            each.look_for_hangs(at)
+            each.look_for_rest(at)
+        shortest = min((each.execution_seconds_max for each in served), default=limits.EXECUTION_SECONDS_MAX)
         self._tick = self._loop.call_later(min(limits.WATCHDOG_SECONDS_MAX, shortest / 4), self._watch)

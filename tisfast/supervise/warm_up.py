@@ -79,7 +79,7 @@ class WarmUp:
         if sample.requests > most:  # Triton says it once for each request
             text = f"batch size {sample.requests} for '{link.instance}', max allowed is {most if most > 1 else 0}"
             raise _failed(sample, [text] * min(sample.requests, limits.WARM_UP_ERRORS_MAX))
-        tensors = self._tensors(sample)
+        tensors = await asyncio.to_thread(self._tensors, sample)  # reads its files
         for _ in range(sample.count):
             done: asyncio.Future[None] = loop.create_future()
             requests = self._requests(sample, tensors, sample.requests)

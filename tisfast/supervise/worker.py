@@ -9,24 +9,30 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tisfast import limits
 from tisfast.engine.custom_metrics import CustomMetrics
+from tisfast.environments.missing import advice
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
-from tisfast.supervise import metric_messages, model_control
+from tisfast.supervise import machine, metric_messages
 from tisfast.supervise.control import Control, Message
 from tisfast.supervise.nursery import ForkOrder, Nursery
 from tisfast.supervise.output import LineReader
 from tisfast.supervise.readiness import ReadinessCheck
 
 if TYPE_CHECKING:
-    from tisfast.engine.registry import Registry
+    from tisfast.config.instances import Instance as PlannedInstance
+    from tisfast.supervise.model_control import ModelControl
 
 printed = logging.getLogger("tisfast.model.output")
 spoken = logging.getLogger("tisfast.model")
+MORE_MEMORY = "give it more, or lower the 'count' of its instance group"
+LOADING_FREED = "what it had taken is free again; fewer loads at one time (--model-load-thread-count) take less, too"
+NO_ROOM_IN_CPP = "std::bad_alloc"
 LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR, "VERBOSE": logging.DEBUG}
 
 
@@ -40,10 +46,11 @@ class WorkerFailed(Internal):
 
 
 class End(NamedTuple):
-    """How a worker ended.  text completes the sentence "the instance ..."."""
+    """How a worker ended.  text completes the sentence "the instance ..."; short: memory ran out, most likely."""
 
     status: int | None
     text: str
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,19 +60,21 @@ class Workplace:
     loop: asyncio.AbstractEventLoop
     control: Control
     metrics: CustomMetrics
-    registry: Registry
+    models: ModelControl
 
 
 @dataclass(frozen=True)
 class Birth:
-    """One worker to be: who it is for the log, what it loads, what it gets."""
+    """One worker to be: who it is for the log, what it loads, what it gets.  loading: entered while it loads."""
 
     name: str  # of the instance
     load: Message
     nursery: Nursery
+    planned: PlannedInstance
     env: dict[str, str] = field(default_factory=dict)
     threads: int = 1
     load_seconds_max: float = limits.LOAD_SECONDS_MAX
+    loading: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     @property
     def facts(self) -> dict[str, str]:
@@ -95,7 +104,9 @@ class Worker:
         self.birth = birth
         self.ended: asyncio.Future[End] = place.loop.create_future()
         self.pid = 0
+        self.serves = False  # it is loaded and warmed up
         self.on_calls: Callable[[], None] | None = None  # called when its model is about to call others
+        self.trace_context: Callable[[object], str | None] | None = None  # of a request, by its ticket
         self._place = place
         self._token = secrets.token_bytes(16)
         self._id = f"{birth.name}#{self._token[:4].hex()}"
@@ -106,6 +117,8 @@ class Worker:
         self._hello: asyncio.Future[Message] = place.loop.create_future()
         self._result: asyncio.Future[Message] = place.loop.create_future()
         self._verdict = ""  # why we killed it, if we did
+        self._last_words = ""  # the last line that it printed
+        self._oom_kills = machine.oom_kills()
         self.readiness: ReadinessCheck | None = None  # of a loaded model that has `is_ready`
         self._no_status: asyncio.TimerHandle | None = None
 
@@ -115,24 +128,28 @@ class Worker:
         Raises WorkerFailed, after which the process is gone or about to be.
         """
         try:
-            await self._fork(fds)
-            await self._first(self._hello, limits.HELLO_SECONDS_MAX, "say hello")
-            self._place.control.send(self._id, self.birth.load)
-            self._load_sent = True
-            result = await self._first(self._result, self.birth.load_seconds_max, "load the model")
+            with self.birth.loading():
+                await self._fork(fds)
+                await self._first(self._hello, limits.HELLO_SECONDS_MAX, "say hello")
+                self._place.control.send(self._id, self.birth.load)
+                self._load_sent = True
+                result = await self._first(self._result, self.birth.load_seconds_max, "load the model")
         except BaseException:
             self.kill("did not start")
             raise
         if result["t"] == "failed":
             self.kill("failed to load")
-            raise WorkerFailed(
-                str(result.get("error", "unknown error")),
-                traceback=str(result.get("traceback", "")),
-                kind=str(result.get("kind", "init")),
-            )
+            raise self._load_failure(result)
         if result.get("checks"):
             self.readiness = ReadinessCheck(self.birth.name, self._place.loop, self._tell)
         return result
+
+    def _explained(self, failed: Message) -> str:
+        """What the model raised, and where a package is to be had that it lacks."""
+        error = str(failed.get("error", "unknown error"))
+        interpreter, model = self.birth.nursery.about, str(self.birth.load["model"]["name"])
+        advised = advice(error, str(failed.get("missing", "")), interpreter, model)
+        return f"{error}; {advised}" if advised else error
 
     def stop(self) -> None:
         """Ask it to finish what it holds, finalize and exit; `ended` tells when it did."""
@@ -155,6 +172,14 @@ class Worker:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except ProcessLookupError:
             return  # reaped already: its end is on the way to us
+
+    def _load_failure(self, message: Message) -> WorkerFailed:
+        """Of a model that raised, with what to do where it ran out of memory."""
+        text = self._explained(message)
+        if message.get("shortage"):
+            who = f"instance {self.birth.name} of model '{self.birth.facts['model']}'"
+            text += f"; {who} {message['shortage']} when it loaded: {MORE_MEMORY}; {LOADING_FREED}"
+        return WorkerFailed(text, traceback=str(message.get("traceback", "")), kind=str(message.get("kind", "init")))
 
     def _tell(self, message: Message) -> None:
         self._place.control.send(self._id, message)
@@ -191,8 +216,11 @@ class Worker:
         if answer.done():
             return answer.result()
         if self.ended.done():
+            end = self.ended.result()
             raise WorkerFailed(
-                f"the worker process of {self.birth.name} {self.ended.result().text} before it could {what}"
+                f"the worker process of {self.birth.name} {end.text} before it could {what}"
+                + (f"; {LOADING_FREED}" if end.short else ""),
+                kind="memory" if end.short else "died",
             )
         raise WorkerFailed(
             f"the worker process of {self.birth.name} did not {what} within {seconds:g} s", kind="timeout"
@@ -217,9 +245,21 @@ class Worker:
             if answer is not None:
                 self._place.control.send(self._id, answer)
         elif kind == "model":
-            self._place.control.send(self._id, model_control.answer(self._place.registry, message))
+            self._asked_about_models(message)
         elif kind == "calls" and self.on_calls is not None:
             self.on_calls()
+        elif kind == "context":
+            self._tell({"t": "answer", "n": message.get("n"), "context": self._context(message.get("request"))})
+
+    def _context(self, ticket: object) -> str | None:
+        return self.trace_context(ticket) if isinstance(ticket, int) and self.trace_context is not None else None
+
+    def _asked_about_models(self, message: Message) -> None:
+        if self.serves or message.get("do") == "ready":
+            self._place.models.answer(message, self._tell)
+            return
+        error = "a model that is being loaded or warmed up cannot load and unload models: its own load waits for it"
+        self._tell({"t": "answer", "n": message.get("n"), "error": error})
 
     def _greeted(self, message: Message) -> None:
         if message.get("abi") != abi_version():
@@ -253,6 +293,7 @@ class Worker:
         )
 
     def _printed(self, line: str) -> None:
+        self._last_words = line
         printed.info("%s: %s", self.birth.name, line, extra={"facts": self.birth.facts})
 
     def _died(self) -> None:
@@ -281,7 +322,7 @@ class Worker:
             return
         self._place.control.forget(self._id)
         self._place.metrics.forget(self._id)
-        self.on_calls = None  # it refers to the link, whose memory is not to wait for the garbage collector
+        self.on_calls = self.trace_context = None  # the link's, whose memory is not to wait for the garbage collector
         if self.readiness is not None:
             self.readiness.close()
         if self._no_status is not None:
@@ -292,4 +333,14 @@ class Worker:
             self._pidfd = -1
         for reader in self._readers:
             reader.finish()
-        self.ended.set_result(End(status, self._verdict or describe_status(status)))
+        self.ended.set_result(End(status, self._verdict) if self._verdict else self._end(status))
+
+    def _end(self, status: int | None) -> End:
+        """Not by us.  Killed when the kernel kills for memory, or without room for a C++ object: it was short."""
+        text = describe_status(status)
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+        if number == signal.SIGKILL and machine.oom_kills() > self._oom_kills:
+            return End(status, f"{text}, most likely by the kernel, for want of memory: {MORE_MEMORY}", True)
+        if number == signal.SIGABRT and NO_ROOM_IN_CPP in self._last_words:
+            return End(status, f"{text}, for want of memory ({NO_ROOM_IN_CPP}): {MORE_MEMORY}", True)
+        return End(status, text)
