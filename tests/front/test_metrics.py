@@ -15,7 +15,7 @@ from tisfast.config.metrics import MetricsSettings
 from tisfast.engine.cache import LocalStore, ModelCache
 from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.front.metrics import MetricsRoutes, Sources
-from tisfast.front.nvml import GpuReading
+from tisfast.native.nvml import GpuReading
 
 TRITON = {
     "nv_inference_request_success": "counter",
@@ -46,8 +46,8 @@ OWN = {
 PARTS = ("request", "queue", "compute_input", "compute_infer", "compute_output")
 
 
-def routes(*served, restarts=(), loads=(), gpus=None, found=None, now=lambda: 0.0, **shown):
-    sources = Sources(found or registry(*served), lambda: restarts, lambda: loads, gpus)
+def routes(*served, restarts=(), loads=(), gpus=None, found=None, now=lambda: 0.0, memory=(), **shown):
+    sources = Sources(found or registry(*served), lambda: restarts, lambda: loads, gpus, memory=lambda: memory)
     return MetricsRoutes(sources, MetricsSettings(**shown), now)
 
 
@@ -110,6 +110,14 @@ def test_counters():
     assert found["nv_inference_compute_infer_duration_us", "m", "1"] == 20
     assert found["tisfast_worker_restarts_total", "m", "1"] == 4
 
+
+
+def test_what_the_memory_budget_knows():
+    figures = {"memory_bytes": 5, "asleep": True, "sleeps": 3, "wakes": 2, "wake_seconds": 0.5}
+    found = samples(scrape(Served("m"), memory=[("m", "1", figures)]))
+    assert found["tisfast_model_memory_bytes", "m", "1"] == 5 and found["tisfast_model_asleep", "m", "1"] == 1
+    assert found["tisfast_model_sleeps_total", "m", "1"] == 3 and found["tisfast_model_wakes_total", "m", "1"] == 2
+    assert found["tisfast_model_wake_seconds_total", "m", "1"] == 0.5
 
 def test_the_batch_size_histogram():
     served = Served(max_batch=5)

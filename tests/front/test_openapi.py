@@ -27,7 +27,7 @@ def test_a_segment_without_a_name_takes_that_of_the_word_before():
     ]
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.handler], ids=lambda route: route.pattern.pattern)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pattern.pattern)
 def test_each_path_of_the_document_is_of_its_route(route):
     document = openapi.document(ROUTES, SERVER)
     for path in openapi.templates(route.pattern.pattern):

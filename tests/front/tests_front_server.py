@@ -90,7 +90,9 @@ class Server:
     big = 3 << 20
 
     @classmethod
-    async def start(cls, loop, *, max_input_bytes=64 << 20, decoupled=False, policy=None, tls=None):
+    async def start(
+        cls, loop, *, max_input_bytes=64 << 20, decoupled=False, policy=None, tls=None, gate=None, control=None
+    ):
         self = cls()
         self.loop, self.errors, self.routed = loop, [], 0
         loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
@@ -103,8 +105,10 @@ class Server:
         self.runtime.set_state(True, "")
         self.registry.add(self.runtime)
         self.registry.set_live(True)
-        self._routes = Routes(Service(self.registry, server_id="test", server_version="0"))
-        self.front = HttpFront(self.registry, self, loop, max_input_bytes=max_input_bytes, policy=policy)
+        self._routes = Routes(Service(self.registry, server_id="test", server_version="0", control=control))
+        self.front = HttpFront(
+            self.registry, self, loop, max_input_bytes=max_input_bytes, policy=policy, gate=gate
+        )
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         self._clients = []

@@ -1,12 +1,12 @@
 # One HTTP/1.1 client connection on uvloop.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.served cimport Runtime
+from tisfast.front.collector cimport Collector
 from tisfast.front.exchange cimport Exchange, Turns
 from tisfast.front.sender cimport Sender
 from tisfast.front.shared cimport FrontShared
 from tisfast.native.memory cimport Block, View
 from tisfast.native.region cimport Regions
-from tisfast.wire.chunked cimport ChunkDecoder
 from tisfast.wire.head cimport Head
 from tisfast.wire.record cimport InferInput
 
@@ -22,15 +22,12 @@ cdef class HttpConnection(Turns):
     cdef Py_ssize_t searched             # bytes of an incomplete head that hold no end
     cdef bytes pending                   # received and not yet parsed: a partial head, or pipelined requests
     cdef View view                       # aimed at what is to be received next
-    cdef Runtime runtime
+    cdef Runtime runtime                 # of the request whose body is being received, or None
     cdef Block block                     # body being received
-    cdef bytearray body                  # body of a request without a block
-    cdef uint64_t collected              # its bytes, as counted in shared.collected
-    cdef ChunkDecoder chunks
+    cdef Collector collector             # of bodies without a block
+    cdef uint64_t input_max              # bytes of the current request's body, unless it goes to an arena as it is
     cdef uint64_t start, filled, total   # of the body: where in the block it starts, received, announced
-    cdef bint paused, closing, parsing, flushing, lingering, continue_owed
-    cdef Py_ssize_t unsent               # bytes that waited for the client at the last sweep
-    cdef int64_t sent_tick               # when that last changed
+    cdef bint closing, parsing, flushing, lingering, continue_owed
     cdef int64_t received_ns             # when the current head was there; read while there is a tracer
     cdef int64_t head_tick                # when the head that is incomplete began to arrive
     cdef readonly int64_t touched_tick   # when a byte last arrived
@@ -41,10 +38,8 @@ cdef class HttpConnection(Turns):
     cdef int _take_block(self, uint64_t nbytes) except -1
     cdef int _infer(self) except -1
     cdef int _request_complete(self) except -1
-    cdef int _count_collected(self, uint64_t nbytes) except -1
-    cdef object _drop_collected(self)
     cdef int _generate(self, bytes text) except -1
-    cdef int _submit(self, Exchange exchange, InferInput input) except -1
+    cdef int _submit(self, Exchange exchange, Runtime runtime, InferInput input) except -1
     cdef Exchange _open(self)
     cdef object _sample(self, InferInput input)
     cdef Exchange _exchange_of(self, Head head)
@@ -55,5 +50,5 @@ cdef class HttpConnection(Turns):
     cdef int _parse_pending(self) except -1
     cdef bint _must_wait(self) noexcept
     cdef bint _is_infer(self) noexcept
-    cdef Py_ssize_t _on_chunks(self, const unsigned char *data, Py_ssize_t n) except -2
+    cdef Py_ssize_t _on_collected(self, const unsigned char *data, Py_ssize_t n) except -2
     cdef uint64_t _collect_max(self)

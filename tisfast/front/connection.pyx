@@ -12,10 +12,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, Turns
+from tisfast.front.collector cimport Collector
+from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, Turns, check_events
 from tisfast.front.sender cimport Sender
 from tisfast.front.shared cimport FrontShared
 from tisfast.engine.core cimport InferRequest
+from tisfast.engine.served cimport Runtime
 from tisfast.wire.generate cimport read_generate
 from tisfast.wire.head cimport GENERATE, GENERATE_STREAM, INFER, NO_CALL, Head, head_bytes, parse_head
 from tisfast.wire.infer cimport body_start, read_infer
@@ -23,7 +25,7 @@ from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.record cimport InferInput
 
 from tisfast import limits
-from tisfast.errors import BadRequest, TisError, Unavailable, Unsupported
+from tisfast.errors import BadRequest, TisError, Unsupported
 from tisfast.front.response import error_response, too_large
 from tisfast.native.memory import now_ns
 from tisfast.types import Status
@@ -32,7 +34,7 @@ from tisfast.wire.compress import decompress
 cdef object log = logging.getLogger("tisfast.http")
 
 cdef enum:
-    HEAD, BLOCK, COLLECT, CHUNKED, DISCARD, CLOSED
+    HEAD, BLOCK, COLLECT, DISCARD, CLOSED
 
 cdef Py_ssize_t PIPELINE_MAX = limits.HTTP_PIPELINE_MAX
 cdef int64_t HEAD_TICKS_MAX = limits.HTTP_HEAD_SECONDS_MAX
@@ -41,16 +43,7 @@ cdef int64_t SEND_TICKS_MAX = limits.HTTP_SEND_IDLE_SECONDS_MAX
 cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
 cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
-cdef uint64_t COLLECT_BYTES_MAX = limits.HTTP_COLLECT_BYTES_MAX
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-cdef int check_events(OutputChoice choice) except -1:
-    if choice.binary_default or choice.binary:
-        raise BadRequest(
-            "events (Accept: text/event-stream) carry JSON, and this request asks for binary outputs (binary_data, "
-            "binary_data_output or a raw body); ask for JSON outputs or do not accept events")
-    return 0
 
 
 cdef class HttpConnection(Turns):
@@ -60,6 +53,7 @@ cdef class HttpConnection(Turns):
         self.shared = shared
         self.exchanges = deque()
         self.view = View.__new__(View)
+        self.collector = Collector(shared)
 
     # ---- what uvloop calls
 
@@ -72,6 +66,11 @@ cdef class HttpConnection(Turns):
         if len(self.shared.connections) > CONNECTIONS_MAX:
             self.closing = True
             transport.abort()
+            return
+        if self.shared.on_made is not None:
+            self.shared.on_made()
+        if self.shared.draining:  # it was in its TLS handshake when that began
+            self._close()
 
     def connection_lost(self, error) -> None:
         """Gone: cancel what the engine still has, let go of all blocks."""
@@ -87,8 +86,9 @@ cdef class HttpConnection(Turns):
         self.exchanges.clear()
         self.sender.drop()
         self.block = None
+        self.runtime = None
         self.pending = None
-        self._drop_collected()
+        self.collector.drop()
         self.shared.connections.discard(self)
         if not self.shared.connections and self.shared.on_empty is not None:
             self.shared.on_empty()
@@ -210,14 +210,19 @@ cdef class HttpConnection(Turns):
         self.continue_owed = head.expect_continue and (nbytes > 0 or head.chunked)
         if self.verdict is not None and self.verdict.refusal is not None:
             return self._refuse_unread(self.verdict.refusal)
+        self.input_max = self.shared.max_input_bytes
+        if head.call == NO_CALL and self.shared.gate is not None:
+            admission = self.shared.gate.admit(head, self.transport)
+            if admission.refusal is not None:
+                return self._refuse_unread(admission.refusal)
+            self.input_max = admission.bytes_max
         if self.continue_owed and not self.exchanges:  # else once the requests before it are answered
             self.continue_owed = False
             self.sender.write(CONTINUE)
         self.filled, self.total = 0, nbytes
         if head.chunked:
-            self.chunks = ChunkDecoder()
-            self.body = bytearray()
-            self.state = CHUNKED
+            self.collector.begin(self._collect_max(), True)
+            self.state = COLLECT
         elif self._is_infer() and not head.content_encoding:
             try:
                 self._take_block(nbytes)
@@ -227,11 +232,11 @@ cdef class HttpConnection(Turns):
             if nbytes == 0:
                 return self._infer()
             self.state = BLOCK
-        elif nbytes > self.shared.max_input_bytes:
+        elif nbytes > self.input_max:
             self.state = DISCARD
-            return self._refuse(too_large(nbytes, self.shared.max_input_bytes), False)
+            return self._refuse(too_large(nbytes, self.input_max), False)
         elif nbytes:
-            self.body = bytearray()
+            self.collector.begin(nbytes, False)
             self.state = COLLECT
         else:
             return self._request_complete()
@@ -240,53 +245,41 @@ cdef class HttpConnection(Turns):
     cdef int _take_block(self, uint64_t nbytes) except -1:
         """A block for the body of the current head's model.  Raises TisError."""
         cdef Head head = self.current
-        self.runtime = self.shared.registry.resolve(head.name, head.version)
-        if self.runtime.signature.decoupled and not head.accepts_events:
+        cdef Runtime runtime = self.shared.registry.resolve(head.name, head.version)
+        if runtime.signature.decoupled and not head.accepts_events:
             raise Unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy; ask with Accept: "
                 "text/event-stream, which streams the responses, or use generate_stream")
-        self.start = body_start(self.runtime.signature.record_room, head.inference_header_length)
-        self.block = self.runtime.arena.take(self.start + nbytes)
+        self.start = body_start(runtime.signature.record_room, head.inference_header_length)
+        self.block = runtime.arena.take(self.start + nbytes)
+        self.runtime = runtime
         self.total = nbytes
         return 0
 
     cdef Py_ssize_t _on_body(self, const unsigned char *data, Py_ssize_t n) except -2:
         cdef Py_ssize_t used
-        if self.state == CHUNKED:
-            return self._on_chunks(data, n)
+        if self.state == COLLECT:
+            return self._on_collected(data, n)
         used = <Py_ssize_t>min(<uint64_t>n, self.total - self.filled)
         if self.state == BLOCK:
             memcpy(self.block.data + self.start + self.filled, data, used)
-        elif self.state == COLLECT:
-            self.body.extend(data[:used])
-            try:
-                self._count_collected(<uint64_t>len(self.body))
-            except TisError as error:
-                self._drop_collected()
-                self._refuse(error_response(error.status, error.message), True)
-                return n
         self.filled += used
         if self.filled < self.total:
             return used
         state, self.state = self.state, HEAD
         if state == BLOCK:
             self._infer()
-        elif state == COLLECT:
-            self._request_complete()
         return used
 
-    cdef Py_ssize_t _on_chunks(self, const unsigned char *data, Py_ssize_t n) except -2:
+    cdef Py_ssize_t _on_collected(self, const unsigned char *data, Py_ssize_t n) except -2:
         cdef Py_ssize_t used
         try:
-            used = self.chunks.feed(data, n, self.body, self._collect_max())
-            self._count_collected(<uint64_t>len(self.body))
+            used = self.collector.feed(data, n)
         except TisError as error:
-            self._drop_collected()
             self._refuse(error_response(error.status, error.message), True)
             return n
-        if self.chunks.done:
+        if self.collector.whole():
             self.state = HEAD
-            self.chunks = None
             self._request_complete()
         return used
 
@@ -294,37 +287,19 @@ cdef class HttpConnection(Turns):
         """Most bytes of a body of unknown length: an inference may carry binary tensors beyond the JSON limit."""
         if self._is_infer() and not self.current.content_encoding:
             return max(self.shared.max_input_bytes, <uint64_t>limits.HTTP_CHUNKED_BODY_BYTES_MAX)
-        return self.shared.max_input_bytes
-
-    cdef int _count_collected(self, uint64_t nbytes) except -1:
-        """Bodies outside arenas are bounded over all connections, too.  Raises Unavailable."""
-        self.shared.collected += nbytes - self.collected
-        self.collected = nbytes
-        if self.shared.collected > COLLECT_BYTES_MAX:
-            raise Unavailable(
-                f"requests that are being received outside of models' memory exceed {COLLECT_BYTES_MAX} bytes together; "
-                "retry later, or send an inference uncompressed and with a Content-Length")
-        return 0
-
-    cdef object _drop_collected(self):
-        """Take the collected body, which no longer counts from here on."""
-        body, self.body = self.body, None
-        self.shared.collected -= self.collected
-        self.collected = 0
-        return body
+        return self.input_max
 
     # ---- requests
 
     cdef int _request_complete(self) except -1:
         """A request whose body was collected outside an arena, or that has none."""
         cdef Head head = self.current
-        body = self._drop_collected()
+        cdef bytes data = self.collector.take()
         try:
-            data = bytes(body) if body is not None else b""
             if head.call >= GENERATE and self.shared.registry is not None:
                 return self._generate(data)
             if head.content_encoding:
-                data = decompress(head.content_encoding, data, self.shared.max_input_bytes)
+                data = decompress(head.content_encoding, data, self.input_max)
             if self._is_infer():
                 self._take_block(len(data))
                 memcpy(self.block.data + self.start, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
@@ -337,41 +312,44 @@ cdef class HttpConnection(Turns):
     cdef int _infer(self) except -1:
         """The body is in the block: parse it and queue the request."""
         cdef Exchange exchange = self._open()
+        cdef Runtime runtime = self.runtime
         cdef Block block = self.block
         cdef InferInput input
+        self.runtime = None  # an idle connection must not keep the memory of a model that is unloaded
         self.block = None
         try:
             input = read_infer(
-                self.runtime.signature, self.runtime.arena, block, self.start, self.total,
+                runtime.signature, runtime.arena, block, self.start, self.total,
                 self.current.inference_header_length, self.shared.max_input_bytes, self.shared.regions,
                 b"" if self.verdict is None else self.verdict.forwarded)
             if self.current.accepts_events:
                 check_events(<OutputChoice>input.outputs)
         except Exception as error:
             return exchange.respond(self.shared.refusal(error, self.current))
-        return self._submit(exchange, input)
+        return self._submit(exchange, runtime, input)
 
     cdef int _generate(self, bytes text) except -1:
         """A generate request, whose body is JSON and nothing else."""
         cdef Exchange exchange = self._open()
         cdef Head head = self.current
+        cdef Runtime runtime
         cdef InferInput input
         try:
             if head.content_encoding:
                 raise BadRequest("Unsupported content-encoding, only 'identity' is supported.")
-            self.runtime = self.shared.registry.resolve(head.name, head.version)
-            input = read_generate(self.runtime.signature, self.runtime.arena, text, self.shared.max_input_bytes)
+            runtime = self.shared.registry.resolve(head.name, head.version)
+            input = read_generate(runtime.signature, runtime.arena, text, self.shared.max_input_bytes)
         except Exception as error:
             return exchange.respond(self.shared.refusal(error, head))
-        return self._submit(exchange, input)
+        return self._submit(exchange, runtime, input)
 
-    cdef int _submit(self, Exchange exchange, InferInput input) except -1:
+    cdef int _submit(self, Exchange exchange, Runtime runtime, InferInput input) except -1:
         """The one place where requests go to the engine."""
         cdef InferRequest request
-        exchange.runtime = self.runtime
+        exchange.runtime = runtime
         if self.shared.tracer is not None:
             exchange.trace = self._sample(input)
-        request = self.runtime.submit(input, exchange, exchange.trace)
+        request = runtime.submit(input, exchange, exchange.trace)
         if not request.done:
             exchange.request = request
         return 0
@@ -489,26 +467,23 @@ cdef class HttpConnection(Turns):
         self.head_tick = self.shared.tick
         self.pending = None
         self.transport.write_eof()
-        if self.paused:
-            self.transport.resume_reading()
+        self.sender.hold(False)
 
-    def close_if_idle(self) -> None:
-        """Nothing is being asked or answered."""
+    def drain(self) -> None:
+        """The server ends, and calls this again and again: what has nothing to say any more goes."""
         if not self.exchanges and self.state == HEAD and not self.pending:
             self._close()
+        if self.closing and not self.lingering and self.sender.arrived():
+            self.transport.abort()  # the client has it all; a TLS client's farewell is not waited for
 
     def close_if_stalled(self) -> None:
         """Swept each second.  The client owes us bytes in the middle of a head or a body, and the reading of answers."""
-        cdef Py_ssize_t unsent = self.sender.unsent() if self.sender.backlog else 0
-        if unsent == 0 or unsent != self.unsent:
-            self.unsent = unsent
-            self.sent_tick = self.shared.tick
-        elif self.shared.tick - self.sent_tick > SEND_TICKS_MAX:
+        if self.sender.unread_for(self.shared.tick) > SEND_TICKS_MAX:
             self.closing = True
             self.transport.abort()
         if self.lingering and self.shared.tick - self.head_tick > LINGER_TICKS_MAX:
             self.transport.abort()
-        if self.paused or self.closing:
+        if self.sender.held or self.closing:
             return
         if self.state != HEAD:
             if self.shared.tick - self.touched_tick > BODY_TICKS_MAX:
@@ -519,11 +494,4 @@ cdef class HttpConnection(Turns):
             self._refuse(late._replace(status=408), True)
 
     cdef int _update_reading(self) except -1:
-        cdef bint pause = self.sender.backlog or len(self.exchanges) >= PIPELINE_MAX
-        if pause != self.paused and not self.closing:
-            self.paused = pause
-            if pause:
-                self.transport.pause_reading()
-            else:
-                self.transport.resume_reading()
-        return 0
+        return 0 if self.closing else self.sender.hold(self.sender.backlog or len(self.exchanges) >= PIPELINE_MAX)

@@ -4,6 +4,7 @@ from tisfast.engine.served cimport Runtime
 from tisfast.front.sender cimport Sender
 from tisfast.wire.head cimport Head
 from tisfast.wire.record cimport Answer
+from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.respond cimport Body
 
 cdef class Turns:
@@ -42,3 +43,6 @@ cdef class StreamExchange(Exchange):
     cdef int _arrived(self, object event, bint final) except -1
     cdef int _send_next(self, Sender sender, Body body) except -1
     cdef int _write(self, Sender sender, Body body, int status) except -1
+
+# Whether an inference can be answered in events.  Raises BadRequest when it asks for binary outputs.
+cdef int check_events(OutputChoice choice) except -1

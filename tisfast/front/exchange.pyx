@@ -9,9 +9,11 @@ from collections import deque
 from tisfast.front.deliver cimport send_answer, send_generated, send_response
 from tisfast.front.events cimport render_event, send_event, stream_head
 from tisfast.front.sender cimport Sender
+from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.respond cimport Body
 
 from tisfast import limits
+from tisfast.errors import BadRequest
 from tisfast.front.response import Response, error_response
 from tisfast.types import STATUS_CODES, Status
 
@@ -117,6 +119,14 @@ cdef class GenerateExchange(Exchange):
         else:
             send_response(sender, self.response, self.head, self.close_after)
         return True
+
+
+cdef int check_events(OutputChoice choice) except -1:
+    if choice.binary_default or choice.binary:
+        raise BadRequest(
+            "events (Accept: text/event-stream) carry JSON, and this request asks for binary outputs (binary_data, "
+            "binary_data_output or a raw body); ask for JSON outputs or do not accept events")
+    return 0
 
 
 cdef class StreamExchange(Exchange):

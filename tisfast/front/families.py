@@ -34,9 +34,11 @@ def family(name: str, text: str, kind: str, samples: Samples, suffix: str = "") 
 
 
 def labels_of(runtime: Runtime) -> Labels:
-    """Row 21.03: model and version, and the configuration's metric_tags as _TAG."""
+    """Row 21.03: model and version, and the configuration's metric_tags as _TAG; its namespace where it has one."""
     tags = {f"_{tag}": value for tag, value in (runtime.config.get("metric_tags") or {}).items()}
-    return {"model": runtime.signature.name, "version": runtime.signature.version, **tags}
+    signature = runtime.signature
+    namespace = {"namespace": signature.namespace} if signature.namespace else {}
+    return {"model": signature.name, "version": signature.version, **namespace, **tags}
 
 
 def summary(name: str, text: str, shown: Iterable[tuple[Labels, Histogram, dict[str, float]]]) -> Metric:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ from tisfast.config.metric_control import FIRST_RESPONSE
 from tisfast.config.metrics import MetricsSettings
 from tisfast.front import families
 from tisfast.front.cache_metrics import CacheSummaries, Shared, of_shared, of_store, per_model
-from tisfast.front.families import Samples, family, labels_of
+from tisfast.front.families import Labels, Samples, family, labels_of
 from tisfast.front.machine_facts import CpuMeter, memory_bytes
 from tisfast.front.response import Response, http_error
 from tisfast.front.summaries import Windows
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from tisfast.engine.custom_metrics import FamilyReading
     from tisfast.engine.registry import Registry
     from tisfast.engine.served import Runtime
-    from tisfast.front.nvml import GpuMeter, GpuReading
+    from tisfast.front.gpu_meter import GpuMeter
+    from tisfast.native.nvml import GpuReading
     from tisfast.wire.head import Head
 
 CONTENT_TYPE: Final = "text/plain; charset=utf-8"
@@ -69,10 +70,19 @@ _DURATIONS: Final = (
 )
 
 
+_MEMORY: Final = (
+    ("memory_bytes", "Memory of the workers of a model version at the last look, shared pages in proportion", "gauge"),
+    ("asleep", "1 while a model version sleeps (--model-memory-budget)", "gauge"),
+    ("sleeps", "Times that a model version was put to sleep", "counter"),
+    ("wakes", "Times that it was woken by a request", "counter"),
+    ("wake_seconds", "Seconds that the first requests waited for that, together", "counter"),
+)
+
+
 @dataclass(frozen=True)
 class Sources:
     """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version; cache:
-    the server's, if it has one."""
+    the server's, if it has one; memory: what the memory budget knows of each, by the names in _MEMORY."""
 
     registry: Registry
     restarts: Callable[[], Iterable[tuple[str, str, int]]]
@@ -80,6 +90,7 @@ class Sources:
     gpus: GpuMeter | None = None
     cache: LocalStore | Shared | None = None
     custom: Callable[[], Iterable[FamilyReading]] = tuple
+    memory: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]] = tuple
 
 
 class MetricsRoutes:
@@ -185,7 +196,7 @@ class Collector:
         yield from self._cache_summaries.collect(runtimes, {_number(share): share for share in shares}, now)
 
     def _load_durations(self, runtimes: list[Runtime]) -> Metric:
-        labels = {(r.signature.name, r.signature.version): labels_of(r) for r in runtimes}
+        labels = {(r.signature.identity, r.signature.version): labels_of(r) for r in runtimes}
         return family(
             "nv_model_load_duration_secs",
             "Model load time in seconds",
@@ -198,7 +209,7 @@ class Collector:
             "tisfast_worker_restarts",
             "Worker processes restarted after their death",
             "counter",
-            (({"model": m, "version": v}, count) for m, v, count in self._sources.restarts()),
+            ((self._untagged(m, v), count) for m, v, count in self._sources.restarts()),
             suffix="_total",
         )
         yield family(
@@ -207,11 +218,24 @@ class Collector:
             "gauge",
             (sample for r in runtimes for sample in _arena(r)),
         )
+        yield from self._memory()
         yield from of_shared(self._sources.cache)
         yield families.batch_sizes(runtimes)
         for part, text in _DURATIONS:
             shown = ((labels_of(r), getattr(r.timings, part)) for r in runtimes)
             yield families.seconds_histogram(f"tisfast_{part}_duration_seconds", text, shown)
+
+    def _untagged(self, identity: str, version: str) -> Labels:
+        """Labels of families that have no metric_tags."""
+        namespace, name = self._sources.registry.split(identity)
+        return {"model": name, "version": version, **({"namespace": namespace} if namespace else {})}
+
+    def _memory(self) -> Iterator[Metric]:
+        """Only of a server with --model-memory-budget."""
+        known = list(self._sources.memory())
+        for key, text, kind in _MEMORY if known else ():
+            samples = ((self._untagged(m, v), figures[key]) for m, v, figures in known)
+            yield family(f"tisfast_model_{key}", text, kind, samples, suffix="_total" if kind == "counter" else "")
 
 
 def _counts(runtimes: list[Runtime]) -> Iterator[Metric]:

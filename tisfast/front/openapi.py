@@ -27,7 +27,7 @@ class Described(Protocol):
 
     @property
     def handler(self) -> str:
-        """Who answers, "" when nobody does yet."""
+        """Who answers."""
 
     @property
     def category(self) -> str:
@@ -38,7 +38,7 @@ def document(routes: Iterable[Described], metadata: Mapping[str, Any]) -> dict[s
     """Of the whole server.  metadata: name and version of it."""
     paths: dict[str, Any] = {}
     for route in routes:
-        for path in templates(route.pattern.pattern) if route.handler else ():
+        for path in templates(route.pattern.pattern):
             methods = paths.setdefault(path, {})
             methods.update({method.lower(): _operation(route, method, path) for method in route.methods})
     return {

@@ -30,6 +30,12 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("repository_index", ""): Operation(
         "Every model and version with its state", "RepositoryIndex", "RepositoryIndexRequest", "they are", False
     ),
+    ("load", ""): Operation(
+        "Load a model, or load it again: answered when it is ready", "", "LoadRequest", "it is ready", False
+    ),
+    ("unload", ""): Operation(
+        "Unload a model: answered when it gets no new requests", "", "UnloadRequest", "it is not served any more", False
+    ),
     ("infer", "infer"): Operation("An inference", "InferResponse", "InferRequest", "the outputs", events=True),
     ("infer", "generate"): Operation(
         "An inference by a flat object: inputs and parameters by name", "Generated", "GenerateRequest", "the outputs"
@@ -43,6 +49,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
 """By handler and last word of the path ("" for any)."""
 
 PARAMETERS: Final[dict[str, Any]] = {
+    "repository": {"type": "string", "description": "a load or unload names none: 501"},
     "version": {"type": "string", "pattern": "^[0-9]+$"},
     "model": {"type": "string", "pattern": "^[A-Za-z0-9_.-]+$"},
 }
@@ -62,7 +69,8 @@ ERRORS: Final[dict[str, Any]] = {
         "description": "the request is wrong, or what was asked is not so",
         "content": {"application/json": {"schema": reference("Error")}, "text/plain": {"schema": {"type": "string"}}},
     },
-    "403": _error("the API is restricted, and the request lacks its header"),
+    "401": _error("models are loaded and unloaded with a bearer token only (--model-control-token-file)"),
+    "403": _error("the API is restricted, and the request lacks its header, or is not of the server's own machine"),
     "404": _error("no such model, version or path"),
     "405": _error("not for this method"),
     "500": _error("the model failed, or the body is no JSON of that form"),
@@ -103,6 +111,28 @@ SCHEMAS: Final[dict[str, Any]] = {
     ),
     "Statistics": _object(("model_stats",), model_stats={"type": "array", "items": {"type": "object"}}),
     "RepositoryIndexRequest": _object((), ready={"type": "boolean"}),
+    "LoadRequest": _object(
+        (),
+        parameters={
+            "type": "object",
+            "properties": {
+                "config": {"type": "string", "description": "a configuration in JSON in place of the model's"},
+                "force": {"type": "boolean", "description": "load again although nothing has changed"},
+            },
+            "patternProperties": {
+                "^file:": {"type": "string", "contentEncoding": "base64", "description": "file:VERSION/NAME"}
+            },
+            "additionalProperties": False,
+        },
+    ),
+    "UnloadRequest": _object(
+        (),
+        parameters={
+            "type": "object",
+            "properties": {"unload_dependents": {"type": "boolean"}},
+            "additionalProperties": False,
+        },
+    ),
     "RepositoryIndex": {
         "type": "array",
         "items": _object(("name",), name=_TEXT, version=_TEXT, state=_TEXT, reason=_TEXT),

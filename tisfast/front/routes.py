@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, Internal, TisError, Unsupported
-from tisfast.front import openapi, region_routes
+from tisfast.front import control, openapi, region_routes
 from tisfast.front.log_settings import UnknownLogFormat
 from tisfast.front.response import (
     EMPTY,
@@ -34,10 +34,11 @@ __all__ = ["ROUTES", "Handler", "Response", "Route", "Routes", "error_response"]
 
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 _ANY_MODEL: Final = r"(?:/models/(?P<model>[^/]+))?"
+_CONTROL: Final = r"/v2/repository(?:/(?P<repository>[^/]+))?/models/(?P<model>[^/]+)"
 
 
 class Route(NamedTuple):
-    """One path.  handler: method of Routes; "" for what Triton serves and this server does not yet."""
+    """One path.  handler: method of Routes."""
 
     methods: tuple[str, ...]
     pattern: re.Pattern[str]
@@ -62,7 +63,8 @@ ROUTES: Final = (
     _route("GET", rf"{_MODEL}/docs", "model_docs", "metadata"),
     _route("GET", _MODEL, "model_metadata", "metadata"),
     _route("POST", r"/v2/repository(?:/[^/]+)?/index", "repository_index", "model-repository"),
-    _route("POST", r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)", "", "model-repository"),
+    _route("POST", rf"{_CONTROL}/load", "load", "model-repository"),
+    _route("POST", rf"{_CONTROL}/unload", "unload", "model-repository"),
     _route("POST", rf"{_MODEL}/generate", "infer", "inference"),
     _route("POST", rf"{_MODEL}/generate_stream", "infer", "inference"),
     _route("GET", rf"{region_routes.PATH}/status", "region_status", "shared-memory"),
@@ -100,6 +102,8 @@ class Routes:
             "docs": self._docs,
             "model_docs": self._model_docs,
             "repository_index": self._repository_index,
+            "load": self._load,
+            "unload": self._unload,
             "log_settings": self._log_settings,
             "update_log_settings": self._update_log_settings,
             "trace_settings": self._trace_settings,
@@ -128,8 +132,6 @@ class Routes:
             if head.method not in route.methods:
                 allowed += route.methods
                 continue
-            if not route.handler:
-                raise Unsupported(f"{head.method} {head.path} is not supported by this server yet")
             return self._handlers[route.handler](match, body)
         if not allowed:
             return http_error(404, "Not Found")
@@ -184,12 +186,32 @@ class Routes:
     def _model_statistics(self, match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.statistics(*_model_of(match)))
 
-    def _repository_index(self, _match: re.Match[str], body: bytes) -> Response:
+    def _repository_index(self, _match: re.Match[str], body: bytes) -> Response | Future[Response]:
         request = load(body) if body else {}
         ready = request.get("ready", False) if isinstance(request, dict) else False
         if not isinstance(ready, bool):
             raise BadRequest(f"Invalid value for 'ready': expected a boolean (got {ready!r:.60})")
+        look = self._service.look_around()
+        if look is None:
+            return json_response(self._service.repository_index(ready=ready))
+        return ensure_future(self._index_after(look, ready))
+
+    async def _index_after(self, look: Awaitable[None], ready: bool) -> Response:
+        await look
         return json_response(self._service.repository_index(ready=ready))
+
+    def _load(self, match: re.Match[str], body: bytes) -> Future[Response]:
+        name = _model_to_control(match)
+        return ensure_future(_done(self._loaded(name, body)))
+
+    async def _loaded(self, name: str, body: bytes) -> None:
+        order = await control.decoded(len(body), lambda: control.http_load_order(name, body))
+        await self._service.load(order)
+
+    def _unload(self, match: re.Match[str], body: bytes) -> Future[Response]:
+        name = _model_to_control(match)
+        dependents = control.http_unload_dependents(body)
+        return ensure_future(_done(self._service.unload(name, dependents=dependents)))
 
     def _log_settings(self, _match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.log_settings())
@@ -207,6 +229,22 @@ class Routes:
         model = _named(match)
         self._service.trace_settings(model)  # an unknown model comes before a broken body
         return json_response(self._service.update_trace_settings(model, _changes(body)))
+
+
+async def _done(work: Awaitable[None]) -> Response:
+    """What is answered when a call is done that has nothing to tell."""
+    try:
+        await work
+    except TisError as error:
+        return error_response(error.status, error.message)
+    return EMPTY
+
+
+def _model_to_control(match: re.Match[str]) -> str:
+    """Raises Unsupported for a path that names a repository (row 6.13)."""
+    if match.group("repository") is not None:
+        raise Unsupported(control.SINGLE_REPOSITORY)
+    return unquote(match.group("model"))
 
 
 def _named(match: re.Match[str]) -> str:

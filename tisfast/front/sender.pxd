@@ -1,4 +1,6 @@
 # Writing to one socket: straight into the kernel while it takes bytes, through the transport for what it does not.
+from libc.stdint cimport int64_t
+
 cdef extern from "<sys/uio.h>":
     struct iovec:
         void *iov_base
@@ -13,6 +15,9 @@ cdef class Sender:
     cdef bint backlog                    # bytes of ours lie in the transport or wait for it
     cdef object waiting                  # under TLS: deque of what the transport has not been given; else None
     cdef Py_ssize_t waiting_bytes
+    cdef readonly bint held              # the transport reads nothing
+    cdef Py_ssize_t unsent_before        # at the last sweep
+    cdef int64_t sent_tick               # when that last changed
     cdef bint paused, draining, ending   # by the transport; slices are being written; close once nothing waits
     # Send n pieces.  The first `passing` lie in memory that is written again after this call: what the kernel does not
     # take of them is copied.  The others are kept alive by `owner`, for as long as it takes.
@@ -22,6 +27,12 @@ cdef class Sender:
     cdef int resume(self) except -1             # it said resume_writing; `backlog` tells whether that was all
     cdef int close(self) except -1              # once everything is with the transport
     cdef int drop(self) except -1               # the connection is gone
+    # Do not read from the client, or do again; nothing happens when it is so already.
+    cdef int hold(self, bint held) except -1
+    # Swept, at each tick: for how many of them the client has taken nothing of what waits for it.
+    cdef int64_t unread_for(self, int64_t tick) except -1
+    # Every byte of ours, and the end of ours, has reached the client's machine.
+    cdef bint arrived(self) except -1
     cdef Py_ssize_t unsent(self) except -1      # bytes of ours that are known not to be with the kernel
     cdef int _drain(self) except -1
     cdef int _write_slice(self) except -1

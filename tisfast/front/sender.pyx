@@ -10,6 +10,7 @@ slices, and what the client does not take stays in its arena and is counted here
 from collections import deque
 
 from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from tisfast.native.memory cimport View
@@ -23,6 +24,12 @@ cdef extern from "<sys/socket.h>":
         size_t msg_iovlen
     ssize_t c_send "send"(int fd, const void *data, size_t n, int flags) noexcept
     ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags) noexcept
+
+cdef extern from "<sys/ioctl.h>":
+    int ioctl(int fd, unsigned long request, int *argument) noexcept
+
+cdef extern from "<linux/sockios.h>":
+    enum: SIOCOUTQ
 
 cdef extern from "<string.h>":
     void *memset(void *at, int c, size_t n) noexcept
@@ -169,6 +176,29 @@ cdef class Sender:
         if self.waiting is not None:
             self.waiting.clear()
         return 0
+
+    cdef int hold(self, bint held) except -1:
+        if held == self.held or self.transport.is_closing():
+            return 0
+        self.held = held
+        if held:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+        return 0
+
+    cdef int64_t unread_for(self, int64_t tick) except -1:
+        cdef Py_ssize_t unsent = self.unsent() if self.backlog else 0
+        if unsent == 0 or unsent != self.unsent_before:
+            self.unsent_before = unsent
+            self.sent_tick = tick
+        return tick - self.sent_tick
+
+    cdef bint arrived(self) except -1:
+        cdef int queued = 0
+        cdef int fd = self.transport.get_extra_info("socket").fileno()
+        # What TLS has not passed on waits for room in the socket, so nothing waits while that is empty.
+        return fd >= 0 and self.unsent() == 0 and ioctl(fd, SIOCOUTQ, &queued) == 0 and queued == 0
 
     cdef Py_ssize_t unsent(self) except -1:
         return self.waiting_bytes + <Py_ssize_t>self.transport.get_write_buffer_size()

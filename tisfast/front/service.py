@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tisfast.errors import BadRequest, Unsupported
 from tisfast.front import statistics
+from tisfast.front.control import ControlCalls
 from tisfast.wire.head import canonical_version
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import ModelEntry, Registry
     from tisfast.engine.served import Runtime
+    from tisfast.front.control import ModelControl
+    from tisfast.repo.override import LoadOrder
     from tisfast.wire.signature import TensorSpec
 
 EXTENSIONS: Final = (
     "classification",
     "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
     "system_shared_memory",
@@ -87,7 +92,8 @@ class Service:
     """The operations of one server.
 
     registry: what is served; server_id and server_version: of row 1.09; regions, log_settings, trace_settings: None for
-    a server without them, which says so when asked; own_readiness: what a model's own `is_ready` says (row 16.06).
+    a server without them, which says so when asked; own_readiness: what a model's own `is_ready` says (row 16.06);
+    control: who loads and unloads models, None on a server whose models stay.
     """
 
     def __init__(  # noqa: PLR0913 - its parts, each of them optional
@@ -100,6 +106,8 @@ class Service:
         log_settings: LogOperations | None = None,
         trace_settings: TraceOperations | None = None,
         own_readiness: Callable[[str, str], Awaitable[str] | None] = _has_none,
+        look_around: Callable[[], Awaitable[None]] | None = None,
+        control: ModelControl | None = None,
     ) -> None:
         self._registry = registry
         self._server = {"name": server_id, "version": server_version, "extensions": list(EXTENSIONS)}
@@ -107,6 +115,8 @@ class Service:
         self._log_settings = log_settings
         self._trace_settings = trace_settings
         self._own_readiness = own_readiness
+        self._look_around = look_around
+        self._calls = ControlCalls(control)
 
     # ---- health
 
@@ -126,18 +136,23 @@ class Service:
 
     def not_ready(self, name: str, version: str, reason: str) -> BadRequest:
         """The error of a known model version that cannot be asked."""
-        version = self._registry.resolve(name, checked_version(version)).signature.version
-        return BadRequest(f"Model version not ready: '{name}' version {version}: {reason}")
+        version = checked_version(version) or self._registry.newest(name)
+        which = f"'{name}' version {version}" if version else f"'{name}'"
+        return BadRequest(f"Model version not ready: {which}: {reason}")
 
     def own_readiness(self, name: str, version: str = "") -> Awaitable[str] | None:
         """What the model's `is_ready` says (row 16.06): why it is not ready, or ""; None when it has none."""
-        return self._own_readiness(name, self._registry.resolve(name, checked_version(version)).signature.version)
+        signature = self._registry.resolve(name, checked_version(version)).signature
+        return self._own_readiness(signature.identity, signature.version)
 
     def unready_reason(self, name: str, version: str = "") -> str:
         """Why a known model version cannot be asked at this moment, "" when it can.  Raises for an unknown one."""
         version = checked_version(version)
         if not self._registry.knows(name):  # here alone an unknown model is 400
             raise BadRequest(f"Request for unknown model: '{name}' is not found")
+        away = self._registry.away(name, version)
+        if away is not None:
+            return f"it is at {away.state} state{f': {away.reason}' if away.reason else ''}"
         runtime = self._registry.resolve(name, version)
         return "" if runtime.ready else runtime.reason or "it is not ready"
 
@@ -172,9 +187,11 @@ class Service:
         runtimes = self._registry.runtimes()
         if not name:
             return runtimes
-        runtimes = [runtime for runtime in runtimes if runtime.signature.name == name]
+        runtimes = [runtime for runtime in runtimes if name in (runtime.signature.name, runtime.signature.identity)]
         if not runtimes:
             raise BadRequest(f"requested model '{name}' is not available")
+        if len({runtime.signature.identity for runtime in runtimes}) > 1:  # Triton leaves it at these words
+            raise BadRequest(f"requested model '{name}' is not available: several namespaces have it; ask for all")
         chosen = [runtime for runtime in runtimes if version in ("", runtime.signature.version)]
         if not chosen:
             raise BadRequest(f"requested model version is not available for model '{name}' (got {version})")
@@ -182,18 +199,22 @@ class Service:
 
     # ---- the repository
 
+    def look_around(self) -> Awaitable[None] | None:
+        """What the index must wait for: a look at which models the repositories have by now; None when nobody looks."""
+        return self._look_around() if self._look_around is not None else None
+
     def repository_index(self, *, ready: bool = False) -> list[dict[str, str]]:
         """Row 6.01; ready: only what can be asked."""
         entries = self._registry.models()
         return [_index_line(entry) for entry in entries if not ready or entry.state == "READY"]
 
-    def load(self, name: str, _parameters: dict[str, Any]) -> None:
-        """Rows 6.03 to 6.08."""
-        raise Unsupported(f"loading a model at run time ('{name}') is not supported by this server yet; restart it")
+    async def load(self, order: LoadOrder) -> None:
+        """Rows 6.03 to 6.08: until the model is ready."""
+        await self._calls.load(order)
 
-    def unload(self, name: str, _parameters: dict[str, Any]) -> None:
-        """Row 6.09."""
-        raise Unsupported(f"unloading a model at run time ('{name}') is not supported by this server yet; restart it")
+    async def unload(self, name: str, *, dependents: bool = False) -> None:
+        """Row 6.09: until no new request finds it."""
+        await self._calls.unload(name, dependents=dependents)
 
     # ---- extensions
 

@@ -7,6 +7,7 @@ cdef class FrontShared:
     """What all connections of one listener share."""
     cdef readonly object registry        # None: this listener serves no inference (metrics)
     cdef readonly object routes
+    cdef readonly object gate            # access.HttpGate, or None: everybody may load and unload models
     cdef readonly object policy          # policy.Policy, or None when no flag asks for one
     cdef readonly object loop
     cdef readonly uint64_t max_input_bytes
@@ -15,6 +16,7 @@ cdef class FrontShared:
     cdef readonly set connections
     cdef readonly bint draining
     cdef readonly bint verbose           # each request is logged
+    cdef public object on_made           # called when a connection has been made (behind its TLS handshake)
     cdef public object on_empty          # called when the last connection has gone
     cdef readonly int64_t tick           # seconds counted by the sweep: connections compare, no clock is read
     cdef uint64_t collected              # bytes of chunked bodies of all connections

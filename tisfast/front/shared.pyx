@@ -12,12 +12,14 @@ cdef object log = logging.getLogger("tisfast.http")
 
 cdef class FrontShared:
     """registry: engine.registry.Registry or None; routes: has handle(head, body) -> Response; loop: uvloop; policy: has
-    judge(head) -> Verdict, or None; regions: those that clients have registered."""
+    judge(head) -> Verdict, or None; regions: those that clients have registered; gate: has admit(head, transport) ->
+    Admission, or None."""
 
-    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes, policy=None, Regions regions=None):
+    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes, policy=None, Regions regions=None, gate=None):
         self.registry = registry
         self.routes = routes
         self.policy = policy
+        self.gate = gate
         self.loop = loop
         self.max_input_bytes = max_input_bytes
         self.regions = regions
@@ -62,9 +64,9 @@ cdef class FrontShared:
     def begin_drain(self) -> None:
         """From now on every answer closes its connection."""
         self.draining = True
-        self.close_idle()
+        self.drain()
 
-    def close_idle(self) -> None:
-        """Close the connections that are between requests."""
+    def drain(self) -> None:
+        """Let the connections go that are between requests."""
         for connection in list(self.connections):
-            connection.close_if_idle()
+            connection.drain()

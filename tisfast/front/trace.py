@@ -7,6 +7,7 @@ follows is done by the thread that writes (trace_outbox).  All times are CLOCK_M
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import secrets
 from collections.abc import Callable
@@ -74,6 +75,8 @@ class Trace:
         self.parent_number = 0
         self.own: Context | None = None
         """What children continue: the span of this request's model.  None until there is one."""
+        self.propagates = False
+        """Whether models may ask for `context_text`: in mode opentelemetry."""
         self.timestamps = "TIMESTAMPS" in levels
         self.log_frequency = log_frequency
         self.context = context
@@ -96,19 +99,32 @@ class Trace:
 
     def child(self, request: InferInput) -> Trace:
         """Of a request that the engine is about to queue on behalf of this one, and that no front knows of."""
-        if self.own is None:
-            outer = self.context or Context(secrets.token_hex(16), "", "")
-            self.own = outer._replace(span_id=secrets.token_hex(8))
-        made = Trace(self._numbers(), self._levels, self.log_frequency, self.own, self._done, self._numbers)
+        made = Trace(self._numbers(), self._levels, self.log_frequency, self._span(), self._done, self._numbers)
         made.parent_number = self.number
+        made.propagates = self.propagates
         made._left = 1
         made.submitted(request)
         return made
+
+    def context_text(self) -> str:
+        """What the model tells services that it asks: JSON of the headers that continue this trace (row 22.04)."""
+        own = self._span()
+        headers = {"traceparent": f"00-{own.trace_id}-{own.span_id}-01"}
+        return json.dumps({**headers, **({"tracestate": own.state} if own.state else {})}, separators=(",", ":"))
+
+    def _span(self) -> Context:
+        """That of this request's model."""
+        if self.own is None:
+            outer = self.context or Context(secrets.token_hex(16), "", "")
+            self.own = outer._replace(span_id=secrets.token_hex(8))
+        return self.own
 
     def submitted(self, request: InferInput) -> None:
         """The request is about to be queued."""
         self.model, self.version, self.request_id = request.model.name, request.model.version, request.id
         self.engine.append(Mark("REQUEST_START", now_ns()))
+        if self.propagates:
+            request.mark_traced()
         if self._wants_tensors:
             self._note(input_tensors(request, limits.TRACE_BYTES_MAX))
 

@@ -82,7 +82,9 @@ class Tracer:
             self._switch()
         settings = trigger.settings
         number = self._numbers()
-        return Trace(number, settings.levels, settings.log_frequency, context, self._outbox.put, self._numbers)
+        trace = Trace(number, settings.levels, settings.log_frequency, context, self._outbox.put, self._numbers)
+        trace.propagates = self._propagates
+        return trace
 
     def _switch(self) -> None:
         for switch in self._switches:

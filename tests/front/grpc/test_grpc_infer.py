@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import struct
 
@@ -29,6 +30,22 @@ def request(values=4, model=b"m", id=b"", late=False):
     return tensor + field(3, id) + raw + name if late else name + field(3, id) + tensor + raw
 
 
+LARGE = struct.pack("<200000f", *range(200_000))
+
+
+def large_request(id=b"") -> bytes:
+    """As `request`, with a tensor of 800 KB."""
+    tensor = field(5, field(1, b"I") + field(2, b"FP32") + field(3, b"\xc0\x9a\x0c"))
+    return field(1, b"m") + field(3, id) + tensor + field(7, LARGE)
+
+
+def tensor_of(request) -> bytes:
+    """The bytes of the one input of a request that a link got; the record has its place last, but for the id."""
+    record = request.input.record
+    place = len(record) - 16 - len(request.input.id)
+    return request.input.read(*struct.unpack_from("<QQ", record, place))
+
+
 def error_of(data: bytes) -> str:
     assert data[0] == 1 << 3 | 2
     return data[2 : 2 + data[1]].decode()
@@ -46,6 +63,73 @@ def test_a_request_reaches_the_model_however_it_is_cut(run, late, size):
         server.execute()
         result = await client.result(stream)
         assert result.status == "13" and result.text == "model says no" and result.messages == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("size", [1_000_000, 300_000, 70_000])
+@pytest.mark.parametrize("pads", [0, 200])
+@pytest.mark.parametrize("piece", [0, 150_000, 20_000])
+def test_a_large_tensor_is_received_in_its_place_however_it_comes(run, size, pads, piece):
+    """size: of a frame; piece: of what the socket gets at one time."""
+
+    async def scenario(server):
+        client = await server.connect()
+        for count in (1, 2):
+            head = client.head(INFER)
+            body = message(large_request(b"%d" % count))
+            frames = [body[at : at + size] for at in range(0, len(body), size)]
+            how = {"pad_length": pads, "flags": ["PADDED"] if pads else []}
+            wire = b"".join(DataFrame(head.stream_id, data, **how).serialize() for data in frames)
+            wire = head.serialize() + wire + DataFrame(head.stream_id, flags=["END_STREAM"]).serialize()
+            for at in range(0, len(wire), piece or len(wire)):
+                client.write(wire[at : at + (piece or len(wire))])
+                await server.settle()
+            await server.dispatched(1)
+            (asked,) = server.link.dispatched[0]
+            assert asked.input.id == str(count) and tensor_of(asked) == LARGE
+            server.execute()
+            assert (await client.result(head.stream_id)).status == "13"
+        assert (await client.ask(ECHO, b"small")).messages == [b"small"]
+
+    run(scenario)
+
+
+def test_large_tensors_of_several_calls_mix(run):
+    async def scenario(server):
+        client = await server.connect()
+        streams = [client.call(INFER, end=False) for _ in range(3)]
+        bodies = [message(large_request(b"%d" % stream)) for stream in streams]
+        for at in range(0, len(bodies[0]), 90_000):
+            for stream, body in zip(streams, bodies, strict=True):
+                client.body(stream, body[at : at + 90_000], size=90_000)
+        for stream in streams:
+            client.body(stream, b"", end=True)
+        for _ in streams:
+            await server.dispatched(1)
+            assert tensor_of(server.link.dispatched[0][0]) == LARGE
+            server.execute()
+
+    run(scenario)
+
+
+def test_a_call_that_is_taken_back_in_the_middle_of_a_large_tensor_gives_its_memory_back(run):
+    async def scenario(server):
+        client = await server.connect()
+        used = server.runtime.arena.used_bytes
+        stream = client.call(INFER, end=False)
+        client.body(stream, message(large_request())[:500_000], size=500_000)
+        await server.until(lambda: server.runtime.arena.used_bytes > used)
+        await server.settle()
+        client.send(RstStreamFrame(stream, error_code=8))
+        await server.until(lambda: server.runtime.arena.used_bytes == used)
+        late = client.call(INFER, ("grpc-timeout", "50m"), end=False)
+        wire = DataFrame(late, message(large_request())[:600_000]).serialize()
+        client.write(wire[:300_000])  # its deadline passes in the middle of the frame
+        assert (await client.result(late)).status == "4"
+        client.write(wire[300_000:])
+        assert (await client.ask(ECHO, b"x")).messages == [b"x"]
+        await server.until(lambda: server.runtime.arena.used_bytes == used)
 
     run(scenario)
 
@@ -319,6 +403,19 @@ def test_draining_finishes_calls_and_takes_no_more(run):
         assert ended.status == "14" and len(ended.messages) == 1
         await client.goaway()
         assert server.front.closed.is_set()
+
+    run(scenario)
+
+
+def test_draining_lets_go_of_idle_clients_that_answer_nothing(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.acks = False
+        await server.settle()
+        server.front.begin_drain()
+        assert not server.front.closed.is_set()
+        await asyncio.wait_for(server.front.closed.wait(), 5)
+        assert (await client.goaway()).last_stream_id == 0
 
     run(scenario)
 

@@ -53,18 +53,39 @@ BREAKS_CONNECTION = {
         lambda c: head(c, 1, ["END_HEADERS"]).serialize() + raw(0, 8, 1, b"\x09x"),
         PROTOCOL,
     ),
+    "DATA on a call that was answered and is over": (lambda c: head(c).serialize() + raw(0, 0, 1, b"x"), CLOSED),
     "HEADERS on stream 0": (lambda c: raw(1, 5, 0, head(c).data), PROTOCOL),
     "HEADERS on an even stream": (lambda c: raw(1, 5, 2, head(c).data), PROTOCOL),
     "HEADERS within a header block": (lambda c: raw(1, 1, 1, head(c).data) + raw(1, 5, 3, head(c).data), PROTOCOL),
     "DATA within a header block": (lambda c: raw(1, 1, 1, b"") + raw(0, 1, 1, b"x"), PROTOCOL),
     "unknown frame within a header block": (lambda c: raw(1, 1, 1, b"") + raw(0x16, 0, 0, b"x"), PROTOCOL),
+    "HEADERS behind the end of a call": (lambda c: head(c).serialize() + head(c).serialize(), CLOSED),
+    "HEADERS beyond SETTINGS_MAX_FRAME_SIZE": (lambda c: raw(1, 5, 1, b"", limits.HTTP2_FRAME_BYTES_MAX + 1), SIZE),
+    "HEADERS on a stream of ours, PRIORITY within": (lambda c: raw(1, 1, 1, b"") + raw(2, 0, 1, bytes(5)), PROTOCOL),
     "padding beyond HEADERS": (lambda c: raw(1, 0xD, 1, b"\xff" + head(c).data), PROTOCOL),
     "invalid HPACK": (lambda c: raw(1, 5, 1, b"\xff\xff\xff\xff\xff\xff\xff\xff"), COMPRESSION),
     "HPACK index out of range": (lambda c: raw(1, 5, 1, b"\xc6"), COMPRESSION),
     "HPACK table beyond the settings": (lambda c: raw(1, 5, 1, b"\x3f\xe1\xff\x03" + head(c).data), COMPRESSION),
+    "HPACK index 0": (lambda c: raw(1, 5, 1, b"\x80"), COMPRESSION),
+    "HPACK name index out of range": (lambda c: raw(1, 5, 1, b"\x7e\x01x"), COMPRESSION),
+    "HPACK table size behind a field": (lambda c: raw(1, 5, 1, head(c).data + b"\x20"), COMPRESSION),
+    "Huffman padding of more than 7 bits": (lambda c: raw(1, 5, 1, b"\0\x82\x1f\xff\x01x"), COMPRESSION),
+    "Huffman padding of zeros": (lambda c: raw(1, 5, 1, b"\0\x81\x18\x01x"), COMPRESSION),
+    "Huffman end of string": (lambda c: raw(1, 5, 1, b"\0\x84\xff\xff\xff\xff\x01x"), COMPRESSION),
     "DATA behind the end of a call": (lambda c: head(c).serialize() + raw(0, 1, 1, b"x"), CLOSED),
     "CONTINUATION of nothing": (lambda c: raw(9, 4, 1, b""), PROTOCOL),
     "CONTINUATION of another stream": (lambda c: raw(1, 1, 1, b"") + raw(9, 4, 3, b""), PROTOCOL),
+    "CONTINUATION on stream 0": (lambda c: raw(1, 1, 1, b"") + raw(9, 4, 0, b""), PROTOCOL),
+    "CONTINUATION behind the end of a head": (
+        lambda c: raw(1, 4, 1, head(c).data) + raw(9, 4, 1, b""),
+        PROTOCOL,
+    ),
+    "CONTINUATION behind DATA": (
+        lambda c: raw(1, 4, 1, head(c).data) + raw(0, 0, 1, b"x") + raw(9, 4, 1, b""),
+        PROTOCOL,
+    ),
+    "CONTINUATION behind the end of a call": (lambda c: head(c).serialize() + raw(9, 4, 1, b""), PROTOCOL),
+    "PRIORITY of 4 bytes": (lambda c: raw(2, 0, 1, bytes(4)), SIZE),
     "RST_STREAM on stream 0": (lambda c: raw(3, 0, 0, b"\0\0\0\x08"), PROTOCOL),
     "RST_STREAM on an idle stream": (lambda c: raw(3, 0, 7, b"\0\0\0\x08"), PROTOCOL),
     "RST_STREAM of 3 bytes": (lambda c: head(c).serialize() + raw(3, 0, 1, b"\0\0\0"), SIZE),
@@ -78,7 +99,9 @@ BREAKS_CONNECTION = {
     "PUSH_PROMISE by a client": (lambda c: PushPromiseFrame(1, 2, b"", flags=["END_HEADERS"]).serialize(), PROTOCOL),
     "PING of 6 bytes": (lambda c: raw(6, 0, 0, b"123456"), SIZE),
     "PING on a stream": (lambda c: raw(6, 0, 1, b"12345678"), PROTOCOL),
+    "GOAWAY of 7 bytes": (lambda c: raw(7, 0, 0, bytes(7)), SIZE),
     "GOAWAY on a stream": (lambda c: raw(7, 0, 1, b"\0" * 8), PROTOCOL),
+    "WINDOW_UPDATE of 0 for a call": (lambda c: raw(1, 4, 1, head(c).data) + raw(8, 0, 1, bytes(4)), PROTOCOL),
     "WINDOW_UPDATE of 0": (lambda c: raw(8, 0, 0, b"\0\0\0\0"), PROTOCOL),
     "WINDOW_UPDATE of 3 bytes": (lambda c: raw(8, 0, 0, b"\0\0\1"), SIZE),
     "WINDOW_UPDATE of an idle stream": (lambda c: raw(8, 0, 9, b"\0\0\0\1"), PROTOCOL),
@@ -118,6 +141,8 @@ BREAKS_CALL = {
     "no method": PSEUDO[1:],
     "no scheme": [PSEUDO[0], *PSEUDO[2:]],
     "no path": [*PSEUDO[:2], PSEUDO[3]],
+    "scheme twice": [PSEUDO[1], *PSEUDO],
+    "path twice": [PSEUDO[2], *PSEUDO],
     "method twice": [PSEUDO[0], *PSEUDO],
     "line end in a value": [*PSEUDO, ("x", "a\r\nb")],
     "content-length that lies": [*PSEUDO, ("content-length", "5")],
@@ -131,6 +156,32 @@ def test_a_broken_call_is_reset_and_the_connection_goes_on(run, name):
         client.send(head(client, 1, fields=BREAKS_CALL[name]))
         client.next_id = 3
         assert (await client.frame(RstStreamFrame, 1)).error_code == PROTOCOL
+        assert (await client.ask(ECHO, b"x")).messages == [b"x"]
+
+    run(scenario)
+
+
+BREAKS_OPEN_CALL = {
+    "second head that does not end it": (lambda c, s: raw(1, 4, s, c.encoder.encode([("x", "y")])), PROTOCOL),
+    "pseudo-header in trailers": (lambda c, s: raw(1, 5, s, c.encoder.encode([(":method", "POST")])), PROTOCOL),
+    "content-length that lies over two frames": (lambda c, s: raw(0, 0, s, b"1234") + raw(0, 1, s, b"5678"), PROTOCOL),
+    "SETTINGS that push its window beyond 2^31": (
+        lambda c, s: raw(8, 0, s, b"\x70\0\0\0") + SettingsFrame(0, settings={4: 0x7FFFFFFF}).serialize(),
+        FLOW,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS_OPEN_CALL)
+def test_an_open_call_that_breaks_is_reset_and_the_connection_goes_on(run, name):
+    async def scenario(server):
+        client = await server.connect()
+        first = client.head(CHAT, *([("content-length", "7")] if "length" in name else []))
+        client.send(first)
+        await server.until(lambda: server.chats)
+        make, code = BREAKS_OPEN_CALL[name]
+        client.write(make(client, first.stream_id))
+        assert (await client.frame(RstStreamFrame, first.stream_id)).error_code == code
         assert (await client.ask(ECHO, b"x")).messages == [b"x"]
 
     run(scenario)
@@ -153,10 +204,18 @@ def test_a_window_of_a_call_beyond_its_bound_resets_it(run):
         lambda c: head(c, 5).serialize() + raw(1, 5, 3, head(c).data),
         lambda c: raw(0x42, 0xFF, 0, b"who knows"),
         lambda c: PriorityFrame(9, depends_on=9).serialize(),
+        lambda c: raw(2, 0, 0, bytes(5)),
+        lambda c: raw(4, 0, 0, b"\xab\xcd\0\0\0\1"),
+        lambda c: raw(6, 1, 0, b"nobodys!"),
+        lambda c: raw(6, 0xFE, 0, b"flags of"),
+        lambda c: raw(7, 0, 0, bytes(4) + b"\0\0\xff\xff"),
+        lambda c: raw(1, 4, 1, head(c).data) + raw(3, 0, 1, b"\0\0\xff\xff") + raw(0, 1, 1, b"late"),
+        lambda c: raw(1, 4, 1, head(c).data) + raw(3, 0, 1, b"\0\0\0\x08") + raw(8, 0, 1, b"\0\0\0\1"),
     ],
 )
 def test_what_a_race_may_cause_is_no_reason_to_part(run, make):
-    """HEADERS of calls that are over, unknown frames, priorities of no call."""
+    """HEADERS, DATA and windows of calls that are over, unknown frames, settings, flags and error codes; priorities, as
+    nghttp2 looks at none."""
 
     async def scenario(server):
         client = await server.connect()
@@ -279,6 +338,9 @@ def test_a_continuation_flood_ends_the_connection(run):
         lambda c: DataFrame(1, b"").serialize(),
         lambda c: PriorityFrame(1, depends_on=0).serialize(),
         lambda c: PriorityFrame(9, depends_on=7).serialize(),
+        lambda c: raw(0x42, 0, 0, b"who"),
+        lambda c: raw(0x10, 0, 0, b"\0\0\0\1u=1"),
+        lambda c: GoAwayFrame(0, last_stream_id=0).serialize(),
     ],
 )
 def test_floods_of_frames_that_do_nothing_end_the_connection(run, make):
@@ -290,6 +352,39 @@ def test_floods_of_frames_that_do_nothing_end_the_connection(run, make):
         last = await client.goaway()  # none when the library has seen the flood first
         assert last is None or last.error_code == CALM
         await others_are_served(server)
+
+    run(scenario)
+
+
+def test_a_ping_comes_back_as_it_was(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.send(PingFrame(0, b"as it is"))
+        answer = await client.frame(PingFrame)
+        assert answer.opaque_data == b"as it is" and "ACK" in answer.flags
+
+    run(scenario)
+
+
+def test_of_several_values_of_a_setting_the_last_one_counts(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.write(raw(4, 0, 0, b"\0\4\0\0\0\0" + b"\0\4\0\0\0\x64"))
+        stream = client.call(ECHO, body=message(b"x" * 500))
+        assert len((await client.frame(DataFrame, stream)).data) == 100
+
+    run(scenario)
+
+
+def test_a_window_below_zero_is_filled_up_before_anything_is_sent(run):
+    async def scenario(server):
+        client = await server.connect()
+        client.write(SettingsFrame(0, settings={4: 10}).serialize())
+        stream = client.call(ECHO, body=message(b"x" * 500))
+        assert len((await client.frame(DataFrame, stream)).data) == 10
+        client.write(SettingsFrame(0, settings={4: 4}).serialize() + raw(8, 0, stream, b"\0\0\0\x06"))
+        client.write(raw(8, 0, stream, b"\0\0\0\x05"))
+        assert len((await client.frame(DataFrame, stream)).data) == 5
 
     run(scenario)
 

@@ -109,7 +109,7 @@ class GrpcServer:
     """The front under test."""
 
     @classmethod
-    async def start(cls, loop, *, decoupled=False, times=1, extras=NO_EXTRAS, tls=None, **settings):
+    async def start(cls, loop, *, decoupled=False, times=1, extras=NO_EXTRAS, tls=None, methods=None, **settings):
         self = cls()
         self.loop, self.errors, self.chats, self.times, self.metadata = loop, [], [], times, {}
         loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
@@ -123,7 +123,8 @@ class GrpcServer:
         self.registry.add(self.runtime)
         self.registry.set_live(True)
         self.front = GrpcFront(
-            self.registry, Methods(self), loop, GrpcSettings(**settings), max_input_bytes=64 << 20, extras=extras
+            self.registry, methods(loop) if methods else Methods(self), loop, GrpcSettings(**settings),
+            max_input_bytes=64 << 20, extras=extras,
         )
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]

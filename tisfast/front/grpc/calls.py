@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import BaseTransport, Future
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -10,11 +10,18 @@ UnaryHandler = Callable[[bytes, Mapping[str, str]], bytes | Future[bytes]]
 """(message, metadata) to message, now or later; raises TisError."""
 
 
+Guard = Callable[[Mapping[str, str], BaseTransport], None]
+
+
 class UnaryMethod(NamedTuple):
-    """One request, one answer.  category: of the restricted APIs."""
+    """One request, one answer.
+
+    category: of the restricted APIs; guard: asked with the metadata before a message is received, raises TisError.
+    """
 
     handler: UnaryHandler
     category: str
+    guard: Guard | None = None
 
 
 class StreamCall(Protocol):

@@ -15,7 +15,9 @@ from tisfast.front.grpc.stream_infer cimport StreamInferCall
 from tisfast.front.grpc.unary cimport StreamingCall, UnaryCall
 from tisfast.front.sender cimport Sender
 from tisfast.front.sender cimport iovec as sender_iovec
-from tisfast.native.http2 cimport CANCEL, ENHANCE_YOUR_CALM, NO_ERROR, Outgoing
+from tisfast.native.http2 cimport CANCEL, ENHANCE_YOUR_CALM, NO_ERROR
+from tisfast.native.memory cimport View
+from tisfast.native.outgoing cimport Outgoing
 
 import random
 
@@ -23,6 +25,8 @@ from tisfast import limits
 from tisfast.errors import TisError
 
 cdef Py_ssize_t CONNECTIONS_MAX = limits.GRPC_CONNECTIONS_MAX
+cdef Py_ssize_t RECEIVE_START_BYTES = limits.GRPC_RECEIVE_START_BYTES
+cdef size_t DIRECT_BYTES_MIN = limits.GRPC_DIRECT_BYTES_MIN
 cdef uint64_t METADATA_BYTES_MAX = limits.GRPC_METADATA_BYTES_MAX
 cdef int64_t STALL_TICKS_MAX = limits.GRPC_STALL_SECONDS_MAX
 cdef int64_t DRAIN_TICKS = limits.GRPC_DRAIN_SECONDS
@@ -72,6 +76,7 @@ cdef class GrpcConnection(GrpcSession):
         """Gone: cancel what the engine still has, let go of all blocks."""
         cdef GrpcStream stream
         self.closing = True
+        self.view = None
         self.sender.drop()
         streams = list(self.streams.values())
         self.streams.clear()
@@ -90,7 +95,7 @@ cdef class GrpcConnection(GrpcSession):
         if self.sender is None:
             return  # TLS still holds bytes of its handshake while the sender is made; resume_writing follows
         self.sender.pause()
-        self._update_reading()
+        self.sender.hold(True)
 
     def resume_writing(self) -> None:
         """Everything written is with the kernel."""
@@ -102,20 +107,42 @@ cdef class GrpcConnection(GrpcSession):
             self._update_reading()
 
     def get_buffer(self, hint):
-        """Where the next bytes go."""
-        return self.shared.receive
+        """Where the next bytes go: those of a large tensor, in the middle of a frame, straight to its block."""
+        self.view = None  # of a read that met nothing
+        if self.data_left >= DIRECT_BYTES_MIN and self.sender.fd >= 0:
+            return self._place()
+        return self.shared.receive_start if self.large else self.shared.receive
+
+    cdef object _place(self):
+        cdef GrpcStream stream = self.streams.get(self.data_stream)
+        cdef size_t room = 0
+        cdef uint8_t *at = NULL if stream is None else stream.place(&room)
+        room = min(room, self.data_left)
+        if at == NULL or room < DIRECT_BYTES_MIN:
+            return self.shared.receive
+        self.large = True
+        self.view = View.__new__(View)
+        self.view.aim((<InferenceStream>stream).block, at, room, True)
+        return self.view
 
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
+        cdef const uint8_t *data = self.shared.receive_data
+        cdef View view = self.view
         cdef int code = 0
+        if view is not None:
+            data = view.data
+            self.view = None
         if self.ending or self.closing:
             return
         self.touched_tick = self.shared.tick
         self.receiving = True
         try:
-            code = self.receive(self.shared.receive_data, n)
+            code = self.receive(data, n)
         finally:
             self.receiving = False
+        if self.large and view is None and n == RECEIVE_START_BYTES and self.data_left < DIRECT_BYTES_MIN:
+            self.large = False  # many small frames: rather more of them at one time
         self.flush()
         if code < 0:
             self._close()
@@ -154,12 +181,8 @@ cdef class GrpcConnection(GrpcSession):
         self.shared.loop.call_exception_handler({"message": "a gRPC connection failed", "exception": error})
 
     def _update_reading(self) -> None:
-        if self.closing or self.transport.is_closing():
-            return
-        if self.sender.backlog:
-            self.transport.pause_reading()
-        else:
-            self.transport.resume_reading()
+        if not self.closing:
+            self.sender.hold(self.sender.backlog)
 
     cdef int _close(self) except -1:
         """The transport sends what it has, and goes."""
@@ -241,6 +264,8 @@ cdef class GrpcConnection(GrpcSession):
             return self.refused(stream_id, None, GRPC_UNIMPLEMENTED, f"unknown method {head.path:.200}")
         if self.shared.restriction is not None:
             self.shared.restriction.check(found.category, head.metadata)
+        if method is not None and method.guard is not None:
+            method.guard(head.metadata or {}, self.transport)
         if method is not None:
             unary = UnaryCall.__new__(UnaryCall)
             unary.handler, unary.metadata, unary.path = method.handler, head.metadata or {}, head.path
@@ -333,7 +358,8 @@ cdef class GrpcConnection(GrpcSession):
         """Swept each second."""
         cdef GrpcStream stream
         self.idle_frames = 0
-        if self._unread() or not self.closing and self._stalled():
+        self.view = None  # as in get_buffer: it must not outlast its call
+        if self.sender.unread_for(self.shared.tick) > STALL_TICKS_MAX or not self.closing and self._stalled():
             self.closing = True
             self.transport.abort()
         if self.closing:
@@ -343,14 +369,6 @@ cdef class GrpcConnection(GrpcSession):
         self._keep_alive()
         self._end_of_age()
         self.flush()
-
-    cdef bint _unread(self) except -1:
-        """The client owes us the reading of what we wrote, also while we close."""
-        cdef Py_ssize_t unsent = self.sender.unsent() if self.sender.backlog else 0
-        if unsent == 0 or unsent != self.unsent:
-            self.unsent = unsent
-            self.sent_tick = self.shared.tick
-        return self.shared.tick - self.sent_tick > STALL_TICKS_MAX
 
     cdef bint _stalled(self) except -1:
         """The client owes us a greeting, the rest of a head, or the answer to a ping."""
@@ -397,10 +415,15 @@ cdef class GrpcConnection(GrpcSession):
         self.announce_shutdown()
         return self.ping()
 
-    def begin_drain(self) -> None:
-        """The server ends."""
+    def drain(self) -> None:
+        """The server ends, and calls this again and again: what has nothing to say any more goes."""
         cdef GrpcStream stream
+        if self.leaving and not self.left and not self.streams and not self.closing:
+            self.left = True  # calls that its client began since the first GOAWAY would be here by now
+            self.go_away(NO_ERROR, b"")
         self.leave()
         for stream in list(self.streams.values()):
             stream.drain()
         self.flush()
+        if self.closing and self.sender.arrived():
+            self.transport.abort()  # as over HTTP: a TLS client's farewell is not waited for

@@ -1,4 +1,4 @@
-"""The gRPC listener's connections as the app sees them: accept, sweep, drain.  Layer 4 (front)."""
+"""One gRPC listener as the app sees it.  Layer 4 (front)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from tisfast.front.attended import AttendedFront
 from tisfast.front.grpc.connection import GrpcConnection
 from tisfast.front.grpc.shared import GrpcShared
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from tisfast.front.grpc.methods import Methods
     from tisfast.front.tracer import Tracer
     from tisfast.native.region import Regions
-
-SWEEP_SECONDS = 1.0
 
 
 class Restriction(Protocol):
@@ -44,8 +43,8 @@ class GrpcExtras(NamedTuple):
 NO_EXTRAS: Final = GrpcExtras()
 
 
-class GrpcFront:
-    """One gRPC listener, with the face of front.http.HttpFront.
+class GrpcFront(AttendedFront):
+    """One gRPC listener.
 
     registry: where inferences go; methods: all other RPCs; max_input_bytes: of typed tensors once they are expanded.
     """
@@ -60,28 +59,13 @@ class GrpcFront:
         max_input_bytes: int,
         extras: GrpcExtras = NO_EXTRAS,
     ) -> None:
-        self._loop = loop
         self._shared = GrpcShared(registry, methods, loop, settings, max_input_bytes=max_input_bytes, extras=extras)
-        self._shared.on_made = self._arm
-        self._timer: asyncio.TimerHandle | None = None
-        self.closed = asyncio.Event()
+        super().__init__(self._shared, loop, "gRPC service connections and inference handlers")
 
     @property
     def protocol_factory(self) -> Callable[[], GrpcConnection]:
         """For loop.create_server."""
         return self._connect
-
-    @property
-    def connections(self) -> int:
-        """Open client connections."""
-        return len(self._shared.connections)
-
-    def begin_drain(self) -> None:
-        """No new calls: connections go with their last answer.  `closed` is set when none is left."""
-        self._shared.on_empty = self._on_empty
-        self._shared.begin_drain()
-        if not self._shared.connections:
-            self._on_empty()
 
     def trace_with(self, tracer: Tracer | None) -> None:
         """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
@@ -89,21 +73,3 @@ class GrpcFront:
 
     def _connect(self) -> GrpcConnection:
         return GrpcConnection(self._shared)
-
-    def _arm(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-
-    def _sweep(self) -> None:
-        self._timer = None
-        try:
-            self._shared.sweep()
-        finally:
-            if self._shared.connections:
-                self._arm()
-
-    def _on_empty(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self.closed.set()

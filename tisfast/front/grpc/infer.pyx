@@ -30,10 +30,13 @@ cdef class InferenceStream(GrpcStream):
 
     cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1:
         cdef uint64_t held
+        cdef unsigned char *at
         if self.filled == 0 and self.shared.tracer is not None:
             self.received_ns = now_ns()
         if self.block is not None:
-            memcpy(self.block.data + self.start + self.filled, data, n)
+            at = self.block.data + self.start + self.filled
+            if at != data:  # else it was received there
+                memcpy(at, data, n)
             return 0
         if self.compressed or self.filled > PEEK_BYTES_MAX:
             return self._collect(data, n)
@@ -50,6 +53,12 @@ cdef class InferenceStream(GrpcStream):
             memcpy(self.block.data + self.start, <const unsigned char *>self.collected, held)
             self._drop_collected()
         return 0
+
+    cdef uint8_t *place(self, size_t *room) noexcept:
+        if self.block is None or self.finished:
+            return NULL
+        room[0] = self.total - self.filled
+        return self.block.data + self.start + self.filled
 
     cdef int _peek(self, const uint8_t *data, uint64_t n, uint64_t total) except -1:
         """`shared.peek` is everybody's: what outlives this turn is noted."""

@@ -9,30 +9,37 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tisfast import limits
 from tisfast.descriptors import message_class
 from tisfast.errors import BadRequest, Internal, Unsupported
+from tisfast.front import control
 from tisfast.front.grpc.calls import StreamCall, StreamMethod, UnaryHandler, UnaryMethod
 from tisfast.front.grpc.health import Health
 from tisfast.front.grpc.reflection import Reflection
 
 if TYPE_CHECKING:
+    from tisfast.front.access import ControlGate
     from tisfast.front.service import Service
 
 __all__ = ["Methods", "StreamCall", "StreamMethod", "UnaryHandler", "UnaryMethod"]
 
 SERVICE: Final = "inference.GRPCInferenceService"
 REFLECTIONS: Final = ("grpc.reflection.v1", "grpc.reflection.v1alpha")
-SINGLE_REPOSITORY: Final = "'repository_name' specification is not supported"
 
 Fields = dict[str, Any]
 
 
 class Rpc(NamedTuple):
-    """One row of the table.  operation: method of Methods, from a request to the fields of the response."""
+    """One row of the table.
+
+    operation: method of Methods, from a request to the fields of the response; guarded: only for those whom the
+    gate of model control lets in.
+    """
 
     name: str
     operation: str
     category: str
+    guarded: bool = False
 
 
 RPCS: Final = (
@@ -44,8 +51,8 @@ RPCS: Final = (
     Rpc("ModelConfig", "_model_config", "model-config"),
     Rpc("ModelStatistics", "_model_statistics", "statistics"),
     Rpc("RepositoryIndex", "_repository_index", "model-repository"),
-    Rpc("RepositoryModelLoad", "_load", "model-repository"),
-    Rpc("RepositoryModelUnload", "_unload", "model-repository"),
+    Rpc("RepositoryModelLoad", "_load", "model-repository", guarded=True),
+    Rpc("RepositoryModelUnload", "_unload", "model-repository", guarded=True),
     Rpc("SystemSharedMemoryStatus", "_system_status", "shared-memory"),
     Rpc("SystemSharedMemoryRegister", "_system_register", "shared-memory"),
     Rpc("SystemSharedMemoryUnregister", "_system_unregister", "shared-memory"),
@@ -58,10 +65,16 @@ RPCS: Final = (
 
 
 class Methods:
-    """The methods of one server.  loop: where health watchers are told of changes."""
+    """The methods of one server.
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    loop: where health watchers are told of changes; gate: asked before models are loaded or unloaded, None for nobody.
+    """
+
+    def __init__(
+        self, service: Service, loop: asyncio.AbstractEventLoop, gate: ControlGate | None = None
+    ) -> None:
         self._service = service
+        self._gate = gate
         health = Health(service.ready, loop)
         self._unary = {f"/{SERVICE}/{rpc.name}": self._method(rpc) for rpc in RPCS}
         self._unary["/grpc.health.v1.Health/Check"] = UnaryMethod(health.check, "health")
@@ -85,14 +98,24 @@ class Methods:
             answer: bytes = message_class(f"inference.{rpc.name}Response")(**fields).SerializeToString()
             return answer
 
+        def parse(message: bytes) -> Any:
+            return parsed(f"inference.{rpc.name}Request", message)
+
         async def later(fields: Awaitable[Fields]) -> bytes:
             return encoded(await fields)
 
+        async def large(message: bytes) -> bytes:
+            fields = operation(await control.decoded(len(message), lambda: parse(message)))
+            return encoded(fields if isinstance(fields, dict) else await fields)
+
         def handler(message: bytes, _metadata: Mapping[str, str]) -> bytes | asyncio.Future[bytes]:
-            fields = operation(parsed(f"inference.{rpc.name}Request", message))
+            if len(message) > limits.CONTROL_INLINE_BYTES_MAX:
+                return asyncio.ensure_future(large(message))
+            fields = operation(parse(message))
             return encoded(fields) if isinstance(fields, dict) else asyncio.ensure_future(later(fields))
 
-        return UnaryMethod(handler, rpc.category)
+        guard = self._gate.check if rpc.guarded and self._gate is not None else None
+        return UnaryMethod(handler, rpc.category, guard)
 
     # ---- health and metadata
 
@@ -129,19 +152,27 @@ class Methods:
 
     # ---- the repository
 
-    def _repository_index(self, request: Any) -> Fields:
+    def _repository_index(self, request: Any) -> Fields | Awaitable[Fields]:
         _check_repository(request)
-        return {"models": self._service.repository_index(ready=request.ready)}
+        look = self._service.look_around()
+        return self._index(request.ready) if look is None else self._index_after(look, request.ready)
 
-    def _load(self, request: Any) -> Fields:
-        _check_repository(request)
-        self._service.load(request.model_name, _load_parameters(request.parameters))
-        return {}
+    async def _index_after(self, look: Awaitable[None], ready: bool) -> Fields:
+        await look
+        return self._index(ready)
 
-    def _unload(self, request: Any) -> Fields:
+    def _index(self, ready: bool) -> Fields:
+        return {"models": self._service.repository_index(ready=ready)}
+
+    def _load(self, request: Any) -> Awaitable[Fields]:
         _check_repository(request)
-        self._service.unload(request.model_name, _unload_parameters(request.parameters))
-        return {}
+        order = control.grpc_load_order(request.model_name, request.parameters)
+        return _done(self._service.load(order))
+
+    def _unload(self, request: Any) -> Awaitable[Fields]:
+        _check_repository(request)
+        dependents = control.grpc_unload_dependents(request.parameters)
+        return _done(self._service.unload(request.model_name, dependents=dependents))
 
     # ---- shared memory
 
@@ -194,34 +225,15 @@ def parsed(name: str, message: bytes) -> Any:
         raise Internal(f"Unable to parse request ({len(message)} bytes are no {name})") from error
 
 
+async def _done(work: Awaitable[None]) -> Fields:
+    """What is answered when a call is done that has nothing to tell."""
+    await work
+    return {}
+
+
 def _check_repository(request: Any) -> None:
     if request.repository_name:
-        raise Unsupported(SINGLE_REPOSITORY)
-
-
-def _load_parameters(parameters: Mapping[str, Any]) -> Fields:
-    """Rows 6.06 to 6.08, 6.14."""
-    values: Fields = {}
-    for name, parameter in sorted(parameters.items()):
-        kind = "string_param" if name == "config" else "bytes_param" if name.startswith("file:") else ""
-        if not kind:
-            raise BadRequest(f"unrecognized load parameter '{name}'.")
-        if parameter.WhichOneof("parameter_choice") != kind:
-            raise BadRequest(f"invalid value type for load parameter '{name}', expected {kind}.")
-        values[name] = getattr(parameter, kind)
-    return values
-
-
-def _unload_parameters(parameters: Mapping[str, Any]) -> Fields:
-    """Rows 6.09, 6.14."""
-    values: Fields = {}
-    for name, parameter in sorted(parameters.items()):
-        if name != "unload_dependents":
-            raise BadRequest(f"unrecognized unload parameter '{name}'.")
-        if parameter.WhichOneof("parameter_choice") != "bool_param":
-            raise BadRequest(f"invalid value type for '{name}' parameter, expected bool_param.")
-        values[name] = parameter.bool_param
-    return values
+        raise Unsupported(control.SINGLE_REPOSITORY)
 
 
 def _trace_value(name: str, value: list[str]) -> list[str] | str | None:

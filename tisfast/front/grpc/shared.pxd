@@ -24,6 +24,7 @@ cdef class GrpcShared:
     cdef int compression                     # level of answers: 0 none, 1 low, 2 medium, 3 high
     cdef readonly uint64_t collected_bytes   # bytes of messages outside arenas, of all connections
     cdef bytearray receive                   # frames arrive here; emptied before buffer_updated returns
+    cdef object receive_start                # a memoryview of its beginning, for who sends large tensors
     cdef unsigned char *receive_data
     cdef GrpcBody body                       # answers are rendered here, one at a time
     cdef Peek peek

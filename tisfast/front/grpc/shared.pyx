@@ -31,6 +31,7 @@ cdef class GrpcShared:
         self.compression = LEVELS[settings.compression]
         self.connections = set()
         self.receive = bytearray(limits.GRPC_RECEIVE_BUFFER_BYTES)
+        self.receive_start = memoryview(self.receive)[:limits.GRPC_RECEIVE_START_BYTES]
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
         self.body = GrpcBody()
         self.peek = Peek()
@@ -54,9 +55,13 @@ cdef class GrpcShared:
     def begin_drain(self) -> None:
         """No new calls from now on; connections go when their last call is answered."""
         self.draining = True
+        self.drain()
+
+    def drain(self) -> None:
+        """Let the connections go that have no call any more."""
         for connection in list(self.connections):
             try:
-                connection.begin_drain()
+                connection.drain()
             except Exception as error:  # as above
                 connection.break_off(error)
 

@@ -4,7 +4,7 @@ from tisfast.engine.core cimport Reply
 from tisfast.front.grpc.head cimport CallHead
 from tisfast.front.grpc.message cimport Coding, OutMessage
 from tisfast.front.grpc.shared cimport GrpcSession, GrpcShared
-from tisfast.native.http2 cimport Outgoing
+from tisfast.native.outgoing cimport Outgoing
 
 # Codes of gRPC that are not Triton's.
 cdef enum:
@@ -53,6 +53,9 @@ cdef class GrpcStream(Reply):
     cdef int take(self, Outgoing out, size_t n) except -1
     cdef int on_tick(self) except -1
     cdef int drain(self) except -1
+    # Where the next bytes of the message that is arriving may be received, and their most, so that `feed` finds them in
+    # their place.  NULL: anywhere.
+    cdef uint8_t *place(self, size_t *room) noexcept
     # ---- told to the subclass; raising TisError fails the call
     cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1   # of the message that is arriving
     cdef int on_message(self) except -1                  # it is complete

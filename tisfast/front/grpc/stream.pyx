@@ -12,7 +12,8 @@ from libc.string cimport memcpy
 from tisfast.front.grpc.head cimport CallHead, message_text
 from tisfast.front.grpc.message cimport DEFLATE, GZIP, IDENTITY, Coding, OutMessage, coding_for
 from tisfast.front.grpc.shared cimport GrpcSession
-from tisfast.native.http2 cimport CANCEL, Field, Outgoing, constant_field, copied_field
+from tisfast.native.http2 cimport CANCEL, Field, constant_field, copied_field
+from tisfast.native.outgoing cimport Outgoing
 
 from tisfast import limits
 from tisfast.errors import Internal, TisError
@@ -161,6 +162,9 @@ cdef class GrpcStream(Reply):
             self.session.reset(self.id, CANCEL)
             return self.session.touch()
         return 0
+
+    cdef uint8_t *place(self, size_t *room) noexcept:
+        return NULL
 
     cdef int drain(self) except -1:
         """The server ends: calls that may go on for ever override this."""

@@ -121,6 +121,7 @@ cdef class StreamInferCall(InferenceStream):
         made = StreamRequest.__new__(StreamRequest)
         made.call = self
         made.runtime = self.runtime
+        self.runtime = None  # a stream between two requests keeps nothing of a model that is replaced or unloaded
         made.decoupled = input.model.decoupled
         self.requests.add(made)
         if not made.decoupled:
