@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import uvloop
 
@@ -19,24 +20,31 @@ from tisfast.engine.cache import LocalStore
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry
 from tisfast.errors import ConfigError, TisError
+from tisfast.front.access import HttpGate, control_gate
+from tisfast.front.gpu_meter import GpuMeter
 from tisfast.front.grpc.front import GrpcExtras, GrpcFront
 from tisfast.front.grpc.methods import Methods
 from tisfast.front.grpc.policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
 from tisfast.front.http import HttpFront
 from tisfast.front.log_settings import LogSettings as LiveLogSettings
 from tisfast.front.metrics import MetricsRoutes, Sources
-from tisfast.front.nvml import GpuMeter, open_nvml
 from tisfast.front.policy import Policy, http_policy
 from tisfast.front.regions import ClientRegions
 from tisfast.front.routes import Routes
 from tisfast.front.service import Service
+from tisfast.front.tokens import TokenFile
 from tisfast.front.tracer import Tracer
 from tisfast.listeners import Listener
 from tisfast.native.cuda import Cuda, CudaMissing, Devices
+from tisfast.native.nvml import open_nvml
 from tisfast.redis_cache import RedisStore
 from tisfast.shutdown import Countdown, FrontFace, drain, first
+from tisfast.storage.face import open_storage
+from tisfast.supervise import machine
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.loader import Commons
+from tisfast.supervise.placement import placement
+from tisfast.supervise.polling import polling_of
 from tisfast.supervise.spawn import NurseryProcess
 from tisfast.supervise.supervisor import Supervisor
 from tisfast.tls import Certificates, reload_all
@@ -85,21 +93,32 @@ class Server:
         self._settings = settings
         self._loop = loop
         self._clock = MachineClock()
-        self._registry = Registry(strict_readiness=settings.life.strict_readiness)
+        self._registry = Registry(
+            strict_readiness=settings.life.strict_readiness, namespaces=settings.repository.namespacing
+        )
         self._regions = ClientRegions(
             _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
         )
         self._cache = _cache(settings.cache, loop)
+        self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
+        self._storage = open_storage(settings.repository.paths, settings.storage)
+        folders = tuple(str(self._storage.folder(path)) for path in settings.repository.paths)
+        repository = replace(settings.repository, paths=folders)
         self._supervisor = Supervisor(
-            settings.repository,
+            repository,
             settings.workers,
             self._registry,
             self._clock,
             loop,
-            Commons(self._cache, limiter),
+            Commons(self._cache, limiter, placement(settings.workers, nvml, machine.driver_gpus())),
         )
+        if self._storage.remote:
+            self._supervisor.lifecycle.fetch_with(self._storage.refresh)
         self._supervisor.adopt(spawned)
+        self._polling = polling_of(
+            repository, self._supervisor.lifecycle, time.monotonic, self._storage.refresh, self._registry.know
+        )
         self._tracer = Tracer(settings.trace, self._registry.knows)
         self._service = Service(
             self._registry,
@@ -109,12 +128,16 @@ class Server:
             log_settings=LiveLogSettings(live_log, self._supervisor.set_verbose),
             trace_settings=self._tracer.settings,
             own_readiness=self._supervisor.readiness,
+            look_around=self._supervisor.lifecycle.look_around,
+            control=self._supervisor.lifecycle,
         )
         self._gpus: GpuMeter | None = None
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
         self._policy: Policy | None = None
+        self._tokens: TokenFile | None = None
+        self._failed: Collection[str] = ()  # models that could not be loaded at the start
         self._grpc_policy: tuple[GrpcRestriction | None, MetadataForward | None] = (None, None)
 
     async def run(self) -> int:
@@ -133,16 +156,20 @@ class Server:
         finally:
             for listener in self._listeners:
                 listener.close()
+            await self._look_no_more()
             await self._supervisor.close()
             if isinstance(self._cache, RedisStore):
                 await self._cache.close()
             if self._gpus is not None:
                 self._gpus.close()
             self._tracer.close()
+            self._storage.close()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 self._loop.remove_signal_handler(number)
 
     def _bind(self) -> None:
+        if self._settings.repository.control_token_file:
+            self._tokens = TokenFile(self._settings.repository.control_token_file)
         if self._settings.grpc.enabled:
             certificates = _certificates(self._settings.grpc_options.tls, ("h2",))
             self._grpc_policy = (
@@ -160,28 +187,42 @@ class Server:
 
     async def _serve(self) -> int:
         loaded = await first(self._load(), self._stop)
-        if loaded and self._failed() and self._settings.life.exit_on_error:
+        if loaded and self._failed and self._settings.life.exit_on_error:
             await self._supervisor.stop(self._settings.life.exit_timeout_seconds)
             log.error("creating server: Internal - failed to load all models")
             return 1
         if loaded:
             self._registry.set_live(True)
             await self._open_fronts()
+            if self._polling is not None:
+                self._polling.start()
             await self._stop.wait()
+            await self._look_no_more()
+            await self._delay_drain()
         return await self._end()
 
     async def _load(self) -> None:
+        absent = await self._fetch()
+        if self._polling is not None:
+            await self._polling.begin()
         names = self._supervisor.find()
+        for name, error in absent.items():
+            self._registry.declare(name, "", "UNAVAILABLE", str(error))
         progress = console.Progress(len(names))
         self._loop.call_later(console.PROGRESS_SECONDS, progress.show)
         try:
-            await self._supervisor.load_all(progress.step)
+            self._failed = {*await self._supervisor.load_all(progress.step), *absent}
         finally:
             progress.close()
         log.info("%s", console.model_table(self._registry.models()), extra={"table": True})
 
-    def _failed(self) -> bool:
-        return any(entry.state != "READY" for entry in self._registry.models())
+    async def _fetch(self) -> Mapping[str, TisError]:
+        """Bring what is to be loaded from remote repositories; returns what could not be had."""
+        repository = self._settings.repository
+        if repository.control_mode == "explicit" and "*" not in repository.load_models:
+            await self._storage.refresh(())  # what there is, for the index
+            return await self._supervisor.lifecycle.fetch(repository.load_models)
+        return await self._storage.refresh()
 
     async def _open_fronts(self) -> None:
         for listener in self._listeners:
@@ -194,7 +235,8 @@ class Server:
     def _front(self, service: str) -> HttpFront | GrpcFront:
         if service == GRPC:
             options = self._settings.grpc_options
-            methods = Methods(self._service, self._loop)
+            gate = control_gate(self._settings.repository, self._tokens, options.restricted)
+            methods = Methods(self._service, self._loop, gate)
             grpc = GrpcFront(
                 self._registry,
                 methods,
@@ -207,12 +249,14 @@ class Server:
             return grpc
         most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
+            gate = control_gate(self._settings.repository, self._tokens, self._settings.http_calls.restricted)
             front = HttpFront(
                 self._registry,
                 Routes(self._service),
                 self._loop,
                 max_input_bytes=most,
                 policy=self._policy,
+                gate=HttpGate(gate, most) if gate is not None else None,
                 regions=self._regions.table,
             )
             self._tracer.attach(front.trace_with)
@@ -221,9 +265,8 @@ class Server:
 
     def _metrics(self) -> MetricsRoutes:
         shown = self._settings.shown
-        nvml = open_nvml() if shown.gpu else None
-        if nvml is not None:
-            self._gpus = GpuMeter(nvml, shown.interval_ms / 1000)
+        if self._nvml is not None and shown.gpu:
+            self._gpus = GpuMeter(self._nvml, shown.interval_ms / 1000)
             self._gpus.start()
         supervisor = self._supervisor
         sources = Sources(
@@ -233,6 +276,7 @@ class Server:
             self._gpus,
             self._cache,
             supervisor.custom_metrics,
+            supervisor.memory,
         )
         return MetricsRoutes(sources, shown)
 
@@ -251,12 +295,25 @@ class Server:
             lines = [console.curl_line(signature, origin) for signature in newest.values()]
             log.info("Ask each model for an inference of zeros:\n%s", "\n".join(lines), extra={"table": True})
 
+    async def _look_no_more(self) -> None:
+        if self._polling is not None:
+            await self._polling.close()
+
+    async def _delay_drain(self) -> None:
+        """Give those who ask for readiness the time to send their requests elsewhere."""
+        self._registry.set_stopping()
+        seconds = self._settings.life.drain_delay_seconds
+        if seconds:
+            log.info("Not ready any more; requests are served for another %g seconds (--drain-delay-secs).", seconds)
+            await asyncio.sleep(seconds)
+
     async def _end(self) -> int:
         """The graceful end (row 26.04)."""
         countdown = Countdown(self._settings.life.exit_timeout_seconds, time.monotonic)
         self._registry.set_stopping()
         for listener in self._listeners:
             listener.close()
+        await self._supervisor.lifecycle.stop()  # who waits for a load is told (row 14.23), before they are waited for
         if await drain(self._fronts, self._supervisor, countdown):
             return 0
         log.error("Exit timeout expired. Exiting immediately.")

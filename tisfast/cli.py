@@ -1,4 +1,4 @@
-"""The command line: `tisfast serve | check | version`.  Top layer; the only place that reads the environment.
+"""The command line: `tisfast serve | check | env | version`.  Top layer; the only place that reads the environment.
 
 Imports nothing heavy before it knows that it must: help and version answer at once, and `serve` starts the nursery
 before it imports the server, so that the two start side by side.
@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from tisfast.config.cache import read_cache_flags
+from tisfast.config.environments import read_environment_settings
 from tisfast.config.metrics import MetricsSettings, read_metrics_config
 from tisfast.config.rate_limits import RateLimitSettings, read_grants
+from tisfast.config.resource_flags import read_budget, read_gpu_limits
 from tisfast.config.settings import (
     GrpcSettings,
     HttpSettings,
@@ -28,6 +30,7 @@ from tisfast.config.settings import (
     TlsSettings,
     WorkerSettings,
 )
+from tisfast.config.storage import read_storage
 from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import SERVED, UNSERVED
@@ -37,6 +40,7 @@ USAGE = """usage: tisfast COMMAND [options]
 commands:
   serve      serve model repositories; takes tritonserver's flags (tisfast serve --help)
   check      report every error in model repositories without serving them (tisfast check REPO...)
+  env        build, check, list and prune the Python environments of models
   version    print the version
 """
 HELP_COLUMNS = 80
@@ -61,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
-    commands = {"serve": _serve, "check": _check, "version": _version, "--version": _version}
+    commands = {"serve": _serve, "check": _check, "env": _env, "version": _version, "--version": _version}
     if command in ("", "-h", "--help", "help"):
         print(USAGE, end="")
         return 0 if command else 1
@@ -95,6 +99,13 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             auto_complete=not (given["disable_auto_complete_config"] if strict is None else strict),
             load_concurrency=given["model_load_thread_count"],
             load_retries=given["model_load_retry_count"],
+            control_mode=given["model_control_mode"],
+            poll_seconds=given["repository_poll_secs"],
+            load_models=tuple(given["load_model"] or ()),
+            config_name=given["model_config_name"],
+            namespacing=given["model_namespacing"],
+            watch=given["reload"],
+            control_token_file=given["model_control_token_file"],
             **_picked(backend, "default_max_batch_size"),
         ),
         workers=WorkerSettings(
@@ -102,6 +113,10 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             execution_seconds_max=given["execution_timeout_secs"],
             cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
             cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
+            gpu_limits=read_gpu_limits(given["model_load_gpu_limit"] or []),
+            capability_min=given["min_supported_compute_capability"],
+            memory_budget=read_budget(given["model_memory_budget"]),
+            environments=read_environment_settings(given["environment_cache_dir"], environ),
             **_picked(backend, "load_seconds_max"),
         ),
         http=ListenSettings(
@@ -141,10 +156,12 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
         life=LifeSettings(
             server_id=given["id"],
             exit_timeout_seconds=given["exit_timeout_secs"],
+            drain_delay_seconds=given["drain_delay_secs"],
             exit_on_error=given["exit_on_error"],
             strict_readiness=given["strict_readiness"],
         ),
         grpc_options=_grpc_options(given),
+        storage=read_storage(given, environ),
         log=LogSettings(**{name: given[f"log_{name}"] for name in LogSettings.__dataclass_fields__}),
     )
     return ServeOptions(settings, tuple(notices))
@@ -193,19 +210,49 @@ def _serve(arguments: list[str]) -> int:
 
 def _check(arguments: list[str]) -> int:
     parser = _Parser(prog="tisfast check", allow_abbrev=False, description="Report every error in model repositories.")
-    parser.add_argument("repository", nargs="+", help="folder that holds models")
+    parser.add_argument("repository", nargs="+", help="folder that holds models, or URL as of --model-repository")
     parser.add_argument("--strict", action="store_true", help="as with --disable-auto-complete-config")
+    storage_flags = [flag for flag in SERVED if flag.group == "Storage"]
+    for flag in storage_flags:
+        options: dict[str, Any] = {"type": flag.kind, "default": flag.default, "choices": flag.choices}
+        parser.add_argument(f"--{flag.name}", help=flag.help, **options)
     values = parser.parse_args(arguments)
+    import asyncio  # noqa: PLC0415
+
+    from tisfast.native.nvml import open_nvml  # noqa: PLC0415
     from tisfast.repo.check import check  # noqa: PLC0415
     from tisfast.repo.scan import Looking  # noqa: PLC0415
-    from tisfast.supervise.machine import gpus  # noqa: PLC0415
+    from tisfast.storage.face import open_storage  # noqa: PLC0415
+    from tisfast.supervise.machine import driver_gpus  # noqa: PLC0415
+    from tisfast.supervise.placement import placement  # noqa: PLC0415
 
-    looking = Looking(auto_complete=not values.strict, gpus=gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
-    findings = check(values.repository, looking)
+    workers = WorkerSettings(sys.executable, cuda_visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    looking = Looking(auto_complete=not values.strict, gpus=placement(workers, open_nvml(), driver_gpus()).usable)
+    storage = open_storage(values.repository, read_storage(vars(values), os.environ))
+    try:
+        absent = asyncio.run(storage.refresh())
+        folders = {url: str(storage.folder(url)) for url in values.repository}
+        findings = [str(finding) for finding in check(list(folders.values()), looking)]
+        findings += [f"{name}: {why}" for name, why in absent.items()]
+    finally:
+        storage.close()
     for finding in findings:
-        print(finding)
+        print(_with_urls(finding, folders))
     print(f"{len(findings)} error(s)" if findings else "no errors")
     return 1 if findings else 0
+
+
+def _env(arguments: list[str]) -> int:
+    from tisfast.cli_env import main as env  # noqa: PLC0415
+
+    return env(arguments, os.environ)
+
+
+def _with_urls(text: str, folders: Mapping[str, str]) -> str:
+    """A message about local folders of remote repositories, with their URLs instead."""
+    for url, folder in folders.items():
+        text = text.replace(folder, url.rstrip("/"))
+    return text
 
 
 def _version(_: list[str]) -> int:
@@ -307,7 +354,7 @@ def _unknown_flag(text: str) -> str:
 def _unknown_command(command: str) -> str:
     if command.startswith("--"):
         return f"unrecognized option '{command}'; server flags come after the command: tisfast serve {command} ..."
-    close = difflib.get_close_matches(command, ["serve", "check", "version"], n=1)
+    close = difflib.get_close_matches(command, ["serve", "check", "env", "version"], n=1)
     return f"unknown command {command!r}" + (f"; did you mean 'tisfast {close[0]}'?" if close else "") + f"\n{USAGE}"
 
 

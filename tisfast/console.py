@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tisfast.types import BY_WIRE
+from tisfast.types import BY_WIRE, identity_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -91,7 +91,7 @@ def model_table(entries: Iterable[ModelEntry]) -> str:
     """Name, version and status of every model: READY, or the state with its reason."""
     rows = [
         (
-            entry.name,
+            identity_of(entry.namespace, entry.name),
             entry.version or "-",
             f"{entry.state}: {_printable(entry.reason)}" if entry.reason else entry.state,
         )

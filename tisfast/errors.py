@@ -72,6 +72,18 @@ class Cancelled(TisError):
     status = Status.CANCELLED
 
 
+class Unauthenticated(TisError):
+    """Who asks has not shown who it is."""
+
+    status = Status.UNAUTHENTICATED
+
+
+class Forbidden(TisError):
+    """Not for who asks."""
+
+    status = Status.FORBIDDEN
+
+
 class ConfigError(BadRequest):
     """A model configuration or flag is wrong.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
 from tisfast.types import API_CATEGORIES
 
 TRUE: Final = ("true", "on", "1")
@@ -39,20 +40,105 @@ class Flag(NamedTuple):
 
 HTTP_INPUT_HELP: Final = "most bytes of JSON, of a raw and of a decompressed body; binary tensors may be larger"
 SERVED: Final = (
-    Flag("model-repository", str, None, "Models", "folder that holds the models; repeat for several", repeat=True),
+    Flag(
+        "model-repository",
+        str,
+        None,
+        "Models",
+        "folder that holds the models, or URL of one or of a single model: s3, gs, az, as, https, hf, mlflow "
+        "(docs/storage.md); repeat for several",
+        repeat=True,
+    ),
     Flag("model-store", str, None, "Models", "the same as --model-repository", repeat=True),
     Flag("exit-on-error", boolean, True, "Models", "exit with code 1 when a model fails to load at start"),
     Flag("disable-auto-complete-config", boolean, False, "Models", "models must come with a complete config.pbtxt"),
     Flag("strict-model-config", boolean, None, "Models", "deprecated: the same as --disable-auto-complete-config"),
     Flag("strict-readiness", boolean, True, "Models", "ready only when every model and instance is ready"),
+    Flag(
+        "model-control-mode",
+        mode,
+        "none",
+        "Models",
+        "none: all models are loaded at the start; explicit: those of --load-model, others by the model control API; "
+        "poll: all, and the repositories are looked at for changes",
+    ),
+    Flag(
+        "load-model",
+        str,
+        None,
+        "Models",
+        "model to load at the start with --model-control-mode=explicit; repeat for several, or '*' for all",
+        repeat=True,
+    ),
+    Flag(
+        "repository-poll-secs",
+        float,
+        15.0,
+        "Models",
+        "seconds between two looks at the repositories with --model-control-mode=poll",
+    ),
+    Flag(
+        "reload",
+        boolean,
+        False,
+        "Models",
+        "tisfast's own, for developers: load a model again as soon as one of its files is saved",
+    ),
+    Flag(
+        "model-control-token-file",
+        str,
+        "",
+        "Models",
+        "tisfast's own: file of bearer tokens, one a line, of which a call that loads or unloads must carry one; "
+        "without it such calls are taken from this machine only",
+    ),
+    Flag(
+        "model-config-name",
+        str,
+        "",
+        "Models",
+        "use configs/NAME.pbtxt of a model that has it in place of its config.pbtxt",
+    ),
+    Flag("model-namespacing", boolean, False, "Models", "models of different repositories may have the same name"),
     Flag("model-load-thread-count", int, 4, "Models", "instances that may be loading at one time"),
     Flag("model-load-retry-count", int, 0, "Models", "further attempts for a model that fails to load"),
+    Flag(
+        "environment-cache-dir",
+        str,
+        "",
+        "Models",
+        "tisfast's own: where the Python environments of models are prepared; default: "
+        "$XDG_CACHE_HOME/tisfast/environments, or ~/.cache/tisfast/environments",
+    ),
     Flag(
         "execution-timeout-secs",
         float,
         float(limits.EXECUTION_SECONDS_MAX),
         "Models",
         "tisfast's own: an execution that takes longer has hung, and its worker is killed and restarted",
+    ),
+    Flag(
+        "model-load-gpu-limit",
+        str,
+        None,
+        "Models",
+        "DEVICE:FRACTION; nothing is loaded on the GPU while more of its memory is in use",
+        repeat=True,
+    ),
+    Flag(
+        "min-supported-compute-capability",
+        float,
+        COMPUTE_CAPABILITY_MIN,
+        "Models",
+        "GPUs below are not used",
+    ),
+    Flag(
+        "model-memory-budget",
+        str,
+        None,
+        "Models",
+        "tisfast's own: memory that all models' workers may take, such as 16GB; above it, those unused longest sleep "
+        "until they are asked again",
     ),
     Flag(
         "backend-config",
@@ -77,6 +163,31 @@ SERVED: Final = (
         "NAME:COUNT[:DEVICE], how much there is of a resource; default: what the largest single execution needs",
         repeat=True,
     ),
+    Flag(
+        "storage-cache-dir",
+        str,
+        "",
+        "Storage",
+        "tisfast's own: folder for what remote repositories hold; default: tisfast/storage in $XDG_CACHE_HOME, "
+        "~/.cache without it",
+    ),
+    Flag(
+        "storage-offline",
+        str,
+        "auto",
+        "Storage",
+        "tisfast's own: auto serves what the cache has when a store does not answer at start, only never asks stores, "
+        "never makes it an error",
+        choices=("auto", "only", "never"),
+    ),
+    Flag(
+        "storage-verify",
+        boolean,
+        False,
+        "Storage",
+        "tisfast's own: hash all cached files at start, not just new or changed ones",
+    ),
+    Flag("storage-downloads", int, limits.STORAGE_DOWNLOADS, "Storage", "tisfast's own: files downloaded at one time"),
     Flag("allow-http", boolean, True, "HTTP", "serve HTTP"),
     Flag("http-address", str, "0.0.0.0", "HTTP", "address to listen on"),
     Flag("http-port", int, 8000, "HTTP", "port to listen on; 0 lets the system choose"),
@@ -194,6 +305,13 @@ SERVED: Final = (
     Flag("allow-client-shm", boolean, False, "Server", "let clients register shared memory for their tensors"),
     Flag("id", str, "triton", "Server", "identifier of this server"),
     Flag("exit-timeout-secs", int, limits.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
+    Flag(
+        "drain-delay-secs",
+        float,
+        0.0,
+        "Server",
+        "tisfast's own: seconds before that in which the server says that it is not ready, and serves",
+    ),
     Flag("log-verbose", int, 0, "Logging", "0 for none, 1 and more for verbose lines"),
     Flag("log-info", boolean, True, "Logging", "log information"),
     Flag("log-warning", boolean, True, "Logging", "log warnings"),
@@ -242,10 +360,6 @@ UNSERVED: Final = (
         "a cap of the answers queued for a gRPC stream (they are bounded by the model's memory here)",
         grpc_max_response_pool_size=2147483647,
     ),
-    *_same(str, "model control at run time", model_control_mode="none", load_model=None),
-    *_same(int, "model control at run time", repository_poll_secs=15),
-    *_same(str, "choice among several configurations of a model", model_config_name=""),
-    *_same(boolean, "model namespaces", model_namespacing=False),
     *_same(boolean, "transfers between GPUs", enable_peer_access=(True, False)),
     *_same(int, "a pool of HTTP threads (HTTP runs on one event loop)", http_thread_count=8),
     *_same(
@@ -255,9 +369,7 @@ UNSERVED: Final = (
     ),
     *_same(int, "pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
     *_same(str, "CUDA memory pools", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),
-    *_same(float, "a choice of GPUs by capability", min_supported_compute_capability=6.0),
     *_same(int, "copying threads (tensors are not copied)", buffer_manager_thread_count=0),
-    *_same(str, "limits of GPU memory", model_load_gpu_limit=None),
     *_same(
         str, "Triton's backend libraries (backends are part of tisfast)", backend_directory="/opt/tritonserver/backends"
     ),

@@ -13,12 +13,15 @@ log = logging.getLogger("tisfast.server")
 class FrontFace(Protocol):
     """What draining needs of a front."""
 
+    held: str
+    """What its connections are called."""
+
     @property
     def connections(self) -> int:
         """Open client connections."""
 
     def begin_drain(self) -> None:
-        """Close each connection when its last answer is out."""
+        """Close idle connections now, and each other one when its last answer is out."""
 
     @property
     def closed(self) -> asyncio.Event:
@@ -77,7 +80,9 @@ async def drain(fronts: Sequence[FrontFace], models: ModelsFace, countdown: Coun
 
 
 async def _connections_end(fronts: Sequence[FrontFace], countdown: Countdown) -> None:
-    """Wait until the last connection has gone or the countdown's end, saying once a second what is waited for."""
+    """Wait until the last connection has gone or the countdown's end, saying once a second what is waited for; and, as
+    Triton does, at once what there was to wait for."""
+    _say_connections(fronts, countdown)
     pending = {asyncio.ensure_future(front.closed.wait()) for front in fronts}
     while pending:
         _, pending = await asyncio.wait(pending, timeout=min(1.0, countdown.left) if _connections(fronts) else None)
@@ -108,7 +113,9 @@ def _connections(fronts: Sequence[FrontFace]) -> int:
 
 
 def _say_connections(fronts: Sequence[FrontFace], countdown: Countdown) -> None:
-    log.info("Timeout %d: Found %d HTTP service connections", countdown.shown, _connections(fronts))
+    for front in fronts:
+        if front.connections:
+            log.info("Timeout %d: Found %d %s", countdown.shown, front.connections, front.held)
 
 
 def _say_inflight(models: ModelsFace, countdown: Countdown) -> None:

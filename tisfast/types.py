@@ -10,7 +10,10 @@ from typing import Final, NamedTuple
 
 
 class Status(IntEnum):
-    """Triton's error codes (TRITONSERVER_Error_Code + 1; 0 is success), as they travel in rings and to clients."""
+    """Triton's error codes (TRITONSERVER_Error_Code + 1; 0 is success), as they travel in rings and to clients.
+
+    The last two are tisfast's own, of fronts alone: a worker never sends them.
+    """
 
     OK = 0
     UNKNOWN = 1
@@ -21,6 +24,8 @@ class Status(IntEnum):
     UNSUPPORTED = 6
     ALREADY_EXISTS = 7
     CANCELLED = 8
+    UNAUTHENTICATED = 9
+    FORBIDDEN = 10
 
 
 class StatusCodes(NamedTuple):
@@ -41,6 +46,8 @@ STATUS_CODES: Final[dict[Status, StatusCodes]] = {
     Status.UNSUPPORTED: StatusCodes(501, 12, "Unsupported"),
     Status.ALREADY_EXISTS: StatusCodes(400, 6, "Already exists"),
     Status.CANCELLED: StatusCodes(400, 1, "Cancelled"),
+    Status.UNAUTHENTICATED: StatusCodes(401, 16, "Unauthenticated"),
+    Status.FORBIDDEN: StatusCodes(403, 7, "Permission denied"),
 }
 
 
@@ -77,8 +84,21 @@ DATA_TYPES: Final[tuple[DataType, ...]] = (
 BY_CODE: Final[dict[int, DataType]] = {t.code: t for t in DATA_TYPES}
 BY_WIRE: Final[dict[str, DataType]] = {t.wire: t for t in DATA_TYPES}
 BY_CONFIG: Final[dict[str, DataType]] = {t.config: t for t in DATA_TYPES}
+NAMESPACE_SIGN: Final = "::"
+"""Between a model's namespace and its name, in what tells it from its namesakes (row 14.10)."""
 API_CATEGORIES: Final = (
     *("health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace"),
     "logging",
 )
 """Categories of calls that --http-restricted-api and --grpc-restricted-protocol name (row 24.01)."""
+
+
+def identity_of(namespace: str, name: str) -> str:
+    """What tells a model from one of the same name in another namespace: its name alone where there are none."""
+    return f"{namespace}{NAMESPACE_SIGN}{name}" if namespace else name
+
+
+def split_identity(identity: str) -> tuple[str, str]:
+    """Namespace and name; for servers with --model-namespacing, where no name has the sign in it."""
+    namespace, _, name = identity.rpartition(NAMESPACE_SIGN)
+    return namespace, name
