@@ -19,6 +19,7 @@ from typing import Final, Literal
 from perf.oracle import launch
 
 START_SECONDS_MAX: Final = 120
+TRITON_STARTS_MAX: Final = 4
 STOP_SECONDS_MAX: Final = 40
 POLL_SECONDS: Final = 0.005  # a port that is not yet bound gives no event to wait for
 LOG_TAIL_BYTES: Final = 4000
@@ -29,6 +30,10 @@ Kind = Literal["triton", "tisfast"]
 
 class StartFailed(RuntimeError):
     """The server ended, or was not ready in time; the text has the end of its log."""
+
+
+class StartCrashed(StartFailed):
+    """A signal ended it."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -62,10 +67,20 @@ class Server:
         self.http = self.grpc = self.metrics = 0
         self.start_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with this object; read while the server runs)
 
     def __enter__(self) -> Server:
-        """Start and wait until ready; raises StartFailed."""
+        """Start and wait until ready; raises StartFailed.
+
+        The real Triton aborts now and then while it loads (boost's lock_exception, on a busy machine): it is started
+        again then.
+        """
+        for _ in range(TRITON_STARTS_MAX - 1 if self.kind == "triton" else 0):
+            with contextlib.suppress(StartCrashed):
+                return self._start()
+        return self._start()
+
+    def _start(self) -> Server:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with this object; read while the server runs)
         self.http, self.grpc, self.metrics = free_ports(3)
         if not self._speaks_grpc():
             self.grpc = 0
@@ -127,7 +142,8 @@ class Server:
             assert self._process is not None
             if self._process.poll() is not None:
                 code = self._process.returncode
-                raise StartFailed(f"{self.kind} ended with {code} after {elapsed:.1f} s:\n{self.log()}")
+                kind = StartCrashed if code < 0 else StartFailed
+                raise kind(f"{self.kind} ended with {code} after {elapsed:.1f} s:\n{self.log()}")
             if self.get(self.wait_for) == 200:
                 return
             time.sleep(POLL_SECONDS)
@@ -152,6 +168,12 @@ class Server:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    @property
+    def exit_code(self) -> int | None:
+        """Once it has ended."""
+        assert self._process is not None
+        return self._process.returncode
 
     def log(self, most: int = LOG_TAIL_BYTES) -> str:
         """The end of what the server printed."""

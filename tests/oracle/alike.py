@@ -12,6 +12,8 @@ The rules (each is a deliberate, general difference or freedom of JSON, and hide
 6. Inference-Header-Content-Length is compared by what it does: cutting the body into its parts.
 7. A body comes with its length or in chunks, as the server likes.
 8. The folder that the project lies in is left out of tracebacks.
+9. Of statistics only the structure is compared: the servers count for themselves.
+10. The repository index has no order.
 """
 
 from __future__ import annotations
@@ -90,17 +92,34 @@ def _json(text: bytes) -> Any:
 
 def _value(value: Any) -> Any:
     if isinstance(value, list):
-        return [_value(each) for each in value]
-    if not isinstance(value, dict):
-        return value
+        return sorted(map(_entry, value)) if _is_index(value) else [_value(each) for each in value]
+    return _object(value) if isinstance(value, dict) else value
+
+
+def _object(value: dict[str, Any]) -> dict[str, Any]:
     if isinstance(value.get("error"), str):
         return {**value, "error": _text(value["error"])}
     if "extensions" in value:
         served = [name for name in TRITON_EXTENSIONS if name in value["extensions"]]
         return {**value, "version": "...", "extensions": served == value["extensions"]}  # rule 5
+    if isinstance(value.get("model_stats"), list):
+        return {"model_stats": sorted(map(_counted, value["model_stats"]))}  # rule 9
     if isinstance(value.get("outputs"), list) and "model_name" in value:
         return {**value, "outputs": [_output(each) for each in value["outputs"]]}
     return {name: "NaN" if repr(item) == "nan" else item for name, item in value.items()}  # NaN is not equal to NaN
+
+
+def _counted(model: dict[str, Any]) -> list[Any]:
+    return [model["name"], model["version"], sorted(model), sorted(model["inference_stats"])]
+
+
+def _is_index(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(each, dict) and {"name", "state"} <= set(each) for each in value)
+
+
+def _entry(model: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Rule 10."""
+    return sorted(model.items())
 
 
 def _text(error: str) -> str:

@@ -59,15 +59,13 @@ TABLE: Final[list[Deliberate]] = [
         "generate_stream: responses n": ("400 [{'error': 'nothing'}]", "404 [{'error': 'nothing'}]"),
         "generate_stream: responses e1": ("400 [{'error': 'bad luck'}, {'OUT': '1', 'model_name': 'responses', 'model_version': '1'}]", "500 [{'error': 'bad luck'}, {'model_name': 'responses', 'model_version': '1', 'OUT': '1'}]"),
     }),
+    Deliberate('6.01', "A field of the wrong type is the client's fault, and named.", {
+        "repository index, ready as text": ('500 attempt to access JSON non-boolean as boolean', "400 Invalid value for 'ready': expected a boolean (got 'yes')"),
+    }),
     Deliberate('1.07', "Newer Triton says why a model is not ready, with the status of the reason; 2.51 says only that it is not.", {
         "unloaded version ready": ('400 Model version not ready', "404 Request for unknown model: 'latest' version 1 is not found"),
         "unknown version ready": ('400 Model version not ready', "404 Request for unknown model: 'add_sub' version 2 is not found"),
         "unknown model ready": ('400 Model version not ready', "400 Request for unknown model: 'nobody' is not found"),
-        "broken: in_initialize ready": ('400 Model version not ready', "404 Request for unknown model: 'in_initialize' has no available versions"),
-        "broken: without_class ready": ('400 Model version not ready', "404 Request for unknown model: 'without_class' has no available versions"),
-        "broken: without_version ready": ('400 Model version not ready', "404 Request for unknown model: 'without_version' has no available versions"),
-        "broken: in_config ready": ('400 Model version not ready', "404 Request for unknown model: 'in_config' has no available versions"),
-        "broken: a version of the failed model": ('400 Model version not ready', "503 Request for unknown model: 'in_initialize' version 1 is not at ready state"),
     }),
     Deliberate('1.08', "A model whose config.pbtxt cannot be read is in the repository all the same; its error is in the log and the index.", {
         "broken: in_config metadata": ("404 Request for unknown model: 'in_config' is not found", "404 Request for unknown model: 'in_config' has no available versions"),

@@ -21,10 +21,6 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "ModelReady of nobody": "INVALID_ARGUMENT Request for unknown model: 'nobody' is not found",
         "ModelReady of an unloaded version": "NOT_FOUND Request for unknown model: 'latest' version 1 is not found",
     },
-    "Models cannot be loaded while the server runs yet.": {
-        "RepositoryModelLoad": "UNIMPLEMENTED loading a model at run time ('add_sub')",
-        "RepositoryModelUnload": "UNIMPLEMENTED unloading a model at run time ('add_sub')",
-    },
     "Tensors that belong to no input are an error of the client's, not to be dropped in silence.": {
         "raw surplus": "INVALID_ARGUMENT unexpected raw_input_contents: 3 entries for 2 inputs",
     },

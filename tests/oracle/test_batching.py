@@ -45,6 +45,7 @@ MODELS: Final = {  # max_batch_size, dynamic_batching, ragged
     "levels_alone": (1, LEVELS, False),
     "levels": (8, LEVELS, False),
     "preferred": (8, "preferred_batch_size: [ 4 ]", False),
+    "two_preferred": (8, "preferred_batch_size: [ 2, 6 ]", False),
     "waits": (8, "preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 300000", False),
     "delays": (4, f"default_queue_policy {{ {DELAY} }}", False),
     "delays_levels": (4, f"{LEVELS} default_queue_policy {{ {DELAY} }}", False),
@@ -59,6 +60,10 @@ SEQUENCES: Final[dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]]] = {
     "batches over all levels": ("levels", [("a3", {"priority": 3}), ("b2", {"priority": 2}), ("c1", {"priority": 1}),
                                            ("d1", {"priority": 1})]),
     "a preferred size": ("preferred", [(id, {}) for id in "abcdef"]),
+    "twice a preferred size": ("preferred", [(id, {}) for id in "abcdefgh"]),
+    "between two preferred sizes": ("two_preferred", [(id, {}) for id in "abcde"]),
+    "the largest preferred size, then more": ("two_preferred", [(id, {}) for id in "abcdefg"]),
+    "the largest preferred size within a delay": ("waits", [(id, {}) for id in "abcdef"]),
     "less than a preferred size": ("preferred", [(id, {}) for id in "abc"]),
     "less than a preferred size, overdue": ("waits", [(id, {}) for id in "abc"]),
     "delayed ones last": ("delays", [("a", {}), ("b", {"then": 0.6}), ("c", {}), ("d", {})]),
@@ -68,6 +73,21 @@ SEQUENCES: Final[dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]]] = {
     "other shapes": ("plain", [("a", {}), ("b", {}), ("c", {"elements": 3}), ("d", {"elements": 3}), ("e", {})]),
     "ragged": ("ragged", [("a", {}), ("b", {}), ("c", {"elements": 3}), ("d", {"b": True})]),
     "a bound of one level": ("bounded", [("a1", {"priority": 1}), ("b1", {"priority": 1}), ("c", {}), ("d", {})]),
+}  # fmt: skip
+
+AHEAD: Final = (
+    "A batch of the largest preferred size, or a full one, is handed to a busy instance as soon as it is there, so "
+    "that it begins at once when the one before it ends (docs/batching.md)"
+)
+DELIBERATE: Final[dict[str, tuple[str, list[str], list[str]]]] = {  # case: why, Triton's batches, ours
+    "the largest preferred size, then more": (
+        f"{AHEAD}; 2.51 hands out each preferred size that it meets, the smallest first.",
+        ["ab", "cd", "ef", "g"], ["abcdef", "g"],
+    ),
+    "the largest preferred size within a delay": (
+        f"{AHEAD}; 2.51 looks again when the instance is free, by then past the delay, and takes all that has come.",
+        ["abcdef"], ["abcd", "ef"],
+    ),
 }  # fmt: skip
 
 
@@ -125,7 +145,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pair]]:
         yield servers
 
 
-@pytest.mark.parametrize("case", SEQUENCES)
+@pytest.mark.parametrize("case", DELIBERATE)
+def test_where_batches_differ_they_do_as_listed(case: str, pair: list[Pair]) -> None:
+    theirs, ours = (["".join(batch) for batch in each.play(*SEQUENCES[case])[0]] for each in pair)
+    assert (theirs, ours) == DELIBERATE[case][1:]
+
+
+@pytest.mark.parametrize("case", [case for case in SEQUENCES if case not in DELIBERATE])
 def test_the_same_requests_meet_in_the_same_order(case: str, pair: list[Pair]) -> None:
     theirs, ours = (each.play(*SEQUENCES[case]) for each in pair)
     assert ours == theirs

@@ -11,6 +11,7 @@ from perf.oracle.launch import perf_analyzer
 from tests.oracle.conftest import Servers
 
 SECONDS_MAX = 60
+SHARED = ("--shared-memory=system", "--output-shared-memory-size=602112")
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,34 @@ SECONDS_MAX = 60
     ids=" ".join,
 )  # fmt: skip
 def test_perf_analyzer_measures(tisfast: Servers, flags: list[str]) -> None:
-    server = tisfast.get()
-    launch = perf_analyzer([*flags, "-u", server.address, "-i", "http", "-p", "300", "-s", "999", "-r", "3"])
+    measure(tisfast, "http", flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-m", "add_sub"],
+        ["-m", "add_sub", "--async", "--concurrency-range", "8"],
+        ["-m", "add_sub", "--streaming", "--async", "--concurrency-range", "8"],
+        ["-m", "identity_fp32", "--shape", "INPUT0:150528"],
+        ["-m", "identity_fp32", "--shape", "INPUT0:150528", "--streaming"],
+        ["-m", "sequence_direct", "--input-data", "zero", "--sequence-length", "10", "--streaming"],
+    ],
+    ids=" ".join,
+)
+def test_perf_analyzer_measures_over_grpc(tisfast: Servers, flags: list[str]) -> None:
+    measure(tisfast, "grpc", flags)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_perf_analyzer_measures_in_shared_memory(tisfast: Servers, protocol: str) -> None:
+    measure(tisfast, protocol, ["-m", "identity_fp32", "--shape", "INPUT0:150528", *SHARED, "--concurrency-range", "2"])
+
+
+def measure(servers: Servers, protocol: str, flags: list[str]) -> None:
+    server = servers.get()
+    address = server.address if protocol == "http" else server.grpc_address
+    launch = perf_analyzer([*flags, "-u", address, "-i", protocol, "-p", "300", "-s", "999", "-r", "3"])
     run = subprocess.run(
         launch.command, env=launch.env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )

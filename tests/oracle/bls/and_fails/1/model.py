@@ -1,0 +1,5 @@
+class TritonPythonModel:
+    """Does not load."""
+
+    def initialize(self, args):
+        raise RuntimeError("no luck at all")

@@ -1,0 +1,192 @@
+"""Both servers in poll mode, and with namespaces: the same edits of a repository (rows 14.08 to 14.12, 14.24)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from perf.oracle.server import Kind, Server
+from tests.oracle.cases.table import Request, post, tensor
+from tests.oracle.exchange import converse
+
+KINDS: Final[tuple[Kind, ...]] = ("triton", "tisfast")
+SECONDS_MAX: Final = 20
+TENSORS: Final = """
+input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+CODE: Final = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "A").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", a + {number})]) for a in inputs]
+"""
+DUPLICATE: Final = "model appears in two or more repositories"
+
+
+class Facts(NamedTuple):
+    """What a client sees of a model.  state: of its versions in the index, with the reason where there is one."""
+
+    adds: float | str
+    states: dict[str, str]
+    ready: bool
+
+
+def write(folder: Path, number: int, version: str = "1") -> None:
+    """Complete in one step, so that Triton does not see half of it."""
+    staged = folder.parent.parent / "staged"
+    shutil.rmtree(staged, ignore_errors=True)
+    if folder.exists():
+        shutil.copytree(folder, staged)
+    (staged / version).mkdir(parents=True, exist_ok=True)
+    (staged / version / "model.py").write_text(CODE.format(number=number))
+    (staged / "config.pbtxt").write_text('backend: "python"' + TENSORS)
+    old = folder.parent.parent / "old"
+    if folder.exists():
+        folder.rename(old)
+    staged.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_ensemble(folder: Path, step: str) -> None:
+    (folder / "1").mkdir(parents=True)
+    maps = 'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" }'
+    scheduling = f'ensemble_scheduling {{ step [ {{ model_name: "{step}" model_version: -1 {maps} }} ] }}'
+    (folder / "config.pbtxt").write_text('platform: "ensemble"' + TENSORS + scheduling)
+
+
+def asked(server: Server, request: Request) -> tuple[int, Any]:
+    (answer,) = converse(server.http, (request,))
+    return answer.status, json.loads(answer.body) if answer.body else ""
+
+
+def infer(server: Server, model: str) -> float | str:
+    status, body = asked(server, post(model, {"inputs": [tensor("A", "FP32", [1], [0.0])]}))
+    return float(body["outputs"][0]["data"][0]) if status == 200 else str(body["error"])
+
+
+def facts(server: Server, model: str) -> Facts:
+    _, index = asked(server, Request("POST", "/v2/repository/index"))
+    states = {each.get("version", ""): each.get("state", "") for each in index if each["name"] == model}
+    return Facts(infer(server, model), states, asked(server, Request("GET", "/v2/health/ready"))[0] == 200)
+
+
+def settled(server: Server, model: str, wanted: Callable[[Facts], bool]) -> Facts:
+    """What is seen as soon as it is as wanted; what is seen in the end when it never is."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not wanted(found := facts(server, model)) and time.monotonic() < deadline:
+        time.sleep(0.1)  # what a poll has done gives no event
+    return found
+
+
+@pytest.fixture(params=KINDS)
+def polled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Path, Path]]:
+    """A server that polls two repositories each second; the first holds model `m`, the second `other`."""
+    one, two = tmp_path / "one" / "models", tmp_path / "two" / "models"
+    one.mkdir(parents=True)
+    two.mkdir(parents=True)
+    write(one / "m", 1)
+    write(two / "other", 5)
+    flags = ["--model-control-mode=poll", "--repository-poll-secs=1"]
+    with Server(request.param, [one, two], flags) as server:
+        yield server, one, two
+
+
+def adds(number: float) -> Callable[[Facts], bool]:
+    return lambda found: found.adds == number
+
+
+def test_what_comes_changes_and_goes(polled: tuple[Server, Path, Path]) -> None:
+    server, one, _ = polled
+    assert facts(server, "m") == Facts(1, {"1": "READY"}, True)
+    write(one / "m", 2)
+    assert settled(server, "m", adds(2)) == Facts(2, {"1": "READY"}, True)
+    write(one / "m", 3, version="2")
+    found = settled(server, "m", lambda found: found.adds == 3 and found.states["1"] != "UNLOADING")
+    assert found == Facts(3, {"1": "UNAVAILABLE", "2": "READY"}, True)
+    write(one / "new", 4)
+    assert settled(server, "new", adds(4)) == Facts(4, {"1": "READY"}, True)
+    shutil.move(one / "new", one.parent / "away")
+    gone = "Request for unknown model: 'new' has no available versions"
+    found = settled(server, "new", lambda found: not found.states and not isinstance(found.adds, float))
+    assert found.states == {}
+    assert found.adds in (gone, "Request for unknown model: 'new' is not found")
+
+
+def test_what_is_broken_leaves_the_old_copy_and_the_others(polled: tuple[Server, Path, Path]) -> None:
+    server, one, _ = polled
+    (one / "m" / "config.pbtxt").write_text("foo: 1")
+    write(one / "bad", 1)
+    (one / "bad" / "1" / "model.py").write_text("raise ValueError('bad')")
+    found = settled(server, "bad", lambda found: found.states.get("1") == "UNAVAILABLE")
+    assert found == Facts("Request for unknown model: 'bad' has no available versions", {"1": "UNAVAILABLE"}, False)
+    assert facts(server, "m") == Facts(1, {"1": "READY"}, False)
+    assert facts(server, "other") == Facts(5, {"1": "READY"}, False)
+    write(one / "m", 2)
+    assert settled(server, "m", adds(2)) == Facts(2, {"1": "READY"}, False)
+
+
+def test_a_second_one_of_a_name(polled: tuple[Server, Path, Path]) -> None:
+    """Deliberate: Triton stops serving the first one.  What serves goes on here, and the index says what is wrong."""
+    server, one, two = polled
+    write(two / "m", 7)
+    if server.kind == "triton":
+        found = settled(server, "m", lambda found: not isinstance(found.adds, float))
+        assert found.states == {"": "UNAVAILABLE"}
+    else:
+        settled(server, "m", lambda found: DUPLICATE in reason(server, "m"))
+        assert facts(server, "m") == Facts(1, {"1": "READY"}, True)
+    assert DUPLICATE in reason(server, "m")
+    assert infer(server, "other") == 5
+    shutil.move(one / "m", one.parent / "away")
+    assert settled(server, "m", adds(7)) == Facts(7, {"1": "READY"}, True)
+
+
+def reason(server: Server, model: str) -> str:
+    _, index = asked(server, Request("POST", "/v2/repository/index"))
+    return next(str(each.get("reason", "")) for each in index if each["name"] == model)
+
+
+NAMESPACED: Final = {
+    "ambiguous": post("both", {"inputs": [tensor("A", "FP32", [1], [0.0])]}),
+    "of one only": post("only", {"inputs": [tensor("A", "FP32", [1], [0.0])]}),
+    "unknown": post("nobody", {"inputs": [tensor("A", "FP32", [1], [0.0])]}),
+    "ensemble, its own part": post("e1", {"inputs": [tensor("A", "FP32", [1], [0.0])]}),
+    "the other's ensemble": post("e2", {"inputs": [tensor("A", "FP32", [1], [0.0])]}),
+    "a part elsewhere": post("e3", {"inputs": [tensor("A", "FP32", [1], [0.0])]}),
+    "metadata": Request("GET", "/v2/models/both"),
+    "config": Request("GET", "/v2/models/both/config"),
+    "an unknown version": Request("GET", "/v2/models/only/versions/9"),
+    "index": Request("POST", "/v2/repository/index"),
+}
+
+
+def test_namespaces(tmp_path: Path) -> None:
+    one, two = tmp_path / "a" / "one", tmp_path / "b" / "two"
+    one.mkdir(parents=True)
+    two.mkdir(parents=True)
+    for repository, name, number in ((one, "both", 1), (two, "both", 100), (one, "only", 7)):
+        write(repository / name, number)
+    for repository, name, step in ((one, "e1", "both"), (two, "e2", "both"), (two, "e3", "only")):
+        write_ensemble(repository / name, step)
+    said = []
+    for kind in KINDS:
+        with Server(kind, [one, two], ["--model-namespacing=true"]) as server:
+            said.append({name: asked(server, request) for name, request in NAMESPACED.items()})
+            status, config = asked(server, Request("GET", "/v2/models/e3/config"))
+            assert config["ensemble_scheduling"]["step"][0]["model_namespace"] == str(one)
+            assert f'namespace="{two}"' in metrics(server)
+    assert said[0] == said[1]
+
+
+def metrics(server: Server) -> str:
+    (answer,) = converse(server.metrics, (Request("GET", "/metrics"),))
+    return answer.body.decode()
