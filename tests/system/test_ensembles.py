@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import queue
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -79,20 +81,6 @@ def write_ensemble(tmp_path):
 @pytest.fixture
 def examples(serve):
     return serve(repository=ROOT / "examples/ensembles").ready()
-
-
-@pytest.fixture
-def connect():
-    clients = []
-
-    def to(server, kind=httpclient):
-        port = server.port if kind is httpclient else server.says("is ready after")["grpc_port"]
-        clients.append(kind.InferenceServerClient(f"127.0.0.1:{port}"))
-        return clients[-1]
-
-    yield to
-    for client in clients:
-        client.close()
 
 
 def tensor(kind, name, values, datatype="FP32"):
@@ -254,6 +242,65 @@ def test_an_endless_stream_ends_with_its_client(serve, write_model, write_ensemb
     client.stop_stream(cancel_requests=True)
     server.says("cancelled after")
     until(lambda: _stats(server, "e")["fail"]["count"] == 1, "the ensemble's request has ended")
+
+
+FANS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            a, sender = pb_utils.get_input_tensor_by_name(request, "A").as_numpy(), request.get_response_sender()
+            for number in range(int(a[0]) if a.size == 1 else 0):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("B", np.full(18000, number, np.float32))]))
+            if a.size > 1:
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("B", a[:1].copy())]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_more_large_responses_than_may_be_unread_through_their_own_only_instance(
+    serve, write_model, write_ensemble, connect
+):
+    write_model("fan", FANS, DECOUPLED)
+    write_ensemble("e", "fan", "fan")
+    client, answers = connect(serve().ready(), grpcclient), queue.Queue()
+    client.start_stream(lambda result, error: answers.put(error or result.as_numpy("B")[0]))
+    client.async_stream_infer("e", [tensor(grpcclient, "A", np.float32([1200]))])
+    assert [answers.get(timeout=20) for _ in range(1200)] == list(range(1200))
+    client.stop_stream()
+
+
+OVERLAPS = """
+import time
+import triton_python_backend_utils as pb_utils
+
+def say(what):
+    with open("{told}", "a") as file:
+        file.write(what)
+
+class TritonPythonModel:
+    def execute(self, requests):
+        say("+")
+        time.sleep(0.03)
+        say("-")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", pb_utils.get_input_tensor_by_name(r, "A").as_numpy())])
+                for r in requests]
+"""
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_max_inflight_requests_bounds_what_a_step_has(most, serve, write_model, write_ensemble, tmp_path):
+    told = tmp_path / "told"
+    write_model("slow", OVERLAPS.format(told=told), CONFIG + "instance_group [ { count: 4 } ]")
+    write_ensemble("e", config=steps("slow").replace("step [", f"max_inflight_requests: {most} step ["))
+    server = serve().ready()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: server.infer("e", [number])[1], map(float, range(16))))
+    assert [body["outputs"][0]["data"] for body in found] == [[number] for number in range(16)]
+    running = list(itertools.accumulate(1 if sign == "+" else -1 for sign in told.read_text()))
+    assert (max(running) == most) if most else (max(running) > 2)
 
 
 def test_a_dying_worker_fails_the_request_and_makes_the_ensemble_unready(serve, write_model, write_ensemble, tmp_path):

@@ -204,12 +204,12 @@ def test_system_shared_memory(examples, connect, tmp_path):
         shm.destroy_shared_memory_region(region)
 
 
-def test_model_control_says_what_it_cannot_do(examples, connect):
+def test_models_are_controlled_by_calls_in_explicit_mode_only(examples, connect):
     client = connect(examples)
     for call in (client.load_model, client.unload_model):
-        with pytest.raises(InferenceServerException, match="not supported by this server yet") as error:
+        with pytest.raises(InferenceServerException, match="explicit model load / unload is not allowed") as error:
             call("add_sub")
-        assert error.value.status() == "StatusCode.UNIMPLEMENTED"
+        assert error.value.status() == "StatusCode.UNAVAILABLE"
 
 
 def test_grpcs_own_health_and_reflection_clients(examples):
