@@ -20,19 +20,32 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from perf import machine
 from perf.bars import BARS, EXAMPLES, MEMORY_RATIO_MAX, METRICS_BARS, START_RATIO_MAX, Bar, Stage
 from perf.clients import WINDOWS, Address, Client, wrk_body
-from perf.compare import SHARED_FLAGS, Effort, Pair, address, complaining, pair
-from perf.figures import RunFailed
+from perf.compare import SHARED_FLAGS, Effort, Pair, address, complaining, pair, together
+from perf.figures import RunFailed, ServerDied
 from perf.oracle import launch
 from perf.oracle.install import install
 from perf.oracle.launch import ROOT
 from perf.oracle.server import Kind, Server
-from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, Measured, Results, facts, foreign, load_row, lost, markdown
+from perf.table import (
+    HEAD,
+    METRICS_HEAD,
+    SINGLES_HEAD,
+    Measured,
+    Results,
+    facts,
+    foreign,
+    load_row,
+    lost,
+    markdown,
+    spread,
+)
 
 RESULTS: Final = ROOT / "perf/results"
 TWO_MODELS: Final = ("add_sub", "identity_fp32")
@@ -42,8 +55,9 @@ IDLE_SECONDS: Final = 3.0
 FOREIGN_SECONDS: Final = 3.0
 START_CASE, MEMORY_CASE = "start to ready, three models", "idle memory, two models"
 METRICS_FLAGS: Final = (["--allow-metrics=false"], ["--metrics-config=histogram_latencies=true"])
-METRICS_ROUNDS_TIMES: Final = 4
-"""One percent is asked for, and single runs differ by more."""
+METRICS_EFFORT: Final = Effort(8, 1.0)
+"""With each pair of servers, of which there are as many as other rows have rounds.  One percent is asked for, and runs
+of one server differ by more, and so do two starts of it: many short rounds, each compared in itself."""
 CLIENT_SECONDS: Final = 1.0
 """What starting and ending a client takes, for the forecast."""
 ROUND_SECONDS: Final = {START_CASE: 5, MEMORY_CASE: 16}
@@ -69,9 +83,8 @@ class Selection(NamedTuple):
 
     def seconds(self, effort: Effort) -> float:
         """About how long it takes."""
-        rows = [(bar, effort.rounds) for bar in self.loads]
-        rows += [(bar, effort.rounds * METRICS_ROUNDS_TIMES) for bar in self.metrics]
-        loads = sum(2 * rounds * (_run_seconds(bar, effort) + CLIENT_SECONDS) for bar, rounds in rows)
+        rows = [(bar, effort) for bar in self.loads] + [(bar, METRICS_EFFORT) for bar in self.metrics] * effort.rounds
+        loads = sum(2 * each.rounds * (_run_seconds(bar, each) + CLIENT_SECONDS) for bar, each in rows)
         singles = ROUND_SECONDS[START_CASE] * effort.rounds * (START_CASE in self.singles)
         return 2 * FOREIGN_SECONDS + loads + singles + ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
 
@@ -130,18 +143,49 @@ def _send(port: int, case: str) -> None:
     urllib.request.urlopen(request, timeout=10).read()
 
 
-def measure_loads(bars: list[Bar], sides: tuple[Address, Address], effort: Effort, failures: list[str]) -> list[Row]:
-    """Every bar against two running servers; what fails is told and left out."""
-    rows = []
-    for bar in bars:
-        try:
-            rows.append((bar, pair(bar.load, sides, effort)))
-        except RunFailed as e:
-            failures.append(str(e))
-            print(f"FAILED {str(e)[:600]}", flush=True)
-            continue
-        print(load_row(*rows[-1]), flush=True)
-    return rows
+class _Loads:
+    """The rows of one pair of servers, which are started again when one of them has died under a load.
+
+    The real Triton does so now and then (sequences over gRPC).  That row is then tried once more.
+    """
+
+    def __init__(self, bars: list[Bar], effort: Effort, failures: list[str], *, close: bool = False) -> None:
+        self.rows: list[Row] = []
+        self._left, self._effort, self._failures, self._close = bars[::-1], effort, failures, close
+        self._died: set[Bar] = set()
+
+    def measure(self, servers: Callable[[], tuple[Server, Server]]) -> list[Row]:
+        """Every bar; what fails is told and left out."""
+        while self._left:
+            a, b = servers()
+            with a, b:
+                self._until_death((address(a), address(b)))
+        return self.rows
+
+    def _until_death(self, sides: tuple[Address, Address]) -> None:
+        while self._left:
+            bar = self._left.pop()
+            try:
+                self.rows.append((bar, pair(bar.load, sides, self._effort, close=self._close)))
+            except ServerDied as e:
+                self._again(bar, e)
+                return
+            except RunFailed as e:
+                self._failed(e)
+                continue
+            print(load_row(*self.rows[-1]), flush=True)
+
+    def _again(self, bar: Bar, e: ServerDied) -> None:
+        if bar in self._died:
+            self._failed(e)
+            return
+        print(f"AGAIN {e}", flush=True)
+        self._died.add(bar)
+        self._left.append(bar)
+
+    def _failed(self, e: RunFailed) -> None:
+        self._failures.append(str(e))
+        print(f"FAILED {str(e)[:600]}", flush=True)
 
 
 def beside_triton(bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
@@ -155,17 +199,26 @@ def beside_triton(bars: list[Bar], effort: Effort, failures: list[str]) -> list[
 
 def _on_stage(stage: Stage, bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
     flags = (*SHARED_FLAGS["tisfast"], *stage.flags)
-    with Server("triton", [stage.models], stage.flags) as a, Server("tisfast", [stage.models], flags) as b:
-        return measure_loads(bars, (address(a), address(b)), effort, failures)
+
+    def servers() -> tuple[Server, Server]:
+        return Server("triton", [stage.models], stage.flags), Server("tisfast", [stage.models], flags)
+
+    return _Loads(bars, effort, failures).measure(servers)
 
 
 def beside_no_metrics(bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
     """tisfast with metrics over tisfast without."""
     print(METRICS_HEAD, flush=True)
-    off, on = METRICS_FLAGS
-    more = effort._replace(rounds=effort.rounds * METRICS_ROUNDS_TIMES)
-    with Server("tisfast", [EXAMPLES.models], off) as a, Server("tisfast", [EXAMPLES.models], on) as b:
-        return measure_loads(bars, (address(a), address(b)), more, failures)
+    def servers() -> tuple[Server, Server]:
+        off, on = (Server("tisfast", [EXAMPLES.models], flags) for flags in METRICS_FLAGS)
+        return off, on
+
+    parts = [_Loads(bars, METRICS_EFFORT, failures, close=True).measure(servers) for _ in range(effort.rounds)]
+    found = {bar: [pair for part in parts for each, pair in part if each == bar] for bar in bars}
+    rows = [(bar, together(pairs)) for bar, pairs in found.items() if pairs]
+    for row in rows:
+        print(load_row(*row), spread(row[1]), sep="\n", flush=True)
+    return rows
 
 
 def _options() -> argparse.Namespace:

@@ -8,6 +8,7 @@ import math
 import re
 import struct
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -58,10 +59,11 @@ class Load(NamedTuple):
 
 
 class Address(NamedTuple):
-    """HOST:PORT of both protocols; empty where a server has none."""
+    """HOST:PORT of both protocols; empty where a server has none; the server's process where it was started here."""
 
     http: str
     grpc: str
+    servers: tuple[int, ...] = ()
 
 
 class Body(NamedTuple):
@@ -81,13 +83,13 @@ def measure(load: Load, address: Address, seconds: float) -> Figures:
         raise RunFailed(f"this server has no {load.protocol} port")
     match load.client:
         case "perf_analyzer":
-            return perf_analyzer(load, target, seconds)
+            return perf_analyzer(load, target, seconds, address.servers)
         case "wrk":
             return wrk(target, load.case, load.concurrency, seconds)
     return h2load(target, load.case, load.concurrency, seconds)
 
 
-def perf_analyzer(load: Load, address: str, seconds: float) -> Figures:
+def perf_analyzer(load: Load, address: str, seconds: float, servers: Sequence[int] = ()) -> Figures:
     """The real perf_analyzer: the mean of three windows of so many seconds.
 
     Its own test of stability is off (-s 999): on a shared machine it often ends without a figure otherwise; rounds and
@@ -96,7 +98,7 @@ def perf_analyzer(load: Load, address: str, seconds: float) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "figures.csv")
         what = launch.perf_analyzer([*analyzer_flags(load, seconds), "-u", address, "-f", str(table)])
-        output = run_client(what.command, PERF_ANALYZER_SECONDS_MAX, what.env)
+        output = run_client(what.command, PERF_ANALYZER_SECONDS_MAX, what.env, servers)
         rows = list(csv.DictReader(table.read_text().splitlines())) if table.exists() else []
     if not rows:
         raise RunFailed(f"perf_analyzer gave no figures: {output[-2000:]}")

@@ -38,18 +38,27 @@ HEADING: Final = (
 
 
 class Pair(NamedTuple):
-    """One load measured on both sides: medians over the rounds, and every run."""
+    """One load measured on both sides: medians over the rounds, and every run.
+
+    close: the two runs of a round are compared with each other, and the ratio is the median of the rounds' ratios: what
+    the machine does in seconds, or in minutes, then cancels out.
+    """
 
     load: Load
     a: Figures
     b: Figures
     runs_a: list[Figures]
     runs_b: list[Figures]
+    close: bool = False
 
     @property
     def ratio(self) -> Figures:
         """B over A."""
-        return ratio(self.a, self.b)
+        return middle(self.ratios()) if self.close else ratio(self.a, self.b)
+
+    def ratios(self) -> list[Figures]:
+        """B over A in each round."""
+        return [ratio(a, b) for a, b in zip(self.runs_a, self.runs_b, strict=True)]
 
     def line(self) -> str:
         """A row under HEADING."""
@@ -71,21 +80,27 @@ class Effort(NamedTuple):
     seconds: float
 
 
-def pair(load: Load, sides: tuple[Address, Address], effort: Effort) -> Pair:
-    """Measure A, B, A, B, ...; raises RunFailed, naming the side."""
+def pair(load: Load, sides: tuple[Address, Address], effort: Effort, *, close: bool = False) -> Pair:
+    """Measure A, B, A, B, ... (close: A, B, B, A, ...); raises RunFailed, naming the side."""
     runs: tuple[list[Figures], list[Figures]] = ([], [])
-    for _ in range(effort.rounds):
-        for side in (0, 1):
+    for i in range(effort.rounds):
+        for side in (1, 0) if close and i % 2 else (0, 1):
             try:
                 runs[side].append(measure(load, sides[side], effort.seconds))
             except RunFailed as e:
-                raise RunFailed(f"{load}, side {'AB'[side]}: {e}") from e
-    return Pair(load, middle(runs[0]), middle(runs[1]), *runs)
+                raise type(e)(f"{load}, side {'AB'[side]}: {e}") from e
+    return Pair(load, middle(runs[0]), middle(runs[1]), *runs, close)
+
+
+def together(pairs: Sequence[Pair]) -> Pair:
+    """One pair of several that measured the same."""
+    runs_a, runs_b = [run for each in pairs for run in each.runs_a], [run for each in pairs for run in each.runs_b]
+    return Pair(pairs[0].load, middle(runs_a), middle(runs_b), runs_a, runs_b, pairs[0].close)
 
 
 def address(server: Server) -> Address:
     """Where a server started here listens."""
-    return Address(server.address, server.grpc_address)
+    return Address(server.address, server.grpc_address, (server.pid,))
 
 
 @contextlib.contextmanager

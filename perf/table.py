@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,9 @@ FOREIGN_BUSY_MAX: Final = 0.05
 """Above this share of the machine taken by others, the ratios are no verdict: a server that yields instead of sleeping
 was seen at 22000 requests/s on a quiet machine and at 4000 beside a compiler, with one connection."""
 FAILURE_CHARS_MAX: Final = 300
+ROUNDS_OF_SPREAD_MIN: Final = 4
+STANDARD_ERROR_OF_QUARTILES: Final = 0.93
+"""Of a median, per distance of the quartiles and root of the number of values, where these are normally distributed."""
 
 
 class Measured(NamedTuple):
@@ -109,6 +113,19 @@ def load_row(bar: Bar, found: Pair) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def spread(found: Pair) -> str:
+    """How far the rounds' ratios of throughput lie apart, and with that what their median is worth."""
+    ratios = sorted(each.rate for each in found.ratios())
+    if len(ratios) < ROUNDS_OF_SPREAD_MIN:
+        return f"The median of {len(ratios)} rounds, too few to say what it is worth."
+    low, median, high = statistics.quantiles(ratios, n=4)
+    error = STANDARD_ERROR_OF_QUARTILES * (high - low) / math.sqrt(len(ratios))
+    return (
+        f"The ratio is the median of {len(ratios)} rounds' ratios, half of which lie between {low:.3f} and {high:.3f}: "
+        f"{median:.3f} ± {error:.3f}."
+    )
+
+
 def _figure(value: float, decimals: int) -> str:
     return "–" if math.isnan(value) else f"{value:.{decimals}f}"
 
@@ -139,6 +156,7 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
         yield "\ntisfast beside itself without metrics:\n"
         yield METRICS_HEAD
         yield from (load_row(*each) for each in results.metrics)
+        yield from (f"\n{spread(found)}" for _, found in results.metrics)
     for failure in results.failures:
         yield f"\nNot measured: {failure[:FAILURE_CHARS_MAX]}"
 

@@ -15,7 +15,7 @@ def main() -> None:
         program = f"{folder}/ring"
         sources = [str(ROOT / "perf/micro/ring.c"), *map(str, sorted((ROOT / "csrc").glob("tf_*.c")))]
         flags = ["-O2", "-DNDEBUG", "-std=c11", f"-I{ROOT / 'csrc'}"]
-        subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", program, *sources], check=True)
+        subprocess.run([*os.environ.get("CC", "cc").split(), *flags, "-o", program, *sources], check=True)
         subprocess.run([program], check=True)
 
 

@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import uvloop
 
@@ -25,6 +24,7 @@ from tisfast_worker.model import Model  # noqa: E402
 from tisfast_worker.plane import DataPlane  # noqa: E402
 from tisfast_worker.stream_loop import StreamLoop  # noqa: E402
 
+from tisfast.config.scheduler import SchedulerSettings  # noqa: E402
 from tisfast.engine.runtime import ModelRuntime  # noqa: E402
 from tisfast.engine.testing import StreamReply, place_input, submit  # noqa: E402
 from tisfast.native.memory import Arena  # noqa: E402
@@ -33,10 +33,7 @@ from tisfast.supervise.link import Poller, RingLink  # noqa: E402
 from tisfast.wire.signature import ModelSignature  # noqa: E402
 
 INT32, RESPONSES, ROUNDS = 8, 100, 300
-SETTINGS = SimpleNamespace(
-    max_batch_size=0, dynamic=False, preferred_batch_sizes=(), max_queue_delay_ns=0, preserve_ordering=False,
-    max_queue_size=0, default_timeout_us=0, allow_timeout_override=False, timeout_action="REJECT",
-)  # fmt: skip
+SETTINGS = SchedulerSettings()
 
 
 class Repeat:
@@ -75,9 +72,9 @@ def main() -> None:
     runtime = ModelRuntime(signature, Arena("in", 1 << 22, 1 << 22), SETTINGS, MachineClock(), {})
     poller = Poller(MachineClock(), loop, 0)
     link = RingLink("m_0", runtime, poller, 1 << 22)
+    plane = DataPlane(native.Library(nursery.LIBRARY), [os.dup(fd) for fd in link.fds], 0)
     runtime.add_link(link)
     link.open()
-    plane = DataPlane(native.Library(nursery.LIBRARY), [os.dup(fd) for fd in link.fds], 0)
     backend = Repeat()
     worker = StreamLoop(Model(load_message()), backend, plane, lambda *failure: sys.exit(str(failure)))
     data = np.array([7], np.int32).tobytes()

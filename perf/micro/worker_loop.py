@@ -66,7 +66,7 @@ class Driver:
         self.library = native.Library(nursery.LIBRARY)
         raw = ctypes.PyDLL(nursery.LIBRARY)
         raw.tf_channel_bytes.restype = ctypes.c_uint64
-        sizes = (raw.tf_channel_bytes(), 4096, 0, 8 << 20, 8 << 20)
+        sizes = (raw.tf_channel_bytes(), 4096, 0, 8 << 20, 2 * BURST << 20)  # a burst of 600 KB each: blocks of 1 MB
         fds = []
         for size in sizes:
             fds.append(os.open("/dev/null", os.O_WRONLY) if size == 0 else _memory_file(size))

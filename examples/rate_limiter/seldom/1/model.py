@@ -15,5 +15,5 @@ class TritonPythonModel:
 
     def _wait(self, request):
         began = time.monotonic()
-        time.sleep(pb_utils.get_input_tensor_by_name(request, "WAIT_MS").as_numpy()[0] / 1000)
+        time.sleep(float(pb_utils.get_input_tensor_by_name(request, "WAIT_MS").as_numpy()[0]) / 1000)
         return np.array([began, time.monotonic()])
