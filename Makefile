@@ -1,9 +1,11 @@
 # Each target does its own set-up: a fresh clone with Python and a C compiler is enough.
 #
 #   make serve          serve examples/models on port 8000             (MODELS=folder, FLAGS="--http-port 9000")
-#   make test           the tests                                      (FLAGS="-x tests/wire" for some of them)
+#   make test           the tests, some at a time                      (FLAGS="-x tests/wire" for some of them; AT_ONCE=0)
 #   make test-debug     the fast tests on a build with bounds checks and assertions, beside this one (`make debug`)
+#   make test-gpu       what needs a GPU: skipped where there is none
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
+#   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
@@ -12,7 +14,8 @@
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
 #
-# VENV: where the virtual environment lies; PYTHON: what makes it; JOBS: of the build.
+# VENV: where the virtual environment lies; PYTHON: what makes it; JOBS: of the build; AT_ONCE: files of tests that run at
+# one time, of which many wait for servers; 0 for one after the other in one process.
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -24,19 +27,22 @@ VENV ?= .venv
 MODELS ?= examples/models
 FLAGS ?=
 JOBS ?= $(shell nproc)
+AT_ONCE ?= $(shell expr $(JOBS) + 1)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # What was done lies where it was done: with the environment goes the knowledge of what is in it.
 DONE := $(VENV)/.tisfast
 SOURCES := $(shell find tisfast -name '*.pyx' -o -name '*.pxd' -o -name '*.proto') $(wildcard csrc/*.[ch]) setup.py
+PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 BUILD := setup.py --quiet build_proto build_ext --inplace --parallel $(JOBS)
 DEBUG_TREE := build/debug
-DEBUG_TESTS ?= tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_lifecycle.py
+DEBUG_TESTS ?= tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_server_life.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-c test-oracle test-install wheel lint types bench digits clean
+.PHONY: help serve setup test test-debug debug test-gpu test-mlflow test-c test-oracle test-install wheel lint types bench \
+	digits clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -47,7 +53,7 @@ serve: $(DONE)/built
 setup: $(DONE)/built
 
 test: $(DONE)/built $(DONE)/test
-	$(PY) -m pytest $(FLAGS)
+	$(PYTEST) $(FLAGS)
 
 lint: $(DONE)/lint
 	$(PY) -m ruff check tisfast tests perf examples .ci setup.py
@@ -57,11 +63,17 @@ lint: $(DONE)/lint
 types: $(DONE)/lint
 	$(PY) -m mypy
 
+test-gpu: $(DONE)/built $(DONE)/test
+	$(PY) -m pytest -rs tests/gpu $(FLAGS)
+
+test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
+	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_registry.py $(FLAGS)
+
 test-c: $(DONE)/sanitizers
 	csrc/test/run.sh
 
 test-oracle: $(DONE)/built $(DONE)/test
-	$(PY) -m pytest -m oracle tests/oracle $(FLAGS)
+	$(PYTEST) -m oracle tests/oracle $(FLAGS)
 
 test-install: $(DONE)/dependencies
 	$(PY) -m tests.install.smoke $(PYTHONS)
@@ -84,7 +96,7 @@ debug: $(DONE)/dependencies
 	cd $(DEBUG_TREE) && TISFAST_DEBUG=1 $(abspath $(PY)) $(BUILD)
 
 test-debug: debug $(DONE)/test
-	cd $(DEBUG_TREE) && PYTHONPATH=$(CURDIR)/$(DEBUG_TREE) $(abspath $(PY)) -m pytest $(DEBUG_TESTS) $(FLAGS)
+	cd $(DEBUG_TREE) && PYTHONPATH=$(CURDIR)/$(DEBUG_TREE) $(abspath $(PY)) -m pytest -n $(AT_ONCE) --dist loadfile $(DEBUG_TESTS) $(FLAGS)
 
 clean:
 	rm -rf build .venv $(DONE) tisfast.egg-info workers/libtisfast_shm.so tisfast/wire/proto/triton.desc
@@ -113,6 +125,12 @@ $(DONE)/dependencies: pyproject.toml | $(PY)
 $(DONE)/test: pyproject.toml | $(DONE)/dependencies
 	$(PY) .ci/requirements.py test examples > $(DONE)/requirements-test.txt
 	$(PIP) -r $(DONE)/requirements-test.txt
+	@touch $@
+
+$(DONE)/mlflow: pyproject.toml | $(DONE)/tools
+	$(PYTHON) -m venv $(VENV)/mlflow
+	$(PY) .ci/requirements.py mlflow > $(DONE)/requirements-mlflow.txt
+	$(VENV)/mlflow/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-mlflow.txt
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/dependencies
