@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal
@@ -49,7 +49,8 @@ class Server:
     """One server process as a context manager.
 
     kind: which server; repositories: model repositories; flags: further flags; wait_for: route that must answer 200;
-    tree: a built source tree of tisfast other than the installed one.
+    tree: a built source tree of tisfast other than the installed one; before_start: called before each start, of which
+    there are several where the real Triton crashes: to forget what its models told meanwhile.
     Attributes after entering: http, grpc, metrics (ports; 0 where an older tree has none), start_seconds (process start
     to first 200), pid.
     """
@@ -61,8 +62,9 @@ class Server:
         flags: Sequence[str] = (),
         wait_for: str = "/v2/health/ready",
         tree: Path | None = None,
+        before_start: Callable[[], None] | None = None,
     ) -> None:
-        self.tree = tree
+        self.tree, self.before_start = tree, before_start
         self.kind, self.repositories, self.flags, self.wait_for = kind, repositories, flags, wait_for
         self.http = self.grpc = self.metrics = 0
         self.start_seconds = 0.0
@@ -80,6 +82,8 @@ class Server:
         return self._start()
 
     def _start(self) -> Server:
+        if self.before_start is not None:
+            self.before_start()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with this object; read while the server runs)
         self.http, self.grpc, self.metrics = free_ports(3)
         if not self._speaks_grpc():

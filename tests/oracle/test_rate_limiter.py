@@ -18,6 +18,8 @@ import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+pytestmark = pytest.mark.alone
+
 class TritonPythonModel:
     def initialize(self, args):
         self.name = args["model_name"]

@@ -13,6 +13,8 @@ from tests.oracle.cases.sequences import END, START, ask
 from tests.oracle.conftest import Servers
 from tests.oracle.exchange import Answer, Request, converse
 
+pytestmark = pytest.mark.alone
+
 HOLD_MS = 400
 """How long the first execution keeps the instance, while all that is to meet behind it comes."""
 BETWEEN_SECONDS = 0.03

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,11 +74,16 @@ class Loaded:
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         told = folder / kind
-        told.mkdir()
         for name in MODELS:
             self._write(folder / f"models_{kind}" / name, *MODELS[name], told=told)
         flags = ["--exit-on-error=false", "--model-load-thread-count=8"]
-        with Server(kind, [folder / f"models_{kind}"], flags, "/v2/health/live") as server:
+
+        def forget() -> None:
+            shutil.rmtree(told, ignore_errors=True)
+            told.mkdir()
+
+        models = folder / f"models_{kind}"
+        with Server(kind, [models], flags, "/v2/health/live", before_start=forget) as server:
             requests = (Request("POST", "/v2/repository/index"), Request("GET", "/v2/models/stats"))
             index, stats = (json.loads(answer.body) for answer in converse(server.http, requests))
         self.index = {each["name"]: (each.get("state"), plain(each.get("reason", ""))) for each in index}
