@@ -14,12 +14,12 @@ import pytest
 from perf.oracle.server import Kind, Server
 from tests.oracle.exchange import Request, converse
 
+pytestmark = pytest.mark.alone
+
 MODEL: Final = """
 import json, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
-
-pytestmark = pytest.mark.alone
 
 class TritonPythonModel:
     def execute(self, requests):

@@ -13,12 +13,12 @@ from perf.oracle.server import Kind, Server
 from tests.oracle.cases.table import Request, post, tensor
 from tests.oracle.exchange import converse
 
+pytestmark = pytest.mark.alone
+
 CODE = """
 import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
-
-pytestmark = pytest.mark.alone
 
 class TritonPythonModel:
     def initialize(self, args):
