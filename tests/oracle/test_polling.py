@@ -29,6 +29,7 @@ class TritonPythonModel:
         inputs = [pb_utils.get_input_tensor_by_name(request, "A").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("B", a + {number})]) for a in inputs]
 """
+CONFIG: Final = 'backend: "python"' + TENSORS
 DUPLICATE: Final = "model appears in two or more repositories"
 
 
@@ -40,15 +41,15 @@ class Facts(NamedTuple):
     ready: bool
 
 
-def write(folder: Path, number: int, version: str = "1") -> None:
+def write(folder: Path, number: int, version: str = "1", code: str = CODE, config: str = CONFIG) -> None:
     """Complete in one step, so that Triton does not see half of it."""
     staged = folder.parent.parent / "staged"
     shutil.rmtree(staged, ignore_errors=True)
     if folder.exists():
         shutil.copytree(folder, staged)
     (staged / version).mkdir(parents=True, exist_ok=True)
-    (staged / version / "model.py").write_text(CODE.format(number=number))
-    (staged / "config.pbtxt").write_text('backend: "python"' + TENSORS)
+    (staged / version / "model.py").write_text(code.format(number=number))
+    (staged / "config.pbtxt").write_text(config)
     old = folder.parent.parent / "old"
     if folder.exists():
         folder.rename(old)
@@ -123,9 +124,8 @@ def test_what_comes_changes_and_goes(polled: tuple[Server, Path, Path]) -> None:
 
 def test_what_is_broken_leaves_the_old_copy_and_the_others(polled: tuple[Server, Path, Path]) -> None:
     server, one, _ = polled
-    (one / "m" / "config.pbtxt").write_text("foo: 1")
-    write(one / "bad", 1)
-    (one / "bad" / "1" / "model.py").write_text("raise ValueError('bad')")
+    write(one / "m", 1, config="foo: 1")
+    write(one / "bad", 1, code="raise ValueError('bad')")
     found = settled(server, "bad", lambda found: found.states.get("1") == "UNAVAILABLE")
     assert found == Facts("Request for unknown model: 'bad' has no available versions", {"1": "UNAVAILABLE"}, False)
     assert facts(server, "m") == Facts(1, {"1": "READY"}, False)
