@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from perf import machine
 from perf.bars import BARS, EXAMPLES, MEMORY_RATIO_MAX, METRICS_BARS, START_RATIO_MAX, Bar, Stage
-from perf.clients import WINDOWS, Address, Client, wrk_body
+from perf.clients import WINDOWS, Address, Client
 from perf.compare import SHARED_FLAGS, Effort, Pair, address, complaining, pair, together
 from perf.figures import RunFailed, ServerDied
 from perf.oracle import launch
@@ -46,6 +46,7 @@ from perf.table import (
     markdown,
     spread,
 )
+from perf.wrk import wrk_body
 
 RESULTS: Final = ROOT / "perf/results"
 TWO_MODELS: Final = ("add_sub", "identity_fp32")

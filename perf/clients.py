@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import math
-import re
-import struct
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,26 +11,15 @@ from typing import Final, Literal, NamedTuple
 from perf.figures import Figures, RunFailed, run_client
 from perf.h2load import h2load
 from perf.oracle import launch
+from perf.wrk import wrk
 
 PERF_ANALYZER_SECONDS_MAX: Final = 240
-WRK_SECONDS_MORE_MAX: Final = 60
 WINDOWS: Final = 3
 
 Protocol = Literal["http", "grpc"]
 Client = Literal["perf_analyzer", "wrk", "h2load"]
 ONLY: Final[dict[Client, Protocol]] = {"wrk": "http", "h2load": "grpc"}
 """The protocol of clients that speak one."""
-
-_LUA: Final = """
-local file = io.open(%(body)r, "rb"); local body = file:read("*a"); file:close()
-wrk.method = "POST"; wrk.path = %(path)r; wrk.body = body
-%(head)s
-done = function(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("FIGURES %%d %%d %%d %%d %%d\\n", summary.requests, summary.duration,
-    latency:percentile(50), latency:percentile(99), e.status + e.connect + e.read + e.write + e.timeout))
-end
-"""
 
 
 class Load(NamedTuple):
@@ -64,14 +49,6 @@ class Address(NamedTuple):
     http: str
     grpc: str
     servers: tuple[int, ...] = ()
-
-
-class Body(NamedTuple):
-    """A request: its path, its bytes, and the length of the JSON part (None when there is nothing else)."""
-
-    path: str
-    data: bytes
-    json_bytes: int | None
 
 
 def measure(load: Load, address: Address, seconds: float) -> Figures:
@@ -115,41 +92,3 @@ def analyzer_flags(load: Load, seconds: float) -> list[str]:
     if load.shared_bytes:
         flags += ["--shared-memory=system", f"--output-shared-memory-size={load.shared_bytes}"]
     return [*flags, *load.flags]
-
-
-def wrk(address: str, case: str, concurrency: int, seconds: float) -> Figures:
-    """wrk, one thread, over keep-alive connections."""
-    body = wrk_body(case)
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "body").write_bytes(body.data)
-        head = f'wrk.headers["Inference-Header-Content-Length"] = "{body.json_bytes}"' if body.json_bytes else ""
-        script = Path(folder, "post.lua")
-        script.write_text(_LUA % {"body": f"{folder}/body", "path": body.path, "head": head})
-        flags = ["-t1", f"-c{concurrency}", f"-d{max(1, round(seconds))}s", "--latency", "-s", str(script)]
-        output = run_client([launch.wrk(), *flags, f"http://{address}"], seconds + WRK_SECONDS_MORE_MAX)
-    found = re.search(r"FIGURES (\d+) (\d+) (\d+) (\d+) (\d+)", output)
-    if not found:
-        raise RunFailed(f"wrk gave no figures: {output[-2000:]}")
-    count, duration_us, p50, p99, bad = map(int, found.groups())
-    if bad or not count:
-        raise RunFailed(f"wrk: {bad} bad answers of {count}")
-    return Figures(count / duration_us * 1e6, p50, p99)
-
-
-def wrk_body(case: str) -> Body:
-    """The request of a case; without a model: add_sub for 4 floats, identity_fp32 for any other number."""
-    found = re.fullmatch(r"(?:(\w+)/)?(bin|json)(\d+(?:x\d+)*)", case)
-    if not found:
-        raise RunFailed(f"unknown case {case!r} for wrk; it is binN or jsonN, N the number of floats, or MODEL/bin1xN")
-    shape = [int(size) for size in found[3].split("x")]
-    usual = "add_sub" if shape == [4] else "identity_fp32"
-    model, names = found[1] or usual, ("INPUT0", "INPUT1") if (found[1] or usual) == "add_sub" else ("INPUT0",)
-    count = math.prod(shape)
-    values = [float(i % 7) for i in range(count)]
-    path = f"/v2/models/{model}/infer"
-    inputs = [{"name": name, "shape": shape, "datatype": "FP32"} for name in names]
-    if found[2] == "json":
-        return Body(path, json.dumps({"inputs": [{**each, "data": values} for each in inputs]}).encode(), None)
-    inputs = [{**each, "parameters": {"binary_data_size": 4 * count}} for each in inputs]
-    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
-    return Body(path, head + struct.pack(f"<{count}f", *values) * len(names), len(head))
