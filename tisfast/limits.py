@@ -551,6 +551,9 @@ ENVIRONMENT_BUILD_SECONDS_MAX: Final = 3600
 """Seconds until an environment must be prepared, waiting for another process that prepares the same included."""
 ENVIRONMENT_ATTEMPTS_MAX: Final = 3
 """How often an environment that is removed (tisfast env prune) between being prepared and used is prepared again."""
+ENVIRONMENT_TURNS_MAX: Final = 100
+"""Times that a process which found an environment neither whole nor its own to make looks again: each time another one
+was quicker, and has made it or failed."""
 ENVIRONMENT_PROGRESS_SECONDS: Final = 2.0
 """Seconds between two lines about the progress of a preparation."""
 ENVIRONMENT_OUTPUT_LINES: Final = 40
