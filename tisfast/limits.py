@@ -529,8 +529,8 @@ STORAGE_PARTIAL_SECONDS_MAX: Final = 7 * 86400
 """Seconds for which a download that broke off can be gone on with."""
 STORAGE_ORPHAN_SECONDS: Final = 60
 """Age at which a run's folder that nobody locks may be swept: a younger one may just be in the making."""
-STORAGE_TREES_MAX: Final = 4
-"""Folders kept of one model: what is served now, and what old copies that drain may still read."""
+LEASE_ATTEMPTS_MAX: Final = 100
+"""Times that a folder which was replaced while somebody was about to lease it is looked up again."""
 STORAGE_BAR_SECONDS: Final = 0.2
 """Seconds between two looks of the progress bar."""
 STORAGE_LOG_SECONDS: Final = 10.0
@@ -564,5 +564,7 @@ ENVIRONMENT_LINE_BYTES_MAX: Final = 1 << 20
 """Bytes of one line from the process that prepares an environment: the figures above, escaped."""
 REQUIREMENTS_FILES_MAX: Final = 64
 """Files that one requirement file may include, itself counted."""
-REQUIREMENTS_BYTES_MAX: Final = 512 << 20
-"""Bytes of one of them: they may be wheels."""
+REQUIREMENTS_TEXT_BYTES_MAX: Final = 16 << 20
+"""Bytes of one of them, which is read whole: a lock of some thousand packages with all their hashes has 5 MB."""
+REQUIREMENTS_PACKAGE_BYTES_MAX: Final = 16 << 30
+"""Bytes of a package in the file system that it names: those with CUDA in them have some GB."""

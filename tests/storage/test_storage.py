@@ -12,6 +12,7 @@ from tests.storage.conftest import REPO
 from tests.storage.servers import serving, web_handler
 from tisfast import limits
 from tisfast.errors import ConfigError, TisError, Unavailable
+from tisfast.leases import lease
 from tisfast.storage.face import LocalOnly, open_storage
 from tisfast.storage.source import Corrupt, Unreachable
 
@@ -92,7 +93,7 @@ def test_a_change_comes_in_one_step_and_the_old_files_stay_readable(s3, storage)
     server = storage(s3.url)
     server.refresh()
     folder = server.face.folder(s3.url)
-    old = (folder / "sub").resolve()
+    held = lease(folder / "sub")
     untouched = os.readlink(folder / "add")
     s3.fill({"sub/1/model.py": "new", "sub/2/model.py": "newer"})
     s3.delete("sub/1/weights.bin")
@@ -100,7 +101,7 @@ def test_a_change_comes_in_one_step_and_the_old_files_stay_readable(s3, storage)
     assert {path: text for path, text in server.seen.items() if path.startswith("sub")} == {
         "sub/1/model.py": "new", "sub/2/model.py": "newer",
     }  # fmt: skip
-    assert (old / "1/model.py").read_text() == REPO["sub/1/model.py"]
+    assert (held.folder / "1/model.py").read_text() == REPO["sub/1/model.py"]
     assert os.readlink(folder / "add") == untouched
 
 

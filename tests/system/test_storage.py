@@ -161,6 +161,26 @@ def test_polling_brings_what_is_new_and_keeps_what_is_damaged_away(s3, serve, ca
     until(lambda: server.infer("new")[0] != 200, "that the model is gone")
 
 
+def test_what_serves_keeps_its_files_however_many_bad_updates_come(s3, serve, cache, tmp_path):  # noqa: F811
+    """A worker that dies is started again from the files that it was loaded from."""
+    s3.fill({**model("one", ADD_TEN), **model("other")})
+    server = serve(cache, "--model-control-mode=explicit", "--load-model=*", repository=s3.url).ready()
+    for number in range(5):
+        s3.put("one/1/model.py", f"this is no Python {number}")
+        assert server.ask("POST", "/v2/repository/models/one/load", {})[0] == 400
+    assert answer(server, "one") == 11.0
+    pid = server.worker("one_0")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: server.worker("one_0") != pid and server.infer("one")[0] == 200, "a new worker")
+    assert answer(server, "one") == 11.0
+    s3.put("one/1/model.py", ADD_ONE)
+    assert server.ask("POST", "/v2/repository/models/one/load", {})[0] == 200
+    assert answer(server, "one") == 2.0
+    (trees,) = (tmp_path / "cache/runs").glob("*/*/trees")
+    until(lambda: server.ask("POST", "/v2/repository/models/other/load", {})[0] == 200 and len(os.listdir(trees)) == 2,
+          "that trees go which nobody uses")  # fmt: skip
+
+
 class Zeros(web_handler({})):
     """An S3 server with one object of zeros as large as wanted, which it does not hold."""
 

@@ -70,7 +70,9 @@ class Repository:
         try:
             await self._place.threads.run(self._place.blobs.hold)
             try:
-                return await self._sync(self._manifest, names)
+                failed = await self._sync(self._manifest, names)
+                await self._place.threads.run(self._place.view.tidy)
+                return failed
             finally:
                 self._place.blobs.release()
         except OSError as error:
