@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tisfast.environments.cache import Cache, Entry
 from tisfast.environments.failure import NoRoom, no_room, size_text
+from tisfast.environments.recognise import stamp_of
 
 KEY = "archive-1"
 
@@ -102,6 +104,20 @@ def test_digests_are_remembered_for_the_same_file_only(cache):
     assert cache.digest(Path("/another.tar"), (1, 2)) is None
     next((cache.folder / ".known").iterdir()).write_text("{}")
     assert cache.digest(path, (1, 2)) is None
+
+
+def test_a_digest_goes_with_a_file_that_is_linked_elsewhere(cache, tmp_path):
+    """So come archives from a store: by another path at each start, and with another time of change."""
+    kept, first, second = tmp_path / "kept", tmp_path / "1.tar", tmp_path / "2.tar"
+    kept.write_text("x")
+    first.hardlink_to(kept)
+    cache.remember(first, stamp_of(first), "abc")
+    first.unlink()
+    second.hardlink_to(kept)
+    assert cache.digest(second, stamp_of(second)) == "abc"
+    other = tmp_path / "3.tar"
+    shutil.copy(kept, other)
+    assert cache.digest(other, stamp_of(other)) is None
 
 
 def test_prune_removes_what_is_old_and_unused(cache, tmp_path):

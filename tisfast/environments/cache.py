@@ -184,7 +184,12 @@ class Cache:
         return self.folder / name
 
     def _known(self, path: Path) -> Path:
-        return self.folder / ".known" / (hashlib.sha256(str(path).encode()).hexdigest()[:32] + ".json")
+        """By path; by inode where there are several, as of what comes from a store, in another folder at each start."""
+        name = str(path)
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            name = name if about.st_nlink == 1 else f"inode {about.st_ino}"
+        return self.folder / ".known" / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".json")
 
 
 def _same_file(fd: int, path: Path) -> bool:

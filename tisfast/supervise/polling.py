@@ -212,5 +212,6 @@ def polling_of(
     pace = Pace.of(settings)
     if pace is None:
         return None
-    looker = Looker([Path(path) for path in settings.paths], namespaces=settings.namespacing)
+    paths = [Path(path) for path in settings.paths]
+    looker = Looker(paths, namespaces=settings.namespacing, config_name=settings.config_name)
     return Polling(lifecycle, looker, pace, clock, _nothing if settings.watch else before, tell)
