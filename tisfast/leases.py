@@ -58,6 +58,14 @@ def lease(folder: Path) -> Lease | None:
     raise ConfigError(f"{folder} is replaced as often as it is looked at", hint="load the model again")
 
 
+def lies_at(descriptor: int, path: Path) -> bool:
+    """Whether an opened file is the one of that path still: who locks a file by its path must look afterwards."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 def remove(tree: Path) -> bool:
     """Remove a tree that no link leads to, unless somebody has a lease of it; whether it is gone."""
     lock = tree.parent / LOCK

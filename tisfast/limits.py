@@ -531,6 +531,10 @@ STORAGE_ORPHAN_SECONDS: Final = 60
 """Age at which a run's folder that nobody locks may be swept: a younger one may just be in the making."""
 LEASE_ATTEMPTS_MAX: Final = 100
 """Times that a folder which was replaced while somebody was about to lease it is looked up again."""
+STORAGE_SWEEP_SECONDS_MAX: Final = 120
+"""Seconds that a sync waits for another server's sweep of the cache, which removes files and nothing else."""
+STORAGE_SWEEP_LOOK_SECONDS: Final = 0.05
+"""Seconds between two looks whether it is done."""
 STORAGE_BAR_SECONDS: Final = 0.2
 """Seconds between two looks of the progress bar."""
 STORAGE_LOG_SECONDS: Final = 10.0

@@ -144,6 +144,16 @@ def test_prune_removes_what_is_old_and_unused(cache, tmp_path):
     assert list(cache.entries()) == [] and os.listdir(cache.folder / ".locks") == []
 
 
+def test_prune_removes_what_failed_and_killed_processes_left(cache):
+    failed, used = cache.lock("archive-1", exclusive=True), cache.lock("archive-2", exclusive=False)
+    failed.release()
+    (cache.folder / ".known").mkdir()
+    (cache.folder / ".known/abc.json.123").write_text("{")
+    list(cache.prune(60))
+    assert os.listdir(cache.folder / ".locks") == ["archive-2"] and os.listdir(cache.folder / ".known") == []
+    used.release()
+
+
 def test_the_cache_is_its_owner_s(cache):
     cache.lock(KEY, exclusive=False)
     assert cache.folder.stat().st_mode & 0o777 == 0o700

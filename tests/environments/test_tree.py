@@ -112,6 +112,18 @@ def test_a_packed_virtual_environment_leads_to_an_interpreter_of_this_machine(ro
     assert (root / "bin/python").exists()
 
 
+@pytest.mark.parametrize("mtime", [float("nan"), float("inf"), 1e300])
+def test_times_that_are_none_are_refused(root, mtime):
+    with pytest.raises(EnvironmentFailed, match="holds 'a' with a time that is none"):
+        write(root, file("a", mtime=mtime))
+
+
+def test_long_chains_of_links_are_refused(root):
+    links = [link(f"l{number}", f"l{number + 1}") for number in range(5000)]
+    with pytest.raises(EnvironmentFailed, match="which leads through too many others"):
+        write(root, *links, file("l5000"))
+
+
 def test_bombs_are_bounded(root, monkeypatch):
     monkeypatch.setattr(limits, "ENVIRONMENT_BYTES_MAX", 10)
     with pytest.raises(EnvironmentFailed, match="holds more than 10 B"):

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tisfast import leases
 from tisfast.environments.environment import PYTHONS, Stamp
 from tisfast.environments.failure import no_room
 
@@ -118,7 +119,7 @@ class Cache:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, kind)
-                if _same_file(fd, path):
+                if leases.lies_at(fd, path):
                     return Lock(fd)
             except BlockingIOError:
                 os.close(fd)
@@ -172,10 +173,15 @@ class Cache:
             self._forget_the_gone()
 
     def _forget_the_gone(self) -> None:
-        for path in (self.folder / ".known").glob("*.json"):
+        for path in (self.folder / ".known").glob("*"):
             with contextlib.suppress(OSError, ValueError, KeyError):
-                if not Path(_read_json(path)["path"]).exists():
-                    path.unlink()
+                if path.suffix != ".json" or not Path(_read_json(path)["path"]).exists():
+                    path.unlink()  # the former: of somebody who was killed while writing
+        for path in (self.folder / ".locks").glob("*"):
+            lock = None if (self.folder / path.name).exists() else self.lock(path.name, exclusive=True)
+            if lock is not None:
+                path.unlink()
+                lock.release()
 
     def _own(self, name: str) -> Path:
         """A folder beside the environments; the cache itself is made for its owner alone: what lies in it is run."""
@@ -190,13 +196,6 @@ class Cache:
             about = path.stat()
             name = name if about.st_nlink == 1 else f"inode {about.st_ino}"
         return self.folder / ".known" / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".json")
-
-
-def _same_file(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _read_json(path: Path) -> dict[str, Any]:
