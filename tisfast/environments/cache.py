@@ -93,7 +93,9 @@ class Cache:
             os.utime(self.folder / key / READY)
 
     def keep(self, entry: Entry) -> None:
-        """It is whole.  Under the exclusive lock."""
+        """It is whole, also when the power fails from now on.  Under the exclusive lock."""
+        with no_room(self.folder):
+            _synchronise(self.folder / entry.key)
         values = {**asdict(entry), "variables": [list(pair) for pair in entry.variables]}
         _write_json(self.folder / entry.key / READY, values)
 
@@ -198,6 +200,19 @@ class Cache:
         return self.folder / ".known" / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".json")
 
 
+def _synchronise(folder: Path) -> None:
+    """Wait until all that was written to this file system is on it."""
+    import ctypes  # noqa: PLC0415 - only who prepares an environment needs it
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+    finally:
+        os.close(descriptor)
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     value = json.loads(path.read_bytes())
     if not isinstance(value, dict):
@@ -209,5 +224,8 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Whole or not at all."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     with no_room(path):
-        beside.write_text(json.dumps(value))
+        with open(beside, "w", encoding="ascii") as file:
+            file.write(json.dumps(value))
+            file.flush()
+            os.fsync(file.fileno())
         beside.rename(path)
