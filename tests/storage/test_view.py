@@ -166,6 +166,14 @@ def test_nothing_is_swept_while_somebody_syncs(blobs):
     other.close()
 
 
+def test_what_killed_servers_left_is_swept_but_for_what_can_be_gone_on_with(blobs):
+    key = "0123456789abcdef" * 2
+    for name in (key, f"{key}.done", f"{key}-123-456", "tmp_k3y"):
+        (blobs.root / "partial" / name).write_text("")
+    blobs.sweep(set)
+    assert sorted(os.listdir(blobs.root / "partial")) == [key, f"{key}.done"]
+
+
 def test_folders_of_servers_that_are_gone_are_swept_and_no_others(blobs):
     run = Run(blobs.root)
     orphan, young = blobs.root / "runs/1-orphan", blobs.root / "runs/2-young"

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from tisfast.errors import Cancelled, ConfigError, Unavailable
 
 READ_ONLY = 0o444
 DONE = ".done"
+RESUMABLE = re.compile(rf"[0-9a-f]{{32}}({re.escape(DONE)})?")
+"""What a download is called that can be gone on with; all else in its folder is its maker's alone."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ class Blobs:
             noted = [self.noted(path.name.removesuffix(DONE)) for path in partial if path.name.endswith(DONE)]
             keep = named() | {blob.sha256 for blob in noted if blob is not None}
             gone = [path for path in self.root.glob("blobs/??/*") if path.name not in keep]
-            gone += [path for path in partial if _changed(path) < old]
+            gone += [path for path in partial if _changed(path) < old or not RESUMABLE.fullmatch(path.name)]
             for path in gone:
                 path.unlink(missing_ok=True)
             return len(gone)
