@@ -102,6 +102,13 @@ def test_what_is_refused(root, tmp_path, items, why):
     assert os.listdir(tmp_path) == ["root"]
 
 
+def test_what_is_refused_is_named_in_words_that_can_be_sent(root):
+    """The names in an archive may be no UTF-8; what is wrong with it is in answers, in JSON."""
+    with pytest.raises(EnvironmentFailed) as caught:
+        write(root, file("../\udcff"))
+    assert "'../\\udcff', which leaves" in str(caught.value) and str(caught.value).encode()
+
+
 def test_links_may_lead_to_links_and_nowhere(root):
     write(root, link("a", "b/c"), link("b", "d"), Item("d", "folder"), file("d/c"), link("gone", "not/there"))
     assert (root / "a").read_bytes() == b"x"
