@@ -17,7 +17,8 @@ from typing import Final
 from tisfast import limits
 from tisfast.errors import ConfigError
 
-LOCK: Final = ".lock"
+LOCK: Final = ".tisfast-lease"
+"""No name that anybody else would have: a lock of others beside a model's folder is none of ours."""
 
 
 class Lease:
