@@ -81,3 +81,10 @@ def test_list_and_prune(env, pack, tmp_path):  # noqa: F811
 def test_what_is_wrong_is_told(capsys, tmp_path, arguments, why):
     assert main(["env", *arguments]) == 1
     assert why in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_written_is_told(capsys, pack, tmp_path):  # noqa: F811
+    (tmp_path / "file").write_text("")
+    assert main(["env", "build", str(pack()), f"--environment-cache-dir={tmp_path}/file/cache"]) == 1
+    why = capsys.readouterr().err
+    assert "tisfast env build failed: " in why and f"may {tmp_path}/file/cache be written by this user?" in why

@@ -16,7 +16,7 @@ from tisfast.environments import activation
 from tisfast.environments.build import Means, build, measured
 from tisfast.environments.cache import Cache, Entry
 from tisfast.environments.environment import Environment, Interpreter
-from tisfast.environments.failure import size_text
+from tisfast.environments.failure import EnvironmentFailed, size_text
 from tisfast.environments.inspect import inspect
 from tisfast.environments.preparing import ready_made
 from tisfast.environments.recognise import recognise
@@ -37,6 +37,15 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     values = _parser().parse_args(list(arguments))
     settings = read_environment_settings(values.environment_cache_dir, environ)
     cache = Cache(Path(settings.folder()))
+    try:
+        return _run(values, settings, cache)
+    except OSError as error:
+        raise EnvironmentFailed(
+            f"tisfast env {values.command} failed: {error}", f"may {cache.folder} be written by this user?"
+        ) from error
+
+
+def _run(values: argparse.Namespace, settings: EnvironmentSettings, cache: Cache) -> int:
     if values.command == "list":
         return _list(cache)
     if values.command == "prune":

@@ -10,6 +10,11 @@ from typing import ClassVar
 from tisfast.types import Status
 
 
+def writable(text: str) -> str:
+    """A text that may quote names of files which are no UTF-8: nothing could send it, or what has it in it."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 class TisError(Exception):
     """Base of all errors that cross a layer.
 
@@ -19,8 +24,8 @@ class TisError(Exception):
     status: ClassVar[Status] = Status.INTERNAL
 
     def __init__(self, message: str, **facts: object) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = writable(message)
+        super().__init__(self.message)
         self.facts = facts
 
 
@@ -94,7 +99,7 @@ class ConfigError(BadRequest):
         self, message: str, *, file: str = "", line: int = 0, column: int = 0, key: str = "", hint: str = ""
     ) -> None:
         super().__init__(message, file=file, line=line, column=column, key=key)
-        self.file, self.line, self.column, self.key, self.hint = file, line, column, key, hint
+        self.file, self.line, self.column, self.key, self.hint = writable(file), line, column, key, writable(hint)
 
     def __str__(self) -> str:
         """FILE:LINE:COLUMN: message; HINT, leaving out what is unknown."""

@@ -529,8 +529,12 @@ STORAGE_PARTIAL_SECONDS_MAX: Final = 7 * 86400
 """Seconds for which a download that broke off can be gone on with."""
 STORAGE_ORPHAN_SECONDS: Final = 60
 """Age at which a run's folder that nobody locks may be swept: a younger one may just be in the making."""
-STORAGE_TREES_MAX: Final = 4
-"""Folders kept of one model: what is served now, and what old copies that drain may still read."""
+LEASE_ATTEMPTS_MAX: Final = 100
+"""Times that a folder which was replaced while somebody was about to lease it is looked up again."""
+STORAGE_SWEEP_SECONDS_MAX: Final = 120
+"""Seconds that a sync waits for another server's sweep of the cache, which removes files and nothing else."""
+STORAGE_SWEEP_LOOK_SECONDS: Final = 0.05
+"""Seconds between two looks whether it is done."""
 STORAGE_BAR_SECONDS: Final = 0.2
 """Seconds between two looks of the progress bar."""
 STORAGE_LOG_SECONDS: Final = 10.0
@@ -551,6 +555,9 @@ ENVIRONMENT_BUILD_SECONDS_MAX: Final = 3600
 """Seconds until an environment must be prepared, waiting for another process that prepares the same included."""
 ENVIRONMENT_ATTEMPTS_MAX: Final = 3
 """How often an environment that is removed (tisfast env prune) between being prepared and used is prepared again."""
+ENVIRONMENT_TURNS_MAX: Final = 100
+"""Times that a process which found an environment neither whole nor its own to make looks again: each time another one
+was quicker, and has made it or failed."""
 ENVIRONMENT_PROGRESS_SECONDS: Final = 2.0
 """Seconds between two lines about the progress of a preparation."""
 ENVIRONMENT_OUTPUT_LINES: Final = 40
@@ -561,5 +568,7 @@ ENVIRONMENT_LINE_BYTES_MAX: Final = 1 << 20
 """Bytes of one line from the process that prepares an environment: the figures above, escaped."""
 REQUIREMENTS_FILES_MAX: Final = 64
 """Files that one requirement file may include, itself counted."""
-REQUIREMENTS_BYTES_MAX: Final = 512 << 20
-"""Bytes of one of them: they may be wheels."""
+REQUIREMENTS_TEXT_BYTES_MAX: Final = 16 << 20
+"""Bytes of one of them, which is read whole: a lock of some thousand packages with all their hashes has 5 MB."""
+REQUIREMENTS_PACKAGE_BYTES_MAX: Final = 16 << 30
+"""Bytes of a package in the file system that it names: those with CUDA in them have some GB."""

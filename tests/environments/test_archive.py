@@ -164,6 +164,17 @@ def test_an_encrypted_zip_is_refused(tmp_path):
         read(path)
 
 
+def test_a_zip_that_is_packed_in_an_unknown_way_is_told(tmp_path):
+    path = pack(tmp_path, "zip")
+    data = bytearray(path.read_bytes())
+    for sign, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        at = data.index(sign, data.index(sign) + 1)
+        data[at + offset] = 98
+    path.write_bytes(data)
+    with pytest.raises(EnvironmentFailed, match="is packed in a way that is not read here: .*; pack it as .tar.gz"):
+        read(path)
+
+
 def test_devices_and_pipes_are_named(tmp_path):
     path = tmp_path / "env.tar"
     with tarfile.open(path, "w") as tar:

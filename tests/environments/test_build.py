@@ -54,6 +54,13 @@ def test_a_failed_attempt_leaves_nothing_and_the_next_one_mends_it(means, pack, 
     assert means.cache.find(entry.key) and not (means.cache.home(entry.key) / "half").exists()
 
 
+def test_a_program_that_finds_no_room_is_told_as_such(means, pack, told):
+    """uv, pip and conda-unpack write, too."""
+    with pytest.raises(NoRoom, match="no space is left for environments in .*; make room"):
+        prepared(means, pack({"bin/conda-unpack": "import os, sys; sys.exit(f'pip: {os.strerror(28)}')"}), told)
+    assert list(means.cache.entries()) == []
+
+
 def test_conda_unpack_runs_where_the_environment_stays(means, told, tmp_path):
     oldest, *_, newest = pythons().values()
     for path in (write_tar(tmp_path / "env.tar", oldest), write_zip(tmp_path / "env.zip", newest)):

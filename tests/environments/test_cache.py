@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tisfast.environments.cache import Cache, Entry
 from tisfast.environments.failure import NoRoom, no_room, size_text
+from tisfast.environments.recognise import stamp_of
 
 KEY = "archive-1"
 
@@ -104,6 +106,20 @@ def test_digests_are_remembered_for_the_same_file_only(cache):
     assert cache.digest(path, (1, 2)) is None
 
 
+def test_a_digest_goes_with_a_file_that_is_linked_elsewhere(cache, tmp_path):
+    """So come archives from a store: by another path at each start, and with another time of change."""
+    kept, first, second = tmp_path / "kept", tmp_path / "1.tar", tmp_path / "2.tar"
+    kept.write_text("x")
+    first.hardlink_to(kept)
+    cache.remember(first, stamp_of(first), "abc")
+    first.unlink()
+    second.hardlink_to(kept)
+    assert cache.digest(second, stamp_of(second)) == "abc"
+    other = tmp_path / "3.tar"
+    shutil.copy(kept, other)
+    assert cache.digest(other, stamp_of(other)) is None
+
+
 def test_prune_removes_what_is_old_and_unused(cache, tmp_path):
     for key in ("archive-1", "archive-2", "requirements-3"):
         make(cache, key)
@@ -126,6 +142,16 @@ def test_prune_removes_what_is_old_and_unused(cache, tmp_path):
         ("archive-1", "archive-4", "requirements-3"), True
     )
     assert list(cache.entries()) == [] and os.listdir(cache.folder / ".locks") == []
+
+
+def test_prune_removes_what_failed_and_killed_processes_left(cache):
+    failed, used = cache.lock("archive-1", exclusive=True), cache.lock("archive-2", exclusive=False)
+    failed.release()
+    (cache.folder / ".known").mkdir()
+    (cache.folder / ".known/abc.json.123").write_text("{")
+    list(cache.prune(60))
+    assert os.listdir(cache.folder / ".locks") == ["archive-2"] and os.listdir(cache.folder / ".known") == []
+    used.release()
 
 
 def test_the_cache_is_its_owner_s(cache):

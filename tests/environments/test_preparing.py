@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -178,6 +179,25 @@ def test_two_servers_prepare_one_environment_once(environments, cache, run, slow
     assert one.interpreter == two.interpreter
     one.release()
     assert locked(cache, key_of(two.interpreter.path))
+
+
+def test_a_copy_of_an_archive_that_is_in_use_is_the_same_environment(environments, run, pack, tmp_path):
+    path = pack()
+    lease = run(environments.prepare(recognise(path, ""), "m"))
+    copy = shutil.copy(path, tmp_path / "copy.tar.gz")
+    again = run(environments.prepare(recognise(copy, ""), "n"))
+    os.utime(path)
+    touched = run(environments.prepare(recognise(path, ""), "m"))
+    assert lease.interpreter.path == again.interpreter.path == touched.interpreter.path
+
+
+def test_an_environment_that_is_damaged_while_it_is_used_is_told(environments, cache, run, pack, tmp_path):
+    """Nobody waits for the end of who uses it."""
+    path = pack()
+    lease = run(environments.prepare(recognise(path, ""), "m"))
+    (cache.folder / key_of(lease.interpreter.path) / "ready.json").unlink()
+    with pytest.raises(EnvironmentFailed, match="lies damaged in .*, and a running server uses it; end that server"):
+        run(environments.prepare(recognise(path, ""), "n"))
 
 
 def test_a_failure_is_told_to_all_who_wait_and_tried_anew(environments, run, pack):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.environments.wheels import write_wheel
 from tisfast import limits
-from tisfast.environments.requirements import read_requirements
+from tisfast.environments.requirements import files_of, read_requirements
 from tisfast.errors import ConfigError
 
 
@@ -27,9 +27,31 @@ def test_includes_count_and_change_the_digest(tmp_path):
 
 def test_local_packages_count(tmp_path):
     wheel = write_wheel(tmp_path)
-    for line in (f"./{wheel.name}", str(wheel), f"greeting @ file://{wheel}", f"file:{wheel}"):
+    for line in (
+        f"./{wheel.name}", str(wheel), f"greeting @ file://{wheel}", f"file:{wheel}", wheel.name,
+        f"greeting @ file://{wheel}#sha256=00", f"./{wheel.name}[more]", f"./{wheel.name} ; python_version > '3'",
+        f"{wheel.name};python_version>'3'",
+    ):  # fmt: skip
         (tmp_path / "r.txt").write_text(line + "\n")
         assert read_requirements(tmp_path / "r.txt").files[1].samefile(wheel), line
+
+
+def test_a_package_by_url_is_none_of_ours(tmp_path):
+    (tmp_path / "r.txt").write_text("greeting @ https://example.org/greeting-1.0.whl\nhttps://example.org/a-1.tar.gz\n")
+    assert files_of(tmp_path / "r.txt") == (tmp_path / "r.txt",)
+
+
+def test_the_content_of_packages_counts_and_is_not_kept_in_memory(tmp_path, monkeypatch):
+    wheel = write_wheel(tmp_path)
+    (tmp_path / "r.txt").write_text(wheel.name)
+    before = read_requirements(tmp_path / "r.txt")
+    wheel.write_bytes(wheel.read_bytes()[:-1] + b"?")
+    assert read_requirements(tmp_path / "r.txt").digest != before.digest
+    monkeypatch.setattr(limits, "REQUIREMENTS_TEXT_BYTES_MAX", 100)
+    assert wheel.stat().st_size > 100 and read_requirements(tmp_path / "r.txt")
+    monkeypatch.setattr(limits, "REQUIREMENTS_PACKAGE_BYTES_MAX", 100)
+    with pytest.raises(ConfigError, match="more than 100"):
+        files_of(tmp_path / "r.txt")
 
 
 def test_hashes_and_locks_are_seen(tmp_path):
@@ -61,6 +83,6 @@ def test_includes_are_bounded(tmp_path, monkeypatch):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")
     with pytest.raises(ConfigError, match="more than 64 files are included"):
         read_requirements(tmp_path / "0.txt")
-    monkeypatch.setattr(limits, "REQUIREMENTS_BYTES_MAX", 3)
+    monkeypatch.setattr(limits, "REQUIREMENTS_TEXT_BYTES_MAX", 3)
     with pytest.raises(ConfigError, match="more than 3"):
         read_requirements(tmp_path / "0.txt")

@@ -102,6 +102,13 @@ def test_what_is_refused(root, tmp_path, items, why):
     assert os.listdir(tmp_path) == ["root"]
 
 
+def test_what_is_refused_is_named_in_words_that_can_be_sent(root):
+    """The names in an archive may be no UTF-8; what is wrong with it is in answers, in JSON."""
+    with pytest.raises(EnvironmentFailed) as caught:
+        write(root, file("../\udcff"))
+    assert "'../\\udcff', which leaves" in str(caught.value) and str(caught.value).encode()
+
+
 def test_links_may_lead_to_links_and_nowhere(root):
     write(root, link("a", "b/c"), link("b", "d"), Item("d", "folder"), file("d/c"), link("gone", "not/there"))
     assert (root / "a").read_bytes() == b"x"
@@ -110,6 +117,18 @@ def test_links_may_lead_to_links_and_nowhere(root):
 def test_a_packed_virtual_environment_leads_to_an_interpreter_of_this_machine(root):
     write(root, link("bin/python3.11", "/usr/bin/env"), link("bin/python", "python3.11"))
     assert (root / "bin/python").exists()
+
+
+@pytest.mark.parametrize("mtime", [float("nan"), float("inf"), 1e300])
+def test_times_that_are_none_are_refused(root, mtime):
+    with pytest.raises(EnvironmentFailed, match="holds 'a' with a time that is none"):
+        write(root, file("a", mtime=mtime))
+
+
+def test_long_chains_of_links_are_refused(root):
+    links = [link(f"l{number}", f"l{number + 1}") for number in range(5000)]
+    with pytest.raises(EnvironmentFailed, match="which leads through too many others"):
+        write(root, *links, file("l5000"))
 
 
 def test_bombs_are_bounded(root, monkeypatch):

@@ -208,3 +208,83 @@ def test_a_folder_that_cannot_be_looked_at_is_a_change_with_the_reason(repositor
 
 def test_a_look_is_a_value():
     assert Look({}, {}) == Look({}, {})
+
+
+# ---- what lies outside of the models' folders
+
+
+def names_environment(repository, path, file="config.pbtxt"):
+    write(repository, "a")
+    value = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{path}" }} }}'
+    return write(repository, "a", value, file)
+
+
+def test_an_environment_outside_is_a_part_of_the_model(repositories, tmp_path):
+    archive = tmp_path / "env.tar.gz"
+    archive.write_text("one")
+    names_environment(repositories[0], archive)
+    looker = Looker(repositories)
+    changes = Changes(looker.look())
+    assert taken_twice(changes, looker) == {}
+    archive.write_text("another")
+    assert changes.take(looker.look()) == {} and changes.moving == {"a"}
+    archive.write_text("half copied")
+    assert changes.take(looker.look()) == {}
+    assert changes.take(looker.look()) == {"a": f"{archive} changed"}
+    assert taken_twice(changes, looker) == {}
+
+
+def test_an_environment_that_is_not_there_yet_is_waited_for(repositories, tmp_path):
+    names_environment(repositories[0], tmp_path / "env.tar.gz")
+    looker = Looker(repositories)
+    changes = Changes(looker.look())
+    (tmp_path / "env.tar.gz").write_text("")
+    assert taken_twice(changes, looker) == {"a": f"{tmp_path}/env.tar.gz changed"}
+
+
+def test_what_requirements_include_counts_from_when_they_do(repositories, tmp_path):
+    """Those in the folder may include what is not."""
+    names_environment(repositories[0], "$$TRITON_MODEL_DIRECTORY/requirements.txt")
+    requirements = write(repositories[0], "a", "numpy", "requirements.txt")
+    pins = tmp_path / "pins.txt"
+    pins.write_text("")
+    looker = Looker(repositories)
+    changes = Changes(looker.look())
+    pins.write_text("numpy==1.26")
+    assert taken_twice(changes, looker) == {}
+    requirements.write_text(f"numpy\n-c {pins}")
+    assert taken_twice(changes, looker) == {"a": f"{pins} is new, requirements.txt changed"}
+    pins.write_text("numpy==1.25")
+    assert taken_twice(changes, looker) == {"a": f"{pins} changed"}
+
+
+def test_another_environment_is_another_part(repositories, tmp_path):
+    for name in ("one.zip", "two.zip"):
+        (tmp_path / name).write_text("")
+    names_environment(repositories[0], tmp_path / "one.zip")
+    looker = Looker(repositories)
+    changes = Changes(looker.look())
+    names_environment(repositories[0], tmp_path / "two.zip")
+    words = taken_twice(changes, looker)["a"]
+    assert f"{tmp_path}/one.zip is gone, {tmp_path}/two.zip is new" in words
+    (tmp_path / "one.zip").write_text("changed")
+    assert taken_twice(changes, looker) == {}
+
+
+def test_environments_that_are_folders_and_broken_configurations_are_left_to_the_load(repositories, tmp_path):
+    config = names_environment(repositories[0], tmp_path)
+    looker = Looker(repositories)
+    changes = Changes(looker.look())
+    config.write_text("bakend: {")
+    assert taken_twice(changes, looker) == {"a": "config.pbtxt changed"}
+
+
+def test_the_configuration_of_another_name_is_the_one_that_counts(repositories, tmp_path):
+    names_environment(repositories[0], tmp_path / "none.zip")
+    names_environment(repositories[0], tmp_path / "b.zip", "configs/b.pbtxt")
+    looker = Looker(repositories, config_name="b")
+    changes = Changes(looker.look())
+    (tmp_path / "none.zip").write_text("")
+    assert taken_twice(changes, looker) == {}
+    (tmp_path / "b.zip").write_text("")
+    assert taken_twice(changes, looker) == {"a": f"{tmp_path}/b.zip changed"}

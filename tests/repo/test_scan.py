@@ -153,6 +153,15 @@ def test_a_repository_that_is_no_folder_raises(tmp_path):
         scan([tmp_path / "nowhere"])
 
 
+def test_a_folder_whose_name_cannot_be_sent_is_no_model(repo, add):
+    """One such name would keep the whole index from being written."""
+    add("m")
+    os.mkdir(os.fsencode(repo) + b"/\xff")
+    found = scan([repo])
+    assert [model.name for model in found.models] == ["m"] and not found.failures
+    assert "\\udcff: a folder whose name is not UTF-8 is no model" in only(found.notes)
+
+
 def test_files_and_hidden_folders_are_no_models(repo, add):
     (repo / "README.md").write_text("")
     add(".git")

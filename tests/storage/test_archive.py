@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import threading
@@ -90,6 +91,25 @@ def test_what_expands_beyond_the_limit_is_refused(blobs, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "STORAGE_ARCHIVE_BYTES_MAX", 1_000_000)
     with pytest.raises(ConfigError, match="1000000 bytes"):
         unpacked(tar_of({"a": "0" * 1_000_001}), "m.tar.gz", blobs, tmp_path)
+
+
+def test_folders_count_and_are_not_kept_in_memory(blobs, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "STORAGE_FILES_MAX", 10)
+    folders = []
+    for number in range(11):
+        folder = tarfile.TarInfo(f"{number}")
+        folder.type = tarfile.DIRTYPE
+        folders.append(folder)
+    assert unpacked(tar_with(*folders[:10]), "m.tar", blobs, tmp_path) == {}
+    with pytest.raises(ConfigError, match="more than 10 files and folders"):
+        unpacked(tar_with(*folders), "m.tar", blobs, tmp_path)
+
+
+def test_a_header_that_would_fill_the_memory_is_refused(blobs, tmp_path):
+    long = tarfile.TarInfo("name")
+    long.type, long.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
+    with pytest.raises(ConfigError, match="a header of 1073741824 bytes"):
+        unpacked(gzip.compress(long.tobuf() + bytes(20_000)), "m.tar.gz", blobs, tmp_path)
 
 
 def test_it_stops_when_told(blobs, tmp_path):

@@ -70,6 +70,9 @@ def test_local_paths_are_none(text):
         ("hf://gpt2", "no owner and repository"),
         ("mlflow:/m", "no model and version, stage or @alias"),
         ("abfs://c@elsewhere/m", "is no ACCOUNT.dfs.core.windows.net"),
+        ("..=s3://b/m", "'..' cannot be a model's name"),
+        ("https://h/...zip", "'..' cannot be a model's name"),
+        ("mlflow:/..%2Fm/1", "'../m' cannot be a model's name"),
     ],
 )
 def test_what_names_nothing_is_refused(text, message):

@@ -8,10 +8,12 @@ import uuid
 import pytest
 
 from tests.storage.mlflow_server import real_server, stand_in
-from tests.storage.servers import Faults, proxy_handler, serving
+from tests.storage.servers import Faults, proxy_handler, serving, web_handler
 from tisfast import limits
 from tisfast.errors import ConfigError
-from tisfast.storage.source import Refused, Unreachable
+from tisfast.storage.registry import LocalArtifacts, ProxiedArtifacts
+from tisfast.storage.source import Changed, Refused, Unreachable
+from tisfast.storage.web import Web
 
 COMMAND = os.environ.get("TISFAST_MLFLOW", "")
 FILES = {"MLmodel": "flavors: {}", "a/config.pbtxt": "x", "a/1/model.py": "y" * 300_000, "a/1/my file.txt": ""}
@@ -105,6 +107,35 @@ def test_a_download_that_breaks_off_is_whole_in_the_end(tracking, name, open_):
         assert server.refresh() == {}
         assert server.seen == SEEN
         assert len(faults.gets("model.py")) == 3
+
+
+def test_folders_without_end_are_given_up(monkeypatch):
+    monkeypatch.setattr(limits, "STORAGE_FILES_MAX", 20)
+
+    class Endless(web_handler({})):
+        def do_GET(self):
+            data = b'{"files": [{"path": "a", "is_dir": true}]}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    with serving(Endless) as port:
+        source = ProxiedArtifacts(Web(), f"http://127.0.0.1:{port}", "mlflow-artifacts:/1/m", "mlflow:/m/1")
+        with pytest.raises(Refused, match="mlflow:/m/1 has more than 20 files and folders"):
+            source.files()
+
+
+def test_a_file_that_changes_while_it_is_read_is_told(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text("x" * 1_000_000)
+    source = LocalArtifacts(tmp_path, "mlflow:/m/1")
+    (file,) = source.files()
+    _, chunks = source.read(file, 0)
+    next(chunks)
+    path.write_text("y" * 1_000_000)
+    with pytest.raises(Changed, match="model.py changed while it was read"):
+        list(chunks)
 
 
 def test_without_a_server_or_with_none_that_answers(open_, storage):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +14,10 @@ from tests.storage.conftest import REPO
 from tests.storage.servers import serving, web_handler
 from tisfast import limits
 from tisfast.errors import ConfigError, TisError, Unavailable
+from tisfast.leases import lease
 from tisfast.storage.face import LocalOnly, open_storage
 from tisfast.storage.source import Corrupt, Unreachable
+from tisfast.storage.transfer import locked
 
 LONG_AGO = "Thu, 01 Jan 2026 00:00:00 GMT"
 
@@ -92,7 +96,7 @@ def test_a_change_comes_in_one_step_and_the_old_files_stay_readable(s3, storage)
     server = storage(s3.url)
     server.refresh()
     folder = server.face.folder(s3.url)
-    old = (folder / "sub").resolve()
+    held = lease(folder / "sub")
     untouched = os.readlink(folder / "add")
     s3.fill({"sub/1/model.py": "new", "sub/2/model.py": "newer"})
     s3.delete("sub/1/weights.bin")
@@ -100,7 +104,7 @@ def test_a_change_comes_in_one_step_and_the_old_files_stay_readable(s3, storage)
     assert {path: text for path, text in server.seen.items() if path.startswith("sub")} == {
         "sub/1/model.py": "new", "sub/2/model.py": "newer",
     }  # fmt: skip
-    assert (old / "1/model.py").read_text() == REPO["sub/1/model.py"]
+    assert (held.folder / "1/model.py").read_text() == REPO["sub/1/model.py"]
     assert os.readlink(folder / "add") == untouched
 
 
@@ -351,6 +355,92 @@ def test_a_cache_that_has_not_everything_is_not_served_without_the_store(s3, sto
     server = storage(s3.url)
     assert "the cache has not all files of 'sub'" in str(server.refresh()["sub"])
     assert {path.split("/")[0] for path in server.seen} == {"add"}
+
+
+def test_an_explicit_start_without_the_store_serves_what_was_once_loaded(s3, storage):
+    """Not all of it: what is asked for, in the steps in which a server asks."""
+    s3.fill({**REPO, "third/1/model.py": "c"})
+    first = storage(s3.url)
+    first.refresh([])
+    first.refresh(["add"])
+    first.refresh(["sub"])
+    s3.faults.dead = True
+    server = storage(s3.url)
+    assert server.refresh([]) == {}
+    assert sorted(os.listdir(server.face.folder(s3.url))) == ["add", "sub"]
+    assert server.refresh(["add"]) == server.refresh(["sub"]) == {}
+    assert server.seen == REPO
+    with pytest.raises(Unreachable):
+        server.refresh(["third"])
+    with pytest.raises(Unreachable):
+        server.refresh(["add"])  # it runs: nobody must believe that this is what the store has
+
+
+# ---- several servers
+
+
+def test_servers_that_load_different_models_of_one_store_keep_each_other_s_notes(s3, storage, tmp_path):
+    s3.fill(REPO)
+    one, two = storage(s3.url), storage(s3.url)
+    two.refresh(["nobody"])
+    one.refresh()
+    two.refresh(["add"])
+    s3.faults.dead = True
+    server = storage(s3.url)
+    assert server.refresh() == {} and server.seen == REPO
+    assert len(blobs(tmp_path)) == len(REPO)
+
+
+def test_what_another_server_has_fetched_is_not_fetched_again(s3, storage):
+    s3.fill(REPO)
+    one, two = storage(s3.url), storage(s3.url)
+    two.refresh(["nobody"])
+    one.refresh()
+    before = len(s3.faults.gets("weights.bin"))
+    two.refresh()
+    assert two.seen == REPO and len(s3.faults.gets("weights.bin")) == before
+
+
+def test_a_sweep_that_never_ends_is_told(s3, storage, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "STORAGE_SWEEP_SECONDS_MAX", 0.1)
+    server = storage(s3.url)
+    with open(tmp_path / "cache/lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match="another server has been sweeping the storage cache .*cache/lock"):
+            server.refresh()
+    s3.fill(REPO)
+    assert server.refresh() == {}
+
+
+def test_a_download_that_another_server_has_made_a_blob_of_is_not_written_to(tmp_path, monkeypatch):
+    """It opened the file just before it was renamed, and got the lock just after."""
+    path, blob = tmp_path / "partial", tmp_path / "blob"
+    path.write_text("whole")
+    flock = fcntl.flock
+
+    def late(descriptor, kind):
+        if not blob.exists():
+            path.rename(blob)
+        flock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    handle = locked(path)
+    os.ftruncate(handle, 0)
+    os.close(handle)
+    assert blob.read_text() == "whole" and path.read_text() == ""
+
+
+def test_what_is_left_to_download_is_what_needs_room(s3, storage, monkeypatch):
+    s3.fill(REPO)
+    s3.faults.cut = [2_900_000]
+    monkeypatch.setattr(limits, "STORAGE_ATTEMPTS_MAX", 1)
+    assert set(storage(s3.url).refresh()) == {"sub"}
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1_500_000))
+    server = storage(s3.url)
+    assert server.refresh() == {} and server.seen == REPO
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1_500))
+    s3.put("sub/1/weights.bin", "v" * 3_000)
+    assert "3.0 KB are to be downloaded, and" in str(server.refresh()["sub"])
 
 
 # ---- what is wrong with the URL

@@ -12,7 +12,8 @@ import trustme
 from tests.storage.servers import Faults, proxy_handler, serving, tar_of, web_handler
 from tisfast import limits
 from tisfast.errors import ConfigError
-from tisfast.storage.source import Corrupt, Refused, Unreachable
+from tisfast.storage.source import Corrupt, Refused, RemoteFile, Unreachable
+from tisfast.storage.web import Web
 
 FILES = {"a/config.pbtxt": "x", "a/1/model.py": "\n".join(map(str, range(200_000)))}
 
@@ -173,6 +174,32 @@ def test_a_server_that_is_down_is_unreachable(site, storage):
     site.faults.dead = True
     with pytest.raises(Unreachable):
         storage(f"{site.url}/m.zip").refresh()
+
+
+def test_a_part_of_which_nothing_says_what_it_is_of_is_not_taken(site, storage):
+    """Else half of one content, and half of the next, could be put together."""
+    half = {}
+
+    class Silent(web_handler({"/m.tar": tar_of(FILES, ".tar")})):
+        def send_header(self, name, value):
+            if name != "ETag" or "Range" not in self.headers:
+                super().send_header(name, value)
+
+        def do_GET(self):
+            half.setdefault("spans", []).append(self.headers.get("Range", ""))
+            super().do_GET()
+
+    faults = Faults()
+    with serving(Silent) as plain, serving(proxy_handler(plain, faults)) as port:
+        url = f"http://127.0.0.1:{port}/m.tar"
+        web, file = Web(), RemoteFile("m.tar", url, len(tar_of(FILES, ".tar")), '"x"')
+        tag = web.look(url).tag
+        begin, chunks = web.read(url, file, 700_000, tag)
+        assert begin == 0 and b"".join(chunks) == tar_of(FILES, ".tar")
+        assert half["spans"][-2:] == ["bytes=700000-", ""]
+        begin, chunks = web.read(url, file, 700_000, f"W/{tag}")  # weak: equal tags need not be equal bytes
+        assert begin == 0
+        list(chunks)
 
 
 def test_a_server_without_tags_is_read_from_the_beginning(storage):

@@ -302,3 +302,54 @@ def test_who_keeps_the_index_is_told_what_there_is(repository):
 
     write(repository, "a")
     polled(repository, talk, tell=told.append)
+
+
+def test_a_store_that_takes_long_holds_up_nobody_else(repository):
+    """Local models, and those that are there already, are applied while it is waited for; and nobody asks it twice."""
+    write(repository, "a")
+    asked = []
+
+    async def run():
+        free = asyncio.Event()
+
+        async def before():
+            asked.append(1)
+            await free.wait()
+            return {}
+
+        applied, now = Applied(), [0.0]
+        polling = Polling(applied, Looker([repository]), Pace(0.01, 0.01), lambda: now[0], before)
+        await polling.begin()
+        write(repository, "a", "other")
+        for _ in range(3):
+            now[0] += 1.0
+            await polling.step()
+        await polling.applied()
+        assert applied.names == ["a"] and len(asked) == 1
+        free.set()
+        await asyncio.sleep(0)
+        for _ in range(2):
+            now[0] += 1.0
+            await polling.step()
+        assert len(asked) == 2
+        await polling.close()
+
+    asyncio.run(run())
+
+
+def test_the_end_does_not_wait_for_a_store(repository):
+    ended = []
+
+    async def run():
+        async def before():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(1)
+
+        polling = Polling(Applied(), Looker([repository]), Pace(0.01, 0.01), lambda: 0.0, before)
+        await polling.begin()
+        await polling.close()
+
+    asyncio.run(run())
+    assert ended == [1]

@@ -78,6 +78,22 @@ def test_requirements_are_installed_and_what_they_lack_is_named(serve, write_mod
     assert "has no numpy" in server.says("the environment of model 'good'")["message"]
 
 
+def test_polling_sees_environments_outside_of_models_folders(serve, write_model, tmp_path):
+    """Archive and requirements: the old environment serves until the new one is there."""
+    version = list(pythons())[-1]
+    requirements, wheel = tmp_path / "requirements.txt", write_wheel(tmp_path)
+    requirements.write_text(f"--no-index\n{wheel}\n")
+    code = "import greeting\n" + TELL.replace('"prefix": sys.prefix', '"prefix": greeting.WORD')
+    write_model("m", code, environment(requirements, EXECUTION_ENV_PYTHON=version))
+    poll = ("--model-control-mode=poll", "--repository-poll-secs=0.2")
+    server = serve(*poll, f"--environment-cache-dir={tmp_path}/cache").ready()
+    assert told(server, "m")["prefix"] == "hello"
+    wheel.unlink()
+    again = write_wheel(tmp_path, version="2.0", code="WORD = 'goodbye'\n")
+    requirements.write_text(f"--no-index\n{again}\n")
+    until(lambda: told(server, "m")["prefix"] == "goodbye", "the new environment")
+
+
 def test_a_server_that_dies_takes_what_it_prepares_with_it(serve, write_model, tmp_path):
     """Its orders end with its life; what is half made is nobody's environment."""
     waits = {"bin/conda-unpack": "import time\ntime.sleep(600)\n"}

@@ -9,7 +9,8 @@ import threading
 
 import httpx
 import pytest
-from conftest import until
+
+from tests.system.conftest import until
 
 COUNTER = """
 import numpy as np

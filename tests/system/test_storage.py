@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments.packing import write_tar
 from tests.storage.conftest import s3, s3_port  # noqa: F401 - fixtures
 from tests.storage.servers import serving, tar_of, web_handler
 from tests.system.conftest import ADD_ONE, CONFIG, ROOT, until
@@ -159,6 +160,56 @@ def test_polling_brings_what_is_new_and_keeps_what_is_damaged_away(s3, serve, ca
     for path in ("config.pbtxt", "1/model.py"):
         s3.delete(f"new/{path}")
     until(lambda: server.infer("new")[0] != 200, "that the model is gone")
+
+
+def test_what_serves_keeps_its_files_however_many_bad_updates_come(s3, serve, cache, tmp_path):  # noqa: F811
+    """A worker that dies is started again from the files that it was loaded from."""
+    s3.fill({**model("one", ADD_TEN), **model("other")})
+    server = serve(cache, "--model-control-mode=explicit", "--load-model=*", repository=s3.url).ready()
+    for number in range(5):
+        s3.put("one/1/model.py", f"this is no Python {number}")
+        assert server.ask("POST", "/v2/repository/models/one/load", {})[0] == 400
+    assert answer(server, "one") == 11.0
+    pid = server.worker("one_0")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: server.worker("one_0") != pid and server.infer("one")[0] == 200, "a new worker")
+    assert answer(server, "one") == 11.0
+    s3.put("one/1/model.py", ADD_ONE)
+    assert server.ask("POST", "/v2/repository/models/one/load", {})[0] == 200
+    assert answer(server, "one") == 2.0
+    (trees,) = (tmp_path / "cache/runs").glob("*/*/trees")
+    until(lambda: server.ask("POST", "/v2/repository/models/other/load", {})[0] == 200 and len(os.listdir(trees)) == 2,
+          "that trees go which nobody uses")  # fmt: skip
+
+
+WHERE = """
+import sys
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([], parameters={"prefix": sys.prefix}) for _ in requests]
+"""
+
+
+def test_an_environment_that_comes_with_its_model_is_read_once(s3, serve, cache, tmp_path):  # noqa: F811
+    """In each run it lies elsewhere, and another name of the same file; and a change of another file is none of it."""
+    packed = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar" } }'
+    s3.fill({"m/config.pbtxt": CONFIG + packed, "m/1/model.py": WHERE})
+    s3.put("m/env.tar", write_tar(tmp_path / "env.tar", Path(sys.executable)).read_bytes())
+    flags = (cache, f"--environment-cache-dir={tmp_path}/environments", "--model-control-mode=explicit")
+    first = serve(*flags, "--load-model=*", repository=s3.url).ready()
+    assert str(tmp_path / "environments") in first.infer("m")[1]["parameters"]["prefix"]
+    first.says("reading")
+    pid = first.worker("m_0")
+    two = 'instance_group [ { name: "m" count: 2 kind: KIND_CPU } ]'
+    s3.put("m/config.pbtxt", CONFIG + packed + two)
+    assert first.ask("POST", "/v2/repository/models/m/load", {})[0] == 200
+    assert first.worker("m_1") and first.worker("m_0") == pid  # the old one goes on, and has company
+    first.end()
+    again = serve(*flags, "--load-model=*", repository=s3.url).ready()
+    assert again.infer("m")[0] == 200
+    assert not [record for record in again.log if "reading" in record["message"]]
 
 
 class Zeros(web_handler({})):

@@ -93,6 +93,9 @@ def _damage_told(path: Path) -> Iterator[None]:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise _damaged(path, str(error)) from error
+    except NotImplementedError as error:
+        raise EnvironmentFailed(f"{path} is packed in a way that is not read here: {error}",
+                                "pack it as .tar.gz") from error  # fmt: skip
 
 
 def _damaged(path: Path, why: str) -> EnvironmentFailed:
@@ -155,14 +158,19 @@ class _Forward:
         return data
 
 
-def _tar_items(stream: IO[bytes]) -> Iterator[Item]:
+def tar_entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]:
+    """What a tar file holds, front to back, in bounded memory: each entry, and what opens its content."""
     with tarfile.TarFile(fileobj=cast(IO[bytes], _Forward(stream)), mode="r", errorlevel=2) as tar:
         while (entry := tar.next()) is not None:
             cast(Any, tar).members.clear()  # it would keep them all
-            content = partial(cast(Callable[[tarfile.TarInfo], IO[bytes]], tar.extractfile), entry)
-            kind: ItemKind = "file" if entry.isreg() else _TAR_KINDS.get(entry.type, "other")
-            about = _OTHER_KINDS.get(entry.type, f"of tar's type {entry.type!r}")
-            yield Item(entry.name, kind, entry.mode, entry.mtime, entry.linkname, content, about)
+            yield entry, partial(cast(Callable[[tarfile.TarInfo], IO[bytes]], tar.extractfile), entry)
+
+
+def _tar_items(stream: IO[bytes]) -> Iterator[Item]:
+    for entry, content in tar_entries(stream):
+        kind: ItemKind = "file" if entry.isreg() else _TAR_KINDS.get(entry.type, "other")
+        about = _OTHER_KINDS.get(entry.type, f"of tar's type {entry.type!r}")
+        yield Item(entry.name, kind, entry.mode, entry.mtime, entry.linkname, content, about)
 
 
 def _zip_items(path: Path, zipped: zipfile.ZipFile) -> Iterator[Item]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tisfast import limits
 from tisfast.environments import activation, pythons
-from tisfast.environments.cache import FORM, Cache, Entry, Lock
+from tisfast.environments.cache import FORM, Cache, Entry
 from tisfast.environments.environment import Environment
 from tisfast.environments.failure import EnvironmentFailed, no_room, size_text
 from tisfast.environments.install import find_uv, install
@@ -56,12 +57,7 @@ def build(means: Means, environment: Environment, tell: Told) -> Entry:
         key = known_key(means, environment)
         if key is None:
             key = _key("archive", _read(means.cache, environment, tell))
-        lock = _alone(means.cache, key, environment, tell)
-        try:
-            found = means.cache.find(key)
-            return _made(means, environment, key, tell) if found is None else found
-        finally:
-            lock.release()
+        return _found_or_made(means, environment, key, tell)
 
 
 def _key(kind: str, *facts: str) -> str:
@@ -90,13 +86,36 @@ def _changed(environment: Environment) -> EnvironmentFailed:
     return EnvironmentFailed(f"{environment} changed while it was read", "load the model again when it is complete")
 
 
-def _alone(cache: Cache, key: str, environment: Environment, tell: Told) -> Lock:
-    lock = cache.lock(key, exclusive=True)
+def _found_or_made(means: Means, environment: Environment, key: str, tell: Told) -> Entry:
+    """Who gets the exclusive lock makes it.  The others wait for the shared one, which its users hold for long."""
+    for _ in range(limits.ENVIRONMENT_TURNS_MAX):
+        found = _whole(means.cache, key, environment, tell)
+        if found is not None:
+            return found
+        lock = means.cache.lock(key, exclusive=True)
+        if lock is None:
+            continue  # another one was quicker
+        try:
+            found = means.cache.find(key)  # made since we looked
+            return _made(means, environment, key, tell) if found is None else found
+        finally:
+            lock.release()
+    raise EnvironmentFailed(
+        f"{environment} lies damaged in {means.cache.folder / key}, and a running server uses it",
+        "end that server, or name another folder with --environment-cache-dir",
+    )
+
+
+def _whole(cache: Cache, key: str, environment: Environment, tell: Told) -> Entry | None:
+    """The environment, if it is there; whoever is making it is waited for."""
+    lock = cache.lock(key, exclusive=False)
     if lock is None:
         tell(f"waiting for another process that prepares {environment}")
-        lock = cache.lock(key, exclusive=True, wait=True)
+        lock = cache.lock(key, exclusive=False, wait=True)
         assert lock is not None
-    return lock
+    found = cache.find(key)
+    lock.release()
+    return found
 
 
 def _made(means: Means, environment: Environment, key: str, tell: Told) -> Entry:

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tisfast import leases
 from tisfast.environments.environment import PYTHONS, Stamp
 from tisfast.environments.failure import no_room
 
@@ -92,7 +93,9 @@ class Cache:
             os.utime(self.folder / key / READY)
 
     def keep(self, entry: Entry) -> None:
-        """It is whole.  Under the exclusive lock."""
+        """It is whole, also when the power fails from now on.  Under the exclusive lock."""
+        with no_room(self.folder):
+            _synchronise(self.folder / entry.key)
         values = {**asdict(entry), "variables": [list(pair) for pair in entry.variables]}
         _write_json(self.folder / entry.key / READY, values)
 
@@ -118,7 +121,7 @@ class Cache:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, kind)
-                if _same_file(fd, path):
+                if leases.lies_at(fd, path):
                     return Lock(fd)
             except BlockingIOError:
                 os.close(fd)
@@ -172,10 +175,15 @@ class Cache:
             self._forget_the_gone()
 
     def _forget_the_gone(self) -> None:
-        for path in (self.folder / ".known").glob("*.json"):
+        for path in (self.folder / ".known").glob("*"):
             with contextlib.suppress(OSError, ValueError, KeyError):
-                if not Path(_read_json(path)["path"]).exists():
-                    path.unlink()
+                if path.suffix != ".json" or not Path(_read_json(path)["path"]).exists():
+                    path.unlink()  # the former: of somebody who was killed while writing
+        for path in (self.folder / ".locks").glob("*"):
+            lock = None if (self.folder / path.name).exists() else self.lock(path.name, exclusive=True)
+            if lock is not None:
+                path.unlink()
+                lock.release()
 
     def _own(self, name: str) -> Path:
         """A folder beside the environments; the cache itself is made for its owner alone: what lies in it is run."""
@@ -184,14 +192,25 @@ class Cache:
         return self.folder / name
 
     def _known(self, path: Path) -> Path:
-        return self.folder / ".known" / (hashlib.sha256(str(path).encode()).hexdigest()[:32] + ".json")
+        """By path; by inode where there are several, as of what comes from a store, in another folder at each start."""
+        name = str(path)
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            name = name if about.st_nlink == 1 else f"inode {about.st_ino}"
+        return self.folder / ".known" / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".json")
 
 
-def _same_file(fd: int, path: Path) -> bool:
+def _synchronise(folder: Path) -> None:
+    """Wait until all that was written to this file system is on it."""
+    import ctypes  # noqa: PLC0415 - only who prepares an environment needs it
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+    finally:
+        os.close(descriptor)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -205,5 +224,8 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Whole or not at all."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     with no_room(path):
-        beside.write_text(json.dumps(value))
+        with open(beside, "w", encoding="ascii") as file:
+            file.write(json.dumps(value))
+            file.flush()
+            os.fsync(file.fileno())
         beside.rename(path)

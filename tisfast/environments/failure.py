@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from tisfast.errors import Internal, Unavailable
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class EnvironmentFailed(Internal):
@@ -22,13 +26,18 @@ class NoRoom(Unavailable):
     """The cache's disk is full: the same may succeed when there is room again."""
 
 
+def is_full(printed: str) -> bool:
+    """Whether a program ended for want of room, by what it printed."""
+    return any(os.strerror(code) in printed for code in FULL)
+
+
 @contextlib.contextmanager
 def no_room(where: Path) -> Iterator[None]:
     """Say of a full disk which one it is, and what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         free = f", {size_text(free_bytes)} are free" if (free_bytes := _free_bytes(where)) is not None else ""
         raise NoRoom(

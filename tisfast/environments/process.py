@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tisfast import limits
+from tisfast.environments.failure import is_full
 
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONEXECUTABLE", "PYTHONUSERBASE", "PYTHONPLATLIBDIR",
            "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # fmt: skip
@@ -34,7 +36,7 @@ class ProgramFailed(Exception):
 def run(command: Sequence[str], cwd: Path, heard: Callable[[str], None], variables: Mapping[str, str]) -> str:
     """Run it to its end; the last lines that it printed.  heard: called with one of them now and then.
 
-    Raises ProgramFailed.
+    Raises ProgramFailed, and OSError when it had no room.
 
     The caller's own process is what limits its time: it is killed with its whole group when nobody waits any more.
     """
@@ -56,6 +58,8 @@ def run(command: Sequence[str], cwd: Path, heard: Callable[[str], None], variabl
                 said_at = time.monotonic()
                 heard(text)
     said = "\n".join(tail)
+    if process.returncode and is_full(said):
+        raise OSError(errno.ENOSPC, f"{Path(command[0]).name}: {os.strerror(errno.ENOSPC)}")
     if process.returncode:
         raise ProgramFailed(command, _ending(process.returncode), said)
     return said

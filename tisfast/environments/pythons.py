@@ -5,6 +5,7 @@ Layer 3 (environments).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -111,9 +112,9 @@ def _candidates(wanted: str, numbers: tuple[int, ...], pyenv_root: str, uv: str 
         yield from map(str, versions)
     if uv:
         command = [uv, "python", "find", "--no-python-downloads", wanted]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-                              timeout=limits.INTERPRETER_CHECK_SECONDS_MAX)  # fmt: skip
-        if done.returncode == 0:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL,
+                                  timeout=limits.INTERPRETER_CHECK_SECONDS_MAX)  # fmt: skip
             yield done.stdout.strip()
 
 

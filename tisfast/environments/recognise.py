@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tisfast.environments.environment import PYTHONS, Environment, Stamp
-from tisfast.environments.requirements import read_requirements
+from tisfast.environments.requirements import files_of
 from tisfast.errors import ConfigError
 
 PARAMETER: Final = "EXECUTION_ENV_PATH"
@@ -76,13 +76,18 @@ def _of_kind(path: Path, shown: str) -> Environment:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What tells a file from what it was before, without reading it.  Raises OSError."""
+    """What tells a file from what it was before, without reading it.  Raises OSError.
+
+    The time of change is no sign where a file has several names, as those have that come from a store: it is also that
+    of when the last name came or went.
+    """
     about = path.stat()
-    return (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+    changed_ns = about.st_ctime_ns if about.st_nlink == 1 else 0
+    return (about.st_size, about.st_mtime_ns, changed_ns, about.st_ino)
 
 
 def _stamp_of_all(path: Path) -> Stamp:
-    return tuple(figure for file in read_requirements(path).files for figure in stamp_of(file))
+    return tuple(figure for file in files_of(path) for figure in stamp_of(file))
 
 
 def _in_folder(path: Path, shown: str) -> Path:

@@ -69,9 +69,15 @@ class Tree:
         """All entries are there: follow the links."""
         root = os.path.realpath(self._root)
         for name, target in self._links.items():
-            where = os.path.realpath(os.path.join(root, name))
+            where = self._leads_to(os.path.join(root, name), name)
             if where != root and not where.startswith(root + os.sep) and not _PYTHON_LINK.fullmatch(name):
                 raise self._refused(f"holds the link '{name}', which leads out of it, to '{target}'")
+
+    def _leads_to(self, path: str, name: str) -> str:
+        try:
+            return os.path.realpath(path)
+        except RecursionError as error:
+            raise self._refused(f"holds the link '{name}', which leads through too many others") from error
 
     def _write(self, name: str, item: Item) -> None:
         if item.kind == "folder":
@@ -125,9 +131,16 @@ class Tree:
                         raise self._refused(f"holds more than {size_text(limits.ENVIRONMENT_BYTES_MAX)}")
                     _write_all(fd, chunk)
                     self._step()
-            os.utime(fd, (item.mtime, item.mtime))  # compiled modules are valid for their source's time only
+            self._set_time(fd, item)
         finally:
             os.close(fd)
+
+    def _set_time(self, fd: int, item: Item) -> None:
+        """Compiled modules are valid for their source's time only."""
+        try:
+            os.utime(fd, (item.mtime, item.mtime))
+        except (ValueError, OverflowError) as error:
+            raise self._refused(f"holds '{item.name}' with a time that is none ({item.mtime})") from error
 
     def _join(self, name: str, path: str, target: str) -> None:
         other = self._checked(target, f"the hard link '{name}'")

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
+from tisfast.repo.outside import Outside
 from tisfast.repo.snapshot import Snapshot, in_words, snapshot
 
 Sighting: TypeAlias = Snapshot | str
@@ -29,7 +30,9 @@ class Look:
 class Looker:
     """Looks through repositories.  Reads folders for as long as that takes: for a thread, one look at a time."""
 
-    def __init__(self, repositories: Sequence[Path], *, namespaces: bool = False) -> None:
+    def __init__(self, repositories: Sequence[Path], *, namespaces: bool = False, config_name: str = "") -> None:
+        """config_name: of --model-config-name."""
+        self._outside = Outside(config_name)
         self._repositories = repositories
         self._namespaces = namespaces
         self._devices: dict[Path, int] = {}  # the file system that each repository was on when it last held something
@@ -38,6 +41,7 @@ class Looker:
         """Look at all models, or at some of them."""
         seen: dict[str, dict[Path, Sighting]] = {}
         lost: dict[Path, str] = {}
+        there: list[list[Path]] = []
         for repository in self._repositories:
             try:
                 folders, _ = layout.model_folders([repository], namespaces=self._namespaces)
@@ -45,10 +49,19 @@ class Looker:
             except ConfigError as error:
                 lost[repository] = error.message
                 continue
+            there += folders.values()
             for name, (folder,) in folders.items():
                 if names is None or name in names:
-                    seen.setdefault(name, {})[repository] = _sighting(folder)
+                    seen.setdefault(name, {})[repository] = self._sighting(folder)
+        if names is None:
+            self._outside.keep({folder for folders in there for folder in folders})
         return Look(seen, lost)
+
+    def _sighting(self, folder: Path) -> Sighting:
+        try:
+            return self._outside.seen(folder, snapshot(folder))
+        except ConfigError as error:
+            return str(error)
 
     def _check_mounted(self, repository: Path, holds_something: bool) -> None:
         """A folder on which a file system was, and is no more, is empty; nobody has removed these models."""
@@ -60,13 +73,6 @@ class Looker:
             self._devices[repository] = device
         elif self._devices.setdefault(repository, device) != device:
             raise ConfigError("it is empty, and no longer on the file system that it was on")
-
-
-def _sighting(folder: Path) -> Sighting:
-    try:
-        return snapshot(folder)
-    except ConfigError as error:
-        return str(error)
 
 
 class Changes:

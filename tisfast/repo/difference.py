@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tisfast.config.schema import Message
+from tisfast.environments.environment import Environment
 from tisfast.repo.snapshot import Entry
 from tisfast.repo.source import ModelSource, VersionSource
 
@@ -51,15 +52,23 @@ def difference(old: ModelSource, new: ModelSource, *, forced: bool = False) -> C
 
 def _same_model(old: ModelSource, new: ModelSource) -> bool:
     return (
-        old.folder == new.folder
+        old.repository == new.repository
         and old.steps == new.steps
-        and old.environment == new.environment
+        and _environment(old) == _environment(new)
         and old.may_complete == new.may_complete
         and _without(old.config.message) == _without(new.config.message)
         and not _limited(old)
         and not _limited(new)
         and _shared_files(old) == _shared_files(new)
     )
+
+
+def _environment(source: ModelSource) -> Environment | None:
+    """Of a model that is fetched, each state has a folder of its own, which may have the same environment in it."""
+    found = source.environment
+    if found is None or not found.path.is_relative_to(source.folder):
+        return found
+    return replace(found, path=found.path.relative_to(source.folder), interpreter=None)
 
 
 def _without(message: Message) -> Message:
@@ -76,7 +85,9 @@ def _limited(source: ModelSource) -> bool:
 
 
 def _same_version(old: ModelSource, before: dict[int, VersionSource], new: ModelSource, version: VersionSource) -> bool:
-    return before.get(version.number) == version and _files(old, version.number) == _files(new, version.number)
+    was = before.get(version.number)
+    alike = was is not None and (was.folder.name, was.file.name) == (version.folder.name, version.file.name)
+    return alike and _files(old, version.number) == _files(new, version.number)
 
 
 def _files(source: ModelSource, version: int) -> list[Entry]:

@@ -21,7 +21,7 @@ def read_environment(parameters: Mapping[str, str], folder: Path) -> Environment
     """
     value, python = parameters.get(PARAMETER, ""), parameters.get(PYTHON_PARAMETER, "")
     if value:
-        return recognise(Path(_expanded(value, folder)), value, _expanded(python, folder))
+        return recognise(Path(expanded(value, folder)), value, expanded(python, folder))
     if python:
         raise ConfigError(f"{PYTHON_PARAMETER} '{python}' is for requirements, and there are none",
                           key=PYTHON_PARAMETER, hint=f"name a requirements.txt with parameter {PARAMETER}")  # fmt: skip
@@ -29,7 +29,8 @@ def read_environment(parameters: Mapping[str, str], folder: Path) -> Environment
     return None
 
 
-def _expanded(value: str, folder: Path) -> str:
+def expanded(value: str, folder: Path) -> str:
+    """A parameter's value with the model's folder in it."""
     return value.replace(MODEL_FOLDER, str(folder))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from tisfast import limits
-from tisfast.errors import ConfigError, NotFound
+from tisfast.errors import ConfigError, NotFound, writable
 from tisfast.types import NAMESPACE_SIGN, identity_of, split_identity
 
 NO_VERSIONS: Final = frozenset({"warmup", "initial_state", "configs"})
@@ -40,6 +40,8 @@ def model_folders(
                 continue
             if entry.name.startswith("."):
                 notes.append(f"{entry.path}: a hidden folder is no model")
+            elif writable(entry.name) != entry.name:
+                notes.append(writable(f"{entry.path}: a folder whose name is not UTF-8 is no model"))
             elif namespaces and NAMESPACE_SIGN in entry.name:
                 text = f"with --model-namespacing no model's name may have '{NAMESPACE_SIGN}' in it"
                 notes.append(f"{entry.path}: {text}")

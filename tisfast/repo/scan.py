@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tisfast import limits
+from tisfast import leases, limits
 from tisfast.config import versions as policies
 from tisfast.config.model_config import Draft, finish, parse, parse_json_form
 from tisfast.config.report import ConfigErrors, Place
@@ -31,7 +31,8 @@ class Looking:
     """How to look.
 
     auto_complete: without --disable-auto-complete-config; gpus: device ids instances may use; config_name: of
-    --model-config-name; config: a configuration in JSON in place of the file's; namespaces: --model-namespacing.
+    --model-config-name; config: a configuration in JSON in place of the file's; namespaces: --model-namespacing;
+    leases: hold folders that are replaced by others beside them (leases.py) for as long as the sources that come of it.
     """
 
     auto_complete: bool = True
@@ -39,6 +40,7 @@ class Looking:
     config_name: str = ""
     config: str | None = None
     namespaces: bool = False
+    leases: bool = False
 
 
 def scan(repositories: Sequence[Path], looking: Looking = Looking()) -> Scan:  # noqa: B008 - frozen
@@ -74,17 +76,19 @@ def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | Mo
                             hint="model appears in two or more repositories: rename one of "
                                  + ", ".join(map(str, folders)))  # fmt: skip
         return ModelFailure(name, folders[0].parent, folders[0], (error,))
-    folder = folders[0]
+    folder, repository = folders[0], folders[0].parent
     notes: tuple[str, ...] = ()
     try:
+        lease = leases.lease(folder) if looking.leases else None
+        folder = folder if lease is None else lease.folder
         seen = snapshot(folder)
         versions = layout.versions_of(folder)
         notes = versions.notes
-        return replace(_source(folder, versions, looking, seen), name=name)
+        return replace(_source(folder, versions, looking, seen), name=name, repository=repository, lease=lease)
     except ConfigErrors as error:
-        return ModelFailure(name, folder.parent, folder, error.errors, notes)
+        return ModelFailure(name, repository, folder, error.errors, notes)
     except ConfigError as error:
-        return ModelFailure(name, folder.parent, folder, (error,), notes)
+        return ModelFailure(name, repository, folder, (error,), notes)
 
 
 def _source(folder: Path, versions: layout.Versions, looking: Looking, seen: Snapshot) -> ModelSource:

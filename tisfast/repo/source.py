@@ -9,6 +9,7 @@ from pathlib import Path
 from tisfast.config.model_config import LoadedConfig
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
+from tisfast.leases import Lease
 from tisfast.repo.snapshot import Snapshot
 from tisfast.types import split_identity
 
@@ -31,7 +32,8 @@ class ModelSource:
     auto_complete_config, so a worker must be asked for it and its answer merged (config.complete.merge_completed).
     notes: what was left aside, to be logged once.  snapshot: of its folder, taken before anything else was read.
     overridden: a load call gave the configuration, or all of it (repo.override); private: the folder of its files,
-    which goes with the copy that is loaded from them, None for a model of a repository.
+    which goes with the copy that is loaded from them, None for a model of a repository.  lease: of its folder, which is
+    then a tree of storage's, and in use for as long as anybody has this source.
 
     With --model-namespacing, `name` is what tells it from its namesakes, and not its configuration's name; steps: which
     models the names of an ensemble's steps mean.
@@ -48,6 +50,7 @@ class ModelSource:
     snapshot: Snapshot
     overridden: bool = False
     private: Path | None = None
+    lease: Lease | None = field(default=None, compare=False, repr=False)
     steps: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -12,9 +12,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from tisfast import limits
+from tisfast.environments.archive import tar_entries
 from tisfast.errors import Cancelled, ConfigError
 from tisfast.storage.blobs import Blob, Blobs
 
@@ -33,11 +34,13 @@ def unpack(archive: Path, name: str, blobs: Blobs, stop: threading.Event) -> dic
     found: dict[str, Blob] = {}
     total = 0
     try:
-        for path, size, file in _members(archive, name):
+        for number, (path, size, file) in enumerate(_members(archive, name), 1):
             total += size
-            if len(found) >= limits.STORAGE_FILES_MAX or total > limits.STORAGE_ARCHIVE_BYTES_MAX:
-                raise ConfigError(f"{name} has more than {limits.STORAGE_FILES_MAX} files or "
+            if number > limits.STORAGE_FILES_MAX or total > limits.STORAGE_ARCHIVE_BYTES_MAX:
+                raise ConfigError(f"{name} has more than {limits.STORAGE_FILES_MAX} files and folders, or "
                                   f"{limits.STORAGE_ARCHIVE_BYTES_MAX} bytes", hint="use an object store")  # fmt: skip
+            if file is None:
+                continue
             if path in found:
                 raise ConfigError(f"{name}: '{path}' is in the archive twice", hint="pack it again")
             found[path] = _keep(file, size, f"{name}: '{path}'", blobs, stop)
@@ -46,30 +49,28 @@ def unpack(archive: Path, name: str, blobs: Blobs, stop: threading.Event) -> dic
     return found
 
 
-def _members(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes]]]:
+def _members(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    """Path, size and content; of a folder none."""
     return _zipped(archive, name) if name.lower().endswith(".zip") else _tarred(archive, name)
 
 
-def _tarred(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes]]]:
+def _tarred(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes] | None]]:
     """gzip itself and to its end, since tarfile's own does not look at the checksum there."""
     compressed = name.lower().endswith("gz")
     with gzip.open(archive) if compressed else open(archive, "rb") as stream:
-        with tarfile.open(fileobj=stream, mode="r|") as tar:
-            for member in tar:
-                if member.isdir():
-                    continue
-                file = tar.extractfile(member) if member.isreg() else None
-                if file is None:
-                    raise _special(name, member.name)
-                yield _clean(member.name), member.size, file
+        for member, content in tar_entries(cast(IO[bytes], stream)):
+            if not member.isreg() and not member.isdir():
+                raise _special(name, member.name)
+            yield _clean(member.name), member.size, content() if member.isreg() else None
         if len(stream.read(limits.STORAGE_PADDING_BYTES_MAX + 1)) > limits.STORAGE_PADDING_BYTES_MAX:
             raise ConfigError(f"{name} goes on after its end", hint="pack it again")
 
 
-def _zipped(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes]]]:
+def _zipped(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes] | None]]:
     with zipfile.ZipFile(archive) as zipped:
         for member in zipped.infolist():
             if member.is_dir():
+                yield _clean(member.filename), 0, None
                 continue
             kind = member.external_attr >> 28  # the file type of Unix's st_mode; 0 when made elsewhere
             if kind not in (0, 0o10):

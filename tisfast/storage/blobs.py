@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -22,10 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tisfast import limits
-from tisfast.errors import Cancelled, ConfigError
+from tisfast.errors import Cancelled, ConfigError, Unavailable
 
 READ_ONLY = 0o444
 DONE = ".done"
+RESUMABLE = re.compile(rf"[0-9a-f]{{32}}({re.escape(DONE)})?")
+"""What a download is called that can be gone on with; all else in its folder is its maker's alone."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +110,40 @@ class Blobs:
         except (OSError, ValueError, TypeError):
             return None
 
+    def begun(self, key: str) -> int:
+        """Bytes that are there of a download that broke off."""
+        try:
+            return (self.root / "partial" / key).stat().st_size
+        except OSError:
+            return 0
+
     def forget(self, key: str) -> None:
         """Its model is complete, and noted as a whole."""
         (self.root / "partial" / f"{key}{DONE}").unlink(missing_ok=True)
 
     def hold(self) -> None:
-        """Until `release`, nobody sweeps: blobs that no manifest names yet stay.  Waits for a sweep to end."""
+        """Until `release`, nobody sweeps: blobs that no manifest names yet stay.  Waits for a sweep to end.
+
+        Raises Unavailable for one that does not.
+        """
         with self._counting:
+            if not self._holders:
+                self._wait_for_sweep()
             self._holders += 1
-            if self._holders == 1:
-                fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def _wait_for_sweep(self) -> None:
+        end = time.monotonic() + limits.STORAGE_SWEEP_SECONDS_MAX
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise Unavailable(
+                        f"another server has been sweeping the storage cache {self.root} for more than "
+                        f"{limits.STORAGE_SWEEP_SECONDS_MAX} s; is it stopped? ({self.root / 'lock'} is locked)"
+                    ) from None
+                time.sleep(limits.STORAGE_SWEEP_LOOK_SECONDS)  # locks of files give no event with a time limit
 
     def release(self) -> None:
         """Once for each `hold`."""
@@ -141,7 +168,7 @@ class Blobs:
             noted = [self.noted(path.name.removesuffix(DONE)) for path in partial if path.name.endswith(DONE)]
             keep = named() | {blob.sha256 for blob in noted if blob is not None}
             gone = [path for path in self.root.glob("blobs/??/*") if path.name not in keep]
-            gone += [path for path in partial if _changed(path) < old]
+            gone += [path for path in partial if _changed(path) < old or not RESUMABLE.fullmatch(path.name)]
             for path in gone:
                 path.unlink(missing_ok=True)
             return len(gone)

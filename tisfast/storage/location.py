@@ -98,6 +98,9 @@ def parse(text: str) -> Location | None:
         raise _wrong(text, f"scheme '{scheme}' is not served")
     url = text[len(model) + 1 :] if model else text
     place, last = reader(url, rest)
+    name = model or last
+    if name in (".", "..") or "/" in name or "\0" in name:
+        raise _wrong(text, f"'{name}' cannot be a model's name")
     return Location(url, _shown(url), place, model, last)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,8 +66,29 @@ class Manifests:
         except (OSError, ValueError, KeyError, TypeError):
             return Manifest()
 
-    def save(self, url: str, manifest: Manifest) -> None:
-        """Replace it in one step; where it says the same already, note only that it is used."""
+    def save(self, url: str, manifest: Manifest, names: Collection[str] | None = None) -> None:
+        """Replace it in one step; where it says the same already, note only that it is used.
+
+        names: the models that were looked at, None for all.  What another server has noted of others meanwhile stays.
+        """
+        with self._alone():
+            if names is not None:
+                noted = self.load(url)
+                manifest.models.update((name, files) for name, files in noted.models.items() if name not in names)
+                manifest.complete = manifest.complete or noted.complete
+            self._write(url, manifest)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """For as long as it takes to read and write a manifest."""
+        lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, url: str, manifest: Manifest) -> None:
         models = {
             name: {
                 path: [kept.size, kept.tag, kept.blob.sha256, kept.blob.size, *kept.blob.seen]
@@ -106,6 +129,10 @@ class Manifests:
         """The blobs of all URLs that were used lately; manifests of the others are removed."""
         found: set[str] = set()
         oldest = time.time() - limits.STORAGE_UNUSED_SECONDS_MAX
+        for path in self._folder.glob(".*"):  # of somebody who was killed while writing
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
         for path in self._folder.glob("*.json"):
             try:
                 if path.stat().st_mtime < oldest:

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from tisfast import limits
 from tisfast.storage.location import Location, Registered
-from tisfast.storage.source import Refused, RemoteFile, Unreachable
+from tisfast.storage.source import Changed, Refused, RemoteFile, Unreachable
 from tisfast.storage.web import Web
 
 API: Final = "/api/2.0/mlflow"
@@ -78,9 +78,9 @@ class ProxiedArtifacts:
     def files(self) -> list[RemoteFile]:
         """All files below it, a request for each folder."""
         found: list[RemoteFile] = []
-        folders = [""]
+        folders, asked = [""], 0
         while folders:
-            folder = folders.pop()
+            folder, asked = folders.pop(), asked + 1
             path = f"{self._root}/{folder}".strip("/")
             answer: Any = self._web.json(f"{self._server}{ARTIFACTS}?{urlencode({'path': path})}")
             for item in answer.get("files", []):
@@ -89,8 +89,9 @@ class ProxiedArtifacts:
                     folders.append(name)
                     continue
                 found.append(self._file(name, int(item.get("file_size", 0))))
-            if len(found) + len(folders) > limits.STORAGE_FILES_MAX:
-                raise Refused(f"{self._shown} has more than {limits.STORAGE_FILES_MAX} files", key="model-repository")
+            if len(found) + len(folders) + asked > limits.STORAGE_FILES_MAX:
+                raise Refused(f"{self._shown} has more than {limits.STORAGE_FILES_MAX} files and folders",
+                              key="model-repository")  # fmt: skip
         return found
 
     def _file(self, name: str, size: int) -> RemoteFile:
@@ -151,6 +152,8 @@ class LocalArtifacts:
                 opened.seek(offset)
                 while chunk := opened.read(limits.STORAGE_CHUNK_BYTES):
                     yield chunk
+            if self._file(Path(file.key)).tag != file.tag:
+                raise Changed(f"{self._shown}: {file.key} changed while it was read")
         except OSError as error:
             raise Unreachable(f"{self._shown}: {error}") from error
 

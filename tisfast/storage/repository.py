@@ -51,7 +51,8 @@ class Repository:
         self.location = location
         self._place = place
         self._settings = settings
-        self._manifest: Manifest | None = None
+        self._manifest = Manifest()
+        self._away = False  # the store was not there at the start, nor since
         self._source: Source | None = None
         self.changes = 0
         """Files that came and models that went since the start: what makes sweeping the cache worth while."""
@@ -65,12 +66,14 @@ class Repository:
 
     async def sync(self, names: Collection[str] | None) -> dict[str, TisError]:
         """As StorageFace.sync."""
-        if self._manifest is None:
-            self._manifest = await self._place.threads.run(lambda: self._place.manifests.load(self.location.key))
         try:
             await self._place.threads.run(self._place.blobs.hold)
             try:
-                return await self._sync(self._manifest, names)
+                noted = await self._place.threads.run(lambda: self._place.manifests.load(self.location.key))
+                self._manifest = noted if noted.models else self._manifest  # other servers write it, too
+                failed = await self._sync(self._manifest, names)
+                await self._place.threads.run(self._place.view.tidy)
+                return failed
             finally:
                 self._place.blobs.release()
         except OSError as error:
@@ -84,15 +87,23 @@ class Repository:
             try:
                 listed = await self._place.threads.run(self._listed)
             except Unreachable as error:
-                if self._settings.offline == "never" or not _enough(manifest, names) or self._place.view.names:
+                if self._settings.offline == "never" or not _enough(manifest, names) or not self._is_start(names):
                     raise
-                log.warning("%s; serving what the cache has of %s", error, self.location.shown)
+                if not self._away:
+                    log.warning("%s; serving what the cache has of %s", error, self.location.shown)
+                self._away = True
                 return await self._from_cache(manifest, names, str(error))
+            self._away = False
             failed = await self._become(manifest, listed, names)
             attempt += 1
             if attempt == limits.STORAGE_LISTINGS_MAX or not any(isinstance(e, Changed) for e in failed.values()):
                 return failed
             log.info("%s changed while it was downloaded: listing it again", self.location.shown)
+
+    def _is_start(self, names: Collection[str] | None) -> bool:
+        """Nothing is shown yet, or this is a further part of a start without the store: models that are not shown."""
+        shown = self._place.view.names
+        return not shown or (self._away and names is not None and not any(name in shown for name in names))
 
     # ---- what the store has
 
@@ -126,7 +137,7 @@ class Repository:
         if names is not None:
             self._place.view.announce(models)
         manifest.complete = manifest.complete or manifest.models.keys() == models.keys()
-        await self._save(manifest, came)
+        await self._save(manifest, came, names)
         return failed
 
     def _models(self, files: Mapping[str, T], *, wrapped: bool) -> dict[str, dict[str, T]]:
@@ -141,9 +152,11 @@ class Repository:
         manifest.models.pop(name, None)
         self._place.view.hide(name)
 
-    async def _save(self, manifest: Manifest, came: Sequence[RemoteFile] = ()) -> None:
-        """came: what was downloaded for it, which need not be noted by itself any more."""
-        await self._place.threads.run(lambda: self._place.manifests.save(self.location.key, manifest))
+    async def _save(
+        self, manifest: Manifest, came: Sequence[RemoteFile] = (), names: Collection[str] | None = None
+    ) -> None:
+        """came: what was downloaded for it, which need not be noted by itself any more; names: as with sync."""
+        await self._place.threads.run(lambda: self._place.manifests.save(self.location.key, manifest, names))
         await self._place.threads.run(lambda: self._forget_downloads(came))
 
     def _forget_downloads(self, files: Sequence[RemoteFile]) -> None:
@@ -192,7 +205,7 @@ class Repository:
 
     async def _fetch(self, name: str, files: Files) -> dict[str, Kept]:
         nbytes = sum(file.size for file in files.values())
-        self._check_room(nbytes)
+        self._check_room(nbytes - sum(self._begun(file) for file in files.values()))
         log.info("downloading '%s' from %s: %d files, %s", name, self.location.shown, len(files), spelled(nbytes))
         self._place.progress.expect(nbytes)
         blobs = await every([self._download(file) for file in files.values()])
@@ -206,6 +219,10 @@ class Repository:
         self.fetched += 1
         self.changes += 1
         return blob
+
+    def _begun(self, file: RemoteFile) -> int:
+        """Bytes that an earlier attempt left of it."""
+        return self._place.blobs.begun(key_for(self.location.shown, file))
 
     def _check_room(self, nbytes: int) -> None:
         free = shutil.disk_usage(self._place.blobs.root).free
@@ -270,6 +287,8 @@ class Repository:
         if not _enough(manifest, names):
             raise Unreachable(f"{self.location.shown} was never downloaded completely: nothing of it is served ({why})")
         await self._place.threads.run(lambda: self._place.manifests.touch(self.location.key))
+        if names is not None:
+            self._place.view.announce(manifest.models)
         failed: dict[str, TisError] = {}
         for model, files in manifest.models.items():
             if names is not None and model not in names:
@@ -293,7 +312,9 @@ class Repository:
 
 def _enough(manifest: Manifest, names: Collection[str] | None) -> bool:
     """Whether the cache can stand for the store: it has all that the store had, or some of what is wanted."""
-    return manifest.complete or (names is not None and any(name in manifest.models for name in names))
+    if manifest.complete or names is None:
+        return manifest.complete
+    return not names or any(name in manifest.models for name in names)
 
 
 async def every(work: list[Coroutine[Any, Any, T]]) -> list[T]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tisfast import limits
+from tisfast import leases, limits
 from tisfast.errors import Cancelled, TisError
 from tisfast.storage.blobs import Blob, Blobs, unusable
 from tisfast.storage.manifest import key_of
@@ -129,10 +129,10 @@ class _Partial:
         self._file = file
         folder = errand.blobs.root / "partial"
         self.path = folder / key
-        self._handle = _locked(self.path)
+        self._handle = locked(self.path)
         if self._handle is None:  # another server downloads the same: do not wait for it, do not disturb it
             self.path = folder / f"{self.path.name}-{os.getpid()}-{threading.get_ident()}"
-            self._handle = _locked(self.path)
+            self._handle = locked(self.path)
         assert self._handle is not None
         self.size = 0
         self.cuts = 0
@@ -208,12 +208,19 @@ class _Partial:
             self.path.unlink(missing_ok=True)
 
 
-def _locked(path: Path) -> int | None:
-    """Open and lock a file; None when somebody else has it locked."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+def locked(path: Path) -> int | None:
+    """Open and lock a file; None when somebody else has it locked.
+
+    Who had it may have made a blob of it since we opened it, and that must never be written to.
+    """
+    for _ in range(limits.LEASE_ATTEMPTS_MAX):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if leases.lies_at(handle, path):
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
         os.close(handle)
-        return None
-    return handle
+    return None

@@ -7,6 +7,9 @@ A run's folder, locked while its server lives, in the cache so that links into i
 
 Hard links and not symbolic ones: a model that resolves its own path finds its files beside it, runtimes that refuse
 links out of a model's folder see none, and what a server serves survives that the cache is swept.
+
+A tree is kept while it is shown, and while anything is loaded from it (leases.py): workers that are started again, and
+models that wake, read it long after the store has something else.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from tisfast import limits
+from tisfast import leases, limits
 from tisfast.storage.blobs import Blob, Blobs
 
 UNLINKABLE: Final = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -71,7 +74,8 @@ class View:
         self._trees = folder / "trees"
         self._blobs = blobs
         self._shown: dict[str, dict[str, str]] = {}
-        self._behind: dict[str, list[Path]] = {}
+        self._current: dict[str, Path] = {}
+        self._replaced: list[Path] = []
         self._numbers = itertools.count(1)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._trees.mkdir(exist_ok=True)
@@ -89,34 +93,53 @@ class View:
         """Let a model be seen with these files, all of them, from one moment to the next."""
         number = str(next(self._numbers))
         tree = self._trees / number / name
+        try:
+            self._fill(tree, files)
+            link = self._trees / number / ".link"
+            link.symlink_to(os.path.join("..", "trees", number, name))
+            os.replace(link, self.folder / name)
+        except BaseException:
+            shutil.rmtree(tree.parent, ignore_errors=True)
+            raise
+        self._shown[name] = {path: blob.sha256 for path, blob in files.items()}
+        self._replace(name, tree)
+
+    def _fill(self, tree: Path, files: Mapping[str, Blob]) -> None:
         tree.mkdir(parents=True)
+        leases.allow(tree)
         for path, blob in files.items():
             target = tree / path
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(self._blobs.path(blob.sha256), target)
-        link = self._trees / number / ".link"
-        link.symlink_to(os.path.join("..", "trees", number, name))
-        os.replace(link, self.folder / name)
-        self._shown[name] = {path: blob.sha256 for path, blob in files.items()}
-        self._behind.setdefault(name, []).append(tree.parent)
-        self._drop(name, limits.STORAGE_TREES_MAX)
 
-    def announce(self, names: Iterable[str]) -> None:
-        """Let models that nobody has fetched be seen as empty folders, so that it is known that they could be."""
+    def _replace(self, name: str, tree: Path | None) -> None:
+        old = self._current.pop(name, None)
+        if old is not None:
+            self._replaced.append(old)
+        if tree is not None:
+            self._current[name] = tree
+
+    def tidy(self) -> None:
+        """Remove what is not shown any more and nobody has loaded anything from.  Not while anything is shown."""
+        self._replaced = [tree for tree in self._replaced if not leases.remove(tree)]
+
+    def announce(self, names: Collection[str]) -> None:
+        """Let models that nobody has fetched be seen as empty folders, so that it is known that they could be: these,
+        and none that were announced before.
+        """
+        for path in self.folder.iterdir():
+            if path.name not in self._shown and path.name not in names:
+                path.unlink()
         for name in names:
             if not os.path.lexists(self.folder / name):
                 (self._trees / NOT_FETCHED / name).mkdir(parents=True, exist_ok=True)
                 (self.folder / name).symlink_to(os.path.join("..", "trees", NOT_FETCHED, name))
 
     def hide(self, name: str) -> None:
-        """Let a model be seen no more; its files stay while an old copy may still read them."""
+        """Let a model be seen no more; its files stay while anything is loaded from them."""
         (self.folder / name).unlink(missing_ok=True)
         self._shown.pop(name, None)
-
-    def _drop(self, name: str, most: int) -> None:
-        trees = self._behind[name]
-        while len(trees) > most:
-            shutil.rmtree(trees.pop(0), ignore_errors=True)
+        self._replace(name, None)
 
 
 def _link(blob: Path, target: Path) -> None:

@@ -100,16 +100,25 @@ class Web:
 
     def read(self, url: str, file: RemoteFile, offset: int, tag: str) -> tuple[int, Iterator[bytes]]:
         """As Source.read.  tag: the ETag or time of change that the answer must have, "" for any."""
-        headers = {"Range": f"bytes={offset}-"} if offset and (tag or file.sha256 or file.git_sha1) else {}
+        known = file.sha256 or file.git_sha1
+        headers = {"Range": f"bytes={offset}-"} if offset and (known or _is_strong(tag)) else {}
         if tag.startswith('"'):
             headers["If-Match"] = tag
         answer = self.open(url, headers)
         try:
+            if answer.status == http.client.PARTIAL_CONTENT and not known and not facts(answer.headers).tag:
+                answer.close()  # nothing tells of what these bytes are
+                return self.read(url, file, 0, tag)
             begin = _checked(url, answer, file, offset, tag)
         except BaseException:
             answer.close()
             raise
         return begin, _chunks(url, answer)
+
+
+def _is_strong(tag: str) -> bool:
+    """Whether equal tags mean equal bytes."""
+    return bool(tag) and not tag.startswith("W/")
 
 
 def facts(headers: Message) -> Answer:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tisfast import limits
 from tisfast.errors import TisError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tisfast.config.settings import RepositorySettings
 
 log = logging.getLogger("tisfast.models")
-Before: TypeAlias = Callable[[], Awaitable[Mapping[str, TisError]]]
+Before: TypeAlias = Callable[[], Coroutine[Any, Any, Mapping[str, TisError]]]
 Tell: TypeAlias = Callable[[Collection[str]], None]
 
 
@@ -68,7 +68,8 @@ class Polling:
     """Looks at the repositories again and again.  Event-loop thread only; what reads the disk runs in a thread.
 
     before: awaited before each look at everything: remote repositories are brought up to date there; returns the models
-    of which that failed.  tell: told which models there are, after each look at everything.
+    of which that failed.  Where that takes long (a large model, a dead store), what is there is looked at meanwhile.
+    tell: told which models there are, after each look at everything.
     """
 
     def __init__(  # noqa: PLR0913 - whom it tells what
@@ -93,6 +94,7 @@ class Polling:
         self._busy: set[str] = set()
         self._applying: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
+        self._fetching: asyncio.Future[Mapping[str, TisError]] | None = None
 
     async def begin(self) -> None:
         """See what is there before the models are loaded for the first time: what changes from now on is noticed."""
@@ -110,7 +112,8 @@ class Polling:
 
     async def close(self) -> None:
         """Look no more; what is being applied is left off."""
-        tasks = [*self._applying, *([self._task] if self._task is not None else [])]
+        others = [task for task in (self._task, self._fetching) if task is not None]
+        tasks: list[asyncio.Future[Any]] = [*self._applying, *others]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -150,8 +153,14 @@ class Polling:
         return look
 
     async def _prepare(self) -> None:
+        if self._fetching is None:
+            self._fetching = asyncio.ensure_future(self._before())
+        done, _ = await asyncio.wait({self._fetching}, timeout=self._pace.settle)
+        if not done:
+            return
+        fetched, self._fetching = self._fetching, None
         try:
-            behind = {name: str(error) for name, error in (await self._before()).items()}
+            behind = {name: str(error) for name, error in fetched.result().items()}
         except TisError as error:
             behind = {"": str(error)}
         for name, reason in behind.items():
@@ -212,5 +221,6 @@ def polling_of(
     pace = Pace.of(settings)
     if pace is None:
         return None
-    looker = Looker([Path(path) for path in settings.paths], namespaces=settings.namespacing)
+    paths = [Path(path) for path in settings.paths]
+    looker = Looker(paths, namespaces=settings.namespacing, config_name=settings.config_name)
     return Polling(lifecycle, looker, pace, clock, _nothing if settings.watch else before, tell)

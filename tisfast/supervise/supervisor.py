@@ -65,6 +65,7 @@ class Supervisor:
             gpus=commons.placement.usable,
             config_name=repository.config_name,
             namespaces=repository.namespacing,
+            leases=True,
         )
         self._names = NamespacedNames(self._paths) if repository.namespacing else Names()
         self._nurseries = Nurseries(workers, loop)
@@ -187,7 +188,8 @@ class Supervisor:
 
         step: called with each name when it is done.
         """
-        return await self.lifecycle.start(self._found, step)
+        found, self._found = self._found, {}  # sources lease folders
+        return await self.lifecycle.start(found, step)
 
     async def stop(self, seconds: float) -> None:
         """Unload everything within `seconds`: workers that do not finalize in time are killed."""

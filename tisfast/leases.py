@@ -1,0 +1,83 @@
+"""Folders that are replaced by other ones beside them, and removed when nobody reads them any more.  Layer 1.
+
+A tree is TREES/NUMBER/NAME, reached through a link that is pointed at the next one in one step, with a lock file beside
+it: shared by whoever reads the tree, exclusive for whoever removes it.  The locks are the kernel's, so they hold among
+processes and end with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tisfast import limits
+from tisfast.errors import ConfigError
+
+LOCK: Final = ".tisfast-lease"
+"""No name that anybody else would have: a lock of others beside a model's folder is none of ours."""
+
+
+class Lease:
+    """A tree that stays as it is.  folder: the tree, no link; the last reference to the lease gives it back."""
+
+    def __init__(self, folder: Path, descriptor: int) -> None:
+        self.folder = folder
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        """Give it back."""
+        os.close(self._descriptor)
+
+
+def allow(tree: Path) -> None:
+    """Make a tree one that can be leased.  Before the link is pointed at it."""
+    (tree.parent / LOCK).touch()
+
+
+def lease(folder: Path) -> Lease | None:
+    """Of the tree that the link `folder` leads to now; None for a folder that is no tree.  Blocks while one is removed.
+
+    Raises ConfigError when trees come and go more quickly than that.
+    """
+    for _ in range(limits.LEASE_ATTEMPTS_MAX):
+        tree = folder.resolve()
+        lock = tree.parent / LOCK
+        try:
+            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if folder.resolve() == tree:
+                return None
+            continue
+        found = Lease(tree, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.fstat(descriptor).st_nlink:
+            return found
+    raise ConfigError(f"{folder} is replaced as often as it is looked at", hint="load the model again")
+
+
+def lies_at(descriptor: int, path: Path) -> bool:
+    """Whether an opened file is the one of that path still: who locks a file by its path must look afterwards."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def remove(tree: Path) -> bool:
+    """Remove a tree that no link leads to, unless somebody has a lease of it; whether it is gone."""
+    lock = tree.parent / LOCK
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.unlink()  # first: who waits for it sees that it is gone, and looks again
+            shutil.rmtree(tree.parent, ignore_errors=True)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+    return True
