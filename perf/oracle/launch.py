@@ -63,10 +63,10 @@ def knows(flag: str, tree: Path | None = None) -> bool:
 def _tisfast(tree: Path | None) -> Launch:
     script = Path(sys.executable).with_name("tisfast")
     if tree is None and (wanted := os.environ.get("TISFAST_COMMAND")):
-        return Launch(shlex.split(wanted), dict(os.environ))
+        return Launch(shlex.split(wanted), _environment())
     if tree is None and script.exists():
-        return Launch([str(script)], dict(os.environ))
-    return Launch([sys.executable, "-c", _TISFAST.format(tree=str(tree or ROOT))], dict(os.environ))
+        return Launch([str(script)], _environment())
+    return Launch([sys.executable, "-c", _TISFAST.format(tree=str(tree or ROOT))], _environment())
 
 
 def perf_analyzer(flags: Sequence[str]) -> Launch:
@@ -91,3 +91,8 @@ def h2load() -> str:
         if done.returncode or not (found := shutil.which("h2load")):
             raise OracleMissing(f"h2load is missing:\n{(done.stdout + done.stderr)[-2000:]}")
     return found
+
+
+def _environment() -> dict[str, str]:
+    """Ours, but that bytecode is kept: pip compiles what it installs, so a start that compiles it is nobody's."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
