@@ -477,7 +477,10 @@ CONTROL_CALLS_MAX: Final = 256
 CONTROL_INLINE_BYTES_MAX: Final = 64 * 1024
 """Bytes of a load call that the event loop reads itself; larger ones, which carry files, go to a thread."""
 CONTROL_DECODE_BYTES: Final = 1 << 20
-"""Bytes of base64 decoded in one go, a few ms: a multiple of 4.  Longer texts are kept from the JSON parser."""
+"""Bytes of base64 decoded, or searched, in one go, a few ms: a multiple of 4."""
+CONTROL_CUT_BYTES: Final = 16 * 1024
+"""Bytes of a file in a load call above which the parser does not see it: parsers of JSON and protobuf let nobody else
+run.  4096 files below have 64 MB, some 50 ms."""
 CONTROL_TOKENS_MAX: Final = 1024
 """Tokens in --model-control-token-file: each is compared with that of every call."""
 CONTROL_TOKENS_BYTES_MAX: Final = 1024 * 1024

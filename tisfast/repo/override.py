@@ -35,7 +35,7 @@ class LoadOrder:
 
     name: str
     config: str | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes | memoryview] = field(default_factory=dict)
     force: bool = False
 
     @property
@@ -101,7 +101,7 @@ def _said(error: ConfigError) -> str:
     return str(error) if about_files else f"Invalid config override: {error}"
 
 
-def _write(files: Mapping[str, bytes], folder: Path) -> None:
+def _write(files: Mapping[str, bytes | memoryview], folder: Path) -> None:
     places = {name: folder / _inside(name) for name in files}
     folder.mkdir()
     for name in sorted(files):
@@ -115,7 +115,7 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
             raise _invalid(name, f": it cannot be written: {error.strerror}") from None
 
 
-def _write_one(place: Path, content: bytes) -> None:
+def _write_one(place: Path, content: bytes | memoryview) -> None:
     """Never through what is there already: two names may mean one place."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
