@@ -438,6 +438,8 @@ SNAPSHOT_DIFFERENCES_SAID: Final = 5
 """Changed files that one line of the log names; it counts the others."""
 POLL_SETTLE_SECONDS_MAX: Final = 2.0
 """Seconds between two equal looks before a changed model is loaded: longer than a copying program pauses."""
+POLL_RETRY_SECONDS_MAX: Final = 600
+"""Most seconds between two attempts to load what failed and has not changed; each wait is twice the last one."""
 RELOAD_LOOK_SECONDS: Final = 0.3
 """The same with --reload, between two looks at everything: a developer's save is served within a second."""
 BYTECODE_SECONDS: Final = 3

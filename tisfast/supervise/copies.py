@@ -86,11 +86,17 @@ class Copies:
         self._leaving = leaving
         self._retries = retries
         self._copies: dict[str, Copy] = {}
+        self._failing: set[str] = set()
 
     @property
     def served(self) -> list[Served]:
         """Model versions that new requests find."""
         return [served for copy in self._copies.values() for served in copy.served.values()]
+
+    @property
+    def failing(self) -> frozenset[str]:
+        """Models whose last load failed while it was under way, and not for what its files say."""
+        return frozenset(self._failing)
 
     def held(self) -> dict[str, Held]:
         """As plans see them, by name."""
@@ -125,6 +131,7 @@ class Copies:
     def confirm(self, names: Iterable[str]) -> None:
         """They were looked at and are as they should be: what the index says of earlier attempts is over."""
         for name in names:
+            self._failing.discard(name)
             copy = self._copies.get(name)
             if copy is not None and copy.served:
                 self._registry.switch(name, [served.runtime for served in copy.served.values()])
@@ -211,12 +218,14 @@ class Copies:
         """Point all names at what is made for them.  Nothing is awaited here, so nobody sees half of it."""
         failed: dict[str, Failure] = {}
         for action in actions:
+            self._failing.discard(action.name)
             if action.act is Act.UNLOAD:
                 self._unload(action.name)
                 continue
             result = action.error or made.get(action.name) or self._join(action)
             if isinstance(result, TisError):
                 failed[action.name] = Failure(result, _versions_that_failed(action, result, action.name in made))
+                self._failing |= {action.name} if action.name in made else set()
                 self._fail(action, result)
             else:
                 self._switch(action, result)

@@ -84,6 +84,11 @@ class Lifecycle:
         """Whether something is being loaded, changed or unloaded."""
         return bool(self._orders)
 
+    @property
+    def failing(self) -> Collection[str]:
+        """Models whose last load failed while it was under way: another attempt may succeed."""
+        return self._copies.failing
+
     async def start(self, found: Mapping[str, Found], step: Callable[[str], None]) -> Collection[str]:
         """Load all that was found at the start, each model by itself; returns the names of those that failed.
 
