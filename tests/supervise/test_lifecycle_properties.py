@@ -191,3 +191,13 @@ def test_an_ensemble_that_is_wrong_on_the_disk_follows_its_steps_as_it_was():
     assert world.serving == set(NAMES)
     assert "wrong" in world.registry.states("ab")[0].reason
     world.close()
+
+
+def test_a_copy_that_has_just_left_may_be_stopped_once_more():
+    """The server ends in the very turn in which it has gone."""
+    world = began()
+    world.loop.look = lambda: None  # it is stopped behind everybody's back
+    served = next(each for each in world.copies.served if each.title == "d version 1")
+    for _ in range(2):
+        world.loop.run_until_complete(served.stop(1, "stopping"))
+    world.close()
