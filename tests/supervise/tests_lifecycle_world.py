@@ -256,7 +256,7 @@ class World:
     def order(self, what, name, work, takes=frozenset()):
         for other in self.orders:
             other.alone = False
-        alone = not self.lifecycle.busy
+        alone = not (self.orders or self.lifecycle.busy)
         order = Order(what, name, self.loop.create_task(work), frozenset(takes), alone, self._serve())
         self.orders.append(order)
         self.serving -= {each for each in NAMES if STEPS_OF[each] & order.takes}
