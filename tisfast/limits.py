@@ -438,6 +438,8 @@ SNAPSHOT_DIFFERENCES_SAID: Final = 5
 """Changed files that one line of the log names; it counts the others."""
 POLL_SETTLE_SECONDS_MAX: Final = 2.0
 """Seconds between two equal looks before a changed model is loaded: longer than a copying program pauses."""
+POLL_RETRY_SECONDS_MAX: Final = 600
+"""Most seconds between two attempts to load what failed and has not changed; each wait is twice the last one."""
 RELOAD_LOOK_SECONDS: Final = 0.3
 """The same with --reload, between two looks at everything: a developer's save is served within a second."""
 BYTECODE_SECONDS: Final = 3
@@ -477,7 +479,10 @@ CONTROL_CALLS_MAX: Final = 256
 CONTROL_INLINE_BYTES_MAX: Final = 64 * 1024
 """Bytes of a load call that the event loop reads itself; larger ones, which carry files, go to a thread."""
 CONTROL_DECODE_BYTES: Final = 1 << 20
-"""Bytes of base64 decoded in one go, a few ms: a multiple of 4.  Longer texts are kept from the JSON parser."""
+"""Bytes of base64 decoded, or searched, in one go, a few ms: a multiple of 4."""
+CONTROL_CUT_BYTES: Final = 16 * 1024
+"""Bytes of a file in a load call above which the parser does not see it: parsers of JSON and protobuf let nobody else
+run.  4096 files below have 64 MB, some 50 ms."""
 CONTROL_TOKENS_MAX: Final = 1024
 """Tokens in --model-control-token-file: each is compared with that of every call."""
 CONTROL_TOKENS_BYTES_MAX: Final = 1024 * 1024

@@ -105,6 +105,10 @@ SCENARIOS: dict[str, list[Any]] = {
         Model("s1"), Model("s2"), ensemble("e", "s1", "s2"), "load e", adding(5, "s1"), "load s1", "infer e",
         adding(7, "s2"), "load e", "infer e", OTHER_OUTPUT, "load s1", "infer e", adding(1, "s1"), "load s1", "infer e",
     ],
+    "an ensemble whose step cannot be changed": [
+        Model("s1"), Model("s2"), ensemble("e", "s1", "s2"), "load e", Model("s1", BROKEN), "load e", "infer e",
+        "infer s1", adding(4, "s1"), "load e", "infer e",
+    ],
     "an ensemble of nobody": [Model("s1"), ensemble("e", "s1", "nobody"), "load e", "infer e"],
     "an ensemble of a broken step": [Model("s1"), Model("bad", BROKEN), ensemble("e", "s1", "bad"), "load e"],
 }  # fmt: skip

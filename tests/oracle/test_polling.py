@@ -43,6 +43,7 @@ class Facts(NamedTuple):
 
 def write(folder: Path, number: int, version: str = "1", code: str = CODE, config: str = CONFIG) -> None:
     """Complete in one step, so that Triton does not see half of it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     staged = folder.parent.parent / "staged"
     shutil.rmtree(staged, ignore_errors=True)
     if folder.exists():
@@ -132,6 +133,32 @@ def test_what_is_broken_leaves_the_old_copy_and_the_others(polled: tuple[Server,
     assert facts(server, "other") == Facts(5, {"1": "READY"}, False)
     write(one / "m", 2)
     assert settled(server, "m", adds(2)) == Facts(2, {"1": "READY"}, False)
+
+
+WAITING: Final = """
+import os
+with open({told!r}, "a") as file:
+    file.write("x")
+if not os.path.exists({gate!r}):
+    raise ValueError("not yet")
+"""
+
+
+def test_what_lacked_something_is_tried_again_although_its_files_are_the_same(
+    polled: tuple[Server, Path, Path], tmp_path: Path
+) -> None:
+    """Both recover by themselves.  Deliberate: Triton tries at every poll, tisfast less and less often."""
+    server, one, _ = polled
+    gate, told = tmp_path / "gate", tmp_path / "told"
+    write(tmp_path / "later" / "models" / "m", 8)
+    with (tmp_path / "later/models/m/1/model.py").open("a") as file:
+        file.write(WAITING.format(told=str(told), gate=str(gate)))
+    shutil.move(one / "m", one.parent / "away")
+    shutil.move(tmp_path / "later/models/m", one / "m")
+    settled(server, "m", lambda _: told.exists() and len(told.read_text()) >= 3)
+    assert infer(server, "m") == 1
+    gate.touch()
+    assert settled(server, "m", adds(8)) == Facts(8, {"1": "READY"}, True)
 
 
 def test_a_second_one_of_a_name(polled: tuple[Server, Path, Path]) -> None:

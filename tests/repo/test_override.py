@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -125,6 +126,26 @@ def test_what_is_no_place_in_the_folder_is_refused(name, reason, repo, base):
 def test_names_that_are_none(name, repo, base):
     assert isinstance(find(base, repo, name, config=PYTHON, files={"1/model.py": CODE}), Internal)
     assert list(base.iterdir()) == []
+
+
+class Interrupted(dict):
+    """Files of which the second one is written when the server has just ended, and its folder with it."""
+
+    def __init__(self, base, files):
+        super().__init__(files)
+        self.base, self.read = base, 0
+
+    def __getitem__(self, name):
+        self.read += 1
+        if self.read == 2:
+            shutil.rmtree(self.base)
+        return super().__getitem__(name)
+
+
+def test_files_are_not_written_when_the_server_has_ended(repo, base):
+    files = Interrupted(base, {"1/a/model.py": CODE, "2/b/model.py": CODE})
+    assert "cannot be written: No such file" in str(find(base, repo, config=PYTHON, files=files))
+    assert not base.exists()
 
 
 def test_a_failure_leaves_nothing(repo, base):

@@ -12,6 +12,7 @@ from tisfast.repo.changes import Looker
 from tisfast.supervise.polling import Pace, Polling
 
 PACE = Pace(poll=15.0, settle=2.0)
+WATCH = Pace(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS, tries_again=False)
 
 
 class Applied:
@@ -22,7 +23,7 @@ class Applied:
         self.held = set()
         self.free = asyncio.Event()
         self.raises = None
-        self.failing = set()
+        self.breaks = set()
         self.groups = lambda names: [[name] for name in names]
 
     async def together(self, names):
@@ -34,7 +35,11 @@ class Applied:
             raise self.raises
         if self.held & set(names):
             await self.free.wait()
-        return {name: Unavailable("it fails") for name in names if name in self.failing}
+        return {name: Unavailable("it fails") for name in names if name in self.breaks}
+
+    @property
+    def failing(self):
+        return self.breaks & set(self.names)
 
 
 class Time:
@@ -101,8 +106,8 @@ def test_looks_are_a_poll_apart_and_a_settle_while_something_moves(repository):
         ({"control_mode": "poll", "poll_seconds": 0}, None),
         ({"control_mode": "none"}, None),
         ({"control_mode": "explicit"}, None),
-        ({"watch": True}, Pace(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS)),
-        ({"watch": True, "control_mode": "poll"}, Pace(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS)),
+        ({"watch": True}, WATCH),
+        ({"watch": True, "control_mode": "poll"}, WATCH),
     ],
 )
 def test_the_pace_is_that_of_the_settings(given, pace):
@@ -178,7 +183,7 @@ def test_the_log_says_what_has_changed(repository, caplog):
         write(repository, "a", "other")
         time.now = 15.0
         write(repository, "b")
-        applied.failing = {"b"}
+        applied.breaks = {"b"}
         await time.step()
         await time.step()
         await time.polling.applied()
@@ -255,10 +260,95 @@ def test_a_bug_ends_no_polling(repository, caplog):
         await time.step()
         await time.step()
         await time.polling.applied()
-        assert applied.names == ["a", "b"]
+        assert sorted(applied.names) == ["a", "a", "b"]  # what could not be tried is not forgotten
 
     polled(repository, talk)
     assert len(said(caplog, "changes of a could not be applied")) == 1
+
+
+async def looks(time, count):
+    """As many looks at everything, each of which is applied."""
+    for _ in range(count):
+        time.now += 15
+        await time.step()
+        await time.polling.applied()
+
+
+def test_what_failed_is_tried_again_less_and_less_often(repository, caplog):
+    """As Triton does, which tries at each poll."""
+
+    async def talk(time, applied):
+        write(repository, "a")
+        applied.breaks = {"a"}
+        await time.step()
+        await time.step()
+        await time.polling.applied()
+        attempts = []
+        for _ in range(100):
+            before = len(applied.names)
+            await looks(time, 1)
+            attempts.append(len(applied.names) - before)
+        assert [number for number, count in enumerate(attempts) if count] == [0, 2, 6, 14, 30, 62]
+        await looks(time, 200)
+        most = limits.POLL_RETRY_SECONDS_MAX / PACE.poll
+        assert len(applied.names) == 1 + 6 + (300 - 62 - 1) // most
+        applied.breaks = set()
+        count = len(applied.names)
+        await looks(time, 100)
+        assert len(applied.names) == count
+
+    polled(repository, talk)
+    assert said(caplog, "") == []  # at the level of warnings: who loads has told
+
+
+def test_a_change_makes_its_attempts_begin_anew(repository):
+    async def talk(time, applied):
+        write(repository, "a")
+        applied.breaks = {"a"}
+        await looks(time, 2)
+        await looks(time, 4)
+        assert len(applied.names) == 3
+        write(repository, "a", "other")
+        await looks(time, 2)
+        assert len(applied.names) == 4
+        await looks(time, 1)
+        assert len(applied.names) == 5
+
+    polled(repository, talk)
+
+
+def test_nothing_is_tried_again_while_it_is_written_or_its_repository_is_away(repository):
+    async def talk(time, applied):
+        write(repository, "a")
+        applied.breaks = {"a"}
+        time.now += 15
+        await time.step()
+        await time.step()
+        await time.polling.applied()
+        for number in range(5):
+            write(repository, "a", "x" * number)
+            await looks(time, 1)
+        repository.rename(repository.parent / "away")
+        await looks(time, 5)
+        assert applied.names == ["a"]
+
+    polled(repository, talk)
+
+
+def test_a_developers_server_waits_for_the_next_save(repository):
+    async def run():
+        applied, now = Applied(), 0.0
+        polling = Polling(applied, Looker([repository]), WATCH, lambda: now)
+        await polling.begin()
+        write(repository, "a")
+        applied.breaks = {"a"}
+        for _ in range(9):
+            now += 1
+            await polling.step()
+            await polling.applied()
+        assert applied.names == ["a"]
+
+    asyncio.run(run())
 
 
 def test_it_goes_by_itself_until_it_is_closed(repository):

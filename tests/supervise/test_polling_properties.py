@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from hypothesis.strategies import booleans, integers, sampled_from
+from hypothesis.strategies import booleans, integers, sampled_from, sets
 
 from tisfast.repo.changes import Looker
 from tisfast.supervise.polling import Pace, Polling
@@ -91,6 +91,8 @@ class PollingMachine(RuleBasedStateMachine):
         self.time = 0.0
         self.applied: dict[str, object] = {}
         self.wrong: list[str] = []  # raised where polling awaits, it would be logged only
+        self.failing: set[str] = set()
+        self.broken: set[str] = set()
         self.polling = Polling(self, Looker(self.disk.repositories), PACE, lambda: self.time)
 
     @initialize(names=integers(0, 3))
@@ -109,9 +111,10 @@ class PollingMachine(RuleBasedStateMachine):
             now = self.disk.found(name, self.applied[name])
             if any(folder.name == name for folder in self.disk.writing):
                 self.wrong.append(f"{name} is being written")
-            if now == self.applied[name]:
+            if now == self.applied[name] and name not in self.failing:
                 self.wrong.append(f"{name} was applied and has not changed since")
             self.applied[name] = now
+        self.failing = (self.failing - set(names)) | (self.broken & set(names))
         return {}
 
     # ---- what is done
@@ -182,6 +185,10 @@ class PollingMachine(RuleBasedStateMachine):
     def mount(self):
         repository = self.disk.away.pop()
         self.disk.hidden(repository).rename(repository)
+
+    @rule(names=sets(sampled_from(NAMES)))
+    def cannot_be_loaded(self, names):
+        self.broken = names
 
     # ---- what polling does meanwhile
 

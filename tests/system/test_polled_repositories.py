@@ -81,11 +81,11 @@ def test_a_bad_model_keeps_its_old_copy_and_stands_in_nobodys_way(serve, write_m
     until(lambda: answers(server, "good", 10), "a good model is loaded beside two bad ones")
     assert "max_bach_size" in states(server)["bad", ""][1]
 
-    # Every look after this one could say it again.
+    # Every look after this one could say it again; what its files say is wrong needs other files.
     looks = len(server.log)
     write_model("later", PLUS[3])
     until(lambda: answers(server, "later", 3), "polling goes on")
-    assert [record["message"] for record in server.log[looks:] if "failed to load" in record["message"]] == []
+    assert [record["message"] for record in server.log[looks:] if "failed to load 'bad'" in record["message"]] == []
 
     (folder / "1" / "model.py").write_text(PLUS[2])
     until(lambda: answers(server, "m", 2), "the mended model is served")
@@ -118,6 +118,23 @@ def test_what_is_being_copied_is_not_loaded(serve, write_model, tmp_path):
     assert loads == ["1", "2"], server.text()
     assert answers(server, "big", 10)
     until(lambda: answers(server, "whole", 10), "the ensemble is loaded, too")
+
+
+def test_what_a_model_lacked_may_come_by_itself(serve, write_model, tmp_path):
+    """It is tried again although its folder is as it was; what serves goes on meanwhile, and the failure is told."""
+    weights = tmp_path / "weights"
+    folder = write_model("m")
+    server = serve(*POLL, "--exit-on-error=false").ready()
+    (folder / "1" / "model.py").write_text(f"open({str(weights)!r})\n" + PLUS[2])
+    server.says("what could not be loaded is tried again: m")
+    assert answers(server, "m", 1) and "No such file" in states(server)["m", "1"][1]
+    weights.touch()
+    until(lambda: answers(server, "m", 2), "it is served")
+    assert states(server)["m", "1"] == ("READY", "")
+    folder = write_model("late", f"open({str(tmp_path / 'more')!r})\n" + PLUS[3])
+    until(lambda: states(server).get(("late", "1"), ("", ""))[0] == "UNAVAILABLE", "it fails")
+    (tmp_path / "more").touch()
+    until(lambda: answers(server, "late", 3), "it is served, too")
 
 
 def test_a_duplicate_is_refused_and_loaded_when_it_is_the_only_one(serve, write_model, tmp_path):

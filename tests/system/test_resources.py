@@ -80,6 +80,62 @@ def test_a_load_that_dies_in_cpp_without_memory_is_told(serve, write_model):
     assert "was killed by signal 6 (SIGABRT), for want of memory (std::bad_alloc)" in reason, reason
 
 
+@pytest.fixture
+def narrow():
+    """A memory cgroup of 200 MB, which processes enter through `cgroup.procs`: the kernel kills there."""
+    root = Path("/sys/fs/cgroup")
+    first = not (root / "cgroup.controllers").exists()
+    place = (root / "memory" if first else root) / f"tisfast-test-{os.getpid()}"
+    limit = "memory.limit_in_bytes" if first else "memory.max"
+    try:
+        place.mkdir()
+        (place / limit).write_text(str(200 * MB))
+    except OSError as error:
+        if place.exists():
+            place.rmdir()
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    yield place
+    until(lambda: not (place / "cgroup.procs").read_text(), "nobody is left in the cgroup")
+    place.rmdir()
+
+
+def entering(place: Path, indent: str = "") -> str:
+    """Code that takes more than there is."""
+    lines = [f"import os; open({str(place / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))", "b'1' * (1 << 30)", ""]
+    return "\n".join(indent + line for line in lines)
+
+
+KILLED = "was killed by signal 9 (SIGKILL), most likely by the kernel, for want of memory"
+
+
+def test_a_load_that_the_kernel_kills_for_memory_is_told(serve, write_model, narrow):
+    folder = write_model("m")
+    write_model("small")
+    server = serve("--model-control-mode=explicit", "--load-model=*").ready()
+    (folder / "1" / "model.py").write_text(entering(narrow) + ADD_ONE)
+    status, body = server.ask("POST", "/v2/repository/models/m/load", {})
+    assert status == 400 and KILLED in body["error"] and "is free again" in body["error"], body
+    assert KILLED in index(server)["m"]["reason"]
+    server.says("failed to load 'm' version 1")
+    for name in ("m", "small"):
+        assert server.infer(name, [1.0])[1]["outputs"][0]["data"] == [2.0]
+
+
+def test_an_execution_that_the_kernel_kills_for_memory_is_answered(serve, write_model, narrow):
+    write_model("m", in_compute("if a[0] == 7:\n" + entering(narrow, "    ")))
+    server = serve().ready()
+    status, body = server.infer("m", [7.0])
+    assert status == 503 and KILLED in body["error"] and "lower the 'count'" in body["error"], body
+    assert server.infer("m", [1.0])[0] == 200
+
+
+def test_a_load_that_somebody_else_kills_is_no_want_of_memory(serve, write_model):
+    write_model("m", "import os\nos.kill(os.getpid(), 9)\n" + ADD_ONE)
+    server = serve("--exit-on-error=false").ready()
+    reason = index(server)["m"]["reason"]
+    assert "was killed by signal 9 (SIGKILL) before it could load the model" in reason, reason
+
+
 # ---- executions
 
 

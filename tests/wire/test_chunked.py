@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,12 +20,12 @@ def encode(chunks, trailer=b""):
 
 
 def decode(parts, most=MOST):
-    decoder, out, used = ChunkDecoder(), bytearray(), 0
+    decoder, out, used = ChunkDecoder(), BytesIO(), 0
     for part in parts:
         used += decoder.decode(part, out, most)
         if decoder.done:
             break
-    return decoder, bytes(out), used
+    return decoder, out.getvalue(), used
 
 
 @given(st.lists(st.binary(max_size=50)), st.binary(max_size=20), st.lists(st.integers(0, 400)), st.booleans())

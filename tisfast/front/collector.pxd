@@ -6,7 +6,7 @@ from tisfast.wire.chunked cimport ChunkDecoder
 cdef class Collector:
     """Collects one body after the other.  What it holds is bounded by itself and, in `shared.collected`, with all others."""
     cdef FrontShared shared
-    cdef bytearray body                  # None while there is none
+    cdef object body                     # a BytesIO, which gives its bytes away uncopied; None while there is none
     cdef ChunkDecoder chunks             # of a chunked one, else None
     cdef uint64_t nbytes                 # that are to come; of a chunked one, that may
     cdef uint64_t counted                # bytes of it in shared.collected

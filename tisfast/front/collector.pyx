@@ -1,5 +1,7 @@
 """Bodies outside arenas; see collector.pxd.  Layer 4 (front)."""
 
+from io import BytesIO
+
 from libc.stdint cimport uint64_t
 
 from tisfast import limits
@@ -15,7 +17,7 @@ cdef class Collector:
         self.shared = shared
 
     cdef int begin(self, uint64_t nbytes, bint chunked) except -1:
-        self.body = bytearray()
+        self.body = BytesIO()
         self.chunks = ChunkDecoder() if chunked else None
         self.nbytes = nbytes
         return 0
@@ -23,7 +25,7 @@ cdef class Collector:
     cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n) except -1:
         try:
             used = self._feed(data, n)
-            self._count(<uint64_t>len(self.body))
+            self._count(<uint64_t>self.body.tell())
         except TisError:
             self.drop()
             raise
@@ -33,8 +35,8 @@ cdef class Collector:
         cdef Py_ssize_t used
         if self.chunks is not None:
             return self.chunks.feed(data, n, self.body, self.nbytes)
-        used = <Py_ssize_t>min(<uint64_t>n, self.nbytes - <uint64_t>len(self.body))
-        self.body.extend(data[:used])
+        used = <Py_ssize_t>min(<uint64_t>n, self.nbytes - <uint64_t>self.body.tell())
+        self.body.write(data[:used])
         return used
 
     cdef int _count(self, uint64_t nbytes) except -1:
@@ -48,10 +50,10 @@ cdef class Collector:
         return 0
 
     cdef bint whole(self) except -1:
-        return self.chunks.done if self.chunks is not None else <uint64_t>len(self.body) == self.nbytes
+        return self.chunks.done if self.chunks is not None else <uint64_t>self.body.tell() == self.nbytes
 
     cdef bytes take(self):
-        cdef bytes data = b"" if self.body is None else bytes(self.body)
+        cdef bytes data = b"" if self.body is None else self.body.getvalue()
         self.drop()
         return data
 

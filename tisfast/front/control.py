@@ -9,6 +9,7 @@ import asyncio
 import base64
 import os
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import Any, Final, Protocol, TypeVar
 
 from tisfast import limits
@@ -22,6 +23,7 @@ NOT_EXPLICIT: Final = "explicit model load / unload is not allowed if polling is
 """Row 6.03: of a server whose models do not follow calls."""
 SINGLE_REPOSITORY: Final = "'repository_name' specification is not supported"
 KNOWN: Final = "load parameters are config, file:VERSION/NAME and force"
+NOTHING_CUT: Final[Mapping[bytes, memoryview]] = {}
 GRPC_KINDS: Final = {"config": "string_param", "force": "bool_param"}
 
 
@@ -158,15 +160,15 @@ def _boolean(key: str, value: object) -> bool:
 def _without_files(body: bytes) -> tuple[bytes, dict[str, memoryview]]:
     """JSON in which each very long string is a short one, and what it stands for.
 
-    A parser that is given megabytes lets nobody else run until it is done; looking for quotes takes a twentieth.
+    A parser that is given megabytes lets nobody else run until it is done; looking for quotes can be done in steps.
     """
-    if len(body) <= limits.CONTROL_DECODE_BYTES:
+    if len(body) <= limits.CONTROL_CUT_BYTES:
         return body, {}
     mark, at = os.urandom(8).hex(), 0
     cut: dict[str, memoryview] = {}
     pieces: list[bytes] = []
     for start, end in _strings(body):
-        if end - start > limits.CONTROL_DECODE_BYTES and body.find(b"\\", start, end) < 0:
+        if end - start > limits.CONTROL_CUT_BYTES and _find(body, b"\\", start, end) < 0:
             name = f"{mark}-{len(cut)}"  # which nobody else can have written
             cut[name] = memoryview(body)[start:end]
             pieces += [body[at:start], name.encode()]
@@ -176,15 +178,23 @@ def _without_files(body: bytes) -> tuple[bytes, dict[str, memoryview]]:
 
 def _strings(body: bytes) -> Iterator[tuple[int, int]]:
     """Where the insides of JSON's strings are, up to one that does not end."""
-    start = body.find(b'"') + 1
+    start = _find(body, b'"') + 1
     while start > 0:
-        end = body.find(b'"', start)
+        end = _find(body, b'"', start)
         while end > 0 and _is_escaped(body, end):
-            end = body.find(b'"', end + 1)
+            end = _find(body, b'"', end + 1)
         if end < 0:
             return
         yield start, end
-        start = body.find(b'"', end + 1) + 1
+        start = _find(body, b'"', end + 1) + 1
+
+
+def _find(body: bytes, sign: bytes, start: int = 0, end: int | None = None) -> int:
+    """As `bytes.find` of one byte, in steps, between which others run."""
+    last = len(body) if end is None else end
+    steps = range(start, last, limits.CONTROL_DECODE_BYTES)
+    places = (body.find(sign, at, min(at + limits.CONTROL_DECODE_BYTES, last)) for at in steps)
+    return next((place for place in places if place >= 0), -1)
 
 
 def _is_escaped(body: bytes, at: int) -> bool:
@@ -205,27 +215,31 @@ def _text(data: memoryview) -> str:
 def _from_base64(key: str, value: bytes | memoryview) -> bytes:
     """In steps: nobody else runs during one of them, not even beside this thread."""
     step = limits.CONTROL_DECODE_BYTES
-    whole = bytes(value) if len(value) <= step else value
-    parts = []
+    decoded = BytesIO()  # whose bytes need not be copied in the end
     try:
-        if isinstance(whole, bytes):
-            return base64.b64decode(whole.replace(b"\n", b""), validate=True)
-        for at in range(0, len(whole), step):
-            part = bytes(whole[at : at + step])
-            if b"=" in part and at + step < len(whole):
+        if len(value) <= step:
+            return base64.b64decode(bytes(value).replace(b"\n", b""), validate=True)
+        for at in range(0, len(value), step):
+            part = bytes(value[at : at + step])
+            if b"=" in part and at + step < len(value):
                 raise ValueError("'=' in the middle")
-            parts.append(base64.b64decode(part, validate=True))
+            decoded.write(base64.b64decode(part, validate=True))
     except ValueError as error:
         raise BadRequest(f"Invalid file parameter '{key:.300}': its value is no base64: {error}") from None
-    return b"".join(parts)
+    return decoded.getvalue()
 
 
 # ---- gRPC
 
 
-def grpc_load_order(name: str, parameters: Mapping[str, Any]) -> LoadOrder:
-    """parameters: a map of ModelRepositoryParameter.  Raises BadRequest (rows 6.08, 6.14)."""
-    files: dict[str, bytes] = {}
+def grpc_load_order(
+    name: str, parameters: Mapping[str, Any], cut: Mapping[bytes, memoryview] = NOTHING_CUT
+) -> LoadOrder:
+    """parameters: a map of ModelRepositoryParameter; cut: what the short contents in it stand for.
+
+    Raises BadRequest (rows 6.08, 6.14).
+    """
+    files: dict[str, bytes | memoryview] = {}
     found: dict[str, Any] = {}
     for key, parameter in sorted(parameters.items()):
         kind = "bytes_param" if key.startswith(FILE) else GRPC_KINDS.get(key, "")
@@ -234,7 +248,8 @@ def grpc_load_order(name: str, parameters: Mapping[str, Any]) -> LoadOrder:
         if parameter.WhichOneof("parameter_choice") != kind:
             raise BadRequest(f"invalid value type for load parameter '{key:.300}', expected {kind}.")
         if kind == "bytes_param":
-            files[key.removeprefix(FILE)] = parameter.bytes_param
+            content = parameter.bytes_param
+            files[key.removeprefix(FILE)] = cut.get(content, content)
         else:
             found[key] = getattr(parameter, kind)
     return LoadOrder(name, files=files, **found)

@@ -35,7 +35,7 @@ class LoadOrder:
 
     name: str
     config: str | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes | memoryview] = field(default_factory=dict)
     force: bool = False
 
     @property
@@ -101,12 +101,12 @@ def _said(error: ConfigError) -> str:
     return str(error) if about_files else f"Invalid config override: {error}"
 
 
-def _write(files: Mapping[str, bytes], folder: Path) -> None:
+def _write(files: Mapping[str, bytes | memoryview], folder: Path) -> None:
     places = {name: folder / _inside(name) for name in files}
     folder.mkdir()
     for name in sorted(files):
         try:
-            _write_one(places[name], files[name])
+            _write_one(folder, places[name], files[name])
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             raise _invalid(
                 name, ", directory has been created as a file, or another parameter names the same file"
@@ -115,9 +115,13 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
             raise _invalid(name, f": it cannot be written: {error.strerror}") from None
 
 
-def _write_one(place: Path, content: bytes) -> None:
-    """Never through what is there already: two names may mean one place."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _write_one(folder: Path, place: Path, content: bytes | memoryview) -> None:
+    """Never through what is there already: two names may mean one place.
+
+    The model's folder is not made anew: when it is gone, the server has ended meanwhile.
+    """
+    for parent in reversed(place.relative_to(folder).parents[:-1]):
+        (folder / parent).mkdir(exist_ok=True)
     with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(content)
 

@@ -201,8 +201,14 @@ class _Planner:
         return None if change.nothing else Action(Act.CHANGE, name, explicit, source, change)
 
     def _touched(self, name: str, actions: Mapping[str, Action]) -> bool:
-        """Whether something is done to one of an ensemble's steps."""
-        return any(step in actions and actions[step].act is not Act.REFUSE for step in self._steps(name))
+        """Whether something is done to one of an ensemble's steps, at any depth.
+
+        An ensemble that is refused goes on as it was, and is joined anew to what its own steps are by then.
+        """
+        return any(
+            step in actions and (actions[step].act is not Act.REFUSE or self._touched(step, actions))
+            for step in self._steps(name)
+        )
 
 
 def _error(found: Found | None) -> TisError | None:

@@ -86,11 +86,17 @@ class Copies:
         self._leaving = leaving
         self._retries = retries
         self._copies: dict[str, Copy] = {}
+        self._failing: set[str] = set()
 
     @property
     def served(self) -> list[Served]:
         """Model versions that new requests find."""
         return [served for copy in self._copies.values() for served in copy.served.values()]
+
+    @property
+    def failing(self) -> frozenset[str]:
+        """Models whose last load failed while it was under way, and not for what its files say."""
+        return frozenset(self._failing)
 
     def held(self) -> dict[str, Held]:
         """As plans see them, by name."""
@@ -125,6 +131,7 @@ class Copies:
     def confirm(self, names: Iterable[str]) -> None:
         """They were looked at and are as they should be: what the index says of earlier attempts is over."""
         for name in names:
+            self._failing.discard(name)
             copy = self._copies.get(name)
             if copy is not None and copy.served:
                 self._registry.switch(name, [served.runtime for served in copy.served.values()])
@@ -168,7 +175,7 @@ class Copies:
                     log.info("loading '%s' again (--model-load-retry-count)", action.name)
             except Exception as error:  # a bug of ours is this model's failure, not everybody's
                 log.critical("loading '%s' met a bug of the server", action.name, exc_info=error)
-                made[action.name] = Internal(f"unexpected {type(error).__name__} in the server; see its log")
+                made[action.name] = _our_bug(error)
                 return
 
     async def _attempt(self, action: Action) -> Sequence[Served]:
@@ -211,12 +218,14 @@ class Copies:
         """Point all names at what is made for them.  Nothing is awaited here, so nobody sees half of it."""
         failed: dict[str, Failure] = {}
         for action in actions:
+            self._failing.discard(action.name)
             if action.act is Act.UNLOAD:
                 self._unload(action.name)
                 continue
             result = action.error or made.get(action.name) or self._join(action)
             if isinstance(result, TisError):
                 failed[action.name] = Failure(result, _versions_that_failed(action, result, action.name in made))
+                self._failing |= {action.name} if action.name in made else set()
                 self._fail(action, result)
             else:
                 self._switch(action, result)
@@ -227,14 +236,21 @@ class Copies:
         if not _is_ensemble(action):
             return ()  # a change without fresh versions
         assert action.source is not None
+        return self._joined(action.source)
+
+    def _joined(self, ensemble: ModelSource) -> Sequence[Served] | TisError:
         try:
-            return self._maker.join(action.source)
+            return self._maker.join(ensemble)
         except TisError as error:
             return error
+        except Exception as error:  # a bug of ours must not end a switch halfway
+            log.critical("joining '%s' met a bug of the server", ensemble.name, exc_info=error)
+            return _our_bug(error)
 
     def _switch(self, action: Action, fresh: Sequence[Served]) -> None:
         assert action.source is not None
         copy = self._copies.setdefault(action.name, Copy(action.name))
+        copy.explicit = action.explicit
         served: dict[int, Served] = {}
         if action.change is not None:
             for version in action.change.kept:
@@ -243,18 +259,19 @@ class Copies:
                 for kept in self._kept(action):
                     kept.restate(action.source.config.as_dict)
                     self._shrink(kept, action.source.config.instances)
-        served.update((int(each.runtime.signature.version), each) for each in fresh)
-        old, copy.served = copy.served, served
-        for each in fresh:
-            predecessor = old.get(int(each.runtime.signature.version))
-            if predecessor is not None:
-                each.runtime.count_on_from(predecessor.runtime)
-        before = copy.source
-        copy.explicit, copy.source = action.explicit, action.source
-        self._registry.switch(action.name, [each.runtime for each in served.values()])
-        leaving = [old[number] for number in old if served.get(number) is not old[number]]
-        self._let_go(leaving, before if before is not action.source else None)
+        served.update(_by_version(fresh))
+        self._replace(copy, served, action.source)
         log.info("successfully loaded '%s'", action.name, extra={"facts": {"model": action.name}})
+
+    def _replace(self, copy: Copy, served: dict[int, Served], source: ModelSource) -> None:
+        """Point a name at other copies; counters go on, and what is not among them may go."""
+        old, copy.served = copy.served, served
+        leaving = {number: each for number, each in old.items() if served.get(number) is not each}
+        for number in leaving.keys() & served.keys():
+            served[number].runtime.count_on_from(leaving[number].runtime)
+        before, copy.source = copy.source, source
+        self._registry.switch(copy.name, [each.runtime for each in served.values()])
+        self._let_go(leaving.values(), before if before is not source else None)
 
     def _unload(self, name: str) -> None:
         copy = self._copies.pop(name)
@@ -262,13 +279,13 @@ class Copies:
         self._let_go(copy.served.values(), copy.source)
 
     def _fail(self, action: Action, error: TisError) -> None:
-        """What serves goes on; an ensemble only if all that it was joined to does."""
+        """What serves goes on; an ensemble, if its steps do, or if it can be joined to the new ones as it was."""
         say_failed(action.name, action.source, error)
         if action.name not in self._copies and not isinstance(error, (ConfigError, ConfigErrors)) and action.error:
             return  # there is no such model: nothing to hold, and names are what clients like
         copy = self._copies.setdefault(action.name, Copy(action.name))
         copy.explicit = action.explicit
-        if copy.served and not self._is_current(copy):
+        if copy.served and not self._is_current(copy) and not self._is_joined_anew(copy):
             old, copy.served = copy.served, {}
             self._registry.switch(action.name, [])
             self._let_go(old.values(), copy.source)
@@ -277,6 +294,14 @@ class Copies:
         if not copy.served:  # what a load call gave is tried once: its files go
             copy.source = copy.source if action.source is None or action.source.overridden else action.source
         self._registry.fail(action.name, versions_of(action.source), reason_of(error))
+
+    def _is_joined_anew(self, copy: Copy) -> bool:
+        assert copy.source is not None
+        joined = self._joined(copy.source)
+        if isinstance(joined, TisError):
+            return False
+        self._replace(copy, _by_version(joined), copy.source)
+        return True
 
     def _lost_a_step(self, copy: Copy) -> bool:
         steps = dependencies(copy.source) if copy.source is not None else ()
@@ -313,6 +338,14 @@ class Copies:
 async def stop_all(served: Iterable[Served], why: str = "another part of the same load failed") -> None:
     """End copies that nobody has found yet."""
     await asyncio.gather(*(each.stop(limits.WORKER_STOP_SECONDS_MAX, why) for each in served))
+
+
+def _our_bug(error: Exception) -> Internal:
+    return Internal(f"unexpected {type(error).__name__} in the server; see its log")
+
+
+def _by_version(served: Iterable[Served]) -> dict[int, Served]:
+    return {int(each.runtime.signature.version): each for each in served}
 
 
 def versions_of(source: ModelSource | None) -> list[str]:

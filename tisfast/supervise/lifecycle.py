@@ -84,6 +84,11 @@ class Lifecycle:
         """Whether something is being loaded, changed or unloaded."""
         return bool(self._orders)
 
+    @property
+    def failing(self) -> Collection[str]:
+        """Models whose last load failed while it was under way: another attempt may succeed."""
+        return self._copies.failing
+
     async def start(self, found: Mapping[str, Found], step: Callable[[str], None]) -> Collection[str]:
         """Load all that was found at the start, each model by itself; returns the names of those that failed.
 
@@ -308,10 +313,11 @@ class Lifecycle:
 
         A step that a load call gave stays what it is: only a load of itself takes it back to the disk (row 6.06).
         """
-        kept = self._copies.given()
-        found: dict[str, Found] = {name: source for name, source in kept.items() if name not in names}
-        found.update(given)
+        found: dict[str, Found] = dict(given)
         while missing := closure(names, self._sources(found)) - found.keys():
+            kept = self._copies.given()  # of these alone: nobody holds the locks of others, which change meanwhile
+            found.update((name, kept[name]) for name in missing & kept.keys() - set(names))
+            missing -= found.keys()
             found.update(await self._looked(missing if disk is None else missing & disk))
             found.update((name, self._as_held(name)) for name in missing - found.keys())
         return found

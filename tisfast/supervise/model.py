@@ -208,6 +208,8 @@ class ServedModel:
         self._claims.drop()
         self._timer.close()
         self._lodging.leave()
+        if not self.instances:
+            return  # stopped twice: at the end of the server, when it was just leaving
         # Instances refer to this and this to them: memory and descriptors are not to wait for the garbage collector.
         self.instances = []
         del self._make, self._load

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
     from tisfast.supervise.control import Message
 
+log = logging.getLogger("tisfast.models")
 FILE = "file:"
 
 
@@ -54,6 +56,9 @@ class ModelControl:
             await self._carry_out(message)
         except TisError as error:
             answer["error"] = error.message
+        except Exception as error:  # a bug of ours: the model's thread is not to wait for ever
+            log.critical("what a model asked about models met a bug of the server", exc_info=error)
+            answer["error"] = f"unexpected {type(error).__name__} in the server; see its log"
         reply(answer)
 
     async def _carry_out(self, message: Message) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from tisfast import limits
 from tisfast.errors import TisError
 from tisfast.repo.changes import Changes, Look, Looker
+from tisfast.supervise.again import Again
 
 if TYPE_CHECKING:
     from tisfast.config.settings import RepositorySettings
@@ -23,6 +24,10 @@ Tell: TypeAlias = Callable[[Collection[str]], None]
 
 class Appliance(Protocol):
     """What changes are given to: the lifecycle."""
+
+    @property
+    def failing(self) -> Collection[str]:
+        """Models whose last load failed while it was under way: another attempt may succeed."""
 
     async def together(self, names: Iterable[str]) -> Collection[Collection[str]]:
         """The names in groups of what depends on each other."""
@@ -40,16 +45,20 @@ class Looks(Protocol):
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds.  poll: between two looks at everything; settle: between two looks at a model that has changed."""
+    """Seconds.  poll: between two looks at everything; settle: between two looks at a model that has changed.
+
+    tries_again: what failed to load is loaded again although nothing has changed.
+    """
 
     poll: float
     settle: float
+    tries_again: bool = True
 
     @classmethod
     def of(cls, settings: RepositorySettings) -> Pace | None:
         """That of the settings; None when nothing is looked at again."""
         if settings.watch:
-            return cls(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS)
+            return cls(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS, tries_again=False)
         if settings.control_mode == "poll" and settings.poll_seconds > 0:
             return cls(settings.poll_seconds, min(settings.poll_seconds, limits.POLL_SETTLE_SECONDS_MAX))
         return None
@@ -88,6 +97,8 @@ class Polling:
         self._before = before
         self._tell = tell
         self._changes = Changes(Look({}, {}))
+        self._again = Again(max(1, round(limits.POLL_RETRY_SECONDS_MAX / pace.poll)))
+        self._left: set[str] = set()  # changes that could not even be tried
         self._lost: Mapping[Path, str] = {}
         self._behind: Mapping[str, str] = {}  # why models ("": repositories) could not be brought up to date
         self._full_at = 0.0
@@ -127,10 +138,12 @@ class Polling:
             self._full_at = self._clock() + self._pace.poll
         look = await self._look(names)
         changed = self._changes.take(look, names, self._busy)
-        if names is None:
-            self._tell(self._changes.names)
+        self._again.forget(changed)
         if changed:
             self._begin_to_apply(changed)
+        if names is None:
+            self._tell(self._changes.names)
+            self._try_again(look)
         if self._changes.moving:
             return self._pace.settle
         return max(self._full_at - self._clock(), self._pace.settle)
@@ -181,8 +194,26 @@ class Polling:
     def _begin_to_apply(self, changed: Mapping[str, str]) -> None:
         for name, words in changed.items():
             log.info("model '%s' has changed: %s", name, words, extra={"facts": {"model": name}})
-        self._busy.update(changed)
-        self._spawn(self._apply_all(frozenset(changed)))
+        self._begin(changed)
+
+    def _try_again(self, look: Look) -> None:
+        """What failed, unless it is at work or in the making: its turn comes when it rests, as that of any change.
+
+        Not while a repository is away: what lies there would be taken to be gone.
+        """
+        if look.lost:
+            return
+        failed = self._left | set(self._lifecycle.failing if self._pace.tries_again else ())
+        due = self._again.due(failed, self._busy | self._changes.moving)
+        if due:
+            log.info("what could not be loaded is tried again: %s", ", ".join(sorted(due)))
+            self._begin(due)
+
+    def _begin(self, names: Iterable[str]) -> None:
+        wanted = frozenset(names)
+        self._left -= wanted
+        self._busy |= wanted
+        self._spawn(self._apply_all(wanted))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -196,6 +227,7 @@ class Polling:
         except Exception:  # as above
             log.exception("changes of %s could not be applied", ", ".join(sorted(names)))
             self._busy.difference_update(names)
+            self._left.update(names)
             return
         for group in groups:
             self._spawn(self._apply(group))
@@ -206,6 +238,7 @@ class Polling:
             failed = await self._lifecycle.apply(names)
         except Exception:  # as above
             log.exception("changes of %s could not be applied", ", ".join(sorted(names)))
+            self._left.update(names)
             return
         finally:
             self._busy.difference_update(names)

@@ -8,9 +8,9 @@ cdef class ChunkDecoder:
     cdef uint64_t left                   # bytes of the current chunk, or its size being read
     cdef int digits
     cdef Py_ssize_t line_bytes
-    # Consume from data; chunk bytes are appended to `out`.  Returns bytes consumed: fewer than n only when done.
+    # Consume from data; chunk bytes are written to `out`, a BytesIO that is at its end.  Returns bytes consumed: fewer than n only when done.
     # Raises BadRequest for what is not chunked coding, too many chunks, or more than `most` bytes in `out`.
-    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n, bytearray out, uint64_t most) except -1
+    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n, object out, uint64_t most) except -1
     cdef int _byte(self, unsigned char c) except -1
     cdef int _size(self, unsigned char c) except -1
     cdef int _chunk(self) except -1

@@ -26,14 +26,16 @@ cdef inline int _hex(unsigned char c) noexcept:
 cdef class ChunkDecoder:
     """One chunked body."""
 
-    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n, bytearray out, uint64_t most) except -1:
+    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n, object out, uint64_t most) except -1:
         cdef Py_ssize_t i = 0, take
+        cdef uint64_t held = out.tell()
         while i < n and not self.done:
             if self.state == DATA:
                 take = min(n - i, <Py_ssize_t>self.left)
-                if <uint64_t>(len(out) + take) > most:
+                if held + <uint64_t>take > most:
                     raise BadRequest(f"chunked body exceeds {most} bytes")
-                out.extend(data[i:i + take])
+                out.write(data[i:i + take])
+                held += <uint64_t>take
                 i += take
                 self.left -= take
                 if self.left == 0:
@@ -111,6 +113,6 @@ cdef class ChunkDecoder:
             raise BadRequest(f"byte {wanted:#04x} expected in chunked framing, found {c:#04x}")
         return 0
 
-    def decode(self, bytes data, bytearray out, most: int) -> int:
+    def decode(self, bytes data, out, most: int) -> int:
         """`feed` for tests: returns the bytes consumed."""
         return self.feed(data, len(data), out, most)

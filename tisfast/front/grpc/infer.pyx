@@ -29,7 +29,7 @@ cdef class InferenceStream(GrpcStream):
     """See infer.pxd."""
 
     cdef int on_piece(self, const uint8_t *data, uint64_t n) except -1:
-        cdef uint64_t held
+        cdef bytes held
         cdef unsigned char *at
         if self.filled == 0 and self.shared.tracer is not None:
             self.received_ns = now_ns()
@@ -47,10 +47,10 @@ cdef class InferenceStream(GrpcStream):
         self._collect(data, n)
         if self.finished or self.filled == 0:
             return 0
-        held = <uint64_t>len(self.collected)
-        if self._peek(<const unsigned char *>self.collected, held, self.total) == PEEK_FOUND:
+        held = self.collected.getvalue()  # of PEEK_BYTES_MAX and one piece at most
+        if self._peek(<const unsigned char *>PyBytes_AS_STRING(held), <uint64_t>len(held), self.total) == PEEK_FOUND:
             self._take_block(self.total)
-            memcpy(self.block.data + self.start, <const unsigned char *>self.collected, held)
+            memcpy(self.block.data + self.start, PyBytes_AS_STRING(held), PyBytes_GET_SIZE(held))
             self._drop_collected()
         return 0
 

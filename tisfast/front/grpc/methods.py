@@ -15,11 +15,13 @@ from tisfast.errors import BadRequest, Internal, Unsupported
 from tisfast.front import control
 from tisfast.front.grpc.calls import StreamCall, StreamMethod, UnaryHandler, UnaryMethod
 from tisfast.front.grpc.health import Health
+from tisfast.front.grpc.load_message import load_order
 from tisfast.front.grpc.reflection import Reflection
 
 if TYPE_CHECKING:
     from tisfast.front.access import ControlGate
     from tisfast.front.service import Service
+    from tisfast.repo.override import LoadOrder
 
 __all__ = ["Methods", "StreamCall", "StreamMethod", "UnaryHandler", "UnaryMethod"]
 
@@ -33,13 +35,14 @@ class Rpc(NamedTuple):
     """One row of the table.
 
     operation: method of Methods, from a request to the fields of the response; guarded: only for those whom the
-    gate of model control lets in.
+    gate of model control lets in; read: makes of a message, and its parser, what the operation takes.
     """
 
     name: str
     operation: str
     category: str
     guarded: bool = False
+    read: Callable[[bytes, Callable[[bytes], Any]], Any] | None = None
 
 
 RPCS: Final = (
@@ -51,7 +54,7 @@ RPCS: Final = (
     Rpc("ModelConfig", "_model_config", "model-config"),
     Rpc("ModelStatistics", "_model_statistics", "statistics"),
     Rpc("RepositoryIndex", "_repository_index", "model-repository"),
-    Rpc("RepositoryModelLoad", "_load", "model-repository", guarded=True),
+    Rpc("RepositoryModelLoad", "_load", "model-repository", guarded=True, read=load_order),
     Rpc("RepositoryModelUnload", "_unload", "model-repository", guarded=True),
     Rpc("SystemSharedMemoryStatus", "_system_status", "shared-memory"),
     Rpc("SystemSharedMemoryRegister", "_system_register", "shared-memory"),
@@ -101,17 +104,20 @@ class Methods:
         def parse(message: bytes) -> Any:
             return parsed(f"inference.{rpc.name}Request", message)
 
+        def read(message: bytes) -> Any:
+            return parse(message) if rpc.read is None else rpc.read(message, parse)
+
         async def later(fields: Awaitable[Fields]) -> bytes:
             return encoded(await fields)
 
         async def large(message: bytes) -> bytes:
-            fields = operation(await control.decoded(len(message), lambda: parse(message)))
+            fields = operation(await control.decoded(len(message), lambda: read(message)))
             return encoded(fields if isinstance(fields, dict) else await fields)
 
         def handler(message: bytes, _metadata: Mapping[str, str]) -> bytes | asyncio.Future[bytes]:
             if len(message) > limits.CONTROL_INLINE_BYTES_MAX:
                 return asyncio.ensure_future(large(message))
-            fields = operation(parse(message))
+            fields = operation(read(message))
             return encoded(fields) if isinstance(fields, dict) else asyncio.ensure_future(later(fields))
 
         guard = self._gate.check if rpc.guarded and self._gate is not None else None
@@ -164,9 +170,7 @@ class Methods:
     def _index(self, ready: bool) -> Fields:
         return {"models": self._service.repository_index(ready=ready)}
 
-    def _load(self, request: Any) -> Awaitable[Fields]:
-        _check_repository(request)
-        order = control.grpc_load_order(request.model_name, request.parameters)
+    def _load(self, order: LoadOrder) -> Awaitable[Fields]:
         return _done(self._service.load(order))
 
     def _unload(self, request: Any) -> Awaitable[Fields]:

@@ -31,7 +31,7 @@ cdef class GrpcStream(Reply):
     cdef int prefix_bytes
     cdef uint64_t total, filled          # of the message that is arriving
     cdef bint compressed
-    cdef bytearray collected
+    cdef object collected                # a BytesIO, which gives its bytes away uncopied; None while there is none
     cdef uint64_t counted                # bytes of it in shared.collected
     cdef uint64_t withheld               # bytes of the flow-control window that are not given back yet
     cdef bint throttled

@@ -5,6 +5,7 @@ behind what is queued.  Messages that are queued hold their blocks, which bounds
 """
 
 from collections import deque
+from io import BytesIO
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -194,10 +195,10 @@ cdef class GrpcStream(Reply):
             if self.total > COLLECTED_MAX:
                 self.finish(GRPC_RESOURCE_EXHAUSTED, f"Received message larger than max ({self.total} vs. {COLLECTED_MAX})")
                 return 0
-            self.collected = bytearray()
+            self.collected = BytesIO()
         self.counted += n
         self.shared.count_collected(<int64_t>n)
-        self.collected.extend(data[:n])
+        self.collected.write(data[:n])
         return 0
 
     cdef int _drop_collected(self) except -1:
@@ -207,7 +208,7 @@ cdef class GrpcStream(Reply):
         return 0
 
     cdef bytes take_message(self):
-        cdef bytes data = b"" if self.collected is None else bytes(self.collected)
+        cdef bytes data = b"" if self.collected is None else self.collected.getvalue()
         self._drop_collected()
         if not self.compressed:
             return data
