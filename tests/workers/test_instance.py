@@ -132,13 +132,14 @@ def test_bytecode_of_what_may_be_saved_again_at_once_is_not_kept(serve, lately):
 
 def test_variables_threads_and_random_numbers_are_the_instances_own(serve):
     body = """
-said = [os.environ.get(n) for n in ("OMP_NUM_THREADS", "MODEL_VARIABLE", "MKL_NUM_THREADS")] + [np.random.random()]
+names = "OMP_NUM_THREADS", "MODEL_VARIABLE", "MKL_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT"
+said = [os.environ.get(n) for n in names] + [np.random.random()]
 import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(json.dumps(said)))]
 """
     env = {"MODEL_VARIABLE": "1", "MKL_NUM_THREADS": "7"}
     first, second = (json.loads(serve(model(body), env=env, threads=3).ask([1], [2]).text) for _ in range(2))
-    assert first[:3] == second[:3] == ["3", "1", "7"]
-    assert first[3] != second[3]
+    assert first[:4] == second[:4] == ["3", "1", "7", "20"]
+    assert first[4] != second[4]
 
 
 def test_control_goes_on_while_the_model_works(serve, router):

@@ -36,6 +36,9 @@ OUTPUTS_MAX = 64
 """Outputs of one model: the requested set is one machine word; the server's bound of the same name."""
 MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
 """Arrays up to this size come from the heap and stay warm; glibc refuses more (HEAP_MAX_SIZE / 2)."""
+BLAS_SPIN_TICKS_LOG2 = 20
+"""Clock ticks, as a power of two, that a thread of OpenBLAS spins for its next work before it sleeps: some 0.4 ms.  Its
+own 26 is some 30 ms of a core after each call and, as threads begin with it, at the start of each instance."""
 TRIM_THRESHOLD_BYTES = 256 * 1024 * 1024
 """Free heap kept by an instance before memory goes back to the system: a fresh page costs far more than a warm one."""
 ERROR_TEXT_BYTES_MAX = 65536

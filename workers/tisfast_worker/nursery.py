@@ -216,6 +216,7 @@ def _close_foreign(keep):
 
 def _import_numpy():
     """(version or None, why not): a broken numpy is reported, and only models that need it will fail."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", str(limits.BLAS_SPIN_TICKS_LOG2))  # read when it is loaded
     said = {name: os.environ.get(name) for name in environment.THREAD_VARIABLES}
     # Threads do not survive a fork: numpy's OpenBLAS must not start any here (environment.py sets the number later).
     os.environ.update(dict.fromkeys(said, "1"))
