@@ -26,10 +26,11 @@ def env(tmp_path, capsys):
 
 
 def test_build_prints_the_interpreter(env, pack, tmp_path):  # noqa: F811
-    code, out, err = env("build", pack())
+    archive = pack()
+    code, out, err = env("build", archive)
     assert code == 0 and out.startswith(str(tmp_path / "cache/archive-")) and out.endswith("/env/bin/python\n")
     assert re.search(r"packed environment .*env.tar.gz is ready after [0-9.]+ s: Python 3[0-9.]+, .* in 2 files", err)
-    assert env("build", pack())[1] == out
+    assert env("build", archive)[1] == out
 
 
 def test_check_says_what_models_will_find(env, tmp_path):

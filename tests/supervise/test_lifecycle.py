@@ -76,15 +76,17 @@ def test_instances_are_added_and_stopped_in_place(explicit, write, registry, run
     folder = write("m")
     run(explicit.lifecycle.load(LoadOrder("m")))
     before = registry.resolve("m")
+    [alone] = explicit.served[0].instances
     (folder / "config.pbtxt").write_text(CONFIG + "instance_group [ { count: 3 kind: KIND_CPU } ]")
     run(explicit.lifecycle.load(LoadOrder("m")))
     assert registry.resolve("m") is before and before.ready
     three = list(explicit.served[0].instances)
-    assert len(three) == 3
+    assert len(three) == 3 and three[0] is alone
+    assert [each.planned.name for each in three] == ["m_0", "m_0_1", "m_0_2"]
     assert before.config["instance_group"][0]["count"] == 3
     (folder / "config.pbtxt").write_text(CONFIG + "instance_group [ { count: 1 kind: KIND_CPU } ]")
     run(explicit.lifecycle.load(LoadOrder("m")))
-    assert len(explicit.served[0].instances) == 1 and before.ready
+    assert explicit.served[0].instances == [alone] and before.ready
     run(until(lambda: sum(each.state.value == "stopped" for each in three) >= 2))
 
 

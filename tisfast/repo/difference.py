@@ -52,7 +52,7 @@ def difference(old: ModelSource, new: ModelSource, *, forced: bool = False) -> C
 
 def _same_model(old: ModelSource, new: ModelSource) -> bool:
     return (
-        old.repository == new.repository
+        (old.repository, old.private) == (new.repository, new.private)
         and old.steps == new.steps
         and _environment(old) == _environment(new)
         and old.may_complete == new.may_complete

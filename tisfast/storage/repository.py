@@ -273,8 +273,7 @@ class Repository:
         path = self._place.blobs.path(archive.sha256)
         blobs = unpack(path, file.path, self._place.blobs, self._place.stop)
         layout.check_paths(blobs, self.location.shown)
-        path.unlink(missing_ok=True)  # its files are what is kept
-        self._forget_downloads([file])
+        self._forget_downloads([file])  # the next sweep takes it; another URL of the same archive may be reading it now
         models = self._models(blobs, wrapped=True)
         return {
             name: {path: Kept(blob.size, file.tag, blob) for path, blob in files.items()}

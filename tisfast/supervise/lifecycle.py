@@ -195,13 +195,18 @@ class Lifecycle:
             raise Unavailable(STOPPING)
         task = self._loop.create_task(work)
         self._orders.add(task)
-        task.add_done_callback(self._orders.discard)
+        task.add_done_callback(self._ended)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self._stopping and task.cancelled():
                 raise Unavailable(STOPPING) from None
             raise
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._orders.discard(task)
+        if not task.cancelled():
+            task.exception()  # who asked may be gone; what fails is in the log and the index by now
 
     async def _load(self, order: LoadOrder) -> None:
         absent = await self.fetch([order.name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tisfast import limits
@@ -127,9 +128,27 @@ class ServedModel:
         checks = [instance.readiness for instance in self.instances]
         return asked([check for check in checks if check is not None])
 
+    def _matched(self, planned: Sequence[PlannedInstance]) -> tuple[list[Instance], list[PlannedInstance]]:
+        """(instances that go on, what is to be started) to have these.
+
+        Where no instance is one of them, one that differs in nothing but its name takes its place: `m_0`, alone without
+        an instance_group, goes on as what would be `m_0_0` of two.
+        """
+        names = {each.name for each in planned}
+        missing = [each for each in planned if each not in self.planned]
+        kept = []
+        for instance in self.instances:
+            own = instance.planned
+            alike = [each for each in missing if own.name not in names and replace(each, name=own.name) == own]
+            if alike:
+                missing.remove(alike[0])
+            if alike or own in planned:
+                kept.append(instance)
+        return kept, missing
+
     async def grow(self, planned: Sequence[PlannedInstance]) -> None:
         """Start the instances that it lacks to have these.  Raises TisError; then it is as it was."""
-        fresh = [self._make(self, each) for each in planned if each not in self.planned]
+        fresh = [self._make(self, each) for each in self._matched(planned)[1]]
         tasks = [asyncio.ensure_future(self._load(instance)) for instance in fresh]
         try:
             await asyncio.gather(*tasks)
@@ -146,8 +165,9 @@ class ServedModel:
 
     def shrink(self, planned: Sequence[PlannedInstance]) -> list[Instance]:
         """Take the instances that are not among these out: they get no more work.  The caller lets them go."""
-        surplus = [instance for instance in self.instances if instance.planned not in planned]
-        self.instances = [instance for instance in self.instances if instance not in surplus]
+        kept, _ = self._matched(planned)
+        surplus = [instance for instance in self.instances if instance not in kept]
+        self.instances = kept
         for instance in surplus:
             instance.retire()
         self.changed()
