@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -22,6 +23,7 @@ import tritonclient.http as httpclient
 ROOT = Path(__file__).parent.parent.parent
 SECONDS_MAX = 30
 LOOK_SECONDS = 0.01
+T = TypeVar("T")
 
 ADD_ONE = """
 import triton_python_backend_utils as pb_utils
@@ -147,6 +149,14 @@ class Server:
         """The server and everything it started."""
         root = psutil.Process(self.process.pid)
         return [root, *root.children(recursive=True)]
+
+    def of_family(self, question: Callable[[psutil.Process], T]) -> list[T]:
+        """What they answer; one that ends meanwhile is none of them any more."""
+        answers = []
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                answers.append(question(process))
+        return answers
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Signal it and wait for its exit code."""

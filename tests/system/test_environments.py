@@ -101,7 +101,7 @@ def test_a_server_that_dies_takes_what_it_prepares_with_it(serve, write_model, t
     write_model("m", TELL, environment(pack))
     server = serve(f"--environment-cache-dir={tmp_path}/cache")
     server.says("reading")
-    until(lambda: "conda-unpack" in str([process.cmdline() for process in server.family()]), "unpacking")
+    until(lambda: "conda-unpack" in str(server.of_family(psutil.Process.cmdline)), "unpacking")
     family = server.family()
     server.process.kill()
     _, alive = psutil.wait_procs(family, 30)

@@ -10,6 +10,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.system.conftest import ADD_ONE, CONFIG, until
@@ -65,7 +66,7 @@ def test_a_load_that_runs_out_of_memory_is_told_and_leaves_nothing(serve, write_
     assert "Unable to allocate 8.00 GiB" in reason
     assert "instance big_0 of model 'big' ran out of memory (8.0 GiB were asked for) when it loaded" in reason
     assert "lower the 'count'" in reason and "is free again" in reason
-    names = [process.name() for process in server.family()]
+    names = server.of_family(psutil.Process.name)
     assert "big_0" not in names and "small_0" in names
     maps = Path(f"/proc/{server.process.pid}/maps").read_text()
     assert "tisfast-in-big" not in maps and "tisfast-out-big" not in maps
@@ -243,7 +244,8 @@ def test_a_sleeping_model_is_changed_and_unloaded_like_any_other(serve, write_mo
     until(lambda: any(entry.get("reason", "").startswith("asleep") for entry in index(server).values()), "a sleeper")
     for name in ("a", "b"):
         assert server.ask("POST", f"/v2/repository/models/{name}/unload")[0] == 200
-    until(lambda: not any(process.name().startswith(("a_", "b_")) for process in server.family()), "no workers")
+    ours = ("a_", "b_")
+    until(lambda: not any(name.startswith(ours) for name in server.of_family(psutil.Process.name)), "no workers")
     assert server.end() == 0
 
 
