@@ -89,6 +89,20 @@ def test_secrets_are_not_shown():
     assert "pass" not in str(error.value) and "abc" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://[secret/m.zip", r"https://\.\.\.: it is no URL: Invalid IPv6 URL"),
+        ("m=https://host:port/m.zip", "it is no URL: Port could not be cast"),
+        ("https://host:99999/m.zip", "it is no URL: Port out of range"),
+    ],
+)
+def test_what_is_no_url_is_refused(url, why):
+    with pytest.raises(ConfigError, match=why) as error:
+        parse(url)
+    assert "secret" not in str(error.value)
+
+
 @given(st.text() | st.from_regex(r"(\w+=)?(s3|gs|az|as|abfs|https?|hf|mlflow|models)://?.*", fullmatch=True))
 def test_any_text_is_a_location_a_path_or_refused(text):
     try:

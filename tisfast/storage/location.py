@@ -100,7 +100,7 @@ def parse(text: str) -> Location | None:
     place, last = reader(url, rest)
     name = model or last
     if name in (".", "..") or "/" in name or "\0" in name:
-        raise _wrong(text, f"'{name}' cannot be a model's name")
+        raise _wrong(url, f"'{name}' cannot be a model's name")
     return Location(url, _shown(url), place, model, last)
 
 
@@ -112,7 +112,10 @@ def _shown(url: str) -> str:
     """Without user, password, query and fragment: signatures are secrets."""
     if not url.startswith(("https://", "http://")):
         return url.partition("?")[0].rstrip("/")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # nobody knows what of it is a secret
+        return f"{url.partition(':')[0]}://..."
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
@@ -165,7 +168,11 @@ def _abfs(url: str, rest: str) -> tuple[Bucket, str]:
 
 
 def _web(url: str, _rest: str) -> tuple[Archive, str]:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read when it is asked for
+    except ValueError as error:
+        raise _wrong(url, f"it is no URL: {error}") from None
     name = unquote(parts.path).rstrip("/").rpartition("/")[2]
     ending = next((ending for ending in ARCHIVES if name.lower().endswith(ending)), "")
     if not parts.hostname or not ending or name == ending:
