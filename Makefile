@@ -35,7 +35,7 @@ DONE := $(VENV)/.tisfast
 SOURCES := $(shell find tisfast -name '*.pyx' -o -name '*.pxd' -o -name '*.proto') $(wildcard csrc/*.[ch]) setup.py
 PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 # pytest's 5 says that no test is left; where somebody chose some, they may all be in the other of two runs.
-NONE_CHOSEN = [ $$? = 5 -a -n "$(FLAGS)" ]
+NONE_CHOSEN = $(if $(FLAGS),[ $$? = 5 ],false)
 BUILD := setup.py --quiet build_proto build_ext --inplace --parallel $(JOBS)
 DEBUG_TREE := build/debug
 DEBUG_TESTS ?= tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_server_life.py

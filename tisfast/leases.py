@@ -11,11 +11,12 @@ import contextlib
 import fcntl
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Final
 
 from tisfast import limits
-from tisfast.errors import ConfigError
+from tisfast.errors import ConfigError, Unavailable
 
 LOCK: Final = ".tisfast-lease"
 """No name that anybody else would have: a lock of others beside a model's folder is none of ours."""
@@ -45,18 +46,34 @@ def lease(folder: Path) -> Lease | None:
     """
     for _ in range(limits.LEASE_ATTEMPTS_MAX):
         tree = folder.resolve()
-        lock = tree.parent / LOCK
         try:
-            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(tree.parent / LOCK, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             if folder.resolve() == tree:
                 return None
             continue
         found = Lease(tree, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        lock(descriptor, fcntl.LOCK_SH, f"removing {tree}")
         if os.fstat(descriptor).st_nlink:
             return found
     raise ConfigError(f"{folder} is replaced as often as it is looked at", hint="load the model again")
+
+
+def lock(descriptor: int, kind: int, busy: str) -> None:
+    """Wait for a lock of a cache (`fcntl.LOCK_SH`, `LOCK_EX`), which others keep while they remove or write files.
+
+    Raises Unavailable for one that is kept longer.  busy: what they are doing, for the error.
+    """
+    end = time.monotonic() + limits.STORAGE_SWEEP_SECONDS_MAX
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                seconds = limits.STORAGE_SWEEP_SECONDS_MAX
+                raise Unavailable(f"another server has been {busy} for more than {seconds} s; is it stopped?") from None
+            time.sleep(limits.STORAGE_SWEEP_LOOK_SECONDS)  # locks of files give no event with a time limit
 
 
 def lies_at(descriptor: int, path: Path) -> bool:
@@ -69,12 +86,12 @@ def lies_at(descriptor: int, path: Path) -> bool:
 
 def remove(tree: Path) -> bool:
     """Remove a tree that no link leads to, unless somebody has a lease of it; whether it is gone."""
-    lock = tree.parent / LOCK
+    path = tree.parent / LOCK
     with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lock.unlink()  # first: who waits for it sees that it is gone, and looks again
+            path.unlink()  # first: who waits for it sees that it is gone, and looks again
             shutil.rmtree(tree.parent, ignore_errors=True)
         except BlockingIOError:
             return False

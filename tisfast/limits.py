@@ -537,9 +537,9 @@ STORAGE_ORPHAN_SECONDS: Final = 60
 LEASE_ATTEMPTS_MAX: Final = 100
 """Times that a folder which was replaced while somebody was about to lease it is looked up again."""
 STORAGE_SWEEP_SECONDS_MAX: Final = 120
-"""Seconds that a sync waits for another server's sweep of the cache, which removes files and nothing else."""
+"""Seconds to wait for a lock of the cache: others keep one while they sweep, remove a tree, or write a manifest."""
 STORAGE_SWEEP_LOOK_SECONDS: Final = 0.05
-"""Seconds between two looks whether it is done."""
+"""Seconds between two looks whether it is free."""
 STORAGE_BAR_SECONDS: Final = 0.2
 """Seconds between two looks of the progress bar."""
 STORAGE_LOG_SECONDS: Final = 10.0

@@ -11,12 +11,12 @@ import sys
 import time
 from typing import Final
 
-from perf.clients import wrk
 from perf.compare import complaining
 from perf.figures import Figures
 from perf.macro.growth import held, report
 from perf.oracle.launch import ROOT
 from perf.oracle.server import Server
+from perf.wrk import wrk
 
 SLICE_SECONDS: Final = 5.0
 MIXED: Final = (

@@ -18,7 +18,6 @@ from tests.oracle.exchange import Answer, Request, converse
 
 pytestmark = pytest.mark.alone
 
-"""Row 1.24: errors begin with the request's id.  2.51 leaves it out when a request was too long in a queue."""
 COUNTED_SECONDS_MAX = 5.0
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 GOOD = post("add_sub", {"inputs": BOTH})

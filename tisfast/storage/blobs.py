@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tisfast import limits
-from tisfast.errors import Cancelled, ConfigError, Unavailable
+from tisfast import leases, limits
+from tisfast.errors import Cancelled, ConfigError
 
 READ_ONLY = 0o444
 DONE = ".done"
@@ -128,22 +128,9 @@ class Blobs:
         """
         with self._counting:
             if not self._holders:
-                self._wait_for_sweep()
+                busy = f"sweeping the storage cache {self.root} ({self.root / 'lock'} is locked)"
+                leases.lock(self._lock, fcntl.LOCK_SH, busy)
             self._holders += 1
-
-    def _wait_for_sweep(self) -> None:
-        end = time.monotonic() + limits.STORAGE_SWEEP_SECONDS_MAX
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise Unavailable(
-                        f"another server has been sweeping the storage cache {self.root} for more than "
-                        f"{limits.STORAGE_SWEEP_SECONDS_MAX} s; is it stopped? ({self.root / 'lock'} is locked)"
-                    ) from None
-                time.sleep(limits.STORAGE_SWEEP_LOOK_SECONDS)  # locks of files give no event with a time limit
 
     def release(self) -> None:
         """Once for each `hold`."""

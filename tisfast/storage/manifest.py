@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tisfast import limits
+from tisfast import leases, limits
 from tisfast.storage.blobs import Blob
 
 FORMAT = 1
@@ -83,7 +83,7 @@ class Manifests:
         """For as long as it takes to read and write a manifest."""
         lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            leases.lock(lock, fcntl.LOCK_EX, f"writing in {self._folder}")
             yield
         finally:
             os.close(lock)
