@@ -29,6 +29,8 @@ def load(name="m", **parameters):
 def read_whole(message):
     """As it would be read without cutting."""
     request = parse(message)
+    if request.repository_name:
+        raise Unsupported("named repository")
     return grpc_load_order(request.model_name, request.parameters)
 
 
