@@ -46,6 +46,8 @@ BROKEN = {
     "too large": ("max_batch_size: 2147483648", "c:1:17: 'max_batch_size' is 2147483648, outside int32; give a number from -2147483648 to 2147483647"),
     "negative unsigned": ("version_policy { latest { num_versions: -1 } }", "c:1:41: 'num_versions' is -1, outside uint32; give a number from 0 to 4294967295"),
     "bad octal": ("max_batch_size: 09", "c:1:17: 'max_batch_size' takes an int32, found '09'"),
+    "hexadecimal float": ("sequence_batching { control_input { control { fp32_false_true: 0x1 } } }", "c:1:64: 'fp32_false_true' takes a number, found '0x1'"),
+    "octal float": ("sequence_batching { control_input { control { fp32_false_true: -01.5 } } }", "c:1:64: 'fp32_false_true' takes a number, found '-01.5'"),
     "int for string": ("name: 5", "c:1:7: 'name' takes a string in quotes, found '5'; write name: \"5\""),
     "word for string": ("name: add_sub", "c:1:7: 'name' takes a string in quotes, found 'add_sub'; write name: \"add_sub\""),
     "open string": ('name: "add_sub\nmax_batch_size: 1', "c:1:7: 'name' takes a string in quotes, found '\"add_sub'; the closing quote is missing on this line"),

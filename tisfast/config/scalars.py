@@ -62,11 +62,14 @@ def integer_of(text: str) -> int:
 
 
 def float_of(text: str) -> float:
-    """A float literal, with protobuf's optional trailing f.  Raises ValueError for anything else."""
+    """A decimal literal, with protobuf's optional trailing f.  Raises ValueError for anything else.
+
+    Hexadecimal and octal ones (0x1, 01, 01.5) protobuf takes for integer fields only.
+    """
     if text.lower() in ("inf", "infinity", "nan"):
         return float(text)
-    if text[:2] in ("0x", "0X"):
-        return float(int(text, 16))
+    if re.match("0[0-9xX]", text):
+        raise ValueError(f"{text} is no decimal number")
     return float(text.rstrip("fF"))
 
 
