@@ -43,7 +43,7 @@ async def accepted(client_address: str) -> str:
 
 @pytest.mark.skipif(OPERATORS is None, reason="this machine allows reno only")
 @pytest.mark.parametrize(("client", "expected"), [("127.0.0.1", "reno"), ("127.0.0.2", OPERATORS)])
-def test_only_what_stays_within_the_machine_is_not_paced(client, expected):
+def test_a_client_at_our_own_address_is_not_paced_and_no_other(client, expected):
     loop = uvloop.new_event_loop()
     try:
         assert loop.run_until_complete(asyncio.wait_for(accepted(client), 10)) == expected

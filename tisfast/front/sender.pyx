@@ -49,7 +49,7 @@ cdef int FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT
 
 
 cdef int dont_pace(transport) except -1:
-    """Within one machine there is no network to spare.
+    """Between two ends at one address, which are on one machine, there is no network to spare.
 
     Where the operator's choice is bbr, as many have it, it paces what goes to a neighbour as well, with a timer for
     each 128 KB: 16 MB to one took 1.3 times as long.  Reno never paces, and every Linux has it; where an operator
