@@ -19,7 +19,7 @@ from typing import Final, Literal
 from perf.oracle import launch
 
 START_SECONDS_MAX: Final = 120
-TRITON_STARTS_MAX: Final = 4
+TRITON_STARTS_MAX: Final = 16
 STOP_SECONDS_MAX: Final = 40
 POLL_SECONDS: Final = 0.005  # a port that is not yet bound gives no event to wait for
 LOG_TAIL_BYTES: Final = 4000

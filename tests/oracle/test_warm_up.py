@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,14 +68,18 @@ MODELS: Final = {
     "few_strings": (sample('data_type: TYPE_STRING dims: [ 2 ] input_data_file: "word"'), GOOD, 0, STRINGS),
     "no_file": (sample('data_type: TYPE_FP32 dims: [ 3 ] input_data_file: "none"'), GOOD, 0, FP32),
 }  # fmt: skip
+# Where a warm-up fails once it runs, the real Triton often ends with a segmentation fault (says_no and too_many: 10 of
+# 26 starts each), however many models load at once: each such model has a server of its own, started until it stays.
+CRASHING: Final = ("says_no", "says_no_twice", "too_many", "no_batches")
+CALM: Final = tuple(name for name in MODELS if name not in CRASHING)
 
 
 class Loaded:
-    """What one server says of MODELS once it has tried to load them all."""
+    """What one server says of these models once it has tried to load them all."""
 
-    def __init__(self, kind: Kind, folder: Path) -> None:
+    def __init__(self, kind: Kind, folder: Path, names: Sequence[str]) -> None:
         told = folder / kind
-        for name in MODELS:
+        for name in names:
             self._write(folder / f"models_{kind}" / name, *MODELS[name], told=told)
         flags = ["--exit-on-error=false", "--model-load-thread-count=8"]
 
@@ -117,14 +122,26 @@ def plain(reason: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Loaded, Loaded]:
-    folder = tmp_path_factory.mktemp("warm_up")
-    return Loaded("triton", folder), Loaded("tisfast", folder)
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    return Loaded("tisfast", tmp_path_factory.mktemp("ours"), tuple(MODELS))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_models_are_given_the_same_and_fare_alike(name: str, both: tuple[Loaded, Loaded]) -> None:
-    theirs, ours = both
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    return Loaded("triton", tmp_path_factory.mktemp("calm"), CALM)
+
+
+@pytest.mark.parametrize("name", CALM)
+def test_models_are_given_the_same_and_fare_alike(name: str, calm: Loaded, ours: Loaded) -> None:
+    fare_alike(name, calm, ours)
+
+
+@pytest.mark.parametrize("name", CRASHING)
+def test_models_that_crash_the_real_one_fare_alike_when_they_do_not(name: str, tmp_path: Path, ours: Loaded) -> None:
+    fare_alike(name, Loaded("triton", tmp_path, (name,)), ours)
+
+
+def fare_alike(name: str, theirs: Loaded, ours: Loaded) -> None:
     assert ours.index[name] == theirs.index[name]
     assert ours.told.get(name) == theirs.told.get(name)
     assert ours.counts.get(name) == theirs.counts.get(name)
