@@ -18,6 +18,7 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
+        pb_utils.Logger.log_info("executing")
         time.sleep(0.3)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("B", r.inputs()[0].as_numpy())]) for r in requests]
 """
@@ -113,6 +114,7 @@ def test_the_end_waits_for_answers(write_model, serve):
         running = pool.submit(asked.infer, "m", tensors())
         channel = grpc.insecure_channel(f"localhost:{port_of(server)}")
         grpc.channel_ready_future(channel).result(10)
+        server.says("executing")
         server.process.send_signal(signal.SIGTERM)
         assert running.result().as_numpy("B").tolist() == [1.0, 2.0]
         assert server.ended() == 0

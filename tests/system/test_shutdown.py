@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import signal
 import socket
 import ssl
@@ -73,13 +74,15 @@ def test_idle_clients_that_answer_nothing_are_let_go_too(serve, write_model, tmp
 
 def test_a_running_request_s_answer_closes_its_connection(serve, write_model, tmp_path):
     gate = tmp_path / "gate"
-    wait = f"import os, time\n        while not os.path.exists({str(gate)!r}): time.sleep(0.005)\n        return a + 1"
+    lines = ("import os, time", f"open({str(gate) + '.seen'!r}, 'w').close()",
+             f"while not os.path.exists({str(gate)!r}): time.sleep(0.005)", "return a + 1")  # fmt: skip
+    wait = "\n        ".join(lines)
     write_model("m", ADD_ONE.replace("return a + 1", wait))
     server = serve().ready()
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     body = b'{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[1]}]}'
     connection.request("POST", "/v2/models/m/infer", body)
-    until(lambda: server.ask("GET", "/v2/models/m/stats")[1]["model_stats"][0]["inference_count"] == 0, "asked")
+    until(lambda: os.path.exists(f"{gate}.seen"), "executing")
     server.process.send_signal(signal.SIGTERM)
     server.says("Found 1 HTTP service connections")
     gate.touch()
