@@ -32,7 +32,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # What was done lies where it was done: with the environment goes the knowledge of what is in it.
 DONE := $(VENV)/.tisfast
-SOURCES := $(shell find tisfast -name '*.pyx' -o -name '*.pxd' -o -name '*.proto') $(wildcard csrc/*.[ch]) setup.py
+SOURCES := $(shell find tisfast -name '*.pyx' -o -name '*.pxd' -o -name '*.proto') $(wildcard csrc/*.[ch]) setup.py \
+	$(wildcard workers/tisfast_worker/*.p[xy][dx]) $(patsubst %.pxd,%.py,$(wildcard workers/tisfast_worker/*.pxd))
 PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 # pytest's 5 says that no test is left; where somebody chose some, they may all be in the other of two runs.
 NONE_CHOSEN = $(if $(FLAGS),[ $$? = 5 ],false)
@@ -103,7 +104,7 @@ test-debug: debug $(DONE)/test
 
 clean:
 	rm -rf build .venv $(DONE) tisfast.egg-info workers/libtisfast_shm.so tisfast/wire/proto/triton.desc
-	find tisfast -name '*.so' -delete
+	find tisfast workers -name '*.so' -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- set-up, each step once
@@ -146,7 +147,7 @@ $(DONE)/wheel: pyproject.toml | $(DONE)/dependencies
 	$(PIP) -r $(DONE)/requirements-wheel.txt
 	@touch $@
 
-# In place: the tree is what runs, and an edited .py file needs no build.
+# In place: the tree is what runs, and an edited .py file needs no build, but for those of workers with a .pxd.
 $(DONE)/built: $(SOURCES) $(DONE)/dependencies
 	$(PY) $(BUILD)
 	@touch $@

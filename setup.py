@@ -18,6 +18,9 @@ PROTO = "tisfast/wire/proto"
 CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c", "csrc/tf_cell.c"]
 WORKER_CSRC = [*CSRC, "csrc/tf_window.c", "csrc/tf_output.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
+WORKER_PACKAGE = "tisfast_worker"
+WORKERS = os.path.join("tisfast", "_workers")  # where workers/ is installed
+FOR_MODELS = ("request", "response", "tensor")  # of it: what models, and their tests, know
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
 GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
 ONLY_TESTS = "tisfast.engine.testing"  # and what begins so: in the source tree for the engine's tests, not in a wheel
@@ -33,6 +36,7 @@ HTTP2_NEEDED = (
 HTTP2_BOUNDS = ("nghttp2_option_set_stream_reset_rate_limit", "nghttp2_option_set_max_continuations")
 OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
+DEPENDS = ["setup.py", *(str(path) for path in Path("csrc").glob("*.h"))]  # the flags are here
 
 
 def pkg_config(*arguments: str) -> list[str]:
@@ -79,24 +83,60 @@ def extensions() -> list[Extension]:
                 define_macros=DEFINES,
                 extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
                 extra_link_args=["-Wl,-s"],
-                depends=[str(p) for p in Path("csrc").glob("*.h")],
+                depends=DEPENDS,
             )
         )
     return found
 
 
+def worker_extensions() -> list[Extension]:
+    """The hot modules of the worker runtime, compiled for the server's own Python: those with a .pxd beside them.
+
+    Other Pythons run the same .py files: an interpreter takes a compiled module only if the tag in its name is its own.
+    A debug build has none, so that its tests are tests of the interpreted form.
+    """
+    folder = Path("workers", WORKER_PACKAGE)
+    stateless = [source for source in WORKER_CSRC if "window" not in source]
+    sources = {path.stem: [str(path.with_suffix(".py"))] for path in sorted(folder.glob("*.pxd"))}
+    sources["direct"] = [str(folder / "direct.pyx"), *stateless]
+    return [
+        Extension(
+            f"{WORKER_PACKAGE}.{name}",
+            files,
+            include_dirs=["csrc"],
+            # Types from specs are open to change, as interpreted classes are: who tests a model patches them.
+            define_macros=[*DEFINES, *([("CYTHON_USE_TYPE_SPECS", "1")] if name in FOR_MODELS else [])],
+            extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
+            extra_link_args=["-Wl,-s"],
+            depends=DEPENDS,
+        )
+        for name, files in sources.items()
+    ]
+
+
 class BuildExt(build_ext):
     """Also builds the workers' C library, without Python.h, beside the worker runtime."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """The worker runtime is a package of its own in a worker, and lies in ours."""
+        filename = super().get_ext_filename(fullname)
+        return os.path.join(WORKERS, filename) if fullname.startswith(f"{WORKER_PACKAGE}.") else filename
+
+    def get_ext_fullpath(self, ext_name: str) -> str:
+        """The same in the build tree, which setuptools makes of the parts of the name."""
+        if not ext_name.startswith(f"{WORKER_PACKAGE}."):
+            return super().get_ext_fullpath(ext_name)
+        return os.path.join(self.build_lib, self.get_ext_filename(ext_name))
 
     def run(self) -> None:
         """Extensions first, then the library."""
         if not self.inplace:
             self.extensions = [extension for extension in self.extensions if not extension.name.startswith(ONLY_TESTS)]
         super().run()
-        folder = Path("workers") if self.inplace else Path(self.build_lib, "tisfast", "_workers")
+        folder = Path("workers") if self.inplace else Path(self.build_lib, WORKERS)
         folder.mkdir(parents=True, exist_ok=True)
         if not self.inplace:
-            self._let_models_be_tested(Path(self.build_lib), "tisfast/_workers")
+            self._let_models_be_tested(Path(self.build_lib), WORKERS)
         elif self.editable_mode:  # what `pip install -e` installs is this folder, and in it links to the sources
             installed = Path(self.get_finalized_command("install").install_lib)
             self._let_models_be_tested(installed, str(Path("workers").resolve()))
@@ -156,22 +196,28 @@ class Build(build):
         super().run()
 
 
-setup(
-    ext_modules=cythonize(
-        extensions(),
+def compiled(modules: list[Extension], **directives: bool) -> list[Extension]:
+    """Their C."""
+    return cythonize(
+        modules,
         build_dir=GENERATED_C,
+        include_path=["workers"],
         quiet=True,
         nthreads=int(os.environ.get("TISFAST_JOBS", "0") or 0),
-        compiler_directives={
-            "language_level": "3",
-            "boundscheck": DEBUG,
-            "wraparound": False,
-            "initializedcheck": DEBUG,
-            "cdivision": True,
-            "embedsignature": True,
-            "auto_pickle": False,
-        },
-    ),
-    package_dir={"tisfast._workers": "workers"},
+        compiler_directives={"language_level": "3", "auto_pickle": False, **directives},
+    )
+
+
+OURS = {
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "embedsignature": True,
+}
+AS_INTERPRETED = {"nonecheck": True, "annotation_typing": False}  # and Cython's defaults: what Python checks is checked
+setup(
+    ext_modules=[*compiled(extensions(), **OURS), *compiled([] if DEBUG else worker_extensions(), **AS_INTERPRETED)],
+    package_dir={"tisfast._workers": "workers", WORKER_PACKAGE: f"workers/{WORKER_PACKAGE}"},
     cmdclass={"build_ext": BuildExt, "build_proto": BuildProto, "build": Build},
 )

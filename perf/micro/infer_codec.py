@@ -39,7 +39,7 @@ def request_head(id_text: str = "", binary: bool = True) -> bytes:
 def answer_block(arena: Arena) -> tuple[object, int]:
     signature = b"".join(struct.pack("<HBBIq", i, FP32, 1, 0, 4) for i in (0, 1))
     block = arena.take_block(256)
-    places = struct.pack("<6Q", 1, block.offset + 128, 16, 1, block.offset + 192, 16)
+    places = struct.pack("<6Q", 1, 128, 16, 1, 192, 16)
     data = struct.pack("<IHHII", len(signature), 2, 0, 0, 0) + signature + places
     memoryview(block)[: len(data)] = data
     return block, len(data)

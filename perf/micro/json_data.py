@@ -34,7 +34,7 @@ def answer(request: infer.InferInput, out: Arena, dtype: str, values: list[objec
     )
     block = out.take_block(128 + len(data))
     head = struct.pack("<IHHIIHBBIq", 16, 1, 0, 0, 0, 0, BY_WIRE[dtype].code, 1, 0, len(values))
-    head += struct.pack("<3Q", 1, block.offset + 128, len(data))
+    head += struct.pack("<3Q", 1, 128, len(data))
     memoryview(block)[: len(head)] = head
     memoryview(block)[128 : 128 + len(data)] = data
     return record.read(request, block, len(head))

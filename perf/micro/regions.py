@@ -34,7 +34,7 @@ def answer_block(arena: Arena) -> tuple[object, int]:
     signature = struct.pack("<HBBIq", 0, FP32, 1, 0, ELEMENTS)
     block = arena.take_block(NBYTES + 128)
     data = struct.pack("<IHHII", len(signature), 1, 0, 0, 0) + signature
-    data += struct.pack("<3Q", 1, block.offset + 128, NBYTES)
+    data += struct.pack("<3Q", 1, 128, NBYTES)
     memoryview(block)[: len(data)] = data
     return block, len(data)
 

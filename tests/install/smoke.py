@@ -36,6 +36,7 @@ PARTS: Final = (  # of a wheel: what must be in it
     "tisfast/_workers/backends/python.py",
     "triton_python_backend_utils-stubs/__init__.pyi",
 )
+COMPILED_WORKER: Final = "tisfast/_workers/tisfast_worker/loop."  # and the tag of the Python that the wheel is for
 LEGAL: Final = ("/LICENSE", "/NOTICE")
 FOREIGN: Final = (".c", ".h", ".o", ".pyx", ".pxd", ".pyc")  # and what must not
 FOREIGN_WORDS: Final = ("test", "examples", "perf/", "csrc")
@@ -104,6 +105,8 @@ def check_contents(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
     missing = [part for part in PARTS if part not in names]
+    if not any(name.startswith(COMPILED_WORKER) and name.endswith(".so") for name in names):
+        missing.append(f"{COMPILED_WORKER}*.so")
     foreign = [name for name in names if name.endswith(FOREIGN) or any(word in name for word in FOREIGN_WORDS)]
     legal = all(any(name.endswith(each) for name in names) for each in LEGAL)
     if missing or foreign or not legal:

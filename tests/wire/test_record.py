@@ -131,7 +131,7 @@ def test_any_bytes_are_an_answer_or_a_named_lie(data, record_bytes):
 @given(st.data())
 def test_any_damage_is_an_answer_or_a_named_lie(data):
     outputs = [(0, FP32, [2], F2), (1, FP32, [2], F2)]
-    whole, record_bytes = answer_bytes(outputs, offset=512, parameters=b"{}")
+    whole, record_bytes = answer_bytes(outputs, parameters=b"{}")
     damaged = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, record_bytes - 1))] = data.draw(st.integers(0, 255))

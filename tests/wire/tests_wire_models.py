@@ -69,7 +69,7 @@ def read_record(request):
     return head, full, texts
 
 
-def answer_bytes(outputs, *, offset=0, parameters=b"", start=None):
+def answer_bytes(outputs, *, parameters=b""):
     """An answer record and its tensors: outputs as (index, dtype, shape, bytes) or (..., arena, offset, nbytes)."""
     signature = b"".join(struct.pack(f"<HBBI{len(o[2])}q", o[0], o[1], len(o[2]), 0, *o[2]) for o in outputs)
     head = struct.pack("<IHHII", len(signature), len(outputs), 0, len(parameters), 0) + signature
@@ -81,7 +81,7 @@ def answer_bytes(outputs, *, offset=0, parameters=b"", start=None):
             places += struct.pack("<3Q", *out[3:])
             continue
         data += bytes(at - ((record_bytes + 63) & ~63) - len(data)) + out[3]
-        places += struct.pack("<3Q", 1, offset + at, len(out[3]))
+        places += struct.pack("<3Q", 1, at, len(out[3]))
         at = (at + len(out[3]) + 63) & ~63
     whole = head + places + parameters
     return whole + bytes(((record_bytes + 63) & ~63) - len(whole)) + data, record_bytes
@@ -92,7 +92,7 @@ def answer(request, outputs, *, parameters=b"", of=None):
     output_arena = of or Arena("out", 1 << 26, 1 << 25)
     size = len(answer_bytes(outputs, parameters=parameters)[0])
     block = output_arena.take_block(size)
-    data, record_bytes = answer_bytes(outputs, offset=block.offset, parameters=parameters)
+    data, record_bytes = answer_bytes(outputs, parameters=parameters)
     memoryview(block)[: len(data)] = data
     return record.read(request, block, record_bytes)
 

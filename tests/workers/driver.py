@@ -196,7 +196,9 @@ def read_answer(plane: Plane, answer: Answer, at: int, nbytes: int) -> None:
         arena, offset, size = struct.unpack_from("<QQQ", memory, refs_at + 24 * i)
         assert arena in (0, 1) and (offset % 64 == 0 or arena == 0)
         source = plane.inputs.memory if arena == 0 else memory
-        if offset >> 48:
+        if arena == 1:
+            offset += at  # the record is where the block begins
+        elif offset >> 48:
             arena, source, offset = offset >> 48 << 48, plane.files[offset >> 48].memory, offset & (1 << 48) - 1
         answer.outputs.append((index, dtype, shape, arena, source[offset : offset + size]))
     end = refs_at + 24 * count

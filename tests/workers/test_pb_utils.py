@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import subprocess
 import sys
 import weakref
@@ -370,3 +372,21 @@ def test_conflicts_with_the_file(call, text):
     with pytest.raises(ValueError) as raised:
         call(pb.ModelConfig(CONFIG))
     assert str(raised.value) == text
+
+
+def test_who_tests_a_model_may_patch_what_it_calls(monkeypatch):
+    answer = pb.InferenceResponse([pb.Tensor("Y", np.ones(1, "f4"))])
+    monkeypatch.setattr(pb.InferenceRequest, "exec", lambda self, decoupled=False: answer)
+    monkeypatch.setattr(pb.InferenceResponse, "has_error", lambda self: True)
+    monkeypatch.setattr(pb.Tensor, "as_numpy", lambda self: np.zeros(1))
+    asked = pb.InferenceRequest(model_name="other", inputs=[], requested_output_names=["Y"])
+    assert asked.exec() is answer and answer.has_error()
+    assert pb.get_output_tensor_by_name(answer, "Y").as_numpy() == 0
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_nothing_that_lies_in_the_servers_memory_is_copied_or_pickled(how):
+    tensor = pb.Tensor("Y", np.ones(1, "f4"))
+    for item in (tensor, request(), pb.InferenceResponse([tensor])):
+        with pytest.raises(TypeError, match=f"cannot pickle '{type(item).__name__}' object"):
+            how(item)

@@ -385,8 +385,8 @@ cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
             out.data = request.address(place[1])
         elif place[0] == 0 and fill_foreign(answer, out, place[1], place[2]):
             pass
-        elif place[0] == 1 and holds(answer.block, place[1], place[2]):
-            out.data = answer.block.data + (place[1] - answer.block.offset)
+        elif place[0] == 1 and place[2] <= answer.block.nbytes and place[1] <= answer.block.nbytes - place[2]:
+            out.data = answer.block.data + place[1]
         else:
             raise lied(
                 model, f"output '{name}' at arena {place[0]}, offset {place[1]}, {place[2]} bytes lies outside the "

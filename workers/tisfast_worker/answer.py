@@ -27,9 +27,12 @@ class AnswerError(Exception):
 
 
 class Layout:
-    """Where everything of an answer lies in its block.  `joined`: small and of fixed size, written in one go."""
+    """Where everything of an answer lies in its block.
 
-    __slots__ = ("gaps", "head", "joined", "places", "record_bytes", "refs", "total")
+    `joined`: small and of fixed size, written in one go; `record` is then its record, as it always is.
+    """
+
+    __slots__ = ("gaps", "head", "joined", "record", "record_bytes", "refs", "sizes", "total")
 
 
 class AnswerWriter:
@@ -46,8 +49,6 @@ class AnswerWriter:
     def write(self, request, response):
         """One response to an ArenaRequest."""
         try:
-            if response._error is not None:
-                return self.error(response._error.code(), response._error.message())
             return self._write(request, response)
         except AnswerError as error:
             return self.error(ErrorCode.INTERNAL, str(error))
@@ -74,24 +75,26 @@ class AnswerWriter:
         return self.error(ErrorCode.UNAVAILABLE, text) if text else (TF_ERROR, ErrorCode.UNAVAILABLE + 1, 0, 0)
 
     def _write(self, request, response):
+        if response._error is not None:
+            return self.error(response._error.code(), response._error.message())
         tensors = response._tensors
         if request._head[3] & self._all != self._all:
             tensors = self._asked(tensors, request._head[3])
-        key = [request.batch]
+        facts = [request.batch]
         sources = []  # per tensor: its array, or (place, bytes) of an input
         for tensor in tensors:
             array = tensor._array
             if array is None:
-                self._odd_source(tensor, request, key, sources)
+                self._odd_source(tensor, request, facts, sources)
                 continue
             passed = None if array.base is None else _passed(array, request)
             if passed is None:
-                key += (tensor._name, tensor._code, array.shape)
+                facts += (tensor._name, tensor._code, array.shape)
                 sources.append(array)
             else:
-                key += (tensor._name, tensor._code | _PASSED, array.shape)
+                facts += (tensor._name, tensor._code | _PASSED, array.shape)
                 sources.append(passed)
-        key = tuple(key)
+        key = tuple(facts)
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._learn(key)
@@ -99,10 +102,7 @@ class AnswerWriter:
             return self._write_parts(layout, sources, response._parameters.encode())
         block = self._take(layout.total)
         at = self._offset(block)
-        refs = []
-        for place, nbytes in layout.places:
-            refs += (1, at + place, nbytes)
-        parts = [layout.head, layout.refs.pack(*refs)]
+        parts = [layout.record]
         for gap, array in zip(layout.gaps, sources):
             parts.append(gap)
             parts.append(array if array.__class__ is bytes else array.tobytes())  # bytes: of a tensor that nobody read
@@ -111,7 +111,7 @@ class AnswerWriter:
 
     def _write_parts(self, layout, sources, parameters):
         """The general case: large, by reference, of variable size, or with parameters."""
-        sources = [_as_bytes(source, layout.places[i]) for i, source in enumerate(sources)]
+        sources = [_as_bytes(source, layout.sizes[i]) for i, source in enumerate(sources)]
         record_bytes = layout.record_bytes + len(parameters)
         end, places = record_bytes, []
         for source in sources:
@@ -128,7 +128,7 @@ class AnswerWriter:
             if place is None:
                 refs += (0, source[0], source[1])
             else:
-                refs += (1, at + place, len(source) if source.__class__ is bytes else source.nbytes)
+                refs += (1, place, len(source) if source.__class__ is bytes else source.nbytes)
                 self._copy(at + place, source)
         record = self._head(layout, len(parameters)) + layout.refs.pack(*refs) + parameters
         self._memory[at : at + record_bytes] = record
@@ -158,8 +158,8 @@ class AnswerWriter:
                 asked.append(tensor)
         return asked
 
-    def _odd_source(self, tensor, request, key, sources):
-        """A tensor without an array: an input returned unread, or BF16."""
+    def _odd_source(self, tensor, request, facts, sources):
+        """A tensor without an array: an input returned unread, BF16, or in GPU memory."""
         shape = tuple(tensor.shape())
         if isinstance(tensor, ArenaTensor):
             place = (tensor._offset, tensor._nbytes) if tensor._lease is request._lease else None
@@ -169,8 +169,8 @@ class AnswerWriter:
             sources.append(place if own else tensor.raw_bytes())
         else:
             own = False
-            sources.append(ctypes.string_at(tensor._raw[1], 2 * count(shape)))
-        key += (tensor._name, tensor._code | (_PASSED if own else 0), shape)
+            sources.append(tensor._content())
+        facts += (tensor._name, tensor._code | (_PASSED if own else 0), shape)
 
     def _learn(self, key):
         layout = Layout()
@@ -189,7 +189,8 @@ class AnswerWriter:
         layout.head = HEAD.pack(len(raw), len(sizes), 0, 0, 0) + raw + bytes(-len(raw) % 8)
         layout.refs = struct.Struct("<%sQ" % (3 * len(sizes)))
         layout.record_bytes = len(layout.head) + layout.refs.size
-        _place(layout, sizes)
+        layout.sizes = sizes
+        _place(layout)
         if len(self._layouts) >= limits.PLANS_MAX:
             self._layouts.clear()
         self._layouts[key] = layout
@@ -223,22 +224,24 @@ class AnswerWriter:
         )
 
 
-def _place(layout, sizes):
+def _place(layout):
     """Fix the places of all tensors when every size is known."""
-    layout.places, layout.gaps = [], []
-    end = layout.record_bytes
-    for nbytes in sizes:
+    layout.joined, layout.gaps = None not in layout.sizes, []
+    if not layout.joined:
+        return
+    end, refs = layout.record_bytes, []
+    for nbytes in layout.sizes:
         gap = -end % _ALIGN
         layout.gaps.append(bytes(gap))
-        layout.places.append((end + gap, nbytes))
-        end += gap + (nbytes or 0)
-    layout.total = end
-    layout.joined = None not in sizes and end <= limits.JOIN_BYTES_MAX
+        refs += (1, end + gap, nbytes)
+        end += gap + nbytes
+    layout.record, layout.total = layout.head + layout.refs.pack(*refs), end
+    layout.joined = end <= limits.JOIN_BYTES_MAX
 
 
-def _as_bytes(source, place):
+def _as_bytes(source, size):
     """BYTES arrays (of unknown size in the layout) in KServe's form; all else as it is."""
-    if place[1] is None and source.__class__ not in (tuple, bytes):
+    if size is None and source.__class__ not in (tuple, bytes):
         return serialize_byte_tensor(source)
     return source
 

@@ -15,7 +15,7 @@ from tisfast_worker.foreign import Window
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.reply_record import Held
-from tisfast_worker.tensor import ArenaTensor, count
+from tisfast_worker.tensor import ArenaTensor
 
 # signature_bytes, inputs, flags, timeout, correlation, parent, trace, id, parameters, correlation bytes, zero
 HEAD = struct.Struct("<IHHQQQQIIII")
@@ -97,9 +97,9 @@ class CallWriter:
         return self._place(base, offset, array.nbytes) or array
 
     def _unread(self, tensor):
-        """A tensor that no array was made of: an input passed on, or BF16."""
+        """A tensor that no array was made of: an input passed on, BF16, or in GPU memory."""
         if not isinstance(tensor, ArenaTensor):
-            return ctypes.string_at(tensor._raw[1], 2 * count(tensor.shape()))
+            return tensor._content()
         if tensor._nbytes < limits.PASS_VIEW_BYTES_MIN:
             return tensor.raw_bytes()
         return self._place(tensor._lease, tensor._offset, tensor._nbytes) or tensor.raw_bytes()

@@ -17,22 +17,16 @@ class DeviceTensor(Tensor):
     def __init__(self, name, code, memory, device):
         """`memory`: the Adopted tensor; `device`: (DLPack's device type, number)."""
         self._name, self._code, self._memory, self._device = name, code, memory, device
-        self._host = None
+        self._array = self._raw = self._host = None
 
-    @property
-    def _array(self):
-        """What the answer and call writers read; None for BF16, which they read by `_raw`."""
+    def _content(self):
+        """See Tensor."""
         if self._code == dtypes.BF16:
-            return None
+            return self._bytes().raw
         import numpy  # noqa: PLC0415
 
         kind = numpy.dtype(dtypes.TYPES[self._code][3])
         return numpy.frombuffer(self._bytes(), kind, count(self._memory.shape)).reshape(self._memory.shape)
-
-    @property
-    def _raw(self):
-        raw = self._bytes()
-        return raw, ctypes.addressof(raw), self._memory.shape
 
     def _bytes(self):
         """A copy on the host, made once."""

@@ -50,3 +50,9 @@ class TritonError:
     def code(self):
         """One of TritonError's codes."""
         return self._code
+
+
+def not_copied(item):
+    """What copying or pickling a tensor, request or response raises, in Triton's words."""
+    kind = type(item).__name__
+    return TypeError(f"cannot pickle '{kind}' object; take its arrays along: as_numpy() of its tensors")

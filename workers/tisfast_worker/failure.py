@@ -6,6 +6,7 @@ import traceback
 from tisfast_worker import limits
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = __name__.partition(".")[0]
 
 
 class WireError(Exception):
@@ -30,7 +31,7 @@ def triton_text(error):
     frames = [
         f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
         for frame, line in traceback.walk_tb(_user_traceback(error))
-        if not frame.f_code.co_filename.startswith(_OURS)  # as the C++ frames of Triton's own classes
+        if not _is_runtime(frame)  # as the C++ frames of Triton's own classes
     ]
     if not frames:
         return last_line(error)
@@ -67,15 +68,22 @@ def traceback_text(error):
 def _user_traceback(error):
     """The traceback from the first frame that is neither this runtime's nor the import machinery's."""
     at = error.__traceback__
-    while at is not None and _is_ours(at.tb_frame.f_code.co_filename):
+    while at is not None and _is_ours(at.tb_frame):
         at = at.tb_next
     return at
 
 
-def _is_ours(filename):
-    if filename.startswith("<frozen importlib"):
+def _is_ours(frame):
+    filename = frame.f_code.co_filename
+    if filename.startswith("<frozen importlib") or os.path.dirname(filename).endswith(os.sep + "asyncio"):
         return True
-    return filename.startswith(_OURS) or os.path.dirname(filename).endswith(os.sep + "asyncio")
+    return _is_runtime(frame)
+
+
+def _is_runtime(frame):
+    """Of a module of ours.  The compiled ones are known by name: their files lay elsewhere when they were compiled."""
+    ours = str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
+    return ours or frame.f_code.co_filename.startswith(_OURS)
 
 
 def _cut(text):

@@ -47,8 +47,8 @@ class ForeignRequest(ArenaRequest):
         if at not in self.windows:
             return super().find(name)
         tensors = self._tensors
-        if tensors is self._plan.none:
-            tensors = self._tensors = list(tensors)
+        if tensors is None:
+            tensors = self._tensors = list(self._plan.none)
         if tensors[at] is None:
             window = self.windows[at]
             copied = name in self._memory.written

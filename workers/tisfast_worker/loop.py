@@ -38,7 +38,7 @@ class Loop:
         self._completions, self._outputs = plane.completions, plane.outputs
         self._outputs.before_wait = self._show_early
         self._foreign = plane.foreign
-        self._read = RequestReader(model, plane.inputs.memory, plane.foreign).read
+        self._reader = RequestReader(model, plane.inputs.memory, plane.foreign)
         self._writer = AnswerWriter(model, plane.outputs)
         self._lease_type, self._lease_at = lease_type(plane.inputs.nbytes), plane.inputs.base
         self._free = []  # leases nobody refers to; each covers the whole arena
@@ -80,7 +80,7 @@ class Loop:
         """Until stop is set and submit is empty."""
         self.thread = threading.get_ident()
         wait, channel, spin_ns = self._library.tf_worker_wait, self._channel.base, self._model.spin_ns
-        batch, rest_ns = self._batch, limits.REST_SECONDS * 1000000000
+        rest_ns = limits.REST_SECONDS * 1000000000
         while True:
             pending = wait(channel, spin_ns, rest_ns)
             if pending == 0:  # idle for a while, or told to stop: the second wait tells which
@@ -88,7 +88,7 @@ class Loop:
                 if pending == 0:
                     return
             while pending:
-                pending -= batch(pending)
+                pending -= self._batch(pending)
 
     def _idle(self, wait):
         """Tidy up; then the slots of the next batch, however long it takes, or 0 to stop."""
@@ -145,13 +145,13 @@ class Loop:
     def _requests(self, slots):
         """(requests, their tickets, [(ticket, code, reason)] of those that shall not run)."""
         requests, tickets, refused = [], [], []
-        free, leases, read = self._free, self._leases, self._read
+        free, leases, reader = self._free, self._leases, self._reader
         for _, _, _, nbytes, ticket, offset, _, told, _ in slots:
             if told != self._foreign.told:
                 self._foreign.catch_up(told)
             lease = free.pop() if free else self._lease_type.from_address(self._lease_at)
             try:
-                request = read(offset, nbytes, lease)
+                request = reader.read(offset, nbytes, lease)
             except WireError as error:
                 refused.append((ticket, ErrorCode.INTERNAL, str(error)))
                 continue
@@ -183,15 +183,15 @@ class Loop:
 
     def _encode(self, requests, responses, tickets):
         """One answer to each request.  The writer turns what is wrong with one response into that request's error."""
-        write, answers = self._writer.write, self._answers
+        answers = self._answers
         if responses.__class__ is Failure:
             for ticket in tickets:
                 answers.append((*self._writer.error(responses.code, responses.text), ticket))
             return
-        if self._foreign.open:
-            write = self._write_foreign
+        foreign = self._foreign.open
         for request, response, ticket in zip(requests, responses, tickets):
-            answers.append((*write(request, response), ticket))
+            written = self._write_foreign(request, response) if foreign else self._writer.write(request, response)
+            answers.append((*written, ticket))
 
     def _write_foreign(self, request, response):
         """An answer that may be made of memory which was gone when it was read: then it is worth nothing."""

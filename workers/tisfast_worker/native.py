@@ -5,9 +5,15 @@ can then not interleave inside one.  Only tf_worker_wait and tf_reply_wait, whic
 """
 
 import ctypes
+import importlib
 import mmap
 import os
 import struct
+
+try:
+    direct = importlib.import_module("tisfast_worker.direct")
+except ModuleNotFoundError:  # compiled for the server's own Python only
+    direct = None
 
 TF_ABI_VERSION = 3
 TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED = 1, 2, 3, 4, 5, 6
@@ -84,6 +90,8 @@ class Library:
         self.tf_worker_wait, self.tf_reply_wait = released.tf_worker_wait, released.tf_reply_wait
         for wait in (self.tf_worker_wait, self.tf_reply_wait):
             wait.restype, wait.argtypes = _i64, [_ptr, _i64, _i64]
+        if direct is not None:
+            vars(self).update({name: call for name, call in vars(direct).items() if name.startswith("tf_")})
 
     def die_with_parent(self, signal, parent):
         """Have the kernel send `signal` when `parent` ends.  Raises ProcessLookupError when it already has."""

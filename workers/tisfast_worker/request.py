@@ -3,7 +3,7 @@
 import struct
 
 from tisfast_worker import parameters as params
-from tisfast_worker.errors import TritonModelException
+from tisfast_worker.errors import TritonModelException, not_copied
 from tisfast_worker.sender import SingleAnswer, SingleSender
 from tisfast_worker.served import FORKED, PROCESS
 from tisfast_worker.tensor import ArenaTensor, Tensor
@@ -93,6 +93,10 @@ class InferenceRequest:
         self._parameters = "" if parameters is None else params.text(parameters)
         self._model_name, self._model_version, self._trace = model_name, model_version, trace
 
+    def __reduce__(self):
+        """Refused, as Triton refuses it: it belongs to this process."""
+        raise not_copied(self)
+
     def inputs(self):
         """The input tensors that the client sent, in the model's order."""
         return list(self._tensors)
@@ -173,7 +177,7 @@ class ArenaRequest(InferenceRequest):
     def __init__(self, plan, lease, head, refs, strings_at):
         """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: of id and text."""
         self._plan, self._lease, self._head, self._refs, self._strings_at = plan, lease, head, refs, strings_at
-        self._tensors = plan.none
+        self._tensors = self._sender = None  # until somebody asks for one
         self._flags = head[2]
         self.batch = head[9]
 
@@ -187,8 +191,8 @@ class ArenaRequest(InferenceRequest):
         if at is None:
             return None
         tensors = self._tensors
-        if tensors is self._plan.none:
-            tensors = self._tensors = list(tensors)
+        if tensors is None:
+            tensors = self._tensors = list(self._plan.none)
         tensor = tensors[at]
         if tensor is None:
             refs = self._refs
@@ -246,13 +250,11 @@ class ArenaRequest(InferenceRequest):
 
     def get_response_sender(self):
         """The sender that answers this request: always the same one."""
-        try:
-            return self._sender
-        except AttributeError:  # no decoupled model: those have theirs from the start
+        if self._sender is None:  # no decoupled model: those have theirs from the start
             answer = SingleAnswer()
             self._plan.senders.append((self, answer))
             self._sender = SingleSender(answer, self.is_cancelled)
-            return self._sender
+        return self._sender
 
     def set_release_flags(self, flags):
         """TRITONSERVER_REQUEST_RELEASE_RESCHEDULE: execute this request once more, in place of a response.
@@ -260,7 +262,7 @@ class ArenaRequest(InferenceRequest):
         For models with `iterative_sequence`.  `execute` returns None in the place of its response; a decoupled model
         sends no final one.  TRITONSERVER_REQUEST_RELEASE_ALL takes it back.
         """
-        if getattr(getattr(self, "_sender", None), "closed", False):
+        if getattr(self._sender, "closed", False):
             raise TritonModelException("set_release_flags(): this request has had its final response")
         again = self._plan.rescheduled
         known = any(request is self for request in again)

@@ -1,7 +1,7 @@
 """pb_utils.InferenceResponse (row 16.11)."""
 
 from tisfast_worker import parameters as params
-from tisfast_worker.errors import TritonError, TritonModelException
+from tisfast_worker.errors import TritonError, TritonModelException, not_copied
 from tisfast_worker.tensor import Tensor
 
 
@@ -25,6 +25,10 @@ class InferenceResponse:
         self._tensors = output_tensors
         self._error = error
         self._parameters = params.text(parameters) if parameters is not None else ""
+
+    def __reduce__(self):
+        """Refused, as Triton refuses it: it belongs to this process."""
+        raise not_copied(self)
 
     def output_tensors(self):
         """The tensors, a list."""

@@ -100,7 +100,7 @@ def take_answers(senders):
     answers = {}
     for request, answer in senders:
         answers[id(request)] = answer
-        del request._sender
+        request._sender = None
     senders.clear()
     return answers
 

@@ -1,6 +1,5 @@
 """One tensor of implicit state: what it begins with, and what may follow (row 9.09)."""
 
-import ctypes
 
 from tisfast_worker import dtypes
 from tisfast_worker.tensor import InputLayout, Tensor, bytes_elements, count, raw_tensor, zeros
@@ -57,8 +56,7 @@ def checked_state(model, spec, current, output):
             f"{dtypes.dims_text(wanted)}, got {dtypes.dims_text(shape)}"
         )
     if spec.code == dtypes.BF16:
-        raw = ctypes.string_at(output._raw[1], 2 * count(shape))
-        return raw_tensor(spec.input_name, spec.code, raw, tuple(shape))
+        return raw_tensor(spec.input_name, spec.code, output._content(), tuple(shape))
     array = output.as_numpy()
     before = current._array
     if array is before:  # written in place

@@ -68,7 +68,7 @@ class StreamLoop(Loop):
                 self._foreign.catch_up(told)
             lease = self._lease_type.from_address(self._lease_at)
             try:
-                request = self._read(offset, nbytes, lease)
+                request = self._reader.read(offset, nbytes, lease)
             except WireError as error:
                 refuse(ticket, ErrorCode.INTERNAL, str(error), taken_ns)
                 continue

@@ -5,8 +5,10 @@ import struct
 import sys
 
 from tisfast_worker import dlpack, dtypes
-from tisfast_worker.errors import TritonModelException
+from tisfast_worker.errors import TritonModelException, not_copied
 
+_codes = {}  # {numpy dtype: type code} of arrays that were found to be fine
+_array_types = ()  # numpy's, when there was one
 _NO_BF16 = "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
 
 
@@ -18,12 +20,12 @@ class Tensor:
     def __init__(self, name, array):
         """Wrap `array`.  Raises TypeError for what is not a numpy array, TritonModelException for its type or name."""
         try:
-            self._code = dtypes.CODE_BY_CHAR[array.dtype.char]
-            fits = array.dtype.isnative and isinstance(array, sys.modules["numpy"].ndarray)
-        except (AttributeError, KeyError):
-            fits = False
-        if not fits or name.__class__ is not str or not name:
-            _refuse(name, array)
+            code = _codes.get(array.dtype)
+        except (AttributeError, TypeError):
+            code = None
+        if code is None or not isinstance(array, _array_types) or name.__class__ is not str or not name:
+            code = _checked(name, array)
+        self._code = code
         self._name = name
         self._array = array
         self._raw = None  # (memory exporter, address, shape) when there is no array: BF16
@@ -45,6 +47,14 @@ class Tensor:
     def triton_dtype(self):
         """The number of the element type in ModelConfig's DataType (FP32 is 11)."""
         return self._code
+
+    def __reduce__(self):
+        """Refused, as Triton refuses it: it belongs to this process."""
+        raise not_copied(self)
+
+    def _content(self):
+        """What an answer is made of where there is no array: an array, or a copy of the bytes (BF16)."""
+        return ctypes.string_at(self._raw[1], 2 * count(self._raw[2]))
 
     def is_cpu(self):
         """Whether the bytes lie in host memory: all inputs do."""
@@ -194,6 +204,22 @@ def bytes_elements(raw, wanted, name):
             f"{wanted}"
         )
     return items
+
+
+def _checked(name, array):
+    """The type code of a Tensor's arguments; raises what Tensor() does.  What is fine is known the next time."""
+    global _array_types  # noqa: PLW0603 - numpy comes when the model imports it
+    try:
+        code = dtypes.CODE_BY_CHAR[array.dtype.char]
+        fits = array.dtype.isnative and isinstance(array, sys.modules["numpy"].ndarray)
+    except (AttributeError, KeyError):
+        fits = False
+    if not fits or name.__class__ is not str or not name:
+        _refuse(name, array)
+    if array.dtype.char != "S":  # as many types as lengths
+        _array_types = (sys.modules["numpy"].ndarray,)
+        _codes[array.dtype] = code
+    return code
 
 
 def _refuse(name, array):
