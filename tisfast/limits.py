@@ -82,6 +82,71 @@ HTTP_STREAM_WAITING_MAX: Final = 16384
 Large answers meet the bound of the worker's output arena first, and there the model waits."""
 
 # ---- gRPC front
+GRPC_CONNECTIONS_MAX: Final = 16384
+"""Open client connections of the gRPC port; further ones are closed at accept."""
+GRPC_STREAMS_MAX: Final = 1024
+"""Calls of one connection at one time (SETTINGS_MAX_CONCURRENT_STREAMS); clients queue what is beyond."""
+GRPC_METADATA_BYTES_MAX: Final = 16 * 1024
+"""Header fields of one call as HTTP/2 counts them (RFC 9113, 6.5.2); gRPC's libraries refuse more, too."""
+GRPC_MESSAGE_BYTES_MAX: Final = 2**31 - 1
+"""Bytes of one message, either way (row 13.11)."""
+GRPC_COLLECTED_MESSAGE_BYTES_MAX: Final = 1 << 30
+"""Bytes of one message that does not go into an arena as it comes: other methods than inference, compressed messages
+before and after they are expanded, and inferences whose model is not named first."""
+GRPC_COLLECTED_BYTES_MAX: Final = 4 << 30
+"""The same of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
+GRPC_STREAM_REQUESTS_MAX: Final = 1024
+"""Requests of one ModelStreamInfer call that are not answered; beyond, its flow-control window is not refilled."""
+GRPC_STREAM_WAITING_MAX: Final = 16384
+"""Requests and answers of one ModelStreamInfer call that wait, with what was on its way when its window closed; beyond,
+RESOURCE_EXHAUSTED.  As HTTP_STREAM_WAITING_MAX."""
+GRPC_STATUS_TEXT_BYTES_MAX: Final = 4096
+"""Bytes of a grpc-message: clients refuse trailers beyond 8 KiB, and nghttp2 drops frames beyond 64 KiB."""
+REQUEST_PARAMETERS_MAX: Final = 1024
+"""Parameters of one gRPC request, input or output: each is an object of hundreds of bytes made from a few."""
+GRPC_PEEK_BYTES_MAX: Final = 64 * 1024
+"""Bytes in which a model's name is looked for; where it comes later the message is collected whole."""
+GRPC_STALL_SECONDS_MAX: Final = 60
+"""Seconds a call may stay in the middle of a message, either way, without a byte moving; then it is reset."""
+GRPC_SMALL_MESSAGE_BYTES: Final = 16 * 1024
+"""Answers up to here are copied when they are rendered, which frees their block at once."""
+GRPC_WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes gathered for one write: more than a socket's buffer takes."""
+CONNECTIONS_LOOK_SECONDS: Final = 0.2
+"""Seconds between two looks, while the server ends, at connections that have nothing to say any more.  Clients of gRPC
+have as long to answer our first GOAWAY."""
+GRPC_DRAIN_SECONDS: Final = 1
+"""Seconds for a client to say that it read our first GOAWAY, before the second names the last call that counts."""
+HTTP2_STREAM_WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""Flow-control window of one call: what may be on its way while we read.  Bytes go to arenas as they come, so this
+bounds what lies between a client and us, not memory."""
+HTTP2_CONNECTION_WINDOW_BYTES: Final = 64 * 1024 * 1024
+"""The same of a connection."""
+HTTP2_FRAME_BYTES_MAX: Final = 1024 * 1024
+"""Largest frame that is taken (SETTINGS_MAX_FRAME_SIZE): fewer, larger frames cost less, and none is held in memory."""
+HTTP2_SETTINGS_MAX: Final = 32
+"""Entries of one SETTINGS frame; HTTP/2 knows nine."""
+HTTP2_UNSENT_ACKS_MAX: Final = 1000
+"""Acknowledgements (SETTINGS, PING) that wait because the client does not read (CVE-2019-9512, -9515)."""
+HTTP2_RESETS_BURST: Final = 1000
+"""Calls that a client may take back at once, and that it may make us reset (rapid reset, CVE-2023-44487)."""
+HTTP2_RESETS_PER_SECOND: Final = 100
+"""The same as a rate: clients with short deadlines take calls back all the time."""
+HTTP2_CONTINUATIONS_MAX: Final = 8
+"""CONTINUATION frames of one header block (CVE-2024-27316)."""
+HTTP2_IDLE_FRAMES_MAX: Final = 10_000
+"""SETTINGS, PRIORITY, GOAWAY and empty DATA frames, and those of unknown types, in one second: they cost their sender
+nothing (CVE-2019-9516 to -9518)."""
+GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+"""The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
+GRPC_DIRECT_BYTES_MIN: Final = 16 * 1024
+"""Bytes of a DATA frame that are still to come for which a tensor's own memory is the better place to receive them in:
+copying so much costs what the detour does."""
+GRPC_RECEIVE_START_BYTES: Final = 64 * 1024
+"""The part of that buffer which is used for a client that sends large tensors: the head of a message, and little of the
+tensor, which is received in its place from there on."""
+GRPC_PING_IDLE_SECONDS: Final = 7200
+"""Seconds between pings that are tolerated of a client without calls (unless permitted): gRPC's own figure."""
 GRPC_COPIED_OUTPUT_BYTES_MAX: Final = 1024
 """Outputs of at most so many bytes are copied behind their head: cheaper than a piece of their own to gather."""
 HEALTH_WATCH_SECONDS: Final = 1
@@ -361,73 +426,6 @@ MEMORY_PROCESSES_MAX: Final = 1024
 """Processes of one worker (those that its model has started) that are measured with it."""
 SLEEP_SECONDS_MAX: Final = 30
 """Seconds for `finalize` of a model that is put to sleep; then it is killed."""
-
-# ---- gRPC front
-GRPC_CONNECTIONS_MAX: Final = 16384
-"""Open client connections of the gRPC port; further ones are closed at accept."""
-GRPC_STREAMS_MAX: Final = 1024
-"""Calls of one connection at one time (SETTINGS_MAX_CONCURRENT_STREAMS); clients queue what is beyond."""
-GRPC_METADATA_BYTES_MAX: Final = 16 * 1024
-"""Header fields of one call as HTTP/2 counts them (RFC 9113, 6.5.2); gRPC's libraries refuse more, too."""
-GRPC_MESSAGE_BYTES_MAX: Final = 2**31 - 1
-"""Bytes of one message, either way (row 13.11)."""
-GRPC_COLLECTED_MESSAGE_BYTES_MAX: Final = 1 << 30
-"""Bytes of one message that does not go into an arena as it comes: other methods than inference, compressed messages
-before and after they are expanded, and inferences whose model is not named first."""
-GRPC_COLLECTED_BYTES_MAX: Final = 4 << 30
-"""The same of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
-GRPC_STREAM_REQUESTS_MAX: Final = 1024
-"""Requests of one ModelStreamInfer call that are not answered; beyond, its flow-control window is not refilled."""
-GRPC_STREAM_WAITING_MAX: Final = 16384
-"""Requests and answers of one ModelStreamInfer call that wait, with what was on its way when its window closed; beyond,
-RESOURCE_EXHAUSTED.  As HTTP_STREAM_WAITING_MAX."""
-GRPC_STATUS_TEXT_BYTES_MAX: Final = 4096
-"""Bytes of a grpc-message: clients refuse trailers beyond 8 KiB, and nghttp2 drops frames beyond 64 KiB."""
-REQUEST_PARAMETERS_MAX: Final = 1024
-"""Parameters of one gRPC request, input or output: each is an object of hundreds of bytes made from a few."""
-GRPC_PEEK_BYTES_MAX: Final = 64 * 1024
-"""Bytes in which a model's name is looked for; where it comes later the message is collected whole."""
-GRPC_STALL_SECONDS_MAX: Final = 60
-"""Seconds a call may stay in the middle of a message, either way, without a byte moving; then it is reset."""
-GRPC_SMALL_MESSAGE_BYTES: Final = 16 * 1024
-"""Answers up to here are copied when they are rendered, which frees their block at once."""
-GRPC_WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes gathered for one write: more than a socket's buffer takes."""
-CONNECTIONS_LOOK_SECONDS: Final = 0.2
-"""Seconds between two looks, while the server ends, at connections that have nothing to say any more.  Clients of gRPC
-have as long to answer our first GOAWAY."""
-GRPC_DRAIN_SECONDS: Final = 1
-"""Seconds for a client to say that it read our first GOAWAY, before the second names the last call that counts."""
-HTTP2_STREAM_WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""Flow-control window of one call: what may be on its way while we read.  Bytes go to arenas as they come, so this
-bounds what lies between a client and us, not memory."""
-HTTP2_CONNECTION_WINDOW_BYTES: Final = 64 * 1024 * 1024
-"""The same of a connection."""
-HTTP2_FRAME_BYTES_MAX: Final = 1024 * 1024
-"""Largest frame that is taken (SETTINGS_MAX_FRAME_SIZE): fewer, larger frames cost less, and none is held in memory."""
-HTTP2_SETTINGS_MAX: Final = 32
-"""Entries of one SETTINGS frame; HTTP/2 knows nine."""
-HTTP2_UNSENT_ACKS_MAX: Final = 1000
-"""Acknowledgements (SETTINGS, PING) that wait because the client does not read (CVE-2019-9512, -9515)."""
-HTTP2_RESETS_BURST: Final = 1000
-"""Calls that a client may take back at once, and that it may make us reset (rapid reset, CVE-2023-44487)."""
-HTTP2_RESETS_PER_SECOND: Final = 100
-"""The same as a rate: clients with short deadlines take calls back all the time."""
-HTTP2_CONTINUATIONS_MAX: Final = 8
-"""CONTINUATION frames of one header block (CVE-2024-27316)."""
-HTTP2_IDLE_FRAMES_MAX: Final = 10_000
-"""SETTINGS, PRIORITY, GOAWAY and empty DATA frames, and those of unknown types, in one second: they cost their sender
-nothing (CVE-2019-9516 to -9518)."""
-GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
-"""The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
-GRPC_DIRECT_BYTES_MIN: Final = 16 * 1024
-"""Bytes of a DATA frame that are still to come for which a tensor's own memory is the better place to receive them in:
-copying so much costs what the detour does."""
-GRPC_RECEIVE_START_BYTES: Final = 64 * 1024
-"""The part of that buffer which is used for a client that sends large tensors: the head of a message, and little of the
-tensor, which is received in its place from there on."""
-GRPC_PING_IDLE_SECONDS: Final = 7200
-"""Seconds between pings that are tolerated of a client without calls (unless permitted): gRPC's own figure."""
 
 # ---- looks at repositories
 SNAPSHOT_ENTRIES_MAX: Final = 100_000
