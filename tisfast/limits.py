@@ -340,6 +340,9 @@ MODEL_ORDERS_MAX: Final = 64
 SPIN_US: Final = 200
 """How long a side that was busy yields the core before it sleeps (docs/architecture.md, Sleep and wake): longer than a
 client thinks between two requests.  A side whose spins end in sleep eight times in a row stops spinning."""
+BODY_NEAR_BYTES: Final = 1024 * 1024
+"""When no more than this is missing of a request's body, the loop spins as if it had a request, for SPIN_US from each
+piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600

@@ -13,6 +13,8 @@ import pytest
 import uvloop
 from tests_front_server import Server
 
+from tisfast import limits
+
 ADD = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n"
 BODY = json.dumps({"inputs": [{"name": "I", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -184,6 +186,25 @@ def test_a_large_body_goes_straight_into_the_arena(run):
         assert server.runtime.arena.used_bytes >= len(body)
         server.execute()
         assert (await client.read()).status == 500
+
+    run(scenario)
+
+
+def test_who_watches_for_answers_is_told_of_a_body_that_is_nearly_there(run):
+    async def scenario(server):
+        near = limits.BODY_NEAR_BYTES
+        data = infer(b" " * (3 * near) + BODY)
+        client = await server.connect()
+        client.write(data[:near])
+        await server.until(lambda: server.runtime.arena.used_bytes)
+        await server.settle()
+        assert server.link.expected == 0
+        client.write(data[near:-4096])
+        await server.until(lambda: server.link.expected)
+        assert not server.link.dispatched
+        client.write(data[-4096:])
+        await server.dispatched(1)
+        server.execute()
 
     run(scenario)
 

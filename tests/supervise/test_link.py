@@ -9,7 +9,8 @@ import struct
 import pytest
 
 from tests.supervise.conftest import until
-from tisfast.engine.testing import StreamReply, cancel, place_input, submit
+from tisfast import limits
+from tisfast.engine.testing import StreamReply, cancel, expect, place_input, submit
 from tisfast.native.memory import now_ns
 from tisfast.supervise.instance import InstanceState
 from tisfast.types import Status
@@ -82,6 +83,17 @@ def test_responses_come_in_order_and_the_flag_ends_the_stream(streams):
     m = streams()
     m.ask("s.send(answer(1, 2)); s.send(answer()); s.send(answer(3)); s.send(flags=FINAL)")
     assert m.until_final() == [(0, [[1, 2]], False), (0, [[]], False), (0, [[3]], False), (0, None, True)]
+
+
+def test_the_loop_stays_awake_for_a_request_that_is_nearly_there(streams, run):
+    m = streams()
+    poller = m.runtime.links[0].poller
+    run(until(lambda: not poller.scheduled))
+    expect(m.runtime, limits.BODY_NEAR_BYTES + 1)
+    assert not poller.scheduled
+    expect(m.runtime, limits.BODY_NEAR_BYTES)
+    assert poller.scheduled
+    run(until(lambda: not poller.scheduled))
 
 
 def test_a_response_may_carry_the_final_flag(streams):

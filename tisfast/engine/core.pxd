@@ -66,6 +66,8 @@ cdef class Link:
     # to the model.  `room` says how many requests it can take now.
     cdef int dispatch(self, list batch, int64_t now_ns) except -1
     cdef uint32_t room(self) noexcept
+    # A request to its model is nearly there.
+    cdef int expect(self) except -1
     cdef object calls                    # engine.calls.Calls: what its model asks of others, or None
     # Whether this request was dispatched to it and is not answered.  Slow: only for the search for deadlocks.
     cdef bint has(self, InferRequest request) except -1

@@ -43,6 +43,9 @@ cdef class Link:
     cdef uint32_t room(self) noexcept:
         return 0
 
+    cdef int expect(self) except -1:
+        return 0
+
     @property
     def kept_blocks(self) -> int:
         """Blocks of the input arena that only user code still refers to."""

@@ -9,7 +9,7 @@ A step's answer may come while the step is being sent.  So nobody calls deeper f
 noted, and done by the one `advance` of the request that is under way.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport Clock
 from tisfast.engine.ensemble_graph cimport reshaped
 from tisfast.engine.ensemble_limits cimport Entry, StepLimits
@@ -395,6 +395,12 @@ cdef class EnsembleRuntime:
         else:
             self.enqueue(run, run.queued_ns)
         return run
+
+    cdef int expect(self, uint64_t missing) except -1:
+        cdef StepPlan first = <StepPlan>self.graph.steps[0]
+        with suppress(TisError):  # who asks is told then
+            (<Runtime>self.resolve(first.model, first.version)).expect(missing)
+        return 0
 
     cdef int cancel(self, InferRequest request) except -1:
         request.cancelled = True

@@ -13,8 +13,10 @@ from tisfast.native.rows cimport RowArena
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport ModelSignature
 
+from tisfast import limits
 from tisfast.types import Status
 
+cdef uint64_t BODY_NEAR_BYTES = limits.BODY_NEAR_BYTES
 cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, more runs are made
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
@@ -56,6 +58,11 @@ cdef class ModelRuntime:
         return self.scheduler.open_sequences()
 
     # ---- requests in
+
+    cdef int expect(self, uint64_t missing) except -1:
+        if missing <= BODY_NEAR_BYTES and self.links:
+            (<Link>self.links[0]).expect()  # one event loop watches all of them
+        return 0
 
     cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
         cdef InferRequest request = InferRequest.__new__(InferRequest)

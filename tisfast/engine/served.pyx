@@ -19,6 +19,9 @@ cdef class Runtime:
     cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
         raise NotImplementedError(f"{type(self).__name__}.submit")
 
+    cdef int expect(self, uint64_t missing) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.expect")
+
     cdef int cancel(self, InferRequest request) except -1:
         raise NotImplementedError(f"{type(self).__name__}.cancel")
 

@@ -97,6 +97,7 @@ cdef class FakeLink(Link):
     cdef public list dispatched
     cdef public list streams             # requests of a decoupled model whose `execute` has returned
     cdef public uint32_t slots
+    cdef public int expected             # how often it was told of a request that is nearly there
     cdef ModelRuntime runtime
     cdef FakeClock clock
 
@@ -115,6 +116,10 @@ cdef class FakeLink(Link):
 
     cdef uint32_t room(self) noexcept:
         return self.slots - self.inflight
+
+    cdef int expect(self) except -1:
+        self.expected += 1
+        return 0
 
     cdef bint has(self, InferRequest request) except -1:
         return request in self.streams or any([request in batch for batch in self.dispatched])
@@ -255,6 +260,11 @@ def place_input(Runtime runtime, str id, list tensors, bytes parameters=b"", uin
 def submit(Runtime runtime, InferInput input, Reply reply, trace=None, InferRequest parent=None) -> InferRequest:
     """Runtime.submit."""
     return runtime.submit(input, reply, trace, parent)
+
+
+def expect(Runtime runtime, uint64_t missing) -> None:
+    """Runtime.expect."""
+    runtime.expect(missing)
 
 
 def cancel(Runtime runtime, InferRequest request) -> None:

@@ -121,7 +121,6 @@ cdef class HttpConnection(Turns):
 
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
-        cdef bytes joined
         self.touched_tick = self.shared.tick
         if self.lingering:
             self.filled += n
@@ -133,6 +132,8 @@ cdef class HttpConnection(Turns):
                 self.state = HEAD
                 self.view = View.__new__(View)  # the old one would keep the block while the connection is idle
                 self._infer()
+            else:
+                self.runtime.expect(self.total - self.filled)
         elif self.pending is None:
             self.head_tick = self.shared.tick
             self._process(self.shared.receive_data, n)
@@ -265,6 +266,8 @@ cdef class HttpConnection(Turns):
             memcpy(self.block.data + self.start + self.filled, data, used)
         self.filled += used
         if self.filled < self.total:
+            if self.state == BLOCK:
+                self.runtime.expect(self.total - self.filled)
             return used
         state, self.state = self.state, HEAD
         if state == BLOCK:

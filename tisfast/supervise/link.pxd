@@ -15,7 +15,7 @@ cdef class Poller:
     cdef object loop, turn
     cdef set busy                # links with requests or retained inputs out
     cdef set callers             # links whose models call others: these may speak at any time
-    cdef bint scheduled
+    cdef readonly bint scheduled # it looks at the rings in the loop's next turn, and nobody needs to ring
     cdef int64_t active_ns, spin_ns
     cdef uint32_t vain_for_answers    # spins in a row that ended in sleep, with requests out
     cdef uint32_t vain_for_requests   # the same with nothing to do
@@ -31,7 +31,7 @@ cdef class OutputArena(Arena):
 
 cdef class RingLink(Link):
     cdef readonly ModelRuntime runtime
-    cdef Poller poller
+    cdef readonly Poller poller
     cdef Channel channel
     cdef ShareTable shares       # what the worker was told of memory that is not its arenas
     cdef dict running            # ticket -> InferRequest

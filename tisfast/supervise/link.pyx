@@ -184,6 +184,9 @@ cdef class RingLink(Link):
         """Answers go there from now on.  While nothing is out, and before `open`."""
         self.runtime = runtime
 
+    cdef int expect(self) except -1:
+        return 0 if self.closed else self.poller.wake()
+
     def listen(self) -> None:
         """Its model calls others: look at its ring also while it has no requests."""
         if not self.closed:

@@ -95,6 +95,21 @@ def test_a_large_tensor_is_received_in_its_place_however_it_comes(run, size, pad
     run(scenario)
 
 
+def test_who_watches_for_answers_is_told_of_a_tensor_that_is_nearly_there(run):
+    async def scenario(server):
+        client = await server.connect()
+        stream = client.call(INFER, end=False)
+        body = message(large_request())
+        client.body(stream, body[:-1], size=len(body) // 2)
+        await server.until(lambda: server.link.expected)
+        assert not server.link.dispatched
+        client.body(stream, body[-1:], end=True)
+        await server.dispatched(1)
+        server.execute()
+
+    run(scenario)
+
+
 def test_large_tensors_of_several_calls_mix(run):
     async def scenario(server):
         client = await server.connect()

@@ -37,6 +37,8 @@ cdef class InferenceStream(GrpcStream):
             at = self.block.data + self.start + self.filled
             if at != data:  # else it was received there
                 memcpy(at, data, n)
+            if n < self.total - self.filled:
+                self.runtime.expect(self.total - self.filled - n)
             return 0
         if self.compressed or self.filled > PEEK_BYTES_MAX:
             return self._collect(data, n)
