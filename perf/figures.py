@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -62,7 +63,7 @@ def run_client(
         if ended is None:
             raise RunFailed(f"{command[0]} did not end within {seconds_max} s")
         if ended != client.pid:
-            raise ServerDied(f"the server (process {ended}) ended while {command[0]} was running")
+            raise ServerDied(f"the server (process {ended}) ended while {Path(command[0]).name} was running")
         output.seek(0)
         return output.read().decode(errors="replace")
 
