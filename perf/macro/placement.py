@@ -2,9 +2,9 @@
 
     python -m perf.macro.placement [--rounds 5]
 
-On two cores three threads take turns, and the scheduler chooses the two that share one. Here it is chosen for it: the
-server on one core, the worker on the other, wrk on either; then it chooses again. A client beside the server is woken
-by it without a signal to another core; that signal is what the other place costs.
+On two cores three threads take turns, and two of them share one. Here the server is pinned to one core, the worker to
+the other, and wrk to either; then nobody is pinned. A client beside the server is woken by it without a signal to
+another core; that signal is what the other place costs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _compare(options: argparse.Namespace) -> int:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         sys.exit("placement needs two cores")
-    print(f"before the run, a thread that only spins: {losses(2.0)}")
+    print(f"before the run, a thread that only spins lost its core {losses(2.0).per_second:.0f} times a second")
     with Server("tisfast", [ROOT / "examples" / "models"]) as server:
         wrk(server.address, CASE, 1, SECONDS)  # warm
         for where, runs in _rounds(server, options.rounds, cores).items():

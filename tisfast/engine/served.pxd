@@ -26,7 +26,8 @@ cdef class Runtime:
     # reply.failed, which may be called before this returns.  Returns the request, for `cancel`.
     # parent: the request on whose behalf this one is made (an ensemble's, a model's that calls another), or None.
     cdef InferRequest submit(self, InferInput input, Reply reply, object trace=*, InferRequest parent=*)
-    # A request is being received, and so many bytes of it are missing: who watches for answers should be awake when it is there.
+    # A request is being received, and so many bytes of it are missing: who watches for answers should be awake when it
+    # is there.
     cdef int expect(self, uint64_t missing) except -1
     # Who asked has left: a request still queued is dropped and counted CANCELED; a running one is marked, and so is its
     # record, which the model may ask.

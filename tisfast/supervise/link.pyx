@@ -185,7 +185,7 @@ cdef class RingLink(Link):
         self.runtime = runtime
 
     cdef int expect(self) except -1:
-        return 0 if self.closed else self.poller.wake()
+        return self.poller.wake()  # of all links, so also while this one's worker is gone
 
     def listen(self) -> None:
         """Its model calls others: look at its ring also while it has no requests."""
