@@ -2,8 +2,8 @@ import asyncio
 import socket
 
 import pytest
-import uvloop
 
+from tests.loops import fresh_loop
 from tisfast.config.settings import ListenSettings
 from tisfast.errors import Unavailable
 from tisfast.listeners import Listener
@@ -56,11 +56,8 @@ def test_it_refuses_before_it_is_opened_and_after_it_is_closed():
         await asyncio.sleep(0)
         return [*words, await connect(listener.port)]
 
-    loop = uvloop.new_event_loop()
-    try:
+    with fresh_loop() as loop:
         assert loop.run_until_complete(asyncio.wait_for(scenario(), 10)) == ["refused", "hi", "refused"]
-    finally:
-        loop.close()
 
 
 def test_two_servers_may_share_a_port_when_both_say_so():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-import uvloop
 
+from tests.loops import fresh_loop
 from tisfast.config.environments import EnvironmentSettings
 from tisfast.environments.cache import Cache
 from tisfast.environments.environment import Environment
@@ -27,9 +27,8 @@ WAIT = "import os, sys, time\nopen({began!r}, 'w').close()\nwhile not os.path.ex
 
 @pytest.fixture
 def run():
-    loop = uvloop.new_event_loop()
-    yield lambda coroutine: loop.run_until_complete(asyncio.wait_for(coroutine, SECONDS_MAX))
-    loop.close()
+    with fresh_loop() as loop:
+        yield lambda coroutine: loop.run_until_complete(asyncio.wait_for(coroutine, SECONDS_MAX))
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ import socket
 import tempfile
 
 import pytest
-import uvloop
 from test_tokens import write
 from tests_front_control import FakeControl
-from tests_front_server import Client, Server
+from tests_front_server import Client, serve
 
 from tisfast import limits
 from tisfast.config.settings import RepositorySettings
@@ -122,23 +121,10 @@ def test_with_tokens_nobody_gets_in_without(tokens, decided):
 # ---- on real sockets
 
 
-def serve(scenario, gate, *, most=64 << 20, listen=None):
+def controlled(scenario, gate, *, most=64 << 20):
     """Runs a coroutine function with a server whose control API is fake, and what it was told."""
-    loop = uvloop.new_event_loop()
     told = FakeControl()
-    try:
-        server = loop.run_until_complete(
-            Server.start(loop, gate=HttpGate(gate, most), control=told, max_input_bytes=most)
-        )
-        if listen is not None:
-            more = loop.run_until_complete(listen(loop, server.front.protocol_factory))
-        loop.run_until_complete(asyncio.wait_for(scenario(server), 20))
-        if listen is not None:
-            more.close()
-        loop.run_until_complete(server.close())
-        assert server.errors == []
-    finally:
-        loop.close()
+    serve(scenario, gate=HttpGate(gate, most), control=told, max_input_bytes=most)
     return told
 
 
@@ -156,7 +142,7 @@ def test_a_call_without_a_token_is_refused_before_its_body(tokens):
         assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="model control"')
         assert "--model-control-token-file" in json.loads(answer.body)["error"]
 
-    assert serve(scenario, ControlGate(tokens, decided=False)).loaded == []
+    assert controlled(scenario, ControlGate(tokens, decided=False)).loaded == []
 
 
 def test_a_call_with_a_token_goes_through_and_others_need_none(tokens):
@@ -172,7 +158,7 @@ def test_a_call_with_a_token_goes_through_and_others_need_none(tokens):
         client.write(request("/v2/repository/models/m/unload"))
         assert (await client.read()).status == 401
 
-    told = serve(scenario, ControlGate(tokens, decided=False))
+    told = controlled(scenario, ControlGate(tokens, decided=False))
     assert len(told.loaded) == 1 and told.unloaded == []
 
 
@@ -187,40 +173,35 @@ def test_programs_of_this_machine_need_nothing_and_browsers_get_403():
         client.write(request())  # the connection goes on
         assert (await client.read()).status == 200
 
-    assert len(serve(scenario, ControlGate(None, decided=False)).loaded) == 2
+    assert len(controlled(scenario, ControlGate(None, decided=False)).loaded) == 2
 
 
 def test_over_ipv6_and_a_unix_socket():
     with tempfile.TemporaryDirectory(prefix="tf") as folder:
         path = os.path.join(folder, "s")
 
-        async def listen(loop, factory):
-            return await loop.create_unix_server(factory, path)
-
         async def scenario(server):
+            listener = await server.loop.create_unix_server(server.front.protocol_factory, path)
             client = Client(*await asyncio.open_unix_connection(path))
             client.write(request())
             assert (await client.read()).status == 200
             client.close()
+            listener.close()
 
-        assert len(serve(scenario, ControlGate(None, decided=False), listen=listen).loaded) == 1
-
-    ports = []
-
-    async def listen_v6(loop, factory):
-        both = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-        ports.append(both.getsockname()[1])
-        return await loop.create_server(factory, sock=both)
+        assert len(controlled(scenario, ControlGate(None, decided=False)).loaded) == 1
 
     async def both(server):
+        sock = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+        listener = await server.loop.create_server(server.front.protocol_factory, sock=sock)
         for address in ("::1", "127.0.0.1"):  # which arrives as ::ffff:127.0.0.1 there
-            client = Client(*await asyncio.open_connection(address, ports[0]))
+            client = Client(*await asyncio.open_connection(address, sock.getsockname()[1]))
             client.write(request())
             assert (await client.read()).status == 200
             client.close()
+        listener.close()
 
     if socket.has_dualstack_ipv6():
-        assert len(serve(both, ControlGate(None, decided=False), listen=listen_v6).loaded) == 2
+        assert len(controlled(both, ControlGate(None, decided=False)).loaded) == 2
 
 
 def test_bodies_of_load_calls_may_be_larger_than_others():
@@ -239,7 +220,7 @@ def test_bodies_of_load_calls_may_be_larger_than_others():
         answer = await client.read()
         assert answer.status == 400 and "of a load call" in json.loads(answer.body)["error"]
 
-    assert len(serve(scenario, ControlGate(None, decided=False), most=1000).loaded) == 2
+    assert len(controlled(scenario, ControlGate(None, decided=False), most=1000).loaded) == 2
 
 
 def test_a_client_that_leaves_does_not_end_its_call():
@@ -254,4 +235,4 @@ def test_a_client_that_leaves_does_not_end_its_call():
         told.let_go()
         await server.settle()
 
-    assert len(serve(scenario, ControlGate(None, decided=False)).loaded) == 1
+    assert len(controlled(scenario, ControlGate(None, decided=False)).loaded) == 1

@@ -10,8 +10,7 @@ import struct
 import sys
 
 import pytest
-import uvloop
-from tests_front_server import Server
+from tests_front_server import serve
 
 from tisfast import limits
 
@@ -43,20 +42,7 @@ def chunked(body, size):
 
 @pytest.fixture
 def run():
-    """Runs a coroutine function with a fresh server on a fresh loop; whatever it did, no block may stay out."""
-
-    def go(scenario, **options):
-        loop = uvloop.new_event_loop()
-        try:
-            server = loop.run_until_complete(Server.start(loop, **options))
-            loop.run_until_complete(asyncio.wait_for(scenario(server), 20))
-            loop.run_until_complete(server.close())
-            assert server.runtime.arena.used_blocks == 0
-            assert server.errors == []
-        finally:
-            loop.close()
-
-    return go
+    return serve
 
 
 def test_keep_alive_serves_many_requests_on_one_connection(run):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
-import uvloop
-from tests_front_server import Server
+from tests_front_server import serve
 
 from tisfast import limits
 from tisfast.config.settings import HttpSettings
@@ -28,20 +28,7 @@ ACCEPT = b"Accept: text/event-stream\r\n"
 
 @pytest.fixture
 def run():
-    """Runs a scenario with a fresh server on a fresh loop; whatever it did, no block may stay out."""
-
-    def go(scenario, *, decoupled=True, **options):
-        loop = uvloop.new_event_loop()
-        try:
-            server = loop.run_until_complete(Server.start(loop, decoupled=decoupled, **options))
-            loop.run_until_complete(asyncio.wait_for(scenario(server), 20))
-            loop.run_until_complete(server.close())
-            assert server.runtime.arena.used_blocks == 0
-            assert server.errors == []
-        finally:
-            loop.close()
-
-    return go
+    return partial(serve, decoupled=True)
 
 
 async def started(server, data):

@@ -7,8 +7,9 @@ import socket
 from pathlib import Path
 
 import pytest
-import uvloop
 from tisfast.front.sender import Sender
+
+from tests.loops import fresh_loop
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
 OPERATORS = next((name for name in ALLOWED if name != "reno"), None)
@@ -44,8 +45,5 @@ async def accepted(client_address: str) -> str:
 @pytest.mark.skipif(OPERATORS is None, reason="this machine allows reno only")
 @pytest.mark.parametrize(("client", "expected"), [("127.0.0.1", "reno"), ("127.0.0.2", OPERATORS)])
 def test_a_client_at_our_own_address_is_not_paced_and_no_other(client, expected):
-    loop = uvloop.new_event_loop()
-    try:
+    with fresh_loop() as loop:
         assert loop.run_until_complete(asyncio.wait_for(accepted(client), 10)) == expected
-    finally:
-        loop.close()

@@ -8,8 +8,7 @@ import ssl
 
 import pytest
 import trustme
-import uvloop
-from tests_front_server import Server
+from tests_front_server import Server, serve
 
 from tisfast import limits
 from tisfast.front.response import Response
@@ -37,17 +36,7 @@ def contexts():
 
 @pytest.fixture
 def run(contexts):
-    def go(scenario):
-        loop = uvloop.new_event_loop()
-        try:
-            server = loop.run_until_complete(Pattern.start(loop, tls=contexts[0]))
-            loop.run_until_complete(asyncio.wait_for(scenario(server, contexts[1]), 30))
-            loop.run_until_complete(server.close())
-            assert server.errors == []
-        finally:
-            loop.close()
-
-    return go
+    return lambda scenario: serve(lambda server: scenario(server, contexts[1]), Pattern, tls=contexts[0])
 
 
 async def exhausted(server):

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import NamedTuple
 
+from tests.loops import fresh_loop
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
@@ -19,6 +20,7 @@ from tisfast.types import Status
 from tisfast.wire.signature import ModelSignature
 
 SCHEDULER = SchedulerSettings()
+SECONDS_MAX = 20
 
 
 class Answer(NamedTuple):
@@ -165,3 +167,15 @@ class Server:
         await self.gone()
         self._server.close()
         self.front.begin_drain()
+
+
+def serve(scenario, server_type=Server, **options):
+    """Runs a coroutine function with a fresh server on a fresh loop; whatever it did, no block may stay out."""
+    with fresh_loop() as loop:
+        server = loop.run_until_complete(server_type.start(loop, **options))
+        try:
+            loop.run_until_complete(asyncio.wait_for(scenario(server), SECONDS_MAX))
+        finally:
+            loop.run_until_complete(asyncio.wait_for(server.close(), SECONDS_MAX))
+        assert server.runtime.arena.used_blocks == 0
+        assert server.errors == []

@@ -4,8 +4,8 @@ import asyncio
 import sys
 
 import pytest
-import uvloop
 
+from tests.loops import fresh_loop
 from tisfast.config.settings import RepositorySettings, WorkerSettings
 from tisfast.engine.registry import Registry
 from tisfast.supervise.clock import MachineClock
@@ -26,10 +26,9 @@ output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 
 @pytest.fixture
 def loop():
-    made = uvloop.new_event_loop()
-    yield made
-    made.run_until_complete(asyncio.sleep(0))
-    made.close()
+    with fresh_loop() as made:
+        yield made
+        made.run_until_complete(asyncio.sleep(0))
 
 
 @pytest.fixture

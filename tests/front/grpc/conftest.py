@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import uvloop
 from tests_grpc_server import GrpcServer
+
+from tests.loops import fresh_loop
 
 SECONDS_MAX = 30
 
@@ -16,8 +17,7 @@ def run():
     """Runs a coroutine function with a fresh server on a fresh loop; whatever it did, no block may stay out."""
 
     def go(scenario, **options):
-        loop = uvloop.new_event_loop()
-        try:
+        with fresh_loop() as loop:
             server = loop.run_until_complete(GrpcServer.start(loop, **options))
             try:
                 loop.run_until_complete(asyncio.wait_for(scenario(server), SECONDS_MAX))
@@ -26,7 +26,5 @@ def run():
             assert server.runtime.arena.used_blocks == 0
             assert server.front._shared.collected_bytes == 0
             assert server.errors == []
-        finally:
-            loop.close()
 
     return go
