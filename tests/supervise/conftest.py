@@ -1,6 +1,7 @@
 """A uvloop to run coroutines on, and supervisors of models written in place, for the tests of supervise."""
 
 import asyncio
+import os
 import sys
 
 import pytest
@@ -87,4 +88,15 @@ def supervise(tmp_path, loop, run, registry, monkeypatch):
 
 async def until(condition):
     while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def descriptors() -> int:
+    """How many this process has open, those of the running loop among them."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def descriptors_are(most: int) -> None:
+    """Waits for it: ZeroMQ lets go of a connection when its own thread sees that the worker there is gone."""
+    while await descriptors() > most:
         await asyncio.sleep(0.001)

@@ -1,10 +1,10 @@
-import asyncio
 import tempfile
 
 import msgpack
 import pytest
 import zmq
 
+from tests.supervise.conftest import until
 from tisfast.supervise.control import Control
 from tisfast.supervise.directory import ControlDirectory
 
@@ -35,11 +35,6 @@ def peer(control):
 
 def say(peer, **message) -> None:
     peer.send(msgpack.packb(message))
-
-
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def test_messages_reach_their_worker_after_hello(control, peer, run):

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.supervise.conftest import CONFIG, MODEL, until
+from tests.supervise.conftest import CONFIG, MODEL, descriptors, descriptors_are, until
 from tisfast.errors import TisError
 from tisfast.supervise.lifecycle import LoadOrder
 
@@ -145,10 +145,10 @@ def test_thirty_reloads_leave_nothing_behind(explicit, write, run):
     gc.collect()
     gc.disable()  # memory and descriptors are not to wait for the collector
     try:
-        before = len(os.listdir("/proc/self/fd"))
+        before = run(descriptors())
         for _ in range(30):
             reload()
-        assert len(os.listdir("/proc/self/fd")) == before
+        run(descriptors_are(before))
     finally:
         gc.enable()
 

@@ -7,6 +7,7 @@ import tempfile
 
 import pytest
 
+from tests.supervise.conftest import descriptors, descriptors_are, until
 from tisfast.supervise.control import Control
 from tisfast.supervise.directory import ControlDirectory
 from tisfast.supervise.nursery import Child, ForkOrder, Nursery, NurseryFailed
@@ -57,11 +58,6 @@ def fds():
     yield opened
     for fd in opened:
         os.close(fd)
-
-
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def alive(pid: int) -> bool:
@@ -166,16 +162,16 @@ def test_forks_leave_no_descriptors(nursery, control, fds, run):
 
     run(one())
     gc.collect()  # what earlier tests left to it must not go while we count
-    before = len(os.listdir("/proc/self/fd"))
+    before = run(descriptors())
     for _ in range(20):
         run(one())
-    assert len(os.listdir("/proc/self/fd")) == before
+    run(descriptors_are(before))
 
 
 def test_a_fork_that_is_cancelled_as_its_child_is_announced_leaves_nothing(run, nursery, control, fds):
     async def scenario():
         await nursery.up()
-        before = len(os.listdir("/proc/self/fd"))
+        before = await descriptors()
         task = asyncio.ensure_future(nursery.fork(order(control), fds, lambda _: None))
         handle = nursery._handle  # the announcement and the cancellation, in one turn of the loop
 
@@ -187,8 +183,7 @@ def test_a_fork_that_is_cancelled_as_its_child_is_announced_leaves_nothing(run, 
         nursery._handle = announced
         with pytest.raises(asyncio.CancelledError):
             await task
-        # The child may have said hello: ZeroMQ lets go of its connection when it sees that it has ended.
-        await until(lambda: len(os.listdir("/proc/self/fd")) == before)
+        await descriptors_are(before)  # the child may have said hello
 
     run(scenario())
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.supervise.conftest import until
 from tisfast import limits
 from tisfast.supervise.output import LineReader
 
@@ -16,11 +17,6 @@ def pipe(loop):
     reader = LineReader(read, lines.append, loop)
     yield reader, write, lines
     reader.close()
-
-
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def test_lines_come_one_by_one_and_the_last_needs_no_end(pipe, run):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.supervise.conftest import CONFIG, MODEL, until
+from tests.supervise.conftest import CONFIG, MODEL, descriptors, descriptors_are, until
 from tisfast.config.settings import RepositorySettings, WorkerSettings
 from tisfast.errors import TisError
 from tisfast.supervise.clock import MachineClock
@@ -171,10 +171,10 @@ def test_many_lives_leave_no_descriptors_and_no_processes(supervise, write, run)
 
     kill_once()
     gc.collect()  # what earlier tests left to it must not go while we count
-    before = len(os.listdir("/proc/self/fd"))
+    before = run(descriptors())
     for _ in range(4):
         kill_once()
-    assert len(os.listdir("/proc/self/fd")) == before
+    run(descriptors_are(before))
 
 
 def test_a_repository_that_is_none_is_told(loop, registry, tmp_path):

@@ -1,6 +1,7 @@
 import asyncio
 import time
 
+from tests.supervise.conftest import until
 from tisfast.supervise.timer import RuntimeTimer
 
 
@@ -18,11 +19,6 @@ class Timed:
     def on_timer(self) -> None:
         self.called.append(time.monotonic_ns())
         self.due.pop(0)
-
-
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.0005)
 
 
 def start(loop, *after_us: int) -> tuple[Timed, RuntimeTimer]:
