@@ -16,6 +16,10 @@ from tisfast.front.response import Response
 BYTES = bytes(range(251)) * ((16 << 20) // 251)
 BIG = b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+BUFFER = 1 << 16
+AHEAD_MAX = 2 << 20
+"""More than the buffers between server and client hold, each of BUFFER or some times that: who has read so much has let
+the server write."""
 
 
 class Pattern(Server):
@@ -53,8 +57,7 @@ def test_a_client_that_reads_nothing_is_closed(run, request_bytes):
         await exhausted(server)
         server.sweep(limits.HTTP_SEND_IDLE_SECONDS_MAX)
         assert server.front.connections == 1
-        server.sweep(2)
-        await server.gone()
+        await server.swept_away()
 
     run(scenario)
 
@@ -62,17 +65,17 @@ def test_a_client_that_reads_nothing_is_closed(run, request_bytes):
 @pytest.mark.parametrize("request_bytes", [BIG, LAST, BIG * 2, BIG + LAST])
 def test_a_slow_reader_gets_every_byte(run, request_bytes):
     async def scenario(server, tls):
-        client = await server.connect(receive_buffer=1 << 16, tls=tls)
+        server.keep_send_buffers_at(BUFFER)
+        client = await server.connect(receive_buffer=BUFFER, tls=tls, limit=BUFFER)
         client.write(request_bytes)
         for _ in range(request_bytes.count(b"GET")):
             _, headers = await client.read_head()
             got = hashlib.sha256()
             left = int(headers["content-length"])
             while left:
-                portion = await client.read_some(min(left, 1 << 20))
+                portion = await client.read_bytes(min(left, AHEAD_MAX))
                 got.update(portion)
                 left -= len(portion)
-                await exhausted(server)
                 server.sweep(limits.HTTP_SEND_IDLE_SECONDS_MAX - 1)
             assert got.digest() == hashlib.sha256(BYTES).digest()
         if b"close" in request_bytes:

@@ -37,8 +37,7 @@ def test_a_client_that_reads_nothing_is_closed(run, contexts):
         await exhausted(server)
         server.sweep(limits.GRPC_STALL_SECONDS_MAX)
         assert server.front.connections == 1
-        server.sweep(2)
-        await server.gone()
+        await server.swept_away()
 
     run(scenario, times=TIMES, tls=contexts[0], keepalive_time_ms=10**9)
 

@@ -153,6 +153,12 @@ class GrpcServer:
     async def dispatched(self, requests):
         await self.until(lambda: sum(map(len, self.link.dispatched)) >= requests)
 
+    async def swept_away(self):
+        """Until time has ended all connections."""
+        while self.front.connections:
+            self.sweep(1)
+            await asyncio.sleep(0)
+
     async def gone(self):
         await self.until(lambda: self.front.connections == 0)
 
