@@ -343,6 +343,8 @@ client thinks between two requests.  A side whose spins end in sleep eight times
 BODY_NEAR_BYTES: Final = 1024 * 1024
 """When no more than this is missing of a request's body, the loop spins as if it had a request, for SPIN_US from each
 piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
+BODY_WAKE_BYTES: Final = 1024 * 1024
+"""Of a larger body that comes over HTTP, the kernel collects so much before it wakes the loop (front/receiver.pyx)."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.served cimport Runtime
 from tisfast.front.collector cimport Collector
 from tisfast.front.exchange cimport Exchange, Turns
+from tisfast.front.receiver cimport Receiver
 from tisfast.front.sender cimport Sender
 from tisfast.front.shared cimport FrontShared
 from tisfast.native.memory cimport Block, View
@@ -14,6 +15,7 @@ cdef class HttpConnection(Turns):
     cdef FrontShared shared
     cdef object transport
     cdef Sender sender
+    cdef Receiver receiver
     cdef object exchanges                # deque of Exchange, oldest first
     cdef Head head                       # the last head and its parse
     cdef object verdict                  # of the policy about that head, None without a policy
@@ -35,6 +37,7 @@ cdef class HttpConnection(Turns):
     cdef Py_ssize_t _on_head(self, const unsigned char *data, Py_ssize_t n) except -2
     cdef int _start_body(self) except -1
     cdef Py_ssize_t _on_body(self, const unsigned char *data, Py_ssize_t n) except -2
+    cdef int64_t _await_rest(self) except -1
     cdef int _take_block(self, uint64_t nbytes) except -1
     cdef int _infer(self) except -1
     cdef int _request_complete(self) except -1

@@ -14,6 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from tisfast.front.collector cimport Collector
 from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, Turns, check_events
+from tisfast.front.receiver cimport Receiver
 from tisfast.front.sender cimport Sender
 from tisfast.front.shared cimport FrontShared
 from tisfast.engine.core cimport InferRequest
@@ -60,12 +61,12 @@ cdef class HttpConnection(Turns):
     def connection_made(self, transport) -> None:
         """Accepted."""
         self.transport = transport
-        self.sender = Sender(transport, transport.get_extra_info("sslcontext") is None)
+        direct = transport.get_extra_info("sslcontext") is None
+        self.sender, self.receiver = Sender(transport, direct), Receiver(transport, direct)
         self.touched_tick = self.shared.tick
         self.shared.connections.add(self)
         if len(self.shared.connections) > CONNECTIONS_MAX:
-            self.closing = True
-            transport.abort()
+            self.give_up()
             return
         if self.shared.on_made is not None:
             self.shared.on_made()
@@ -128,12 +129,9 @@ cdef class HttpConnection(Turns):
                 self.transport.abort()
         elif self.state == BLOCK:
             self.filled += n
-            if self.filled == self.total:
-                self.state = HEAD
+            if self._await_rest() == 0:
                 self.view = View.__new__(View)  # the old one would keep the block while the connection is idle
                 self._infer()
-            else:
-                self.runtime.expect(self.total - self.filled)
         elif self.pending is None:
             self.head_tick = self.shared.tick
             self._process(self.shared.receive_data, n)
@@ -262,17 +260,24 @@ cdef class HttpConnection(Turns):
         if self.state == COLLECT:
             return self._on_collected(data, n)
         used = <Py_ssize_t>min(<uint64_t>n, self.total - self.filled)
-        if self.state == BLOCK:
-            memcpy(self.block.data + self.start + self.filled, data, used)
         self.filled += used
-        if self.filled < self.total:
-            if self.state == BLOCK:
-                self.runtime.expect(self.total - self.filled)
-            return used
-        state, self.state = self.state, HEAD
-        if state == BLOCK:
-            self._infer()
+        if self.state == BLOCK:
+            memcpy(self.block.data + self.start + self.filled - used, data, used)
+            if self._await_rest() == 0:
+                self._infer()
+        elif self.filled == self.total:
+            self.state = HEAD
         return used
+
+    cdef int64_t _await_rest(self) except -1:
+        """Some of a body has come; returns how many bytes of it have not."""
+        cdef uint64_t missing = self.total - self.filled
+        self.receiver.await_body(missing)
+        if missing:
+            self.runtime.expect(missing)
+        else:
+            self.state = HEAD
+        return missing
 
     cdef Py_ssize_t _on_collected(self, const unsigned char *data, Py_ssize_t n) except -2:
         cdef Py_ssize_t used
@@ -482,16 +487,16 @@ cdef class HttpConnection(Turns):
     def close_if_stalled(self) -> None:
         """Swept each second.  The client owes us bytes in the middle of a head or a body, and the reading of answers."""
         if self.sender.unread_for(self.shared.tick) > SEND_TICKS_MAX:
-            self.closing = True
-            self.transport.abort()
+            self.give_up()
         if self.lingering and self.shared.tick - self.head_tick > LINGER_TICKS_MAX:
             self.transport.abort()
         if self.sender.held or self.closing:
             return
         if self.state != HEAD:
             if self.shared.tick - self.touched_tick > BODY_TICKS_MAX:
-                self.closing = True
-                self.transport.abort()
+                self.give_up()
+            elif self.shared.tick - self.touched_tick > 1:
+                self.receiver.await_any()
         elif self.pending is not None and self.shared.tick - self.head_tick > HEAD_TICKS_MAX:
             late = error_response(Status.INVALID_ARG, f"request head not complete after {HEAD_TICKS_MAX} seconds")
             self._refuse(late._replace(status=408), True)
