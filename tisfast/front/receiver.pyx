@@ -36,5 +36,6 @@ cdef class Receiver:
 
     cdef int _set(self, int mark) except -1:
         self.mark = mark
-        setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(int))  # what is there already wakes the loop
+        # What is there already wakes the loop.  A system that refuses wakes it for each piece, as before.
+        setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(int))
         return 0
