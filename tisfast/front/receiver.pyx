@@ -1,6 +1,6 @@
 """When the kernel wakes the loop for the bytes of a large body.  Layer 4 (front).
 
-A client on the same machine that sends 16 MB woke the loop for each 64 KB of them, and spent a tenth of its time doing so:
+A client on the same machine that sends 16 MB woke the loop for each 64 KB of them, and spent 6 % of its time doing so:
 waking a core costs the one that wakes it.  With SO_RCVLOWAT the kernel collects BODY_WAKE_BYTES first.  The last of a body
 comes as it comes (BODY_NEAR_BYTES: the loop is awake then), so nothing is ever waited for that is not to come.
 
