@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
 from perf.macro.floor import build, floor
+from tests.system.conftest import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "examples/models"
 FLOATS = 150_528  # more than a socket takes at once
 
 
 @pytest.mark.parametrize("spins", [False, True])
 def test_it_answers_with_the_request_and_asks_the_real_server_for_the_rest(serve, tmp_path, spins):
-    server = serve(repository=EXAMPLES).ready()
+    server = serve(repository=ROOT / "examples/models").ready()
     with (
         floor(build(tmp_path), server.port, spins=spins) as address,
         httpclient.InferenceServerClient(address.http) as client,

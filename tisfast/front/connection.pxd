@@ -37,7 +37,7 @@ cdef class HttpConnection(Turns):
     cdef Py_ssize_t _on_head(self, const unsigned char *data, Py_ssize_t n) except -2
     cdef int _start_body(self) except -1
     cdef Py_ssize_t _on_body(self, const unsigned char *data, Py_ssize_t n) except -2
-    cdef int64_t _await_rest(self) except -1
+    cdef bint _fill_block(self, Py_ssize_t n) except -1
     cdef int _take_block(self, uint64_t nbytes) except -1
     cdef int _infer(self) except -1
     cdef int _request_complete(self) except -1

@@ -128,8 +128,7 @@ cdef class HttpConnection(Turns):
             if self.filled > LINGER_BYTES_MAX:
                 self.transport.abort()
         elif self.state == BLOCK:
-            self.filled += n
-            if self._await_rest() == 0:
+            if self._fill_block(n):
                 self.view = View.__new__(View)  # the old one would keep the block while the connection is idle
                 self._infer()
         elif self.pending is None:
@@ -260,24 +259,27 @@ cdef class HttpConnection(Turns):
         if self.state == COLLECT:
             return self._on_collected(data, n)
         used = <Py_ssize_t>min(<uint64_t>n, self.total - self.filled)
-        self.filled += used
         if self.state == BLOCK:
-            memcpy(self.block.data + self.start + self.filled - used, data, used)
-            if self._await_rest() == 0:
+            memcpy(self.block.data + self.start + self.filled, data, used)
+            if self._fill_block(used):
                 self._infer()
-        elif self.filled == self.total:
+            return used
+        self.filled += used
+        if self.filled == self.total:
             self.state = HEAD
         return used
 
-    cdef int64_t _await_rest(self) except -1:
-        """Some of a body has come; returns how many bytes of it have not."""
-        cdef uint64_t missing = self.total - self.filled
+    cdef bint _fill_block(self, Py_ssize_t n) except -1:
+        """n more bytes of a body lie in its block.  True: these were the last, and a head is next."""
+        cdef uint64_t missing
+        self.filled += n
+        missing = self.total - self.filled
         self.receiver.await_body(missing)
         if missing:
             self.runtime.expect(missing)
         else:
             self.state = HEAD
-        return missing
+        return missing == 0
 
     cdef Py_ssize_t _on_collected(self, const unsigned char *data, Py_ssize_t n) except -2:
         cdef Py_ssize_t used
@@ -496,7 +498,7 @@ cdef class HttpConnection(Turns):
             if self.shared.tick - self.touched_tick > BODY_TICKS_MAX:
                 self.give_up()
             elif self.shared.tick - self.touched_tick > 1:
-                self.receiver.await_any()
+                self.receiver.await_any()  # what the kernel has collected is a sign of life
         elif self.pending is not None and self.shared.tick - self.head_tick > HEAD_TICKS_MAX:
             late = error_response(Status.INVALID_ARG, f"request head not complete after {HEAD_TICKS_MAX} seconds")
             self._refuse(late._replace(status=408), True)
