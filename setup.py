@@ -15,10 +15,12 @@ from setuptools.command.build_ext import build_ext
 
 os.chdir(Path(__file__).resolve().parent)  # all paths below are relative to the project
 PROTO = "tisfast/wire/proto"
-CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c", "csrc/tf_cell.c"]
-WORKER_CSRC = [*CSRC, "csrc/tf_window.c", "csrc/tf_output.c"]
+NATIVE_CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c", "csrc/tf_cell.c"]
+DIRECT_CSRC = [*NATIVE_CSRC, "csrc/tf_output.c"]  # all that is stateless, so that it may be linked more than once
+WORKER_CSRC = [*DIRECT_CSRC, "csrc/tf_window.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
 WORKER_PACKAGE = "tisfast_worker"
+WORKER_DIRECT = f"{WORKER_PACKAGE}.direct"
 WORKERS = os.path.join("tisfast", "_workers")  # where workers/ is installed
 FOR_MODELS = ("request", "response", "tensor")  # of it: what models, and their tests, know
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
@@ -37,6 +39,13 @@ HTTP2_BOUNDS = ("nghttp2_option_set_stream_reset_rate_limit", "nghttp2_option_se
 OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
 DEPENDS = ["setup.py", *(str(path) for path in Path("csrc").glob("*.h"))]  # the flags are here
+
+
+def linked_csrc(name: str) -> list[str]:
+    """What of csrc a module is linked with."""
+    if name == WORKER_DIRECT:
+        return DIRECT_CSRC
+    return NATIVE_CSRC if name.startswith("tisfast.native.") and name != HTTP2_MODULE else []
 
 
 def pkg_config(*arguments: str) -> list[str]:
@@ -68,7 +77,7 @@ def http2() -> dict[str, list[str]]:
 
 
 def extensions() -> list[Extension]:
-    """One extension per .pyx.  Only `native` compiles csrc in (it is stateless, so twice does no harm)."""
+    """One extension per .pyx."""
     found = []
     for path in sorted(Path("tisfast").rglob("*.pyx")):
         name = ".".join(path.with_suffix("").parts)
@@ -76,14 +85,14 @@ def extensions() -> list[Extension]:
         found.append(
             Extension(
                 name,
-                [str(path), *(CSRC if name.startswith("tisfast.native.") and not more else [])],
+                [str(path)],
                 include_dirs=["csrc", *more.get("include_dirs", [])],
                 library_dirs=more.get("library_dirs", []),
                 libraries=more.get("libraries", []),
                 define_macros=DEFINES,
                 extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
                 extra_link_args=["-Wl,-s"],
-                depends=DEPENDS,
+                depends=[*DEPENDS, *linked_csrc(name)],
             )
         )
     return found
@@ -96,21 +105,20 @@ def worker_extensions() -> list[Extension]:
     A debug build has none, so that its tests are tests of the interpreted form.
     """
     folder = Path("workers", WORKER_PACKAGE)
-    stateless = [source for source in WORKER_CSRC if "window" not in source]
-    sources = {path.stem: [str(path.with_suffix(".py"))] for path in sorted(folder.glob("*.pxd"))}
-    sources["direct"] = [str(folder / "direct.pyx"), *stateless]
+    sources = {f"{WORKER_PACKAGE}.{path.stem}": path.with_suffix(".py") for path in sorted(folder.glob("*.pxd"))}
+    sources[WORKER_DIRECT] = folder / "direct.pyx"
     return [
         Extension(
-            f"{WORKER_PACKAGE}.{name}",
-            files,
+            name,
+            [str(source)],
             include_dirs=["csrc"],
             # Types from specs are open to change, as interpreted classes are: who tests a model patches them.
-            define_macros=[*DEFINES, *([("CYTHON_USE_TYPE_SPECS", "1")] if name in FOR_MODELS else [])],
+            define_macros=[*DEFINES, *([("CYTHON_USE_TYPE_SPECS", "1")] if source.stem in FOR_MODELS else [])],
             extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
             extra_link_args=["-Wl,-s"],
-            depends=DEPENDS,
+            depends=[*DEPENDS, *linked_csrc(name)],
         )
-        for name, files in sources.items()
+        for name, source in sources.items()
     ]
 
 
@@ -141,6 +149,15 @@ class BuildExt(build_ext):
             installed = Path(self.get_finalized_command("install").install_lib)
             self._let_models_be_tested(installed, str(Path("workers").resolve()))
         self._build_library(folder / WORKER_LIBRARY)
+
+    def build_extensions(self) -> None:
+        """csrc first, once: of extensions built side by side one could link an object that another still writes."""
+        compile_c = self.compiler.compile
+        flags = {"include_dirs": ["csrc"], "macros": DEFINES, "extra_postargs": OPTIMISE}
+        objects = dict(zip(DIRECT_CSRC, compile_c(DIRECT_CSRC, output_dir=self.build_temp, **flags), strict=True))
+        for extension in self.extensions:
+            extension.extra_objects = [objects[source] for source in linked_csrc(extension.name)]
+        super().build_extensions()
 
     def _let_models_be_tested(self, folder: Path, workers: str) -> None:
         """Wherever tisfast is installed, `import triton_python_backend_utils` works, and type checkers know it."""
