@@ -56,7 +56,7 @@ IDLE_SECONDS: Final = 3.0
 FOREIGN_SECONDS: Final = 3.0
 START_CASE, MEMORY_CASE = "start to ready, three models", "idle memory, two models"
 METRICS_FLAGS: Final = (["--allow-metrics=false"], ["--metrics-config=histogram_latencies=true"])
-METRICS_EFFORT: Final = Effort(8, 1.0)
+METRICS_EFFORT: Final = Effort(16, 1.0)
 """With each pair of servers, of which there are as many as other rows have rounds.  One percent is asked for, and runs
 of one server differ by more, and so do two starts of it: many short rounds, each compared in itself."""
 CLIENT_SECONDS: Final = 1.0

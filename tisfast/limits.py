@@ -345,6 +345,21 @@ BODY_NEAR_BYTES: Final = 1024 * 1024
 piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
 BODY_WAKE_BYTES: Final = 1024 * 1024
 """Of a larger body that comes over HTTP, the kernel collects so much before it wakes the loop (front/receiver.pyx)."""
+CORES_SMALL_BYTES: Final = 16_384
+"""Requests of no more than this are counted for front/cores.pyx: with larger ones copying decides, not waking."""
+CORES_LOOK_REQUESTS: Final = 31
+"""It looks at each 31st: a prime, so that clients of so many connections are not asked on the same one each time."""
+CORES_LOOK_US_MAX: Final = 6000
+"""Looks further apart than this, fewer than 5,000 requests a second, tell nothing."""
+CORES_LOOKS_APART: Final = 8
+"""Looks in a row that find the client on the other core, until the server goes there: 250 requests."""
+CORES_LOOKS_JUDGED: Final = 32
+"""Looks in a row with the client beside the server that tell what it was worth: 1,000 requests."""
+CORES_GAIN_MIN: Final = 0.02
+"""So much more throughput it must be worth to be done again at once, and so much less to be undone."""
+CORES_HOLD_MS_FIRST: Final = 250
+CORES_HOLD_MS_MAX: Final = 32_000
+"""What was of no use is tried again after this time, twice as long each time."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600

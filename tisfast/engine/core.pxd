@@ -56,6 +56,7 @@ cdef class Clock:
 cdef class Link:
     """One instance as the engine sees it.  The supervisor's subclass writes rings; the tests' one is a list."""
     cdef public str instance
+    cdef public int pid                  # its worker's process; 0 none
     cdef readonly Arena output           # where its answers lie, or None
     cdef readonly bint up                # may be given work
     cdef readonly uint32_t inflight      # requests dispatched, not answered for the last time

@@ -22,6 +22,7 @@ class Link:
     @property
     def kept_blocks(self) -> int: ...
     instance: str
+    pid: int
     output: Arena | None
     up: bool
     inflight: int

@@ -44,6 +44,7 @@ cdef int64_t SEND_TICKS_MAX = limits.HTTP_SEND_IDLE_SECONDS_MAX
 cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
 cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
+cdef uint64_t SMALL_BYTES = limits.CORES_SMALL_BYTES
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -359,6 +360,8 @@ cdef class HttpConnection(Turns):
         exchange.runtime = runtime
         if self.shared.tracer is not None:
             exchange.trace = self._sample(input)
+        if self.total <= SMALL_BYTES:
+            self.shared.cores.seen(self.sender.fd, runtime)
         request = runtime.submit(input, exchange, exchange.trace)
         if not request.done:
             exchange.request = request

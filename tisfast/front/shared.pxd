@@ -1,5 +1,6 @@
 # What all connections of one listener share.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
+from tisfast.front.cores cimport Cores
 from tisfast.native.region cimport Regions
 from tisfast.wire.respond cimport Body
 
@@ -22,6 +23,7 @@ cdef class FrontShared:
     cdef uint64_t collected              # bytes of chunked bodies of all connections
     cdef bytearray receive               # heads arrive here; emptied before buffer_updated returns
     cdef unsigned char *receive_data
+    cdef Cores cores
     cdef Body body                       # answers are rendered here, one at a time
     cdef int look_at_log(self) except -1 # set `verbose`
     cdef object handle(self, head, bytes body)

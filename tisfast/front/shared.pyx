@@ -27,6 +27,7 @@ cdef class FrontShared:
         self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
         self.body = Body()
+        self.cores = Cores()
         self.look_at_log()
 
     cdef int look_at_log(self) except -1:

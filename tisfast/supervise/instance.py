@@ -43,6 +43,8 @@ class InstanceState(Enum):
 class LinkFace(Protocol):
     """What an instance needs of its link (supervise/link.pyx): one link to one worker's life."""
 
+    pid: int  # of the worker, once it is ready
+
     @property
     def fds(self) -> Sequence[int]:
         """Channel, bell page, bell eventfd, input arena, output arena, share socket."""
@@ -273,6 +275,7 @@ class Instance:
         self._runtime.add_link(link)
         facts = self._birth.facts
         worker.serves = True
+        link.pid = worker.pid
         link.open()
         log.info(
             "instance %s is ready (pid %d)", self.name, worker.pid, extra={"facts": {**facts, "worker_pid": worker.pid}}
