@@ -93,6 +93,11 @@ DELIBERATE: Final[dict[str, tuple[str, list[str], list[str]]]] = {  # case: why,
 }  # fmt: skip
 
 
+PLAYS_MAX: Final = 5
+Played = tuple[list[list[str]], dict[str, Any]]
+"""Batches, each the ids of its requests, and errors by request."""
+
+
 class Pair:
     """One server and where its models write."""
 
@@ -107,7 +112,7 @@ class Pair:
             (version.parent / "config.pbtxt").write_text(text + inputs)
         self.server = Server(kind, [folder / "models"], [])
 
-    def play(self, name: str, requests: list[tuple[str, dict[str, Any]]]) -> tuple[list[list[str]], dict[str, Any]]:
+    def play(self, name: str, requests: list[tuple[str, dict[str, Any]]]) -> Played:
         """Send while one executes: the batches that ran after it, and the errors by request."""
         log = self.folder / f"{name}.log"
         log.write_text("")
@@ -122,8 +127,8 @@ class Pair:
                 answers[id] = pool.submit(self.ask, name, id, **{k: v for k, v in what.items() if k != "then"})
                 time.sleep(then)  # they arrive in this order
             results = {id: answer.result() for id, answer in answers.items()}
-        batches = [json.loads(line) for line in log.read_text().splitlines()]
-        return batches[1:], {id: result for id, result in results.items() if result[0] != 200}
+        ran = [json.loads(line) for line in log.read_text().splitlines()]
+        return ran[1:], {id: result for id, result in results.items() if result[0] != 200}
 
     def ask(
         self, name: str, id: str, ms: int = 0, elements: int = 2, b: bool = False, priority: int | None = None
@@ -147,13 +152,26 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pair]]:
         yield servers
 
 
+def usual(triton: Pair, case: str) -> Played:
+    """Two equal plays of the real one.  It hands a request out before the next has come in one of 120 plays."""
+    plays = [triton.play(*SEQUENCES[case])]
+    while plays.count(plays[-1]) < 2:
+        assert len(plays) < PLAYS_MAX, f"the real Triton does something else each time: {plays}"
+        plays.append(triton.play(*SEQUENCES[case]))
+    return plays[-1]
+
+
+def batches(played: Played) -> list[str]:
+    return ["".join(batch) for batch in played[0]]
+
+
 @pytest.mark.parametrize("case", DELIBERATE)
 def test_where_batches_differ_they_do_as_listed(case: str, pair: list[Pair]) -> None:
-    theirs, ours = (["".join(batch) for batch in each.play(*SEQUENCES[case])[0]] for each in pair)
-    assert (theirs, ours) == DELIBERATE[case][1:]
+    triton, tisfast = pair
+    assert (batches(usual(triton, case)), batches(tisfast.play(*SEQUENCES[case]))) == DELIBERATE[case][1:]
 
 
 @pytest.mark.parametrize("case", [case for case in SEQUENCES if case not in DELIBERATE])
 def test_the_same_requests_meet_in_the_same_order(case: str, pair: list[Pair]) -> None:
-    theirs, ours = (each.play(*SEQUENCES[case]) for each in pair)
-    assert ours == theirs
+    triton, tisfast = pair
+    assert tisfast.play(*SEQUENCES[case]) == usual(triton, case)
