@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tisfast import limits
 from tisfast.config.settings import ListenSettings
 from tisfast.errors import Unavailable
+from tisfast.front.pacing import listen_unpaced
 from tisfast.tls import Certificates
 
 
@@ -81,6 +82,7 @@ def _bound(settings: ListenSettings) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if settings.reuse_port:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listen_unpaced(made)
         made.bind(address)
     except OSError as error:
         made.close()

@@ -16,12 +16,7 @@ from libc.string cimport memcpy
 from tisfast.native.memory cimport View
 
 from tisfast import limits
-
-cdef extern from "<netinet/in.h>":
-    enum: IPPROTO_TCP
-
-cdef extern from "<netinet/tcp.h>":
-    enum: TCP_CONGESTION
+from tisfast.front.pacing import pace_strangers
 
 cdef extern from "<sys/socket.h>":
     enum: MSG_NOSIGNAL, MSG_DONTWAIT
@@ -30,7 +25,6 @@ cdef extern from "<sys/socket.h>":
         size_t msg_iovlen
     ssize_t c_send "send"(int fd, const void *data, size_t n, int flags) noexcept
     ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags) noexcept
-    int setsockopt(int fd, int level, int name, const void *value, unsigned int nbytes) noexcept
 
 cdef extern from "<sys/ioctl.h>":
     int ioctl(int fd, unsigned long request, int *argument) noexcept
@@ -48,19 +42,6 @@ cdef Py_ssize_t SLICE_BYTES = limits.TLS_SLICE_BYTES
 cdef int FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT
 
 
-cdef int dont_pace(transport) except -1:
-    """Between two ends at one address, which are on one machine, there is no network to spare.
-
-    Where the operator's choice is bbr, as many have it, it paces what goes to a neighbour as well, with a timer for
-    each 128 KB: 16 MB to one took 1.3 times as long.  Reno never paces, and every Linux has it; where an operator
-    forbids it, theirs stays.
-    """
-    own, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    if own and peer and own[0] == peer[0]:
-        setsockopt(transport.get_extra_info("socket").fileno(), IPPROTO_TCP, TCP_CONGESTION, <const char *>b"reno", 4)
-    return 0
-
-
 cdef class Sender:
     """transport: uvloop's; its write limits are set so that resume_writing means empty.  direct: the socket may be
     written past the transport (not under TLS)."""
@@ -71,7 +52,7 @@ cdef class Sender:
         # Paused is what holds a byte; uvloop's TLS transport would be paused at 0 when it holds none.
         transport.set_write_buffer_limits(high=0 if direct else 1, low=0)
         self.waiting = None if direct else deque()
-        dont_pace(transport)
+        pace_strangers(transport)
 
     cdef int send(self, iovec *pieces, int n, int passing, object owner) except -1:
         cdef char joined[SMALL_BYTES]
