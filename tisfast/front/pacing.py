@@ -1,12 +1,12 @@
 """Congestion control of accepted connections.  Layer 4 (front).
 
-Between two ends on one machine there is no network to spare.  Where the operator's choice is bbr, as many have it, it paces
-what goes to a neighbour as well, with a timer for each 64 to 128 KB: 16 MB to one took 1.3 times as long.  Reno never
-paces, and every Linux has it.
+Between two ends on one machine there is no network to spare.  Where the operator's choice is bbr, as many have it, it
+paces what goes to a neighbour as well, with a timer for each 64 to 128 KB: 16 MB to one took 1.3 times as long.  Reno
+never paces, and every Linux has it.
 
 But a connection that has been bbr's for a moment is paced for good, whatever it is set to later (the kernel keeps
-`sk_pacing_status`).  So the listening socket is set to reno, of which connections are then born; those from elsewhere get
-the machine's choice.  Where an operator forbids reno, theirs stays for all.
+`sk_pacing_status`).  So the listening socket is set to reno, of which connections are then born; those from elsewhere
+get the machine's choice.  Where an operator forbids reno, theirs stays for all.
 """
 
 from __future__ import annotations
