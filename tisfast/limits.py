@@ -41,6 +41,9 @@ JSON_DEPTH_MAX: Final = 100
 """Nesting of JSON tensor data (row 1.15)."""
 RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 """The one buffer in which heads are received; what it holds of a body is copied once."""
+RECEIVE_START_BYTES: Final = 4 * 1024
+"""The part of that buffer which is used for a client that sends large bodies: a head, and little of the body, which is
+received in its place from there on."""
 HEAD_CACHE_BYTES_MAX: Final = 4096
 """Longest inference head (JSON before binary tensors) whose parse is remembered."""
 HEAD_CACHE_ENTRIES_MAX: Final = 256

@@ -22,6 +22,7 @@ cdef class FrontShared:
     cdef readonly int64_t tick           # seconds counted by the sweep: connections compare, no clock is read
     cdef uint64_t collected              # bytes of chunked bodies of all connections
     cdef bytearray receive               # heads arrive here; emptied before buffer_updated returns
+    cdef object receive_start            # its first bytes, where large bodies are awaited
     cdef unsigned char *receive_data
     cdef Cores cores
     cdef Body body                       # answers are rendered here, one at a time

@@ -25,6 +25,7 @@ cdef class FrontShared:
         self.regions = regions
         self.connections = set()
         self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
+        self.receive_start = memoryview(self.receive)[:limits.RECEIVE_START_BYTES]
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
         self.body = Body()
         self.cores = Cores()

@@ -6,7 +6,7 @@ from tisfast_worker.tensor cimport Tensor
 
 
 cdef class Layout:
-    cdef public object head, joined, record, record_bytes, refs, total
+    cdef public object head, joined, passed, record, record_bytes, refs, total
     cdef public list gaps, sizes
 
 
@@ -20,3 +20,6 @@ cdef class AnswerWriter:
 
     @cython.locals(layout=Layout, tensors=list, tensor=Tensor, facts=list, key=tuple, sources=list, parts=list)
     cdef _write(self, request, InferenceResponse response)
+
+    @cython.locals(layout=Layout, refs=list)
+    cdef _write_passed(self, Layout layout, list sources)

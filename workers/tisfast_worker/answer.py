@@ -29,10 +29,11 @@ class AnswerError(Exception):
 class Layout:
     """Where everything of an answer lies in its block.
 
-    `joined`: small and of fixed size, written in one go; `record` is then its record, as it always is.
+    `joined`: small and of fixed size, written in one go; `record` is then its record, as it always is.  `passed`: all of
+    it stays where it came from.
     """
 
-    __slots__ = ("gaps", "head", "joined", "record", "record_bytes", "refs", "sizes", "total")
+    __slots__ = ("gaps", "head", "joined", "passed", "record", "record_bytes", "refs", "sizes", "total")
 
 
 class AnswerWriter:
@@ -98,6 +99,8 @@ class AnswerWriter:
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._learn(key)
+        if layout.passed and not response._parameters:
+            return self._write_passed(layout, sources)
         if not layout.joined or response._parameters:
             return self._write_parts(layout, sources, response._parameters.encode())
         block = self._take(layout.total)
@@ -107,6 +110,16 @@ class AnswerWriter:
             parts.append(gap)
             parts.append(array if array.__class__ is bytes else array.tobytes())  # bytes: of a tensor that nobody read
         self._memory[at : at + layout.total] = b"".join(parts)
+        return TF_ANSWER, 0, layout.record_bytes, block
+
+    def _write_passed(self, layout, sources):
+        """Every tensor stays where it is: the answer is its record."""
+        refs = []
+        for place, nbytes in sources:
+            refs += (0, place, nbytes)
+        block = self._take(layout.record_bytes)
+        at = self._offset(block)
+        self._memory[at : at + layout.record_bytes] = layout.head + layout.refs.pack(*refs)
         return TF_ANSWER, 0, layout.record_bytes, block
 
     def _write_parts(self, layout, sources, parameters):
@@ -190,6 +203,7 @@ class AnswerWriter:
         layout.refs = struct.Struct("<%sQ" % (3 * len(sizes)))
         layout.record_bytes = len(layout.head) + layout.refs.size
         layout.sizes = sizes
+        layout.passed = sizes != [] and all(code & _PASSED for code in key[2::3])
         _place(layout)
         if len(self._layouts) >= limits.PLANS_MAX:
             self._layouts.clear()
@@ -252,7 +266,11 @@ def _passed(array, request):
     `array.base is lease` holds only for what as_numpy() made; views of it have it as their base.
     """
     base, lease = array.base, request._lease
-    if base is not lease and (getattr(base, "base", None) is not lease or array.nbytes < limits.PASS_VIEW_BYTES_MIN):
+    if base is lease:  # the usual one, as it came: nothing of numpy's need be asked for its address
+        for tensor in request._tensors or ():
+            if tensor is not None and tensor._array is array and array.nbytes == tensor._nbytes:
+                return (tensor._offset, tensor._nbytes) if array.flags.c_contiguous else None
+    elif getattr(base, "base", None) is not lease or array.nbytes < limits.PASS_VIEW_BYTES_MIN:
         return request.passed(array) if request.windows else None
     if not array.flags.c_contiguous:
         return None
