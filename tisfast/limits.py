@@ -350,13 +350,13 @@ BODY_WAKE_BYTES: Final = 1024 * 1024
 """Of a larger body that comes over HTTP, the kernel collects so much before it wakes the loop (front/receiver.pyx)."""
 CORES_SMALL_BYTES: Final = 16_384
 """Requests of no more than this are counted for front/cores.pyx: with larger ones copying decides, not waking."""
-CORES_LOOK_REQUESTS: Final = 31
-"""It looks at each 31st: a prime, so that clients of so many connections are not asked on the same one each time."""
-CORES_LOOK_US_MAX: Final = 6000
+CORES_LOOK_REQUESTS: Final = 13
+"""It looks at each 13th: a prime, so that clients of so many connections are not asked on the same one each time."""
+CORES_LOOK_US_MAX: Final = 2600
 """Looks further apart than this, fewer than 5,000 requests a second, tell nothing."""
 CORES_LOOKS_APART: Final = 8
-"""Looks in a row that find the client on the other core, until the server goes there: 250 requests."""
-CORES_LOOKS_JUDGED: Final = 32
+"""Looks in a row that find the client on the other core, until the server goes there: 100 requests."""
+CORES_LOOKS_JUDGED: Final = 76
 """Looks in a row with the client beside the server that tell what it was worth: 1,000 requests."""
 CORES_GAIN_MIN: Final = 0.02
 """So much more throughput it must be worth to be done again at once, and so much less to be undone."""

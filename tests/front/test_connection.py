@@ -176,6 +176,25 @@ def test_a_large_body_goes_straight_into_the_arena(run):
     run(scenario)
 
 
+@pytest.mark.parametrize("filling", [0, 3000, 4000, 4096, 5000, 50_000])
+def test_what_follows_a_large_body_is_read_as_ever(run, filling):
+    """Behind a large body the next head is awaited in a smaller buffer, which this one may fill or outgrow."""
+
+    async def scenario(server):
+        client = await server.connect()
+        large = infer(BODY + b" " * 3 * limits.RECEIVE_BUFFER_BYTES)
+        small = infer(headers=b"X-Filling: %b\r\n" % (b"f" * filling))
+        for request in (large, small + LIVE, large, large, chunked(BODY, 7) + small):
+            client.write(request)
+        for status in (500, 500, 200, 500, 500, 500, 500):
+            if status == 500:
+                await server.dispatched(1)
+                server.execute()
+            assert (await client.read()).status == status
+
+    run(scenario)
+
+
 def test_who_watches_for_answers_is_told_of_a_body_that_is_nearly_there(run):
     async def scenario(server):
         near = limits.BODY_NEAR_BYTES

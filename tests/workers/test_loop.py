@@ -133,10 +133,14 @@ def test_inputs_returned_unchanged_are_passed_by_reference(serve):
         "view": (f"return [answer(arr(r)[{big // 10}:])]", 0),
         "small view": ("return [answer(arr(r)[:4])]", 1),
         "strided view": ("return [answer(arr(r)[::2])]", 1),
+        "made another shape": (f"a = arr(r); a.shape = (2, {big // 2}); a.shape = -1; return [answer(a)]", 0),
+        "strided in place": ("a = arr(r); a.strides = 0; return [answer(a)]", 1),
+        "with parameters": ("return [answer(arr(r), parameters={'k': 1})]", 0),
         "fresh": ("return [answer(arr(r) + 0)]", 1),
     }
     values = [float(i) for i in range(big)]
     expected = {"view": values[big // 10 :], "small view": values[:4], "strided view": values[::2]}
+    expected["strided in place"] = [0.0] * big
     for name, (body, arena) in bodies.items():
         answer = serve(model(body)).ask(values, [0])
         assert (name, answer.outputs[0][3]) == (name, arena)

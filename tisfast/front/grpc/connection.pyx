@@ -60,6 +60,7 @@ cdef class GrpcConnection(GrpcSession):
         """Accepted."""
         self.transport = transport
         self.sender = Sender(transport, transport.get_extra_info("sslcontext") is None)
+        self.fd = self.sender.fd
         self.born_tick = self.touched_tick = self.resets_tick = self.shared.tick
         self.shared.connections.add(self)
         if len(self.shared.connections) > CONNECTIONS_MAX:

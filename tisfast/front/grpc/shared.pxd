@@ -1,5 +1,6 @@
 # What the calls of one gRPC listener share, and a connection as its calls see it.  Layer 4 (front).
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from tisfast.front.cores cimport Cores
 from tisfast.native.http2 cimport Http2Session
 from tisfast.wire.grpc.infer cimport Peek
 from tisfast.wire.grpc.respond cimport GrpcBody
@@ -27,6 +28,7 @@ cdef class GrpcShared:
     cdef object receive_start                # a memoryview of its beginning, for who sends large tensors
     cdef unsigned char *receive_data
     cdef GrpcBody body                       # answers are rendered here, one at a time
+    cdef Cores cores
     cdef Peek peek
     cdef list dirty                          # connections that have something to send at the end of this turn
     cdef object flush_turn                   # bound once
@@ -35,6 +37,7 @@ cdef class GrpcShared:
 cdef class GrpcSession(Http2Session):
     """A connection as its calls see it."""
     cdef GrpcShared shared
+    cdef int fd                              # of its socket; -1 under TLS
     cdef bint receiving                      # inside `receive`, after which everything is sent
     cdef bint marked                         # in shared.dirty
     # Something can be sent: it goes out with all else of this turn of the loop.

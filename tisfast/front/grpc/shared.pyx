@@ -5,6 +5,7 @@ that were touched are flushed at the turn's end.  With a single call open there 
 """
 
 from libc.stdint cimport int64_t, uint64_t
+from tisfast.front.cores cimport Cores
 from tisfast.wire.grpc.infer cimport Peek
 from tisfast.wire.grpc.respond cimport GrpcBody
 
@@ -34,6 +35,7 @@ cdef class GrpcShared:
         self.receive_start = memoryview(self.receive)[:limits.GRPC_RECEIVE_START_BYTES]
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
         self.body = GrpcBody()
+        self.cores = Cores()
         self.peek = Peek()
         self.dirty = []
         self.flush_turn = self._flush_turn
