@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -230,6 +231,7 @@ class Server:
             await listener.open(front.protocol_factory)
             self._fronts.append(front)
             log.info("Started %s Service at %s", listener.service, listener.where)
+        gc.freeze()  # what is here now stays: looking through it held all clients up for 13 ms each time
         self._say_ready()
 
     def _front(self, service: str) -> HttpFront | GrpcFront:
