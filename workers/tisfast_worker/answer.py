@@ -29,8 +29,8 @@ class AnswerError(Exception):
 class Layout:
     """Where everything of an answer lies in its block.
 
-    `joined`: small and of fixed size, written in one go; `record` is then its record, as it always is.  `passed`: all of
-    it stays where it came from.
+    `joined`: small and of fixed size, written in one go; `record` is then its record, as it always is.
+    `passed`: every tensor stays where it came from.
     """
 
     __slots__ = ("gaps", "head", "joined", "passed", "record", "record_bytes", "refs", "sizes", "total")
