@@ -45,7 +45,6 @@ cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
 cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
 cdef uint64_t RECEIVE_BYTES = limits.RECEIVE_BUFFER_BYTES
-cdef uint64_t SMALL_BYTES = limits.CORES_SMALL_BYTES
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -118,7 +117,7 @@ cdef class HttpConnection(Turns):
     def get_buffer(self, hint):
         """Where the next bytes go."""
         if self.state == HEAD and self.total > RECEIVE_BYTES and self.pending is None:
-            return self.shared.receive_start  # as large as the one before: what is received here is copied once more
+            return self.shared.receive_start  # likely one more such body: what comes here is copied once more
         if self.state != BLOCK:
             return self.shared.receive if self.sender.fd >= 0 else memoryview(self.shared.receive)
         self.view.aim(self.block, self.block.data + self.start + self.filled, self.total - self.filled, True)
@@ -363,8 +362,7 @@ cdef class HttpConnection(Turns):
         exchange.runtime = runtime
         if self.shared.tracer is not None:
             exchange.trace = self._sample(input)
-        if self.total <= SMALL_BYTES:
-            self.shared.cores.seen(self.sender.fd, runtime)
+        self.shared.cores.seen(self.sender.fd, runtime, self.total)
         request = runtime.submit(input, exchange, exchange.trace)
         if not request.done:
             exchange.request = request

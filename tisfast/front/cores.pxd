@@ -1,5 +1,5 @@
 # Who shares a core with whom, where there are two.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.served cimport Runtime
 
 cdef class Cores:
@@ -11,8 +11,8 @@ cdef class Cores:
     cdef bint judging                    # we have joined the client, and are to see what that was worth
     cdef int64_t apart_ns                # what a look took before
     cdef int64_t hold_ns, hold_until_ns
-    # A small request has come in over this socket.
-    cdef int seen(self, int fd, Runtime runtime) except -1
+    # A request of so many bytes has come in over this socket: the small ones are counted.
+    cdef int seen(self, int fd, Runtime runtime, uint64_t nbytes) except -1
     cdef int _look(self, int fd, Runtime runtime) except -1
     cdef bint _judge(self, int64_t now_ns) noexcept
     cdef void _hold(self, int64_t now_ns) noexcept

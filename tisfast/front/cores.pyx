@@ -11,6 +11,8 @@ requests that cost the server more, or clients of many threads, it is not, and i
 Nobody is pinned: who was moved may run everywhere again at once, and who was pinned by an operator stays.
 """
 
+from libc.stdint cimport int64_t, uint64_t
+
 import os
 
 from tisfast import limits
@@ -24,6 +26,7 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: SOL_SOCKET, SO_INCOMING_CPU
     int getsockopt(int fd, int level, int name, void *value, unsigned int *nbytes) noexcept
 
+cdef uint64_t SMALL_BYTES = limits.CORES_SMALL_BYTES
 cdef int REQUESTS = limits.CORES_LOOK_REQUESTS
 cdef int64_t LOOK_NS_MAX = limits.CORES_LOOK_US_MAX * 1000
 cdef int LOOKS_APART = limits.CORES_LOOKS_APART
@@ -41,7 +44,9 @@ cdef class Cores:
         self.one, self.other = sorted(cores) if len(cores) == 2 else (-1, -1)
         self.unseen = REQUESTS
 
-    cdef int seen(self, int fd, Runtime runtime) except -1:
+    cdef int seen(self, int fd, Runtime runtime, uint64_t nbytes) except -1:
+        if nbytes > SMALL_BYTES:
+            return 0
         self.unseen -= 1
         if self.unseen:
             return 0

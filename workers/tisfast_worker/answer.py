@@ -266,12 +266,11 @@ def _passed(array, request):
     `array.base is lease` holds only for what as_numpy() made; views of it have it as their base.
     """
     base, lease = array.base, request._lease
-    if base is lease:  # the usual one, as it came: nothing of numpy's need be asked for its address
-        for tensor in request._tensors or ():
-            if tensor is not None and tensor._array is array and array.nbytes == tensor._nbytes:
-                return (tensor._offset, tensor._nbytes) if array.flags.c_contiguous else None
-    elif getattr(base, "base", None) is not lease or array.nbytes < limits.PASS_VIEW_BYTES_MIN:
+    if base is not lease and (getattr(base, "base", None) is not lease or array.nbytes < limits.PASS_VIEW_BYTES_MIN):
         return request.passed(array) if request.windows else None
     if not array.flags.c_contiguous:
         return None
+    for tensor in request._tensors or ():
+        if tensor is not None and tensor._array is array:  # as it came: numpy need not be asked for its address
+            return tensor._offset, array.nbytes
     return array.__array_interface__["data"][0] - ctypes.addressof(lease), array.nbytes

@@ -22,7 +22,6 @@ from tisfast.native.memory import now_ns
 from tisfast.types import Status
 
 cdef uint64_t PEEK_BYTES_MAX = limits.GRPC_PEEK_BYTES_MAX
-cdef uint64_t SMALL_BYTES = limits.CORES_SMALL_BYTES
 cdef str DECOUPLED = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
 
@@ -119,8 +118,7 @@ cdef class InferCall(InferenceStream):
         self.input = None
         if self.shared.tracer is not None:
             self.trace = self.sample(input)
-        if self.total <= SMALL_BYTES:
-            self.shared.cores.seen(self.session.fd, self.runtime)
+        self.shared.cores.seen(self.session.fd, self.runtime, self.total)
         request = self.runtime.submit(input, self, self.trace)
         if not self.finished:
             self.request = request

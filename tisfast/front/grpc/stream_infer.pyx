@@ -22,7 +22,6 @@ from tisfast.front.grpc.traced import TracedAnswers
 from tisfast.types import Status
 
 cdef Py_ssize_t REQUESTS_MAX = limits.GRPC_STREAM_REQUESTS_MAX
-cdef uint64_t SMALL_BYTES = limits.CORES_SMALL_BYTES
 cdef Py_ssize_t WAITING_MAX = limits.GRPC_STREAM_WAITING_MAX
 cdef str SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 
@@ -131,8 +130,7 @@ cdef class StreamInferCall(InferenceStream):
         if self.shared.tracer is not None:
             self.trace_request(made, input)
             trace = made.traced.trace if made.traced is not None else None
-        if self.total <= SMALL_BYTES:
-            self.shared.cores.seen(self.session.fd, made.runtime)
+        self.shared.cores.seen(self.session.fd, made.runtime, self.total)
         request = made.runtime.submit(input, made, trace)
         if made.call is not None:
             made.request = request
