@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 from Cython.Build import cythonize
 from setuptools import Command, Extension, setup
 from setuptools.command.build import build
@@ -21,6 +22,7 @@ WORKER_CSRC = [*DIRECT_CSRC, "csrc/tf_window.c"]
 WORKER_LIBRARY = "libtisfast_shm.so"
 WORKER_PACKAGE = "tisfast_worker"
 WORKER_DIRECT = f"{WORKER_PACKAGE}.direct"
+WORKER_ARRAYS = f"{WORKER_PACKAGE}.arrays"
 WORKERS = os.path.join("tisfast", "_workers")  # where workers/ is installed
 FOR_MODELS = ("request", "response", "tensor")  # of it: what models, and their tests, know
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
@@ -107,11 +109,12 @@ def worker_extensions() -> list[Extension]:
     folder = Path("workers", WORKER_PACKAGE)
     sources = {f"{WORKER_PACKAGE}.{path.stem}": path.with_suffix(".py") for path in sorted(folder.glob("*.pxd"))}
     sources[WORKER_DIRECT] = folder / "direct.pyx"
+    sources[WORKER_ARRAYS] = folder / "arrays.pyx"
     return [
         Extension(
             name,
             [str(source)],
-            include_dirs=["csrc"],
+            include_dirs=["csrc", *([numpy.get_include()] if name == WORKER_ARRAYS else [])],
             # Types from specs are open to change, as interpreted classes are: who tests a model patches them.
             define_macros=[*DEFINES, *([("CYTHON_USE_TYPE_SPECS", "1")] if source.stem in FOR_MODELS else [])],
             extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],

@@ -1,18 +1,23 @@
 # Types for the compiled form of answer.py; see setup.py.
 cimport cython
 
+from tisfast_worker.direct cimport Fields as DirectFields, RawMemory as DirectMemory
 from tisfast_worker.response cimport InferenceResponse
-from tisfast_worker.tensor cimport Tensor
+from tisfast_worker.tensor cimport ArenaTensor, Tensor
 
 
 cdef class Layout:
-    cdef public object head, joined, passed, record, record_bytes, refs, total
+    cdef public object joined, passed, record, record_bytes, total
+    cdef public bytes head
+    cdef public DirectFields refs
+    cdef public Py_ssize_t refs_at
     cdef public list gaps, sizes
 
 
 cdef class AnswerWriter:
     cdef public object _all, _arena, _memory, _model, _offset, _specs, _take
     cdef public dict _layouts
+    cdef public DirectMemory _raw
 
     cpdef write(self, request, response)
     cpdef error(self, code, text)
@@ -21,5 +26,9 @@ cdef class AnswerWriter:
     @cython.locals(layout=Layout, tensors=list, tensor=Tensor, facts=list, key=tuple, sources=list, parts=list)
     cdef _write(self, request, InferenceResponse response)
 
-    @cython.locals(layout=Layout, refs=list)
+    @cython.locals(layout=Layout, refs=list, at="Py_ssize_t")
     cdef _write_passed(self, Layout layout, list sources)
+
+
+@cython.locals(tensors=list, tensor=ArenaTensor)
+cdef tuple _passed(array, request)

@@ -12,7 +12,7 @@ from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import last_line
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.model import fits, wire_shape
-from tisfast_worker.native import TF_ANSWER, TF_ERROR
+from tisfast_worker.native import TF_ANSWER, TF_ERROR, RawMemory
 from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.record import TENSOR
 from tisfast_worker.tensor import ArenaTensor, count
@@ -33,7 +33,7 @@ class Layout:
     `passed`: every tensor stays where it came from.
     """
 
-    __slots__ = ("gaps", "head", "joined", "passed", "record", "record_bytes", "refs", "sizes", "total")
+    __slots__ = ("gaps", "head", "joined", "passed", "record", "record_bytes", "refs", "refs_at", "sizes", "total")
 
 
 class AnswerWriter:
@@ -42,7 +42,8 @@ class AnswerWriter:
     def __init__(self, model, arena):
         """`arena` is the OutputArena."""
         self._model, self._arena = model, arena
-        self._memory, self._take, self._offset = arena.memory, arena.take, arena.offset
+        self._memory, self._raw = arena.memory, RawMemory(arena.memory)
+        self._take, self._offset = arena.take, arena.offset
         self._specs = {spec.name: spec for spec in model.outputs}
         self._all = (1 << len(model.outputs)) - 1
         self._layouts = {}
@@ -67,7 +68,7 @@ class AnswerWriter:
         except OutputArenaFull as error:
             return self.full(error)
         at = self._offset(block)
-        self._memory[at : at + len(raw)] = raw
+        self._raw.write(at, raw)
         return TF_ERROR, code + 1, len(raw), block
 
     def full(self, error):
@@ -88,13 +89,16 @@ class AnswerWriter:
             if array is None:
                 self._odd_source(tensor, request, facts, sources)
                 continue
-            passed = None if array.base is None else _passed(array, request)
+            passed = _passed(array, request)
             if passed is None:
-                facts += (tensor._name, tensor._code, array.shape)
+                code = tensor._code
                 sources.append(array)
             else:
-                facts += (tensor._name, tensor._code | _PASSED, array.shape)
+                code = tensor._code | _PASSED
                 sources.append(passed)
+            facts.append(tensor._name)
+            facts.append(code)
+            facts.append(array.shape)
         key = tuple(facts)
         layout = self._layouts.get(key)
         if layout is None:
@@ -109,17 +113,20 @@ class AnswerWriter:
         for gap, array in zip(layout.gaps, sources):
             parts.append(gap)
             parts.append(array if array.__class__ is bytes else array.tobytes())  # bytes: of a tensor that nobody read
-        self._memory[at : at + layout.total] = b"".join(parts)
+        self._raw.write(at, b"".join(parts))
         return TF_ANSWER, 0, layout.record_bytes, block
 
     def _write_passed(self, layout, sources):
         """Every tensor stays where it is: the answer is its record."""
         refs = []
         for place, nbytes in sources:
-            refs += (0, place, nbytes)
+            refs.append(0)
+            refs.append(place)
+            refs.append(nbytes)
         block = self._take(layout.record_bytes)
         at = self._offset(block)
-        self._memory[at : at + layout.record_bytes] = layout.head + layout.refs.pack(*refs)
+        self._raw.write(at, layout.head)
+        layout.refs.write(at + layout.refs_at, tuple(refs))
         return TF_ANSWER, 0, layout.record_bytes, block
 
     def _write_parts(self, layout, sources, parameters):
@@ -143,8 +150,9 @@ class AnswerWriter:
             else:
                 refs += (1, place, len(source) if source.__class__ is bytes else source.nbytes)
                 self._copy(at + place, source)
-        record = self._head(layout, len(parameters)) + layout.refs.pack(*refs) + parameters
-        self._memory[at : at + record_bytes] = record
+        self._raw.write(at, self._head(layout, len(parameters)))
+        layout.refs.write(at + layout.refs_at, tuple(refs))
+        self._raw.write(at + layout.record_bytes, parameters)
         return TF_ANSWER, 0, record_bytes, block
 
     def _copy(self, at, source):
@@ -200,8 +208,9 @@ class AnswerWriter:
             sizes.append(count(shape) * dtypes.TYPES[code][2] if fixed else None)
         raw = b"".join(signature)
         layout.head = HEAD.pack(len(raw), len(sizes), 0, 0, 0) + raw + bytes(-len(raw) % 8)
-        layout.refs = struct.Struct("<%sQ" % (3 * len(sizes)))
-        layout.record_bytes = len(layout.head) + layout.refs.size
+        layout.refs = self._raw.fields(struct.Struct("<%sQ" % (3 * len(sizes))))
+        layout.refs_at = len(layout.head)
+        layout.record_bytes = layout.refs_at + 24 * len(sizes)
         layout.sizes = sizes
         layout.passed = sizes != [] and all(code & _PASSED for code in key[2::3])
         _place(layout)
@@ -249,7 +258,7 @@ def _place(layout):
         layout.gaps.append(bytes(gap))
         refs += (1, end + gap, nbytes)
         end += gap + nbytes
-    layout.record, layout.total = layout.head + layout.refs.pack(*refs), end
+    layout.record, layout.total = layout.head + struct.pack(f"<{len(refs)}Q", *refs), end
     layout.joined = end <= limits.JOIN_BYTES_MAX
 
 
@@ -266,11 +275,15 @@ def _passed(array, request):
     `array.base is lease` holds only for what as_numpy() made; views of it have it as their base.
     """
     base, lease = array.base, request._lease
+    if base is None:
+        return None
     if base is not lease and (getattr(base, "base", None) is not lease or array.nbytes < limits.PASS_VIEW_BYTES_MIN):
         return request.passed(array) if request.windows else None
     if not array.flags.c_contiguous:
         return None
-    for tensor in request._tensors or ():
-        if tensor is not None and tensor._array is array:  # as it came: numpy need not be asked for its address
-            return tensor._offset, array.nbytes
+    tensors = request._tensors
+    if tensors is not None:
+        for tensor in tensors:
+            if tensor is not None and tensor._array is array:  # as it came: numpy need not be asked for its address
+                return tensor._offset, tensor._nbytes
     return array.__array_interface__["data"][0] - ctypes.addressof(lease), array.nbytes

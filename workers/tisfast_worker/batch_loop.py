@@ -36,8 +36,8 @@ class BatchLoop(Loop):
         held = _references(lease)[0] != self._unheld
         self._send([held] * len(self._answers))
         if held:
-            for answer in self._answers:
-                self._completions.release_when_gone(lease[0], answer[4])
+            for ticket in self._tickets:
+                self._completions.release_when_gone(lease[0], ticket)
         self._free += self._leases
         self._leases.clear()
         self._answers.clear()
@@ -51,8 +51,7 @@ class BatchLoop(Loop):
         if not shown:
             return
         self._send([True] * shown)
-        for answer in self._answers:
-            self._completions.release_when_gone(self._call.lease, answer[4])
+        for ticket in self._tickets[:shown]:
+            self._completions.release_when_gone(self._call.lease, ticket)
         self._free += self._leases[:shown]
-        del self._leases[:shown]
-        self._answers.clear()
+        self._forget_shown(shown)

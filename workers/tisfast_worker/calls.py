@@ -104,7 +104,7 @@ class Calls:
             waiting.final = True
             return InferenceResponse([], TritonError(str(error), ErrorCode.UNAVAILABLE))
         self._replies.open(waiting)
-        self._completions.put((TF_CALL, 0, nbytes, block, waiting.number), 0, _NO_TIMES, 0)
+        self._completions.put((TF_CALL, 0, nbytes, block), waiting.number, 0, _NO_TIMES, 0)
         return None
 
     def _release(self, answer):

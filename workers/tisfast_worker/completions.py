@@ -10,7 +10,7 @@ from tisfast_worker import limits
 from tisfast_worker.failure import WireError
 from tisfast_worker.native import COMPLETE_SLOT, SLOT_BYTES, TF_FINAL, TF_RELEASE, TF_RETAINED
 
-_NO_ANSWER = (0,) * 7
+_NO_TIMES = (0,) * 4
 
 
 class Completions:
@@ -26,52 +26,47 @@ class Completions:
         self._reserve, self._publish = library.tf_ring_reserve, library.tf_ring_publish
         self._ring_bell = library.tf_bell_ring
         self._channel, self._ring = channel.base, channel.complete
-        self._memory = channel.memory
+        self._slots = channel.raw.fields(COMPLETE_SLOT)
         self._mask, self._first = channel.complete_slots
         self._bell, self._bell_fd = bell.base, bell_fd
         self._tail = 0  # slots written
         self._room = 0  # slots known to be free: the ring is asked again only when they are used up
         self._lock = threading.Lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release  # `with` costs twice as much
         self._posted = deque()  # (kind, flags, status, ticket): slots without block and times
         self._retained = {}  # id(weak reference): (weak reference, ticket)
 
-    def send(self, answers, retained, times, batch):
+    def send(self, answers, tickets, retained, times, batch):
         """Write the answers of one batch, show them at once, and ring the server if it sleeps.  Loop's thread only.
 
-        answers: (kind, status, meta_bytes, block, ticket) each; retained: whether the model holds on to the request's
-        memory; times: the batch's four; batch: requests executed, told with the first answer.
+        answers: (kind, status, meta_bytes, block) each; tickets: of their requests, and perhaps of more; retained:
+        whether the model holds on to the request's memory; times: the batch's four; batch: requests executed, told
+        with the first answer.
         Waits, bounded, while the ring is full.
         """
-        taken, start, end, done = times
-        pack, memory, unseen = COMPLETE_SLOT.pack_into, self._memory, 0
-        with self._lock:
-            for (kind, status, nbytes, block, ticket), held in zip(answers, retained):
+        unseen = 0
+        self._acquire()
+        try:
+            for at, answer in enumerate(answers):
                 if not self._room and not self._find_room(unseen):
                     self._show(unseen)
                     unseen = 0
                     self._wait_for_room()
-                at = self._first + (self._tail & self._mask) * SLOT_BYTES
-                flags = TF_FINAL | TF_RETAINED if held else TF_FINAL
-                pack(memory, at, kind, flags, status, nbytes, ticket, block, taken, start, end, done, batch, 0)
-                self._tail += 1
-                self._room -= 1
+                self._write(answer, tickets[at], TF_FINAL | TF_RETAINED if retained[at] else TF_FINAL, times, batch)
                 unseen += 1
                 batch = 0
-            self._publish(self._ring, unseen)
-            self._ring_bell(self._bell, self._bell_fd)
+            self._show(unseen)
+        finally:
+            self._release()
         if self._posted:
             self._send_posted()
 
-    def put(self, answer, flags, times, batch):
+    def put(self, answer, ticket, flags, times, batch):
         """Write and show one slot, from any thread; arguments as of `send`.  Waits, bounded, while the ring is full."""
-        kind, status, nbytes, block, ticket = answer
         with self._lock:
             if not self._room and not self._find_room(0):
                 self._wait_for_room()
-            at = self._first + (self._tail & self._mask) * SLOT_BYTES
-            COMPLETE_SLOT.pack_into(self._memory, at, kind, flags, status, nbytes, ticket, block, *times, batch, 0)
-            self._tail += 1
-            self._room -= 1
+            self._write(answer, ticket, flags, times, batch)
             self._show(1)
         if self._posted:
             self._send_posted()
@@ -115,14 +110,20 @@ class Completions:
             if not self._room and not self._find_room(unseen):
                 full = True
                 break
-            at = self._first + (self._tail & self._mask) * SLOT_BYTES
             kind, flags, status, ticket = self._posted.popleft()
-            COMPLETE_SLOT.pack_into(self._memory, at, kind, flags, status, 0, ticket, *_NO_ANSWER)
-            self._tail += 1
-            self._room -= 1
+            self._write((kind, status, 0, 0), ticket, flags, _NO_TIMES, 0)
             unseen += 1
         self._show(unseen)
         return full
+
+    def _write(self, answer, ticket, flags, times, batch):
+        """Fill the next slot, for which there is room."""
+        kind, status, nbytes, block = answer
+        taken, start, end, done = times
+        at = self._first + (self._tail & self._mask) * SLOT_BYTES
+        self._slots.write(at, (kind, flags, status, nbytes, ticket, block, taken, start, end, done, batch, 0))
+        self._tail += 1
+        self._room -= 1
 
     def _find_room(self, unseen):
         """Ask the ring for free slots behind the `unseen` written ones: many if there are many, else one."""

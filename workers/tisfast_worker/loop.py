@@ -24,6 +24,7 @@ from tisfast_worker.sender import take_answers
 from tisfast_worker.served import PROCESS
 
 _UNUSUAL = FLAG_CANCELLED | FLAG_FOREIGN
+_refcount = sys.getrefcount
 CANCELLED_TEXT = "Request cancelled: the client left before the request ran"
 
 
@@ -38,6 +39,7 @@ class Loop:
         self._completions, self._outputs = plane.completions, plane.outputs
         self._outputs.before_wait = self._show_early
         self._foreign = plane.foreign
+        self._slots, self._now = self._channel.raw.fields(SUBMIT_SLOT), time.monotonic_ns
         self._reader = RequestReader(model, plane.inputs.memory, plane.foreign)
         self._writer = AnswerWriter(model, plane.outputs)
         self._lease_type, self._lease_at = lease_type(plane.inputs.nbytes), plane.inputs.base
@@ -46,7 +48,8 @@ class Loop:
         # The batch at hand:
         self._leases = []  # of requests not yet in the complete ring
         self._tickets = []  # of the requests that `_leases` are of
-        self._answers = []  # (kind, status, meta_bytes, block, ticket), encoded and not in the ring, in the same order
+        self._owed = []  # tickets that `_answers` are to, then those that have none yet
+        self._answers = []  # (kind, status, meta_bytes, block), encoded and not in the ring, in the same order
         self._times = (0, 0, 0)  # taken, inference started, inference ended; CLOCK_MONOTONIC
         self._uncounted = 0  # requests of the execution, until its first answer carries the number
         # What a count of references reads when nobody else refers to the object differs between interpreters.
@@ -111,16 +114,16 @@ class Loop:
     def _batch(self, pending):
         """Serve the next batch; returns its slots."""
         slots = self._take(pending)
-        taken_ns = time.monotonic_ns()
+        taken_ns = self._now()
         self._outputs.collect_some()
         requests, tickets, refused = self._requests(slots)
         if requests:
-            self._tickets = tickets
-            start_ns = time.monotonic_ns()
+            self._tickets = self._owed = tickets
+            start_ns = self._now()
             responses = self._run_model(requests)
-            self._times = (taken_ns, start_ns, time.monotonic_ns())
+            self._times = (taken_ns, start_ns, self._now())
             self._uncounted = len(requests)
-            self._encode(requests, responses, tickets)
+            self._encode(requests, responses)
             # From here on only user code can hold what the batch was made of.
             del requests, responses
             self._show()
@@ -130,12 +133,12 @@ class Loop:
 
     def _take(self, pending):
         """The slots of one batch."""
-        memory, (mask, first), head = self._channel.memory, self._channel.submit_slots, self._head
-        slot = SUBMIT_SLOT.unpack_from(memory, first + (head & mask) * SLOT_BYTES)
+        (mask, first), head = self._channel.submit_slots, self._head
+        slot = self._slots.read(first + (head & mask) * SLOT_BYTES)
         slots = [slot]
         count = slot[2] + 1
         for at in range(head + 1, head + min(count, pending)):
-            slots.append(SUBMIT_SLOT.unpack_from(memory, first + (at & mask) * SLOT_BYTES))
+            slots.append(self._slots.read(first + (at & mask) * SLOT_BYTES))
         self._head = head + len(slots)
         self._advance(self._channel.submit, len(slots))
         if count > pending or slot[0] != TF_EXEC:
@@ -181,17 +184,17 @@ class Loop:
             self._model.forget_rescheduled(requests)
             return self._relief.failure(requests, error)
 
-    def _encode(self, requests, responses, tickets):
+    def _encode(self, requests, responses):
         """One answer to each request.  The writer turns what is wrong with one response into that request's error."""
         answers = self._answers
         if responses.__class__ is Failure:
-            for ticket in tickets:
-                answers.append((*self._writer.error(responses.code, responses.text), ticket))
+            for _ in requests:
+                answers.append(self._writer.error(responses.code, responses.text))
             return
         foreign = self._foreign.open
-        for request, response, ticket in zip(requests, responses, tickets):
-            written = self._write_foreign(request, response) if foreign else self._writer.write(request, response)
-            answers.append((*written, ticket))
+        for at, response in enumerate(responses):
+            request = requests[at]
+            answers.append(self._write_foreign(request, response) if foreign else self._writer.write(request, response))
 
     def _write_foreign(self, request, response):
         """An answer that may be made of memory which was gone when it was read: then it is worth nothing."""
@@ -211,9 +214,9 @@ class Loop:
         retained = [count != unheld for count in _references(leases)]
         self._send(retained)
         if True in retained:
-            for lease, held, answer in zip(leases, retained, self._answers):
+            for lease, held, ticket in zip(leases, retained, self._tickets):
                 if held:
-                    self._completions.release_when_gone(lease, answer[4])
+                    self._completions.release_when_gone(lease, ticket)
                 else:
                     self._free.append(lease)
             del lease
@@ -233,25 +236,33 @@ class Loop:
             return
         held = min(count, len(self._leases))
         self._send([True] * held + [False] * (count - held))
-        for lease, answer in zip(self._leases, self._answers):
-            self._completions.release_when_gone(lease, answer[4])
-        del self._leases[:count]
-        self._tickets = self._tickets[count:]  # a new list: the batch is being encoded with the old one
+        for lease, ticket in zip(self._leases[:held], self._tickets):
+            self._completions.release_when_gone(lease, ticket)
+        self._forget_shown(held)
+
+    def _forget_shown(self, held):
+        """What was shown before the rest of the batch was encoded; `held`: how many of its requests."""
+        del self._leases[:held]
+        self._tickets = self._tickets[held:]  # new lists: others may be looking through the old ones
+        self._owed = self._owed[len(self._answers) :]
         self._answers.clear()
 
     def _send(self, retained):
-        self._completions.send(self._answers, retained, (*self._times, time.monotonic_ns()), self._uncounted)
+        taken, start, end = self._times
+        times = (taken, start, end, self._now())
+        self._completions.send(self._answers, self._owed, retained, times, self._uncounted)
         self._uncounted = 0
 
     def _refuse(self, refused, taken_ns):
         """Answer requests that never reached the model."""
         self._times = (taken_ns, taken_ns, taken_ns)
-        for ticket, code, reason in refused:
-            self._answers.append((*self._writer.error(code, reason), ticket))
+        self._owed = [ticket for ticket, _, _ in refused]
+        for _, code, reason in refused:
+            self._answers.append(self._writer.error(code, reason))
         self._send([False] * len(self._answers))
         self._answers.clear()
 
 
 def _references(objects):
     """How often each is referred to."""
-    return [sys.getrefcount(item) for item in objects]
+    return [_refcount(item) for item in objects]

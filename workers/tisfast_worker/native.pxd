@@ -1,6 +1,6 @@
 # Types for the compiled form of native.py; see setup.py.
 cdef class Mapping:
-    cdef public object base, memory, nbytes
+    cdef public object base, memory, nbytes, raw
 
 
 cdef class Channel(Mapping):

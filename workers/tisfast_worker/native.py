@@ -5,6 +5,7 @@ can then not interleave inside one.  Only tf_worker_wait and tf_reply_wait, whic
 """
 
 import ctypes
+import functools
 import importlib
 import mmap
 import os
@@ -106,8 +107,54 @@ class Library:
         return fd
 
 
+class Fields:
+    """The fields of a struct.Struct, wherever it lies in one memory.
+
+    `read(at)` is a tuple of their values, `write(at, values)` gives them those of a tuple.  Both raise struct.error
+    where they do not fit.
+    """
+
+    def __init__(self, memory, layout):
+        """`memory`: an mmap."""
+        self.read = functools.partial(layout.unpack_from, memory)
+        self._write = functools.partial(layout.pack_into, memory)
+
+    def write(self, at, values):
+        """See above."""
+        self._write(at, *values)
+
+
+class RawMemory:
+    """The bytes of an mmap, which is not closed as long as anybody uses this."""
+
+    def __init__(self, memory):
+        """Of `memory`."""
+        self._memory = memory
+
+    def read(self, at, nbytes):
+        """A copy, cut where the memory ends."""
+        return self._memory[at : at + nbytes]
+
+    def write(self, at, raw):
+        """Copy bytes there.  Raises IndexError where they do not fit."""
+        self._memory[at : at + len(raw)] = raw
+
+    def fields(self, layout):
+        """The Fields of a struct.Struct of this memory."""
+        return Fields(self._memory, layout)
+
+
+def block_offset(block):
+    """Where the block of a handle begins in its arena."""
+    return (block & BLOCK_OFFSET_MASK) * BLOCK_MIN
+
+
+if direct is not None:
+    RawMemory, block_offset = direct.RawMemory, direct.block_offset
+
+
 class Mapping:
-    """One memory file mapped whole, for the life of the process: `base` its address, `memory` its bytes."""
+    """One memory file mapped whole, for the life of the process: `base` its address, `memory` and `raw` its bytes."""
 
     def __init__(self, fd, what):
         """Map the file behind `fd`, which may be closed afterwards."""
@@ -116,6 +163,7 @@ class Mapping:
             raise NativeError(f"the {what} is an empty file")
         self.memory = mmap.mmap(fd, self.nbytes)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.raw = RawMemory(self.memory)
 
 
 class Channel(Mapping):

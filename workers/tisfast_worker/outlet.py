@@ -112,7 +112,7 @@ class Outlet:
             self._end(sender, written, sent_ns)
             return 0
         times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
-        self._completions.put((*written, sender.ticket), 0, times, 0)
+        self._completions.put(written, sender.ticket, 0, times, 0)
         return 0
 
     def _send_when_room(self, sender, response, flags, sent_ns, wanted):
@@ -142,19 +142,19 @@ class Outlet:
             if sender.closed:
                 return
             times = (sender.taken_ns, sender.started_ns, time.monotonic_ns(), time.monotonic_ns())
-            self._completions.put((TF_RESCHEDULE, 0, 0, 0, sender.ticket), TF_RETAINED, times, 0)
+            self._completions.put((TF_RESCHEDULE, 0, 0, 0), sender.ticket, TF_RETAINED, times, 0)
             self._forget(sender)
 
     def refuse(self, ticket, code, text, taken_ns):
         """Answer a request that never reached the model."""
         with self._lock:
             times = (taken_ns, taken_ns, taken_ns, time.monotonic_ns())
-            self._completions.put((*self._writer.error(code, text), ticket), TF_FINAL, times, 0)
+            self._completions.put(self._writer.error(code, text), ticket, TF_FINAL, times, 0)
 
     def executed(self, ticket, requests, times):
         """`execute` has returned.  `ticket`: of its batch's first request."""
         with self._lock:
-            self._completions.put((TF_EXECUTED, 0, 0, 0, ticket), 0, times, requests)
+            self._completions.put((TF_EXECUTED, 0, 0, 0), ticket, 0, times, requests)
 
     def lost(self, sender):
         """Nobody can answer this stream any more.  Called by finalisers: takes no lock that it would wait for."""
@@ -176,7 +176,7 @@ class Outlet:
 
     def _end(self, sender, written, sent_ns):
         times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
-        self._completions.put((*written, sender.ticket), _END, times, 0)
+        self._completions.put(written, sender.ticket, _END, times, 0)
         self._forget(sender)
 
     def _forget(self, sender):

@@ -5,7 +5,7 @@ import struct
 import time
 
 from tisfast_worker import limits
-from tisfast_worker.native import BLOCK_MIN, BLOCK_OFFSET_MASK, SLOT_BYTES, Mapping
+from tisfast_worker.native import BLOCK_MIN, SLOT_BYTES, Mapping, block_offset
 
 
 class OutputArenaFull(Exception):  # noqa: N818 - a state, met in normal service
@@ -18,6 +18,8 @@ class OutputArena(Mapping):
     The loop's thread only, or who holds the outlet's lock; but `take_now`, and `collect` where nobody counts owners,
     are one C call under the GIL, and may come from any thread.
     """
+
+    offset = staticmethod(block_offset)
 
     def __init__(self, library, fd, channel, use_bytes_max):
         """`use_bytes_max`: most bytes in use at one time; 0: half of the address space, the other half being slack."""
@@ -65,11 +67,6 @@ class OutputArena(Mapping):
             raise OutputArenaFull(
                 f"an answer of {nbytes} bytes does not fit the output arena of {self.use_bytes_max} bytes"
             )
-
-    @staticmethod
-    def offset(block):
-        """Where a block begins in the arena."""
-        return (block & BLOCK_OFFSET_MASK) * BLOCK_MIN
 
     def put_back(self, block):
         """A block that the server will not hear of."""

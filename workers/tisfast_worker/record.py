@@ -7,6 +7,7 @@ from tisfast_worker.failure import WireError
 from tisfast_worker.foreign import FLAG_FOREIGN
 from tisfast_worker.foreign_request import ForeignRequest
 from tisfast_worker.model import model_shape
+from tisfast_worker.native import RawMemory
 from tisfast_worker.request import ArenaRequest
 from tisfast_worker.sequence_request import ForeignSequenceRequest, SequenceRequest
 from tisfast_worker.tensor import InputLayout
@@ -30,7 +31,9 @@ class RequestReader:
 
     def __init__(self, model, memory, foreign):
         """For one model; `foreign`: the ForeignMemory."""
-        self._model, self._memory, self._foreign = model, memory, foreign
+        self._model, self._foreign = model, foreign
+        self._memory = RawMemory(memory)
+        self._head = self._memory.fields(HEAD)
         self._output_names = tuple(spec.name for spec in model.outputs)
         self._plans = {}
         # A model without sequences pays nothing for them: its requests are of another class.
@@ -40,18 +43,18 @@ class RequestReader:
 
     def read(self, offset, nbytes, lease):
         """The request whose record is at `offset`.  Raises WireError when the record is not sound."""
-        memory = self._memory
         try:
-            head = HEAD.unpack_from(memory, offset)
-            signature = memory[offset + 48 : offset + 48 + head[0]]
+            head = self._head.read(offset)
+            signature = self._memory.read(offset + 48, head[0])
             plan = self._plans.get(signature)
             if plan is None:
                 plan = self._learn(signature, head[1], nbytes)
-            refs = plan.refs.unpack_from(memory, offset + plan.refs_at)
+            refs = plan.refs.read(offset + plan.refs_at)
         except struct.error as error:
             raise WireError(f"a request record of {nbytes} bytes at {offset} is cut: {error}") from None
-        if refs[1::2] != plan.sizes:
-            _check_sizes(plan, refs)
+        for at, size in enumerate(plan.sizes):
+            if refs[2 * at + 1] != size:
+                _check_sizes(plan, refs)
         if head[2] & FLAG_FOREIGN:
             return self._elsewhere(plan, lease, head, refs, offset + plan.strings_at, self._foreign)
         return self._here(plan, lease, head, refs, offset + plan.strings_at)
@@ -64,9 +67,9 @@ class RequestReader:
         plan.position = {layout.name: at for at, layout in enumerate(plan.layouts)}
         plan.none = (None,) * inputs
         plan.sizes = tuple(layout.nbytes for layout in plan.layouts)
-        plan.refs = struct.Struct("<%sQ" % (2 * inputs))
+        plan.refs = self._memory.fields(struct.Struct("<%sQ" % (2 * inputs)))
         plan.refs_at = HEAD.size + len(signature) + -len(signature) % 8
-        plan.strings_at = plan.refs_at + plan.refs.size
+        plan.strings_at = plan.refs_at + 16 * inputs
         plan.output_names, plan.senders = self._output_names, self._model.senders
         plan.rescheduled = self._model.rescheduled
         if len(self._plans) >= limits.PLANS_MAX:

@@ -42,15 +42,15 @@ class SequenceLoop(Loop):
             kept.append(response)
         return kept
 
-    def _encode(self, requests, responses, tickets):
+    def _encode(self, requests, responses):
         if responses.__class__ is Failure or None not in responses:
-            super()._encode(requests, responses, tickets)
+            super()._encode(requests, responses)
             return
-        for request, response, ticket in zip(requests, responses, tickets):
+        for request, response in zip(requests, responses):
             if response is None:
-                self._answers.append((*_RESCHEDULED, ticket))
+                self._answers.append(_RESCHEDULED)
             else:
-                super()._encode([request], [response], [ticket])
+                super()._encode([request], [response])
 
 
 class SequenceStreamLoop(StreamLoop):

@@ -1,13 +1,14 @@
 """pb_utils.Tensor: what models read and return (rows 16.08, 16.31), with or without a server around them."""
 
 import ctypes
+import importlib
 import struct
 import sys
 
-from tisfast_worker import dlpack, dtypes
+from tisfast_worker import dlpack, dtypes, limits
 from tisfast_worker.errors import TritonModelException, not_copied
 
-_codes = {}  # {numpy dtype: type code} of arrays that were found to be fine
+_codes = {}  # {id of a numpy dtype: (it, so that no other gets its id; its type code)} that were found to be fine
 _array_types = ()  # numpy's, when there was one
 _NO_BF16 = "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
 
@@ -20,12 +21,13 @@ class Tensor:
     def __init__(self, name, array):
         """Wrap `array`.  Raises TypeError for what is not a numpy array, TritonModelException for its type or name."""
         try:
-            code = _codes.get(array.dtype)
-        except (AttributeError, TypeError):
-            code = None
-        if code is None or not isinstance(array, _array_types) or name.__class__ is not str or not name:
-            code = _checked(name, array)
-        self._code = code
+            known = _codes.get(id(array.dtype))  # a dtype's hash takes four times as long
+        except AttributeError:
+            known = None
+        if known is None or not isinstance(array, _array_types) or name.__class__ is not str or not name:
+            self._code = _checked(name, array)
+        else:
+            self._code = known[1]
         self._name = name
         self._array = array
         self._raw = None  # (memory exporter, address, shape) when there is no array: BF16
@@ -102,8 +104,11 @@ class InputLayout:
         """Import numpy, which nothing before the first as_numpy() needs."""
         import numpy  # noqa: PLC0415
 
-        self.dtype = numpy.dtype(dtypes.TYPES[self.code][3])
-        self.array = numpy.ndarray
+        try:
+            self.array = importlib.import_module("tisfast_worker.arrays").over
+        except ImportError:  # compiled for another Python, or a numpy that it does not fit
+            self.array = numpy.ndarray
+        self.dtype = numpy.dtype(dtypes.TYPES[self.code][3])  # last: another thread may be looking
 
 
 class ArenaTensor(Tensor):
@@ -218,7 +223,9 @@ def _checked(name, array):
         _refuse(name, array)
     if array.dtype.char != "S":  # as many types as lengths
         _array_types = (sys.modules["numpy"].ndarray,)
-        _codes[array.dtype] = code
+        if len(_codes) >= limits.PLANS_MAX:
+            _codes.clear()
+        _codes[id(array.dtype)] = (array.dtype, code)
     return code
 
 
