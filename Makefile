@@ -33,7 +33,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # What was done lies where it was done: with the environment goes the knowledge of what is in it.
 DONE := $(VENV)/.tisfast
 SOURCES := $(shell find tisfast -name '*.pyx' -o -name '*.pxd' -o -name '*.proto') $(wildcard csrc/*.[ch]) setup.py \
-	$(wildcard workers/tisfast_worker/*.p[xy][dx]) $(patsubst %.pxd,%.py,$(wildcard workers/tisfast_worker/*.pxd))
+	$(wildcard workers/tisfast_worker/*.p[xy][dx]) $(wildcard $(patsubst %.pxd,%.py,$(wildcard workers/tisfast_worker/*.pxd)))
 PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 # pytest's 5 says that no test is left; where somebody chose some, they may all be in the other of two runs.
 NONE_CHOSEN = $(if $(FLAGS),[ $$? = 5 ],false)

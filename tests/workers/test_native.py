@@ -110,9 +110,8 @@ def test_an_inputs_array_is_numpys_own(code, shape, offset):
     lease = (ctypes.c_char * NBYTES)(*(bytes([i % 251]) for i in range(NBYTES)))
     layout = InputLayout("x", code, shape)
     layout.bind()
-    made, expected = _outcome(layout.array, shape, layout, lease, offset), _outcome(
-        np.ndarray, shape, layout, lease, offset
-    )
+    made = _outcome(layout.array, shape, layout, lease, offset)
+    expected = _outcome(np.ndarray, shape, layout, lease, offset)
     if isinstance(expected, type):
         assert made is expected
         return
