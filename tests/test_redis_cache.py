@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.tests_redis import RedisServer, free_port, needs_redis
+from perf.oracle.ports import held_ports
+from tests.tests_redis import RedisServer, needs_redis
 from tisfast import limits
 from tisfast.config.cache import RedisSettings, RedisTls
 from tisfast.redis_cache import RedisStore
@@ -249,18 +250,18 @@ def test_tls_with_certificates_of_both_sides(tmp_path, connect, logged):
     issued.private_key_pem.write_to_path(str(files["key"]))
     for i, part in enumerate(issued.cert_chain_pems):
         part.write_to_path(str(files["cert"]), append=i > 0)
-    port = free_port()
-    flags = ["--port", "0", "--tls-port", str(port), "--tls-cert-file", str(files["cert"]), "--tls-key-file",
-             str(files["key"]), "--tls-ca-cert-file", str(files["ca"])]  # fmt: skip
-    options = {"ssl": True, "ssl_certfile": str(files["cert"]), "ssl_keyfile": str(files["key"]),
-               "ssl_ca_certs": str(files["ca"]), "ssl_check_hostname": False, "port": port}  # fmt: skip
-    with RedisServer(tmp_path, *flags, **options):
-        tls = RedisTls(str(files["cert"]), str(files["key"]), str(files["ca"]), "", "redis.example")
-        asker = connect(port=port, tls=tls, connect_timeout_ms=5000, socket_timeout_ms=5000)
-        asker.keep(b"k", b"v")
-        assert asker.look(b"k") == b"v"
-        misnamed = RedisTls(str(files["cert"]), str(files["key"]), str(files["ca"]))
-        assert connect(port=port, tls=misnamed, connect_timeout_ms=5000).look(b"k") == "skipped"
+    with held_ports(1) as [port]:
+        flags = ["--port", "0", "--tls-port", str(port), "--tls-cert-file", str(files["cert"]), "--tls-key-file",
+                 str(files["key"]), "--tls-ca-cert-file", str(files["ca"])]  # fmt: skip
+        options = {"ssl": True, "ssl_certfile": str(files["cert"]), "ssl_keyfile": str(files["key"]),
+                   "ssl_ca_certs": str(files["ca"]), "ssl_check_hostname": False, "port": port}  # fmt: skip
+        with RedisServer(tmp_path, *flags, **options):
+            tls = RedisTls(str(files["cert"]), str(files["key"]), str(files["ca"]), "", "redis.example")
+            asker = connect(port=port, tls=tls, connect_timeout_ms=5000, socket_timeout_ms=5000)
+            asker.keep(b"k", b"v")
+            assert asker.look(b"k") == b"v"
+            misnamed = RedisTls(str(files["cert"]), str(files["key"]), str(files["ca"]))
+            assert connect(port=port, tls=misnamed, connect_timeout_ms=5000).look(b"k") == "skipped"
     assert any("CERTIFICATE_VERIFY_FAILED" in text for text in logged())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,21 +11,21 @@ from pathlib import Path
 import pytest
 import redis
 
+from perf.oracle.ports import held_ports
+
 SECONDS_MAX = 20
 needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class RedisServer:
-    """A context manager.  flags: of redis-server; options: of the client that looks whether it is up."""
+    """A context manager, whose port is its own before it, too.
+
+    flags: of redis-server; options: of the client that looks whether it is up.
+    """
 
     def __init__(self, folder: Path, *flags: str, **options) -> None:
-        self.port = free_port()
+        self._held = held_ports(1)
+        [self.port] = self._held.__enter__()
         self._folder = folder
         self._flags = flags
         self._options = {"port": self.port, **options}
@@ -38,6 +37,7 @@ class RedisServer:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        self._held.__exit__(None, None, None)
 
     def start(self) -> None:
         flags = ["--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder), *self._flags]

@@ -7,7 +7,6 @@ import http.client
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Final, Literal
 
 from perf.oracle import launch
+from perf.oracle.ports import held_ports
 
 START_SECONDS_MAX: Final = 120
 TRITON_STARTS_MAX: Final = 16
@@ -34,15 +34,6 @@ class StartFailed(RuntimeError):
 
 class StartCrashed(StartFailed):
     """A signal ended it."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Distinct ports that were free just now (all held open together while they are chosen)."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class Server:
@@ -69,6 +60,7 @@ class Server:
         self.http = self.grpc = self.metrics = 0
         self.start_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._held = contextlib.ExitStack()  # its ports
 
     def __enter__(self) -> Server:
         """Start and wait until ready; raises StartFailed.
@@ -85,10 +77,15 @@ class Server:
         if self.before_start is not None:
             self.before_start()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with this object; read while the server runs)
-        self.http, self.grpc, self.metrics = free_ports(3)
-        if not self._speaks_grpc():
-            self.grpc = 0
-        what = self._launch([*self._port_flags(), *self.flags])
+        with contextlib.ExitStack() as held:
+            self.http, self.grpc, self.metrics = held.enter_context(held_ports(3))
+            if not self._speaks_grpc():
+                self.grpc = 0
+            self._run(self._launch([*self._port_flags(), *self.flags]))
+            self._held = held.pop_all()
+        return self
+
+    def _run(self, what: launch.Launch) -> None:
         began = time.perf_counter()
         self._process = subprocess.Popen(
             what.command,
@@ -104,7 +101,6 @@ class Server:
             self.stop()
             raise
         self.start_seconds = time.perf_counter() - began
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -214,6 +210,7 @@ class Server:
         for region in regions:
             region.unlink(missing_ok=True)
         self._process = None
+        self._held.close()
         self._log.close()
 
 

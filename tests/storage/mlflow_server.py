@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from perf.oracle.ports import held_ports
 from tests.storage.servers import serving
-from tests.tests_redis import free_port
 
 API = "/api/2.0/mlflow"
 ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
@@ -67,14 +67,13 @@ class Tracking:
 @contextlib.contextmanager
 def real_server(command: str, folder: Path) -> Iterator[Tracking]:
     """The real one."""
-    port = free_port()
     flags = [
         "--backend-store-uri",
         f"sqlite:///{folder}/mlflow.db",
         "--artifacts-destination",
         str(folder / "artifacts"),
     ]
-    with open(folder / "log", "w", encoding="utf-8") as log:
+    with held_ports(1) as [port], open(folder / "log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(
             [command, "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", *flags],
             stdout=log, stderr=log, cwd=folder, env={**os.environ, "MLFLOW_TRACKING_URI": ""}, start_new_session=True,

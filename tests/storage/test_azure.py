@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from perf.oracle.ports import held_ports
 from tests.storage.conftest import REPO
 from tests.storage.servers import Faults, proxy_handler, serving
-from tests.tests_redis import free_port
 from tisfast import limits
 from tisfast.errors import ConfigError
 
@@ -24,24 +24,24 @@ SECONDS_MAX = 60
 
 @pytest.fixture(scope="module")
 def azurite(tmp_path_factory):
-    port = free_port()
-    folder = tmp_path_factory.mktemp("azurite")
-    flags = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder), "--skipApiVersionCheck"]
-    process = subprocess.Popen([COMMAND, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + SECONDS_MAX
-    while True:
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/")
-            connection.getresponse().read()
-            connection.close()
-            break
-        except OSError:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-    yield port
-    process.kill()
-    process.wait()
+    with held_ports(1) as [port]:
+        folder = tmp_path_factory.mktemp("azurite")
+        flags = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder), "--skipApiVersionCheck"]
+        process = subprocess.Popen([COMMAND, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request("GET", "/")
+                connection.getresponse().read()
+                connection.close()
+                break
+            except OSError:
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+        yield port
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
