@@ -29,7 +29,12 @@ ROUNDS: Final = 6
 SECONDS: Final = 1.5
 SOURCE: Final = ROOT / "perf/macro/floor.c"
 IMAGE: Final = "identity_fp32:INPUT0:150528"
-LOADS: Final = (*(Load("wrk", "bin4", n) for n in (1, 8, 32)), *(Load("perf_analyzer", IMAGE, n) for n in (1, 4)))
+SMALL: Final = "identity_fp32:INPUT0:4"
+LOADS: Final = (
+    *(Load("wrk", "bin4", n) for n in (1, 8, 32)),
+    *(Load("perf_analyzer", SMALL, n) for n in (1, 4, 16)),
+    *(Load("perf_analyzer", IMAGE, n) for n in (1, 4)),
+)
 HEADING: Final = (
     f"{'case':28} {'client':>13} {'conc':>4} {'server':13} | {'req/s':>8} {'p50us':>6} {'p99us':>6} |"
     f" {'beside Triton: p50':>18} {'p99':>6} {'p99/p50':>8}"
