@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -52,6 +53,7 @@ RESULTS: Final = ROOT / "perf/results"
 TWO_MODELS: Final = ("add_sub", "identity_fp32")
 THREE_MODELS: Final = (*TWO_MODELS, "digits")
 KINDS: Final[tuple[Kind, Kind]] = ("triton", "tisfast")
+DEATHS_MAX: Final = 3
 IDLE_SECONDS: Final = 3.0
 FOREIGN_SECONDS: Final = 3.0
 START_CASE, MEMORY_CASE = "start to ready, three models", "idle memory, two models"
@@ -147,13 +149,13 @@ def _send(port: int, case: str) -> None:
 class _Loads:
     """The rows of one pair of servers, which are started again when one of them has died under a load.
 
-    The real Triton does so now and then (sequences over gRPC).  That row is then tried once more.
+    The real Triton does so now and then (sequences over gRPC).  That row is then tried again, DEATHS_MAX times in all.
     """
 
     def __init__(self, bars: list[Bar], effort: Effort, failures: list[str], *, close: bool = False) -> None:
         self.rows: list[Row] = []
         self._left, self._effort, self._failures, self._close = bars[::-1], effort, failures, close
-        self._died: set[Bar] = set()
+        self._deaths: Counter[Bar] = Counter()
 
     def measure(self, servers: Callable[[], tuple[Server, Server]]) -> list[Row]:
         """Every bar; what fails is told and left out."""
@@ -177,11 +179,11 @@ class _Loads:
             print(load_row(*self.rows[-1]), flush=True)
 
     def _again(self, bar: Bar, e: ServerDied) -> None:
-        if bar in self._died:
+        self._deaths[bar] += 1
+        if self._deaths[bar] == DEATHS_MAX:
             self._failed(e)
             return
         print(f"AGAIN {e}", flush=True)
-        self._died.add(bar)
         self._left.append(bar)
 
     def _failed(self, e: RunFailed) -> None:
