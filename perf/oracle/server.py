@@ -115,6 +115,12 @@ class Server:
         return self._process.pid
 
     @property
+    def ended(self) -> bool:
+        """Whether its process is no more."""
+        assert self._process is not None
+        return self._process.poll() is not None
+
+    @property
     def address(self) -> str:
         """HTTP host and port."""
         return f"localhost:{self.http}"

@@ -1,12 +1,15 @@
-"""Which rows are measured, and how long that takes."""
+"""Which rows are measured, how long that takes, and what happens where a server dies."""
 
 from __future__ import annotations
+
+import subprocess
 
 import pytest
 
 from perf.bars import BARS, METRICS_BARS
-from perf.bench import MEMORY_CASE, START_CASE, select
+from perf.bench import MEMORY_CASE, START_CASE, TRITON_DEATHS_MAX, _Loads, select
 from perf.compare import Effort
+from perf.figures import RunFailed, ServerDied
 
 EFFORT = Effort(3, 1.5)
 
@@ -50,3 +53,46 @@ def test_a_part_is_short_enough_to_wait_for():
 
 def test_quick_rounds_take_less():
     assert select("").seconds(Effort(1, 1.0)) < select("").seconds(EFFORT) / 3
+
+
+class Standing:
+    """A server as rows see it: a process that the test ends."""
+
+    def __init__(self, kind):
+        self.kind, self.process = kind, subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
+        self.address = self.grpc_address = ""
+
+    pid = property(lambda self: self.process.pid)
+    ended = property(lambda self: self.process.poll() is not None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(("dies", "plays"), [("triton", TRITON_DEATHS_MAX), ("tisfast", 1)])
+def test_a_row_is_played_again_where_the_real_triton_died_but_not_where_tisfast_did(monkeypatch, dies, plays):
+    """TRITON_DEATHS_MAX times at most; the row behind it is measured with servers that live."""
+    standing, failures, played = [], [], []
+
+    def servers():
+        standing[:] = Standing("triton"), Standing("tisfast")
+        return tuple(standing)
+
+    def pair_that_kills(load, *_, **__):
+        played.append(load)
+        assert not any(server.ended for server in standing)
+        if load != BARS[0].load:
+            raise RunFailed("no figures")
+        (victim,) = (server for server in standing if server.kind == dies)
+        victim.process.kill()
+        victim.process.wait(10)
+        raise ServerDied("it ended")
+
+    monkeypatch.setattr("perf.bench.pair", pair_that_kills)
+    assert _Loads(list(BARS[:2]), EFFORT, failures).measure(servers) == []
+    assert played == [BARS[0].load] * plays + [BARS[1].load]
+    assert failures == ["it ended", "no figures"]
