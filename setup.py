@@ -17,14 +17,13 @@ from setuptools.command.build_ext import build_ext
 os.chdir(Path(__file__).resolve().parent)  # all paths below are relative to the project
 PROTO = "tisfast/wire/proto"
 NATIVE_CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c", "csrc/tf_cell.c"]
-DIRECT_CSRC = [*NATIVE_CSRC, "csrc/tf_output.c"]  # all that is stateless, so that it may be linked more than once
-WORKER_CSRC = [*DIRECT_CSRC, "csrc/tf_window.c"]
+WORKER_CSRC = [*NATIVE_CSRC, "csrc/tf_output.c", "csrc/tf_window.c"]  # linked twice: see direct.pyx
 WORKER_LIBRARY = "libtisfast_shm.so"
 WORKER_PACKAGE = "tisfast_worker"
 WORKER_DIRECT = f"{WORKER_PACKAGE}.direct"
 WORKER_ARRAYS = f"{WORKER_PACKAGE}.arrays"
 WORKERS = os.path.join("tisfast", "_workers")  # where workers/ is installed
-FOR_MODELS = ("request", "response", "tensor")  # of it: what models, and their tests, know
+FOR_MODELS = ("foreign_request", "request", "response", "tensor")  # of it: what models, and their tests, know
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
 GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
 ONLY_TESTS = "tisfast.engine.testing"  # and what begins so: in the source tree for the engine's tests, not in a wheel
@@ -46,7 +45,7 @@ DEPENDS = ["setup.py", *(str(path) for path in Path("csrc").glob("*.h"))]  # the
 def linked_csrc(name: str) -> list[str]:
     """What of csrc a module is linked with."""
     if name == WORKER_DIRECT:
-        return DIRECT_CSRC
+        return WORKER_CSRC
     return NATIVE_CSRC if name.startswith("tisfast.native.") and name != HTTP2_MODULE else []
 
 
@@ -157,7 +156,7 @@ class BuildExt(build_ext):
         """csrc first, once: of extensions built side by side one could link an object that another still writes."""
         compile_c = self.compiler.compile
         flags = {"include_dirs": ["csrc"], "macros": DEFINES, "extra_postargs": OPTIMISE}
-        objects = dict(zip(DIRECT_CSRC, compile_c(DIRECT_CSRC, output_dir=self.build_temp, **flags), strict=True))
+        objects = dict(zip(WORKER_CSRC, compile_c(WORKER_CSRC, output_dir=self.build_temp, **flags), strict=True))
         for extension in self.extensions:
             extension.extra_objects = [objects[source] for source in linked_csrc(extension.name)]
         super().build_extensions()

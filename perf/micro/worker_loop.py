@@ -152,9 +152,9 @@ def measure(name, execute, count, batch, foreign=False) -> None:
     print(f"{name} {best / BURST:.1f}")
 
 
-def measure_cold(name, execute, count) -> None:
+def measure_cold(name, execute, count, foreign=False) -> None:
     """One request after its core has copied large tensors for others: the middle, as there is no best to be had."""
-    driver = Driver(execute, count)
+    driver = Driver(execute, count, foreign)
     driver.burst(1)
     theirs, others = bytearray(EVICT), bytes(EVICT)
     spent = []
@@ -178,6 +178,7 @@ def main() -> None:
     measure("worker_identity_600KB", identity, 150528, 1)
     measure_cold("worker_identity_600KB_cold", identity, 150528)
     measure("worker_identity_600KB_foreign", identity, 150528, 1, foreign=True)
+    measure_cold("worker_identity_600KB_foreign_cold", identity, 150528, foreign=True)
     measure("worker_copy_600KB", copy, 150528, 1)
     measure("worker_copy_600KB_foreign", copy, 150528, 1, foreign=True)
 

@@ -59,6 +59,18 @@ def test_a_model_reads_an_input_of_another_file(shown):
 
 
 @both
+def test_inputs_of_one_request_lie_here_and_elsewhere_or_nowhere(shown):
+    instance, _ = shown(
+        "missing = pb_utils.get_input_tensor_by_name(r, 'C') is None\n"
+        "return [answer(np.array([arr(r)[1], arr(r, 'B')[2], missing], np.float32))]"
+    )
+    here = instance.plane.place(array("f", [7, 8, 9]).tobytes())
+    inputs = [(0, FP32, (COUNT,), (place(7), NBYTES)), (1, FP32, (3,), here)]
+    instance.plane.push([record(inputs, flags=FOREIGN)])
+    assert floats(instance.plane.next().outputs[0][4]) == [1, 9, 1]
+
+
+@both
 def test_what_a_model_writes_nobody_else_sees(shown):
     instance, file = shown("a = arr(r); a *= 2; return [answer(a)]")
     for _ in range(3):  # written pages are dropped; from the second request on the input is copied

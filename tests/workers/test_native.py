@@ -137,3 +137,10 @@ def test_an_inputs_array_keeps_its_memory():
     array[:] = 1.5
     del lease
     assert array.sum() == 9 and array.flags.writeable and not array.flags.owndata
+
+
+def test_the_guards_have_one_home():
+    """They have state, and csrc is linked twice: what adds one must not be of another copy than what asks after it."""
+    guards = {name for name in native._SIGNATURES if name.startswith("tf_guard_")}
+    compiled = guards & set(dir(native.direct))
+    assert len(guards) == 4 and compiled in (guards, set())

@@ -1,6 +1,7 @@
 # cython: binding=False
 """Calls of csrc that the hot path makes, without ctypes' cost of some 0.7 us each: native.Library takes them from here
-where this module fits the interpreter.  csrc is compiled in, and what is here keeps no state outside of its arguments.
+where this module fits the interpreter.  csrc is compiled in.  What of it has state outside of its arguments, the guards
+of tf_window.h, is here as a whole, so that the other copy, in the library, is not used at all.
 The same for memory: `struct` and slices of an mmap ask for its buffer at each use, and touch four times as much.
 
 Pointers are plain integers, as in native.py.  The GIL is kept, but for the two waits.
@@ -39,6 +40,14 @@ cdef extern from "tf_output.h" nogil:
     uint64_t c_output_collect "tf_output_collect"(channel_t*, arena_t*)
     int c_arena_give "tf_arena_give"(arena_t*, uint64_t)
     uint64_t c_used_blocks "tf_arena_used_blocks"(const arena_t*)
+
+cdef extern from "tf_window.h" nogil:
+    int c_window_written "tf_window_written"(int, const void*, uint64_t)
+    uint64_t c_faults "tf_faults"()
+    int c_guard_add "tf_guard_add"(void*, uint64_t)
+    int c_guard_arm "tf_guard_arm"()
+    uint32_t c_guard_lost "tf_guard_lost"(int)
+    void c_guard_remove "tf_guard_remove"(int)
 
 
 def tf_ring_reserve(size_t channel, size_t ring, uint32_t ahead):
@@ -105,6 +114,36 @@ def tf_arena_give(size_t arena, uint64_t block):
 def tf_arena_used_blocks(size_t arena):
     """See tf_arena.h."""
     return c_used_blocks(<arena_t*>arena)
+
+
+def tf_window_written(int pagemap, size_t base, uint64_t nbytes):
+    """See tf_window.h."""
+    return c_window_written(pagemap, <void*>base, nbytes)
+
+
+def tf_faults():
+    """See tf_window.h."""
+    return c_faults()
+
+
+def tf_guard_add(size_t base, uint64_t nbytes):
+    """See tf_window.h."""
+    return c_guard_add(<void*>base, nbytes)
+
+
+def tf_guard_arm():
+    """See tf_window.h."""
+    return c_guard_arm()
+
+
+def tf_guard_lost(int guard):
+    """See tf_window.h."""
+    return c_guard_lost(guard)
+
+
+def tf_guard_remove(int guard):
+    """See tf_window.h."""
+    c_guard_remove(guard)
 
 
 def block_offset(uint64_t block):

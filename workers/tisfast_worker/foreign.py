@@ -47,10 +47,11 @@ class Share:
 class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
     """A private view of pages of a share.  What arrays over it refer to, so that it lives as long as they do.
 
-    Its length is nobody's: places are checked before one is made.
+    Its length is nobody's: places are checked before one is made.  `clean_at`: page faults of this process when none of
+    its pages was written to, or -1.
     """
 
-    clean_at = -1  # page faults of this process when none of its pages was written to
+    __slots__ = ("base", "clean_at", "foreign", "guard", "key", "lease", "length", "name", "offset", "place")
 
     def __del__(self):
         """Nobody refers to it any more."""
@@ -68,6 +69,8 @@ class ForeignMemory:
     def __init__(self, library, fd):
         """`fd`: the share socket."""
         self._library = library
+        self._faults, self._windows_written = library.tf_faults, library.tf_window_written
+        self._guard_arm, self._guard_lost = library.tf_guard_arm, library.tf_guard_lost
         self._socket = socket.socket(fileno=fd)
         self._socket.setblocking(True)
         self._lock = threading.Lock()  # of all that other threads may change, too
@@ -179,10 +182,11 @@ class ForeignMemory:
             window = idle.pop()
             self._idle_count -= 1
             if window.guard >= 0:
-                self._library.tf_guard_arm()
+                self._guard_arm()
         else:
             window = self._map(share, offset, nbytes)
-        window.lease, window.name, window.place = lease, name, place
+            window.place = place
+        window.lease, window.name = lease, name
         return window
 
     def _map(self, share, offset, nbytes):
@@ -198,7 +202,7 @@ class ForeignMemory:
             raise WireError(f"cannot guard a window on a client's memory: {os.strerror(-guard)}")
         window = Window.from_address(base)
         window.foreign, window.base, window.length, window.guard = self, base, length, guard
-        window.key, window.offset = (share.serial, offset, nbytes), offset - first
+        window.key, window.offset, window.clean_at = (share.serial, offset, nbytes), offset - first, -1
         return window
 
     def unmap(self, window):
@@ -209,10 +213,13 @@ class ForeignMemory:
 
     def is_written(self, window):
         """Whether a page of it may differ from the file's."""
-        faults = self._library.tf_faults()
+        return self._may_differ(window, self._faults())
+
+    def _may_differ(self, window, faults):
+        """The same, `faults` having been read since anybody could write to it."""
         if faults == window.clean_at:
             return False  # nothing was written to for the first time since
-        if self._library.tf_window_written(self._pagemap, window.base, window.length) != 0:
+        if self._windows_written(self._pagemap, window.base, window.length) != 0:
             return True
         if self._faults_counted:
             window.clean_at = faults
@@ -220,23 +227,24 @@ class ForeignMemory:
 
     def is_lost(self, window):
         """Whether memory of it was gone when somebody touched it."""
-        return window.guard >= 0 and self._library.tf_guard_lost(window.guard) != 0
+        return window.guard >= 0 and self._guard_lost(window.guard) != 0
 
     def settle(self):
         """The batch is over, and only user code can hold its windows: keep those that are as they were."""
         windows = self.open
         self.open = []
         held = [count != self._unheld for count in _references(windows)]
-        for at, kept in enumerate(held):
-            window, windows[at] = windows[at], None
-            if kept:
-                continue  # it keeps its request's lease, until the last array over it is gone
-            window.lease = None
-            if not self.is_written(window):
-                with self._lock:
+        faults = self._faults()
+        with self._lock:
+            for at, kept in enumerate(held):
+                window, windows[at] = windows[at], None
+                if kept:
+                    continue  # it keeps its request's lease, until the last array over it is gone
+                window.lease = None
+                if not self._may_differ(window, faults):
                     self._keep(window)
-            elif not self.is_lost(window):  # zeros in place of what was lost are no writing of the model's
-                self.written.add(window.name)
+                elif not self.is_lost(window):  # zeros in place of what was lost are no writing of the model's
+                    self.written.add(window.name)
 
     def _take_back(self):
         while self._returned:
@@ -245,17 +253,17 @@ class ForeignMemory:
                 self._keep(window)
 
     def _keep(self, window):
-        share, views = window.place >> SHARE_SHIFT, (self._shares, self._ahead)
-        if all(self._serial(shares, share) != window.key[0] for shares in views):
+        serial, share = window.key[0], window.place >> SHARE_SHIFT
+        if self._serial(self._shares, share) != serial and self._serial(self._ahead, share) != serial:
             return  # forgotten
         if self._idle_count >= limits.WINDOWS_IDLE_MAX:
             self._drop_idle()
         self._idle.setdefault(window.key, []).append(window)
         self._idle_count += 1
 
-    @staticmethod
-    def _serial(shares, share):
-        return shares[share].serial if share in shares else 0
+    def _serial(self, shares, share):
+        found = shares.get(share)
+        return 0 if found is None else found.serial
 
     def _drop_idle(self, serial=None):
         """Unmap windows that nobody uses: of one share, or all."""

@@ -16,12 +16,12 @@ class ForeignTensor(ArenaTensor):
 
     def __init__(self, layout, window, offset, nbytes, copied):
         """`copied`: the model writes into this input, and a copy costs less than copying pages as it goes."""
-        super().__init__(layout, window, offset, nbytes)
+        ArenaTensor.__init__(self, layout, window, offset, nbytes)  # not super(): see foreign_request.pxd
         self._copied = copied
 
     def as_numpy(self):
         """See ArenaTensor."""
-        array = super().as_numpy()
+        array = ArenaTensor.as_numpy(self)
         if self._copied and array.base is not None:
             array = self._array = array.copy()
         return array
@@ -34,7 +34,7 @@ class ForeignRequest(ArenaRequest):
 
     def __init__(self, plan, lease, head, refs, strings_at, memory):  # noqa: PLR0913 - as ArenaRequest's
         """`memory`: the ForeignMemory.  Raises WireError when a place cannot be shown."""
-        super().__init__(plan, lease, head, refs, strings_at)
+        ArenaRequest.__init__(self, plan, lease, head, refs, strings_at)
         self._memory = memory
         self.windows = {}
         for at, layout in enumerate(plan.layouts):
@@ -45,7 +45,7 @@ class ForeignRequest(ArenaRequest):
         """The input called `name`, or None."""
         at = self._plan.position.get(name)
         if at not in self.windows:
-            return super().find(name)
+            return ArenaRequest.find(self, name)
         tensors = self._tensors
         if tensors is None:
             tensors = self._tensors = list(self._plan.none)
