@@ -211,13 +211,14 @@ return [answer(a[::2])]
     assert got.kind == ERROR and "its memory went away" in got.text
 
 
-def test_forgotten_memory_is_unmapped_while_the_worker_is_idle(shown):
+@both
+def test_forgotten_memory_is_unmapped_and_closed_while_the_worker_is_idle(shown):
     instance, file = shown("return [answer(arr(r)[:1].copy())]")
     assert ask(instance, place(7)).kind == ANSWER
-    assert mapped(instance, file)
+    assert mapped(instance, file) and opened(instance, file)
     instance.plane.forget(7)
     instance.plane.nudge()
-    while mapped(instance, file):  # bounded by the test's timeout
+    while mapped(instance, file) or opened(instance, file):  # bounded by the test's timeout
         pass
 
 
@@ -225,3 +226,14 @@ def mapped(instance, file: Shared) -> bool:
     inode = str(os.fstat(file.fd).st_ino)
     with open(f"/proc/{instance.pid}/maps") as lines:
         return any(line.split()[4] == inode for line in lines)
+
+
+def opened(instance, file: Shared) -> bool:
+    folder = f"/proc/{instance.pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            if os.path.samestat(os.stat(f"{folder}/{name}"), os.fstat(file.fd)):
+                return True
+        except FileNotFoundError:  # closed meanwhile
+            continue
+    return False

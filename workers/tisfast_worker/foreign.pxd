@@ -18,7 +18,7 @@ cdef class ForeignMemory:
     cdef _window(self, dict shares, place, nbytes, lease, name)
     cpdef is_written(self, window)
     cpdef is_lost(self, window)
-    @cython.locals(windows=list, held=list, at="Py_ssize_t")
+    @cython.locals(windows=list, free=list, at="Py_ssize_t")
     cpdef settle(self)
     cdef _may_differ(self, window, faults)
     cdef _keep(self, window)

@@ -233,14 +233,13 @@ class ForeignMemory:
         """The batch is over, and only user code can hold its windows: keep those that are as they were."""
         windows = self.open
         self.open = []
-        held = [count != self._unheld for count in _references(windows)]
+        free = [at for at, count in enumerate(_references(windows)) if count == self._unheld]
+        for at in free:  # the others keep their requests' leases, until the last arrays over them are gone
+            windows[at].lease = None
         faults = self._faults()
         with self._lock:
-            for at, kept in enumerate(held):
+            for at in free:
                 window, windows[at] = windows[at], None
-                if kept:
-                    continue  # it keeps its request's lease, until the last array over it is gone
-                window.lease = None
                 if not self._may_differ(window, faults):
                     self._keep(window)
                 elif not self.is_lost(window):  # zeros in place of what was lost are no writing of the model's
