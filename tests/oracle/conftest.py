@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,12 +15,15 @@ from perf.oracle.server import Kind, Server, StartFailed
 from tests.oracle import grpc_exchange
 from tests.oracle.cases import regions
 from tests.oracle.cases.grpc_calls import Call
+from tests.oracle.cases.grpc_regions import CLEAN, STATUS
 from tests.oracle.cases.table import Case
 from tests.oracle.exchange import Answer, converse
 
 HERE: Final = Path(__file__).parent
 EXAMPLES: Final = HERE.parents[1] / "examples/models"
 DEATH_SECONDS: Final = 1.0  # between the last word of a crashing server and its end
+
+FORGET_SECONDS: Final = 10.0  # from the answer to a request until Triton lets go of the regions that it used
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -69,6 +73,8 @@ class Servers:
         if any(answer.status == 0 for answer in answers) and server.dies_within(DEATH_SECONDS):
             self.stop()
             return [Answer(0, {}, b"crashed") for _ in case.requests]
+        if case.name.startswith(regions.TITLE):
+            self.forget_regions()
         return answers
 
     def call(self, call: Call) -> grpc_exchange.Answer:
@@ -79,6 +85,12 @@ class Servers:
             self.stop()
             return grpc_exchange.Answer("crashed", "", ())
         return answer
+
+    def forget_regions(self) -> None:
+        """Until nothing is registered: Triton keeps a region while a request uses it, which ends behind its answer."""
+        deadline = time.monotonic() + FORGET_SECONDS
+        while self.call(CLEAN).code != "crashed" and (left := self.call(STATUS)).messages != ({},):
+            assert time.monotonic() < deadline, f"{self.kind} still has regions: {left}"
 
     def stop(self) -> None:
         """End both."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 from tests.oracle.cases.grpc_calls import Call, infer, rpc, tensor
 from tests.oracle.cases.regions import KEY, NBYTES
 
-_CLEAN: Final = rpc("unregister all", "10.06", "SystemSharedMemoryUnregister")
-_STATUS: Final = rpc("status", "10.05", "SystemSharedMemoryStatus")
+CLEAN: Final = rpc("unregister all", "10.06", "SystemSharedMemoryUnregister")
+STATUS: Final = rpc("status", "10.05", "SystemSharedMemoryStatus")
 
 
 def _register(name: str = "g", **fields: Any) -> Call:
@@ -33,11 +33,11 @@ def _infer(given: dict[str, Any], wanted: dict[str, Any] | None = None) -> Call:
 
 
 TALKS: Final[dict[str, tuple[Call, ...]]] = {
-    "a life": (_register(), _STATUS, rpc("status of g", "10.05", "SystemSharedMemoryStatus", name="g"), _unregister("g"), _STATUS),
+    "a life": (_register(), STATUS, rpc("status of g", "10.05", "SystemSharedMemoryStatus", name="g"), _unregister("g"), STATUS),
     "twice": (_register(), _register()),
-    "the other family": (_register(), rpc("cuda status", "10.05", "CudaSharedMemoryStatus", name="g"), rpc("cuda unregister", "10.06", "CudaSharedMemoryUnregister", name="g"), _STATUS),
+    "the other family": (_register(), rpc("cuda status", "10.05", "CudaSharedMemoryStatus", name="g"), rpc("cuda unregister", "10.06", "CudaSharedMemoryUnregister", name="g"), STATUS),
     "unknown ones are unregistered": (_unregister("x"),),
-    "part of a file": (_register(byte_size=16, offset=4096), _STATUS, _infer(_place()), _infer(_place(20))),
+    "part of a file": (_register(byte_size=16, offset=4096), STATUS, _infer(_place()), _infer(_place(20))),
     **{f"bad register {name}": (_register(**fields),) for name, fields in {
         "no key": {"key": ""}, "no size": {"byte_size": 0}, "too large": {"byte_size": NBYTES + 1}, "beyond the end": {"offset": NBYTES - 4, "byte_size": 5},
         "unknown key": {"key": "/nobody_has_this", "byte_size": 4}, "key with a folder": {"key": "/a/b", "byte_size": 4}, "reserved": {"key": "/triton_python_backend_shm_region_x", "byte_size": 4}, "no name": {"name": ""},
@@ -54,6 +54,5 @@ TALKS: Final[dict[str, tuple[Call, ...]]] = {
     **{f"bad output {name}": (_register(), _infer(_place(), place)) for name, place in {
         "of another region": _place(name="x"), "from the end": _place(offset=NBYTES), "across the end": _place(offset=NBYTES - 8),
     }.items()},
-    "gone": (_register(), _infer(_place()), _CLEAN, _infer(_place())),
+    "gone": (_register(), _infer(_place()), CLEAN, _infer(_place())),
 }  # fmt: skip
-CLEAN: Final = _CLEAN
