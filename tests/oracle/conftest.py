@@ -22,7 +22,6 @@ from tests.oracle.exchange import Answer, converse
 HERE: Final = Path(__file__).parent
 EXAMPLES: Final = HERE.parents[1] / "examples/models"
 DEATH_SECONDS: Final = 1.0  # between the last word of a crashing server and its end
-
 FORGET_SECONDS: Final = 10.0  # from the answer to a request until Triton lets go of the regions that it used
 
 
@@ -73,7 +72,7 @@ class Servers:
         if any(answer.status == 0 for answer in answers) and server.dies_within(DEATH_SECONDS):
             self.stop()
             return [Answer(0, {}, b"crashed") for _ in case.requests]
-        if case.name.startswith(regions.TITLE):
+        if case in regions.CASES:
             self.forget_regions()
         return answers
 

@@ -1,8 +1,10 @@
 # cython: binding=False
 """Calls of csrc that the hot path makes, without ctypes' cost of some 0.7 us each: native.Library takes them from here
-where this module fits the interpreter.  csrc is compiled in.  What of it has state outside of its arguments, the guards
-of tf_window.h, is here as a whole, so that the other copy, in the library, is not used at all.
-The same for memory: `struct` and slices of an mmap ask for its buffer at each use, and touch four times as much.
+where this module fits the interpreter.  The same for memory: `struct` and slices of an mmap ask for its buffer at each
+use, and touch four times as much.
+
+csrc is compiled in, a second time beside the library.  What of it has state outside of its arguments, the guards of
+tf_window.h, is here as a whole, so that the library's are not used at all.
 
 Pointers are plain integers, as in native.py.  The GIL is kept, but for the two waits.
 """

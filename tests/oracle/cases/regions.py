@@ -14,7 +14,6 @@ from tests.oracle.cases.table import Case, Request, post, tensor
 
 KEY: Final = f"/tisfast_oracle_region_{os.getpid()}"  # two runs on one machine do not write into each other
 NBYTES: Final = 8192
-TITLE: Final = "regions: "
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 _CLEAN = Request("POST", f"{SYSTEM}/unregister")
 _STATUS = Request("GET", f"{SYSTEM}/status")
@@ -26,7 +25,7 @@ def _register(name: str, payload: object, base: str = SYSTEM) -> Request:
 
 
 def _talk(name: str, rows: str, *requests: Request) -> Case:
-    return Case(f"{TITLE}{name}", rows, (*requests, _CLEAN))
+    return Case(f"regions: {name}", rows, (*requests, _CLEAN))
 
 
 _GOOD = _register("r", {"key": KEY, "byte_size": NBYTES})
