@@ -36,6 +36,7 @@ void tf_channel_init(struct tf_channel *c)
     memset(c, 0, sizeof *c);
     c->abi = TF_ABI_VERSION;
     c->nbytes = tf_channel_bytes();
+    c->core = -1;
     uint32_t next = ring_init(&c->submit, TF_SUBMIT_SLOTS, SLOTS_OFFSET);
     next = ring_init(&c->complete, TF_COMPLETE_SLOTS, next);
     next = ring_init(&c->give, TF_GIVE_SLOTS, next);
@@ -173,9 +174,18 @@ static void wait_until_ready(struct tf_channel *c, struct waiter w, int64_t spin
     if (tf_now_ns() - start < spin_ns) *w.vain_spins = 0; /* traffic is dense again */
 }
 
+/* On a line that the server reads at each request: so it is written only when it changes. */
+static void tell_core(struct tf_channel *c)
+{
+    int32_t core = sched_getcpu();
+    if (atomic_load_explicit(&c->core, memory_order_relaxed) != core)
+        atomic_store_explicit(&c->core, core, memory_order_relaxed);
+}
+
 int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
 {
     wait_until_ready(c, (struct waiter){&c->asleep, &c->vain_spins, ready}, spin_ns, timeout_ns);
+    tell_core(c);
     return waited(c);
 }
 

@@ -114,6 +114,7 @@ struct tf_channel {
     _Atomic uint32_t stop;                           /* nonzero: the worker leaves its loop when submit is empty */
     uint32_t vain_spins;                             /* the worker's own: spins in a row that ended in sleep */
     _Atomic uint32_t nudge; /* set by the server: return from the wait once though there is no request */
+    _Atomic int32_t core;   /* the worker's: on which its last wait ended, -1 before the first; written when it changes */
     struct tf_ring submit, complete, give, reply;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t reply_asleep; /* futex word: 1 while a thread sleeps until reply is non-empty */
     uint32_t reply_vain_spins;                             /* as vain_spins */

@@ -354,15 +354,22 @@ CORES_LOOK_REQUESTS: Final = 13
 """It looks at each 13th: a prime, so that clients of so many connections are not asked on the same one each time."""
 CORES_LOOK_US_MAX: Final = 2600
 """Looks further apart than this, fewer than 5,000 requests a second, tell nothing."""
-CORES_LOOKS_APART: Final = 8
-"""Looks in a row that find the client on the other core, until the server goes there: 100 requests."""
+CORES_PAUSE_MS: Final = 1000
+"""After so long without a look it may be somebody else who comes: what was of no use is tried again."""
+CORES_LOOKS_AWAY: Final = 8
+"""Looks in a row that find the client away from its place, until server and worker change theirs: 100 requests."""
 CORES_LOOKS_JUDGED: Final = 76
-"""Looks in a row with the client beside the server that tell what it was worth: 1,000 requests."""
-CORES_GAIN_MIN: Final = 0.02
-"""So much more throughput it must be worth to be done again at once, and so much less to be undone."""
+"""Looks in a row that tell whether it was worth it to change places: 1,000 requests."""
+CORES_LOOKS_SURE: Final = 228
+"""Looks in a row after which another place is the better one: 3,000 requests."""
+CORES_GAIN_MIN: Final = 0.05
+"""So much less time a request must take for a place to be the better one, or more for it to be left at once."""
+CORES_LOSS_MAX: Final = 1.2
+"""With so much more time a place is left after CORES_LOOKS_AWAY already: 1 % of all requests in bad places are a p99."""
 CORES_HOLD_MS_FIRST: Final = 250
 CORES_HOLD_MS_MAX: Final = 32_000
-"""What was of no use is tried again after this time, twice as long each time."""
+CORES_HOLD_GROWTH: Final = 4
+"""What was of no use is tried again after this time, so many times as long each time."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600

@@ -155,6 +155,24 @@ static void test_wait_times_out(void)
     CHECK(tf_now_ns() - start >= 2000000);
 }
 
+/* The server is told on which core a wait ended, for each core that we may use. */
+static void test_core_is_told(void)
+{
+    cpu_set_t ours, one;
+    CHECK(sched_getaffinity(0, sizeof ours, &ours) == 0);
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &ours)) continue;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+        CHECK(tf_worker_wait(channel, 0, 1000) == 0);
+        CHECK(atomic_load(&channel->core) == core);
+    }
+    CHECK(sched_setaffinity(0, sizeof ours, &ours) == 0);
+    tf_channel_init(channel);
+    CHECK(atomic_load(&channel->core) == -1);
+}
+
 /* An idle worker returns once for a nudge; one with requests keeps it until it is idle. */
 static void test_nudge(void)
 {
@@ -266,6 +284,7 @@ int main(void)
     test_lies();
     test_two_threads();
     test_wait_times_out();
+    test_core_is_told();
     test_nudge();
     test_replies();
     test_output();

@@ -69,6 +69,8 @@ cdef class Link:
     cdef uint32_t room(self) noexcept
     # A request to its model is nearly there.
     cdef int expect(self) except -1
+    # On which of the machine's cores its worker ran last, as far as that is told; else -1.
+    cdef int core(self) noexcept
     cdef object calls                    # engine.calls.Calls: what its model asks of others, or None
     # Whether this request was dispatched to it and is not answered.  Slow: only for the search for deadlocks.
     cdef bint has(self, InferRequest request) except -1

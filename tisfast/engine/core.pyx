@@ -46,6 +46,9 @@ cdef class Link:
     cdef int expect(self) except -1:
         return 0
 
+    cdef int core(self) noexcept:
+        return -1
+
     @property
     def kept_blocks(self) -> int:
         """Blocks of the input arena that only user code still refers to."""

@@ -2,17 +2,34 @@
 from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.served cimport Runtime
 
+# Something that is not done before a moment, which comes later each time that it was of no use.
+cdef struct Hold:
+    int64_t ns, until_ns
+
+cdef class Places:
+    cdef int home                        # where the client shall be
+    cdef int place                       # where the last look saw it
+    cdef int streak                      # looks since then that saw the same
+    cdef int64_t looked_ns               # when the last of them was
+    cdef list spans                      # what the last of the streak took, in ns
+    cdef int target                      # where we have got it and compare; STAY: nothing is compared
+    cdef int came_from
+    cdef double before_ns                # what a look took there
+    cdef Hold returns[4]                 # ways home, by where from
+    cdef Hold trials[4]                  # ways to another place, to see whether it is a better one
+    cdef void _forget(self, int64_t now_ns) noexcept
+    cdef int _decide(self, int64_t now_ns) except -2
+    cdef int _next_trial(self) noexcept
+    cdef int _go(self, int target) except -2
+    cdef int _judge(self, int64_t now_ns) except -2
+    cdef int _back(self, int64_t now_ns) noexcept
+    cdef double _span_ns(self) except -1
+
 cdef class Cores:
     cdef int one, other                  # the two cores that we may use; -1: there are more, or fewer, and nothing is done
     cdef int unseen                      # requests until the next look
-    cdef bint together                   # what the last look saw: the client on the server's core
-    cdef int streak                      # looks since then that saw the same
-    cdef int64_t streak_ns, looked_ns    # when the first and the last of them were
-    cdef bint judging                    # we have joined the client, and are to see what that was worth
-    cdef int64_t apart_ns                # what a look took before
-    cdef int64_t hold_ns, hold_until_ns
+    cdef int worker_pid                  # of whose requests the last look was
+    cdef Places places
     # A request of so many bytes has come in over this socket: the small ones are counted.
     cdef int seen(self, int fd, Runtime runtime, uint64_t nbytes) except -1
     cdef int _look(self, int fd, Runtime runtime) except -1
-    cdef bint _judge(self, int64_t now_ns) noexcept
-    cdef void _hold(self, int64_t now_ns) noexcept

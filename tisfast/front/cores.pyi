@@ -1,8 +1,14 @@
-from typing import final
+from typing import Final, final
+
+STAY: Final[int]
+WITH_SERVER: Final[int]
+WITH_WORKER: Final[int]
+ALONE: Final[int]
+CROWDED: Final[int]
 
 @final
-class Cores:
+class Places:
     def __init__(self) -> None: ...
-    def step(self, together: bool, now_ns: int) -> bool: ...
+    def step(self, place: int, now_ns: int) -> int: ...
 
-def change_places(worker_pid: int, core: int) -> bool: ...
+def settle(worker_pid: int, ours: int, theirs: int) -> bool: ...

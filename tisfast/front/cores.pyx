@@ -1,17 +1,19 @@
-"""Who shares a core with whom, where there are two: the client with the server, and the worker with nobody.  Layer 4 (front).
+"""Who shares a core with whom, where there are two: client, server and worker.  Layer 4 (front).
 
-With small requests server, worker and client take turns, and on two cores two of them share one.  A client beside the
-server is woken by it at once.  One that has the worker's core is woken by a signal to another core, which a virtual
-machine is slow at, and takes turns with a worker that waits by yielding (docs/benchmarks.md has the figures).  The
-scheduler sees three busy threads, and leaves either as it is for seconds.
+With small requests the three take turns, and on two cores two of them share one.  Which two decides more than most of what
+can be programmed, and differs by machine and load: where waking a core by a signal of another is slow, a client beside the
+server has 2.7 times the requests of one beside the worker; where it is not, one beside the worker had 1.8 times those of
+one beside the server, whose core has most to do; and clients of many threads are best off with a core of their own
+(docs/benchmarks.md has the figures).  The scheduler sees three busy threads, and leaves them as they are for seconds.
 
-So the kernel is asked now and then on which core a request was sent (SO_INCOMING_CPU).  When that is the other one time
-and again, the server goes there, and the worker to where the server was.  Whether that was worth it is measured: with
-requests that cost the server more, or clients of many threads, it is not, and it is tried again only after a while.
-Nobody is pinned: who was moved may run everywhere again at once, and who was pinned by an operator stays.
+So the kernel is asked now and then on which core a request was sent (SO_INCOMING_CPU), and the worker tells its own.  One
+place is the client's home; when it is seen elsewhere time and again, server and worker go where it is at home again.  What
+that was worth is measured, and now and then another place is tried: where requests take less time is home from then on.
+Whatever was of no use is tried again after a while that grows.  Nobody is pinned: who was moved may run everywhere again at
+once, and who was pinned by an operator stays.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 import os
 
@@ -29,11 +31,127 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef uint64_t SMALL_BYTES = limits.CORES_SMALL_BYTES
 cdef int REQUESTS = limits.CORES_LOOK_REQUESTS
 cdef int64_t LOOK_NS_MAX = limits.CORES_LOOK_US_MAX * 1000
-cdef int LOOKS_APART = limits.CORES_LOOKS_APART
+cdef int64_t PAUSE_NS = limits.CORES_PAUSE_MS * 1_000_000
+cdef int LOOKS_AWAY = limits.CORES_LOOKS_AWAY
 cdef int LOOKS_JUDGED = limits.CORES_LOOKS_JUDGED
+cdef int LOOKS_SURE = limits.CORES_LOOKS_SURE
 cdef double GAIN_MIN = limits.CORES_GAIN_MIN
+cdef double LOSS_MAX = limits.CORES_LOSS_MAX
 cdef int64_t HOLD_NS_FIRST = limits.CORES_HOLD_MS_FIRST * 1_000_000
 cdef int64_t HOLD_NS_MAX = limits.CORES_HOLD_MS_MAX * 1_000_000
+cdef int HOLD_GROWTH = limits.CORES_HOLD_GROWTH
+
+cpdef enum:
+    STAY = -1
+    WITH_SERVER     # and the worker is alone
+    WITH_WORKER     # and the server is alone
+    ALONE           # and server and worker share the other core
+    CROWDED         # all three share a core, which nobody wants
+
+
+cdef class Places:
+    """Where the client shall be, decided by what its requests take."""
+
+    def __cinit__(self):
+        self.home = WITH_SERVER
+        self.place = STAY
+        self.spans = [0] * LOOKS_SURE
+        self._forget(0)
+
+    def step(self, int place, int64_t now_ns) -> int:
+        """Where the client is to be brought after a look that saw it at `place`; STAY: nowhere."""
+        cdef int64_t span_ns = now_ns - self.looked_ns
+        self.looked_ns = now_ns
+        if span_ns > PAUSE_NS:  # whoever comes now is perhaps somebody else
+            self._forget(now_ns)
+        if place != self.place or span_ns > LOOK_NS_MAX:
+            self.place = place
+            self.streak = 0
+            return STAY
+        self.spans[self.streak % LOOKS_SURE] = span_ns
+        self.streak += 1
+        return self._decide(now_ns)
+
+    cdef int _decide(self, int64_t now_ns) except -2:
+        cdef int target
+        cdef bint judged
+        if self.target != STAY:
+            if self.place == self.target:
+                judged = self.streak == LOOKS_AWAY or self.streak == LOOKS_JUDGED or self.streak == LOOKS_SURE
+                return self._judge(now_ns) if judged else STAY
+            if self.streak == LOOKS_AWAY:  # gone again before it could be told
+                lengthen(&self.returns[self.came_from] if self.target == self.home else &self.trials[self.target], now_ns)
+                self.target = STAY
+            return STAY
+        if self.place != self.home and now_ns >= self.returns[self.place].until_ns:
+            return self._go(self.home) if self.streak >= LOOKS_AWAY else STAY
+        target = self._next_trial()
+        return self._go(target) if self.streak >= LOOKS_JUDGED and now_ns >= self.trials[target].until_ns else STAY
+
+    cdef int _next_trial(self) noexcept:
+        """What is to be tried first from here: neither home, which has been, nor this place."""
+        cdef int place, first = CROWDED
+        for place in range(CROWDED):
+            if place != self.home and place != self.place and self.trials[place].until_ns < self.trials[first].until_ns:
+                first = place
+        return first
+
+    cdef void _forget(self, int64_t now_ns) noexcept:
+        cdef int place
+        for place in range(CROWDED + 1):
+            reset(&self.returns[place], now_ns)
+            reset(&self.trials[place], now_ns + HOLD_NS_FIRST)
+        self.trials[CROWDED].until_ns = INT64_MAX
+        self.target = STAY
+
+    cdef int _go(self, int target) except -2:
+        self.before_ns = self._span_ns()
+        self.came_from, self.target = self.place, target
+        self.streak = 0
+        return target
+
+    cdef int _judge(self, int64_t now_ns) except -2:
+        """After LOOKS_AWAY, LOOKS_JUDGED and LOOKS_SURE looks where we wanted it."""
+        cdef double ratio = self._span_ns() / self.before_ns
+        cdef bint returned = self.target == self.home
+        if self.streak == LOOKS_AWAY:
+            return STAY if ratio < LOSS_MAX else self._back(now_ns)
+        if ratio >= 1 + GAIN_MIN or (ratio > 1 - GAIN_MIN and not returned):
+            return self._back(now_ns)
+        if returned:
+            self.target = STAY
+            if ratio > 1 - GAIN_MIN:
+                lengthen(&self.returns[self.came_from], now_ns)
+            else:
+                reset(&self.returns[self.came_from], now_ns)
+        elif self.streak == LOOKS_SURE:
+            self.home = self.target
+            self._forget(now_ns)
+        return STAY
+
+    cdef int _back(self, int64_t now_ns) noexcept:
+        """It was of no use to come here."""
+        lengthen(&self.returns[self.came_from] if self.target == self.home else &self.trials[self.target], now_ns)
+        self.target = STAY
+        self.streak = 0
+        return STAY if self.came_from == CROWDED else self.came_from
+
+    cdef double _span_ns(self) except -1:
+        """Of a usual look in this streak: the longest ones are those in which the host took a core."""
+        cdef int n = min(self.streak, LOOKS_SURE)
+        cdef list spans = sorted(self.spans[:n])
+        del spans[n - 1 - n // 16 :]
+        return max(sum(spans), 1) / <double>len(spans)
+
+
+cdef void lengthen(Hold *hold, int64_t now_ns) noexcept:
+    hold.ns = min(max(HOLD_GROWTH * hold.ns, HOLD_NS_FIRST), HOLD_NS_MAX)
+    hold.until_ns = now_ns + hold.ns
+
+
+cdef void reset(Hold *hold, int64_t until_ns) noexcept:
+    hold.ns = 0
+    hold.until_ns = until_ns
 
 
 cdef class Cores:
@@ -43,6 +161,7 @@ cdef class Cores:
         cores = os.sched_getaffinity(0)
         self.one, self.other = sorted(cores) if len(cores) == 2 else (-1, -1)
         self.unseen = REQUESTS
+        self.places = Places()
 
     cdef int seen(self, int fd, Runtime runtime, uint64_t nbytes) except -1:
         if nbytes > SMALL_BYTES:
@@ -54,64 +173,39 @@ cdef class Cores:
         return self._look(fd, runtime) if self.one >= 0 and len(runtime.links) == 1 else 0
 
     cdef int _look(self, int fd, Runtime runtime) except -1:
-        cdef int client = -1, server = sched_getcpu()
+        cdef int client = -1, server = sched_getcpu(), place, target, free
         cdef unsigned int nbytes = sizeof(int)
         cdef Link link = <Link>runtime.links[0]
+        cdef int worker = link.core()
         getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &client, &nbytes)
-        if link.pid and (client == self.one or client == self.other) and self.step(client == server, now_ns()):
-            change_places(link.pid, server)
+        if not link.pid or worker < 0 or (client != self.one and client != self.other):
+            return 0
+        if link.pid != self.worker_pid:  # what another one's requests take tells nothing
+            self.worker_pid = link.pid
+            self.places.streak = 0
+        if server == worker:
+            place = CROWDED if client == server else ALONE
+        else:
+            place = WITH_SERVER if client == server else WITH_WORKER
+        target = self.places.step(place, now_ns())
+        if target != STAY:
+            free = self.one + self.other - client
+            settle(link.pid, client if target == WITH_SERVER else free, client if target == WITH_WORKER else free)
         return 0
 
-    def step(self, bint together, int64_t now_ns) -> bool:
-        """Whether server and worker should change places, after a look that saw the client beside the server, or not."""
-        if together != self.together or now_ns - self.looked_ns > LOOK_NS_MAX:
-            self.together = together
-            self.streak = 0
-            self.streak_ns = self.looked_ns = now_ns
-            return False
-        self.looked_ns = now_ns
-        self.streak += 1
-        if together:
-            return self.judging and self.streak == LOOKS_JUDGED and self._judge(now_ns)
-        if self.streak < LOOKS_APART or now_ns < self.hold_until_ns:
-            return False
-        if self.judging:  # apart again before it could be told
-            self.judging = False
-            self._hold(now_ns)
-            return False
-        self.judging = True
-        self.apart_ns = (now_ns - self.streak_ns) // self.streak
-        self.streak = 0
-        self.streak_ns = now_ns
-        return True
 
-    cdef bint _judge(self, int64_t now_ns) noexcept:
-        """Whether to leave the client again."""
-        cdef double ratio = <double>(now_ns - self.streak_ns) / self.streak / max(self.apart_ns, 1)
-        self.judging = False
-        if ratio <= 1 - GAIN_MIN:
-            self.hold_ns = 0
-            return False
-        self._hold(now_ns)
-        return ratio >= 1 + GAIN_MIN
-
-    cdef void _hold(self, int64_t now_ns) noexcept:
-        self.hold_ns = min(max(2 * self.hold_ns, HOLD_NS_FIRST), HOLD_NS_MAX)
-        self.hold_until_ns = now_ns + self.hold_ns
-
-
-def change_places(int worker_pid, int core) -> bool:
-    """This thread goes to the other one of its two cores, and the worker to `core`; False when that is not ours to do."""
+def settle(int worker_pid, int ours, int theirs) -> bool:
+    """This thread goes to the core `ours`, and the worker to `theirs`; False when that is not for us to do."""
     try:
-        ours, theirs = os.sched_getaffinity(0), os.sched_getaffinity(worker_pid)
-        if len(ours) != 2 or core not in ours or core not in theirs:
+        here, there = os.sched_getaffinity(0), os.sched_getaffinity(worker_pid)
+        if len(here) != 2 or not {ours, theirs} <= here & there:
             return False
         try:
-            os.sched_setaffinity(worker_pid, {core})
-            os.sched_setaffinity(0, ours - {core})
+            os.sched_setaffinity(worker_pid, {theirs})
+            os.sched_setaffinity(0, {ours})
         finally:
-            os.sched_setaffinity(worker_pid, theirs)
-            os.sched_setaffinity(0, ours)
+            os.sched_setaffinity(worker_pid, there)
+            os.sched_setaffinity(0, here)
     except OSError:  # the worker has just ended, or a sandbox forbids it
         return False
     return True

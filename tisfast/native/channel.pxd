@@ -68,3 +68,4 @@ cdef class Channel:
     # it has taken some.
     cdef bint reply(self, tf_reply_slot *answer) noexcept
     cdef void nudge(self) noexcept            # an idle worker looks at its share socket
+    cdef int core(self) noexcept              # on which the worker says it runs; -1: it has not said so yet

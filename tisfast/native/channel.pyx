@@ -39,6 +39,9 @@ cdef extern from "tf_ring.h":
     static inline uint64_t tf_ring_head(struct tf_ring *r) {
         return atomic_load_explicit(&r->head, memory_order_acquire);
     }
+    static inline int tf_channel_core(struct tf_channel *c) {
+        return atomic_load_explicit(&c->core, memory_order_relaxed);
+    }
     static inline void tf_channel_stop(struct tf_channel *c) {
         atomic_store_explicit(&c->stop, 1, memory_order_release);
         tf_worker_wake(c);
@@ -59,6 +62,7 @@ cdef extern from "tf_ring.h":
     void tf_bell_awake(tf_bell *b) noexcept
     uint64_t tf_ring_head(tf_ring *r) noexcept
     void tf_channel_stop(tf_channel *c) noexcept
+    int tf_channel_core(tf_channel *c) noexcept
     uint64_t tf_channel_bytes() noexcept
     void tf_channel_init(tf_channel *c) noexcept
     void *tf_ring_reserve(tf_channel *c, tf_ring *r, uint32_t ahead) noexcept
@@ -198,6 +202,9 @@ cdef class Channel:
 
     cdef void nudge(self) noexcept:
         tf_worker_nudge(self.c)
+
+    cdef int core(self) noexcept:
+        return tf_channel_core(self.c)
 
     cdef bint reply(self, tf_reply_slot *answer) noexcept:
         cdef tf_reply_slot *slot = tf_reply_reserve(self.c)

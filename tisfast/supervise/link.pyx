@@ -187,6 +187,9 @@ cdef class RingLink(Link):
     cdef int expect(self) except -1:
         return self.poller.wake()  # of all links, so also while this one's worker is gone
 
+    cdef int core(self) noexcept:
+        return self.channel.core()
+
     def listen(self) -> None:
         """Its model calls others: look at its ring also while it has no requests."""
         if not self.closed:

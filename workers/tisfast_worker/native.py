@@ -16,7 +16,7 @@ try:
 except ModuleNotFoundError:  # compiled for the server's own Python only
     direct = None
 
-TF_ABI_VERSION = 3
+TF_ABI_VERSION = 4
 TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED = 1, 2, 3, 4, 5, 6
 TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_RESCHEDULE = 7, 8, 9, 10
 TF_FINAL, TF_RETAINED = 1, 2
