@@ -365,7 +365,7 @@ CORES_LOOKS_SURE: Final = 228
 CORES_GAIN_MIN: Final = 0.05
 """So much less time a request must take for a place to be the better one, or more for it to be left at once."""
 CORES_LOSS_MAX: Final = 1.2
-"""With so much more time a place is left after CORES_LOOKS_AWAY already: 1 % of all requests in bad places are a p99."""
+"""With so much more time a place is left after CORES_LOOKS_AWAY already: 1 % of requests in bad places are a p99."""
 CORES_HOLD_MS_FIRST: Final = 250
 CORES_HOLD_MS_MAX: Final = 32_000
 CORES_HOLD_GROWTH: Final = 4

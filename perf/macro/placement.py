@@ -1,10 +1,10 @@
-"""Latency of one small request at a time, by who shares a core with whom: server, worker, client.
+"""Small requests by who shares a core with whom: server, worker, client.
 
-    python -m perf.macro.placement [--rounds 5]
+    python -m perf.macro.placement [--rounds 5] [--connections 1,8,32]
 
-On two cores three threads take turns, and two of them share one. Here the server is pinned to one core, the worker to
-the other, and wrk to either; then nobody is pinned. A client beside the server is woken by it without a signal to
-another core; that signal is what the other place costs.
+On two cores three threads take turns, and two of them share one. Here wrk, server and worker are pinned so that it is
+each two of them in turns; then nobody is pinned. A client beside the server is woken by it without a signal to another
+core; that signal is what other places cost, and a core that server and client share is what that place does.
 """
 
 from __future__ import annotations
@@ -39,28 +39,31 @@ def _pin(pid: int, cores: Iterable[int]) -> None:
         os.sched_setaffinity(int(thread.name), cores)
 
 
-def _measure(server: Server, client: Iterable[int]) -> Figures:
+def _measure(server: Server, connections: int, client: Iterable[int]) -> Figures:
     """wrk inherits the cores of this process."""
     all_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, client)
     try:
-        return wrk(server.address, CASE, 1, SECONDS)
+        return wrk(server.address, CASE, connections, SECONDS)
     finally:
         os.sched_setaffinity(0, all_cores)
 
 
-def _rounds(server: Server, rounds: int, cores: Sequence[int]) -> dict[str, list[Figures]]:
+def _rounds(server: Server, connections: int, rounds: int, cores: Sequence[int]) -> dict[str, list[Figures]]:
     pid = _worker(server)
-    one, other = cores[:2]
-    found: dict[str, list[Figures]] = {"beside the server": [], "beside the worker": [], "as it comes": []}
+    one, other = ({core} for core in cores[:2])
+    places: dict[str, tuple[Iterable[int], Iterable[int], Iterable[int]]] = {  # of server, worker and client
+        "beside the server": (one, other, one),
+        "beside the worker": (one, other, other),
+        "alone": (one, one, other),
+        "as it comes": (cores, cores, cores),
+    }
+    found: dict[str, list[Figures]] = {where: [] for where in places}
     for _ in range(rounds):
-        _pin(server.pid, {one})
-        _pin(pid, {other})
-        found["beside the server"].append(_measure(server, {one}))
-        found["beside the worker"].append(_measure(server, {other}))
-        _pin(server.pid, cores)
-        _pin(pid, cores)
-        found["as it comes"].append(_measure(server, cores))
+        for where, (ours, theirs, client) in places.items():
+            _pin(server.pid, ours)
+            _pin(pid, theirs)
+            found[where].append(_measure(server, connections, client))
     return found
 
 
@@ -70,16 +73,23 @@ def _compare(options: argparse.Namespace) -> int:
         sys.exit("placement needs two cores")
     print(f"before the run, a thread that only spins lost its core {losses(2.0).per_second:.0f} times a second")
     with Server("tisfast", [ROOT / "examples" / "models"]) as server:
-        wrk(server.address, CASE, 1, SECONDS)  # warm
-        for where, runs in _rounds(server, options.rounds, cores).items():
-            rate, p50, p99 = middle(runs)
-            print(f"client {where:18} {rate:6.0f} requests/s, p50 {p50:3.0f} us, p99 {p99:3.0f} us")
+        for connections in options.connections:
+            wrk(server.address, CASE, connections, SECONDS)  # warm
+            for where, runs in _rounds(server, connections, options.rounds, cores).items():
+                rate, p50, p99 = middle(runs)
+                place = f"connections {connections:2}, client {where:18}"
+                print(f"{place} {rate:6.0f} requests/s, p50 {p50:3.0f} us, p99 {p99:3.0f} us", flush=True)
     return 0
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--connections", type=_numbers, default=[1, 8, 32], metavar="N,N")
     return parser.parse_args()
 
 
