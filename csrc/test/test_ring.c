@@ -160,13 +160,13 @@ static void test_core_is_told(void)
 {
     cpu_set_t ours, one;
     CHECK(sched_getaffinity(0, sizeof ours, &ours) == 0);
-    for (int core = 0; core < CPU_SETSIZE; core++) {
+    for (unsigned core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &ours)) continue;
         CPU_ZERO(&one);
         CPU_SET(core, &one);
         CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
         CHECK(tf_worker_wait(channel, 0, 1000) == 0);
-        CHECK(atomic_load(&channel->core) == core);
+        CHECK(atomic_load(&channel->core) == (int32_t)core);
     }
     CHECK(sched_setaffinity(0, sizeof ours, &ours) == 0);
     tf_channel_init(channel);
