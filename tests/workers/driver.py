@@ -23,11 +23,13 @@ from pathlib import Path
 import msgpack
 import zmq
 
+from tisfast.native.channel import abi_version
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = ROOT / "workers"
 WAIT_SECONDS = 20
 FP32, BYTES, BF16 = 11, 13, 14
-MAGIC, ABI = 0x54495346, 3
+MAGIC, ABI = 0x54495346, abi_version()
 LIBRARY = WORKERS / "libtisfast_shm.so"
 
 

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 
 from tests.workers.conftest import has_numpy
-from tests.workers.driver import WAIT_SECONDS, WORKERS, Instance, NurseryProcess, Plane, Router, floats
+from tests.workers.driver import ABI, WAIT_SECONDS, WORKERS, Instance, NurseryProcess, Plane, Router, floats
 
 PLAIN = """
 import triton_python_backend_utils as pb_utils
@@ -41,11 +41,11 @@ def test_every_interpreter_serves(python, tmp_path):
     """With numpy where the interpreter has it, and without arrays where it does not."""
     nursery = NurseryProcess(python)
     hello, _ = nursery.receive()
-    assert (hello["t"], hello["pid"], hello["abi"], hello["threads"]) == ("nursery", nursery.process.pid, 3, 1)
+    assert (hello["t"], hello["pid"], hello["abi"], hello["threads"]) == ("nursery", nursery.process.pid, ABI, 1)
     assert (hello["numpy"] is not None) == has_numpy(python)
     router = Router(nursery.endpoint)
     instance = Instance(nursery, router, tmp_path, ADD_SUB if hello["numpy"] else PLAIN)
-    assert instance.hello == {"t": "hello", "id": instance.id, "token": b"secret", "pid": instance.pid, "abi": 3}
+    assert instance.hello == {"t": "hello", "id": instance.id, "token": b"secret", "pid": instance.pid, "abi": ABI}
     assert instance.start()["t"] == "ready"
     for _ in range(3):
         answer = instance.ask([1, 2], [3, 4], id="r1")
