@@ -362,10 +362,17 @@ CORES_LOOKS_JUDGED: Final = 76
 """Looks in a row that tell whether it was worth it to change places: 1,000 requests."""
 CORES_LOOKS_SURE: Final = 228
 """Looks in a row after which another place is the better one: 3,000 requests."""
+CORES_LOOKS_MEAN: Final = 912
+"""Looks that the moving mean of what a place takes goes back."""
+CORES_SPAN_MEANS_MAX: Final = 8
+"""A look counts in it as no more than so many times the mean: beyond that the host has taken a core."""
 CORES_GAIN_MIN: Final = 0.05
 """So much less time a request must take for a place to be the better one, or more for it to be left at once."""
 CORES_LOSS_MAX: Final = 1.2
 """With so much more time a place is left after CORES_LOOKS_AWAY already: 1 % of requests in bad places are a p99."""
+CORES_RETURN_MS_FIRST: Final = 10
+"""A way home from a place known to be worse, which the scheduler undid at once, is gone again after this time, up to
+CORES_HOLD_MS_FIRST: changing places takes some 0.1 ms."""
 CORES_HOLD_MS_FIRST: Final = 250
 CORES_HOLD_MS_MAX: Final = 32_000
 CORES_HOLD_GROWTH: Final = 4

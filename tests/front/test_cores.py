@@ -44,6 +44,13 @@ class Looks:
                 return step, self.now_us - began
             assert self.now_us - began < 2 * LAST_US
 
+    def until_home(self, place, us):
+        """How long it takes until it is brought home; what else is tried meanwhile it does not follow."""
+        began = self.now_us
+        while self.until_wanted(place, us)[0] != WITH_SERVER:
+            pass
+        return self.now_us - began
+
     def judged(self, place, us, looks=JUDGED):
         """What is wanted after that many looks, which a judgement needs; one before them only says since when."""
         *before, last = self.see(place, looks + 1, us)
@@ -162,6 +169,60 @@ def test_a_client_that_leaves_before_it_can_be_told_is_not_run_after():
     assert looks.see(ALONE, AWAY + 1)[-1] == WITH_SERVER
     assert set(looks.see(WITH_SERVER, JUDGED)) == {STAY}  # one too few
     assert set(looks.see(ALONE, EARLY_US // FAST_US)) == {STAY}
+
+
+def known(looks, place, us):
+    """Have it seen there, and at home, long enough for both to be known; home has been in vain, and is for a while."""
+    assert looks.see(place, AWAY + 1, us)[-1] == WITH_SERVER
+    for _ in range(2):  # never long enough at once for a judgement
+        looks.see(WITH_SERVER, JUDGED // 2 + 2)
+        looks.see(place, 1, us)
+    looks.see(place, JUDGED, us)
+
+
+def test_from_where_it_is_known_to_be_worse_it_is_brought_home_though_that_was_in_vain():
+    looks = Looks()
+    known(looks, ALONE, SLOW_US)
+    for _ in range(4):
+        assert looks.until_home(ALONE, SLOW_US) < 1.05 * FIRST_US
+        looks.see(WITH_SERVER, 2)
+
+
+def test_a_way_home_that_was_worth_it_once_it_is_known_is_gone_at_once():
+    looks = Looks()
+    known(looks, ALONE, SLOW_US)
+    looks.until_home(ALONE, SLOW_US)
+    for _ in range(4):
+        looks.see(WITH_SERVER, AWAY + 1)
+        assert looks.see(ALONE, AWAY + 1, SLOW_US)[-1] == WITH_SERVER
+
+
+def test_a_way_home_that_is_undone_at_once_is_gone_less_often_up_to_a_bound():
+    looks = Looks()
+    known(looks, ALONE, SLOW_US)
+    waits = [looks.until_home(ALONE, SLOW_US) for _ in range(4)]
+    first = limits.CORES_RETURN_MS_FIRST * 1000
+    growing = [min(first * limits.CORES_HOLD_GROWTH**i, FIRST_US) for i in range(len(waits))]
+    assert waits == pytest.approx(growing, rel=0.35)  # and the looks until it counts as undone
+    assert waits[-1] == pytest.approx(FIRST_US, rel=0.05)
+
+
+def test_what_is_known_is_forgotten_when_other_requests_come():
+    looks = Looks()
+    known(looks, ALONE, SLOW_US)
+    looks.places.begin()
+    looks.see(WITH_SERVER, JUDGED)
+    assert set(looks.see(ALONE, AWAY + 1, SLOW_US)) == {STAY}
+
+
+def test_where_the_scheduler_has_it_and_requests_are_known_to_take_less_is_home():
+    looks = Looks()
+    looks.see(WITH_SERVER, SURE + 1, SLOW_US)
+    for _ in range(8):  # in the end it is not run after any more
+        looks.see(ALONE, SURE + 1)
+        looks.see(WITH_SERVER, AWAY, SLOW_US)
+    assert set(looks.see(ALONE, SURE)) == {STAY}
+    assert looks.see(WITH_SERVER, AWAY + 1, SLOW_US)[-1] == ALONE
 
 
 def test_after_a_pause_all_is_tried_anew():

@@ -6,6 +6,12 @@ from tisfast.engine.served cimport Runtime
 cdef struct Hold:
     int64_t ns, until_ns
 
+# What a look at a place takes.
+cdef struct Cost:
+    double ns                            # a moving mean
+    int64_t looks                        # that it is made of
+    int64_t seen_ns                      # when the last of them was
+
 cdef class Places:
     cdef int home                        # where the client shall be
     cdef int place                       # where the last look saw it
@@ -15,11 +21,22 @@ cdef class Places:
     cdef int target                      # where we have got it and compare; STAY: nothing is compared
     cdef int came_from
     cdef double before_ns                # what a look took there
+    cdef Cost costs[4]                   # of each place, as far as it has been there
     cdef Hold returns[4]                 # ways home, by where from
+    cdef Hold undone                     # the same from where it is known to be worse
     cdef Hold trials[4]                  # ways to another place, to see whether it is a better one
     cdef void _forget(self, int64_t now_ns) noexcept
     cdef int _decide(self, int64_t now_ns) except -2
     cdef int _next_trial(self) noexcept
+    cdef bint _is_worse(self, int place) noexcept
+    cdef bint _is_better(self, int place) noexcept
+    cdef int64_t _known(self, int place) noexcept
+    cdef double _compared(self, int place) noexcept
+    cdef void _note(self, Cost *cost, int64_t span_ns) noexcept
+    cdef void _settle_in(self, int place, int64_t now_ns) noexcept
+    cdef void _worth_it(self, int64_t now_ns) noexcept
+    cdef void _in_vain(self, int64_t now_ns) noexcept
+    cdef bint _may_return(self, int64_t now_ns) noexcept
     cdef int _go(self, int target) except -2
     cdef int _judge(self, int64_t now_ns) except -2
     cdef int _back(self, int64_t now_ns) noexcept

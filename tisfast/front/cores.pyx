@@ -35,8 +35,11 @@ cdef int64_t PAUSE_NS = limits.CORES_PAUSE_MS * 1_000_000
 cdef int LOOKS_AWAY = limits.CORES_LOOKS_AWAY
 cdef int LOOKS_JUDGED = limits.CORES_LOOKS_JUDGED
 cdef int LOOKS_SURE = limits.CORES_LOOKS_SURE
+cdef double SPAN_MEANS_MAX = limits.CORES_SPAN_MEANS_MAX
+cdef int64_t LOOKS_MEAN = limits.CORES_LOOKS_MEAN
 cdef double GAIN_MIN = limits.CORES_GAIN_MIN
 cdef double LOSS_MAX = limits.CORES_LOSS_MAX
+cdef int64_t RETURN_NS_FIRST = limits.CORES_RETURN_MS_FIRST * 1_000_000
 cdef int64_t HOLD_NS_FIRST = limits.CORES_HOLD_MS_FIRST * 1_000_000
 cdef int64_t HOLD_NS_MAX = limits.CORES_HOLD_MS_MAX * 1_000_000
 cdef int HOLD_GROWTH = limits.CORES_HOLD_GROWTH
@@ -70,7 +73,15 @@ cdef class Places:
             return STAY
         self.spans[self.streak % LOOKS_SURE] = span_ns
         self.streak += 1
+        self._note(&self.costs[place], span_ns)
         return self._decide(now_ns)
+
+    def begin(self) -> None:
+        """What comes now are other requests: what those before took tells nothing of them."""
+        cdef int place
+        self.streak = 0
+        for place in range(CROWDED + 1):
+            self.costs[place].looks = 0
 
     cdef int _decide(self, int64_t now_ns) except -2:
         cdef int target
@@ -80,13 +91,51 @@ cdef class Places:
                 judged = self.streak == LOOKS_AWAY or self.streak == LOOKS_JUDGED or self.streak == LOOKS_SURE
                 return self._judge(now_ns) if judged else STAY
             if self.streak == LOOKS_AWAY:  # gone again before it could be told
-                lengthen(&self.returns[self.came_from] if self.target == self.home else &self.trials[self.target], now_ns)
-                self.target = STAY
+                self._in_vain(now_ns)
             return STAY
-        if self.place != self.home and now_ns >= self.returns[self.place].until_ns:
+        if self.place != self.home and self._is_better(self.place):
+            if self.streak >= LOOKS_SURE:
+                self._settle_in(self.place, now_ns)
+            return STAY
+        if self.place != self.home and self._may_return(now_ns):
             return self._go(self.home) if self.streak >= LOOKS_AWAY else STAY
         target = self._next_trial()
-        return self._go(target) if self.streak >= LOOKS_JUDGED and now_ns >= self.trials[target].until_ns else STAY
+        if self.streak < LOOKS_JUDGED or now_ns < self.trials[target].until_ns:
+            return STAY
+        self.costs[target].looks = 0  # what it takes now
+        return self._go(target)
+
+    cdef bint _is_worse(self, int place) noexcept:
+        """Than home, as far as both are known.  Where the scheduler takes the client away before a way home can be judged,
+        this decides."""
+        return self._known(place) >= LOOKS_JUDGED and self._compared(place) > 1 + GAIN_MIN
+
+    cdef bint _is_better(self, int place) noexcept:
+        return place != CROWDED and self._known(place) >= LOOKS_SURE and self._compared(place) < 1 - GAIN_MIN
+
+    cdef int64_t _known(self, int place) noexcept:
+        """From how many looks the costs of both a place and home are known."""
+        cdef int64_t oldest_ns = min(self.costs[place].seen_ns, self.costs[self.home].seen_ns)
+        if self.looked_ns - oldest_ns > PAUSE_NS:
+            return 0
+        return min(self.costs[place].looks, self.costs[self.home].looks)
+
+    cdef double _compared(self, int place) noexcept:
+        return self.costs[place].ns / max(self.costs[self.home].ns, 1)
+
+    cdef void _note(self, Cost *cost, int64_t span_ns) noexcept:
+        """One more look; the longest ones are those in which the host took a core."""
+        cdef double span = span_ns
+        if self.looked_ns - cost.seen_ns > PAUSE_NS:
+            cost.looks = 0
+        cost.seen_ns = self.looked_ns
+        cost.looks += 1
+        if cost.looks > LOOKS_AWAY:  # requests come in bursts: a few spans may be short, or several times the mean
+            span = min(span, SPAN_MEANS_MAX * cost.ns)
+        cost.ns += (span - cost.ns) / min(cost.looks, LOOKS_MEAN)
+
+    cdef bint _may_return(self, int64_t now_ns) noexcept:
+        return now_ns >= (self.undone if self._is_worse(self.place) else self.returns[self.place]).until_ns
 
     cdef int _next_trial(self) noexcept:
         """What is to be tried first from here: neither home, which has been, nor this place."""
@@ -102,6 +151,7 @@ cdef class Places:
             reset(&self.returns[place], now_ns)
             reset(&self.trials[place], now_ns + HOLD_NS_FIRST)
         self.trials[CROWDED].until_ns = INT64_MAX
+        reset(&self.undone, now_ns)
         self.target = STAY
 
     cdef int _go(self, int target) except -2:
@@ -114,25 +164,45 @@ cdef class Places:
         """After LOOKS_AWAY, LOOKS_JUDGED and LOOKS_SURE looks where we wanted it."""
         cdef double ratio = self._span_ns() / self.before_ns
         cdef bint returned = self.target == self.home
+        if returned and self._is_worse(self.came_from):
+            self._worth_it(now_ns)
+            return STAY
         if self.streak == LOOKS_AWAY:
             return STAY if ratio < LOSS_MAX else self._back(now_ns)
         if ratio >= 1 + GAIN_MIN or (ratio > 1 - GAIN_MIN and not returned):
             return self._back(now_ns)
-        if returned:
-            self.target = STAY
-            if ratio > 1 - GAIN_MIN:
-                lengthen(&self.returns[self.came_from], now_ns)
-            else:
-                reset(&self.returns[self.came_from], now_ns)
+        if returned and ratio > 1 - GAIN_MIN:
+            self._in_vain(now_ns)
+        elif returned:
+            self._worth_it(now_ns)
         elif self.streak == LOOKS_SURE:
-            self.home = self.target
-            self._forget(now_ns)
+            if self._known(self.target) >= LOOKS_SURE and not self._is_better(self.target):
+                return self._back(now_ns)
+            self._settle_in(self.target, now_ns)
         return STAY
 
-    cdef int _back(self, int64_t now_ns) noexcept:
-        """It was of no use to come here."""
-        lengthen(&self.returns[self.came_from] if self.target == self.home else &self.trials[self.target], now_ns)
+    cdef void _settle_in(self, int place, int64_t now_ns) noexcept:
+        self.home = place
+        self._forget(now_ns)
+
+    cdef void _worth_it(self, int64_t now_ns) noexcept:
+        reset(&self.returns[self.came_from], now_ns)
+        reset(&self.undone, now_ns)
         self.target = STAY
+
+    cdef void _in_vain(self, int64_t now_ns) noexcept:
+        """Of no use to have come here, or gone again before it could be told.  A way home from a place known to be worse
+        has only been undone, and is gone again soon."""
+        if self.target != self.home:
+            lengthen(&self.trials[self.target], now_ns, HOLD_NS_FIRST, HOLD_NS_MAX)
+        elif self._is_worse(self.came_from):
+            lengthen(&self.undone, now_ns, RETURN_NS_FIRST, HOLD_NS_FIRST)
+        else:
+            lengthen(&self.returns[self.came_from], now_ns, HOLD_NS_FIRST, HOLD_NS_MAX)
+        self.target = STAY
+
+    cdef int _back(self, int64_t now_ns) noexcept:
+        self._in_vain(now_ns)
         self.streak = 0
         return STAY if self.came_from == CROWDED else self.came_from
 
@@ -144,8 +214,8 @@ cdef class Places:
         return max(sum(spans), 1) / <double>len(spans)
 
 
-cdef void lengthen(Hold *hold, int64_t now_ns) noexcept:
-    hold.ns = min(max(HOLD_GROWTH * hold.ns, HOLD_NS_FIRST), HOLD_NS_MAX)
+cdef void lengthen(Hold *hold, int64_t now_ns, int64_t first_ns, int64_t max_ns) noexcept:
+    hold.ns = min(max(HOLD_GROWTH * hold.ns, first_ns), max_ns)
     hold.until_ns = now_ns + hold.ns
 
 
@@ -182,7 +252,7 @@ cdef class Cores:
             return 0
         if link.pid != self.worker_pid:  # what another one's requests take tells nothing
             self.worker_pid = link.pid
-            self.places.streak = 0
+            self.places.begin()
         if server == worker:
             place = CROWDED if client == server else ALONE
         else:
