@@ -176,6 +176,19 @@ def test_an_answer_may_pass_a_foreign_input_on_and_nothing_beside_it():
     assert theirs.used_blocks == 1 and input_tensors(again)[0].bytes()[:4] == struct.pack("<f", 1)
 
 
+def test_a_copy_of_a_clients_memory_that_was_passed_on_lives_as_long_as_its_tensor():
+    own, fd = arena(), os.memfd_create("client")
+    os.truncate(fd, 4 * LARGE)
+    region = SystemRegion("r", "/r", fd, 0, 4 * LARGE)
+    request = compose_request(model(), own, [in_region("I", FP32, (LARGE,), region, 0, 4 * LARGE)])
+    (place,) = aim(request, 5)
+    (passed,) = answer_tensors(answer(request, [(0, FP32, [LARGE], 0, place, 4 * LARGE)]))
+    memoryview(own.take_block(4 * LARGE))[:] = b"\xee" * (4 * LARGE)  # whoever comes next
+    assert passed.bytes() == bytes(4 * LARGE)
+    del request, passed
+    assert own.used_blocks == 0
+
+
 @pytest.mark.parametrize("moved", [-1, 1, 1 << 48, -(1 << 48), 1 << 47])
 def test_places_that_are_not_the_requests_are_lies(moved):
     request = compose_request(model(), arena(), [tensor(count=LARGE)])

@@ -193,7 +193,12 @@ cdef Tensor output_tensor(Answer answer, OutputRef *out, str name, tuple shape):
     cdef ForeignInput foreign
     cdef Tensor tensor
     cdef Arena arena
+    cdef Block copy
     # Kept is what the tensor lies in and nothing else: else the last tensor of a long chain would keep all before it.
+    for copy in answer.copies or ():  # they lie in the request's arena, and are the answer's alone
+        if copy.data <= out.data < copy.data + copy.nbytes:
+            return new_tensor(
+                name, out.dtype, shape, copy.arena, <uint64_t>(out.data - copy.arena.base), out.nbytes, copy)
     for arena, keep in ((answer.block.arena, answer.block), (answer.input.arena(), answer.input)):
         if arena.base <= out.data <= arena.base + arena.nbytes:
             return new_tensor(name, out.dtype, shape, arena, <uint64_t>(out.data - arena.base), out.nbytes, keep)
