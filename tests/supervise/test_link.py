@@ -283,3 +283,24 @@ def test_every_request_ends_once_whatever_happens(streams, run):
         assert name not in ended
         ended |= {name} if final else set()
     assert len(ended) == len(sent) and m.runtime.inflight == m.runtime.queued == 0
+
+
+HASTY = MODEL.replace("class TritonPythonModel:", """class TritonPythonModel:
+    def initialize(self, args):
+        import itertools
+        self.sleep, made_up = time.sleep, itertools.cycle([1 << 62, 5, 4, -(1 << 62)])
+        time.monotonic_ns = lambda: next(made_up)
+""")
+
+
+def test_times_that_a_worker_makes_up_stay_within_those_of_the_server(streams, run):
+    began = now_ns()
+    m = streams(HASTY)
+    for i in range(20):
+        m.ask("s.send(answer(1), FINAL)", f"r{i}")
+    m.until_final(20)
+    run(until(lambda: m.runtime.stats.execution_count == 20))
+    found = m.runtime.stats.inference_stats()
+    assert found["success"]["count"] == 20
+    for what in ("queue", "compute_input", "compute_infer", "compute_output"):
+        assert 0 <= found[what]["ns"] <= 20 * (now_ns() - began)

@@ -119,10 +119,13 @@ cdef class Poller:
         return 0
 
 
-cdef inline Times times_of(tf_complete_slot *slot) noexcept:
+# In order and within what the server knows, whatever the worker says: schedulers and statistics count with differences.
+cdef inline Times times_of(tf_complete_slot *slot, int64_t since_ns, int64_t now_ns) noexcept:
     cdef Times times
-    times.taken_ns, times.infer_start_ns = slot.taken_ns, slot.infer_start_ns
-    times.infer_end_ns, times.done_ns = slot.infer_end_ns, slot.done_ns
+    times.taken_ns = min(max(slot.taken_ns, since_ns), now_ns)
+    times.infer_start_ns = min(max(slot.infer_start_ns, times.taken_ns), now_ns)
+    times.infer_end_ns = min(max(slot.infer_end_ns, times.infer_start_ns), now_ns)
+    times.done_ns = min(max(slot.done_ns, times.infer_end_ns), now_ns)
     times.executed = slot.batch
     return times
 
@@ -356,10 +359,11 @@ cdef class RingLink(Link):
         return 0
 
     cdef int _on_executed(self, tf_complete_slot *slot) except -1:
-        cdef Times times = times_of(slot)
+        cdef Times times
         if not self.executing:
             return 0  # more than was dispatched: the worker lied
         self.progress_ns = self.poller.clock.now_ns()
+        times = times_of(slot, 0, self.progress_ns)
         return self.runtime.executed(self, self.executing.popleft(), &times)
 
     cdef int _on_answer(self, tf_complete_slot *slot) except -1:
@@ -380,7 +384,7 @@ cdef class RingLink(Link):
             self.retained[slot.request] = request.input
         if self.decoupled:
             return self._on_response(request, slot)
-        times = times_of(slot)
+        times = times_of(slot, request.dispatched_ns, self.progress_ns)
         try:
             block = self._block(slot)
             if slot.kind == TF_ANSWER:
@@ -396,17 +400,18 @@ cdef class RingLink(Link):
     cdef int _on_reschedule(self, tf_complete_slot *slot) except -1:
         """Executed without an answer: the request goes back to its sequence, which keeps its memory."""
         cdef InferRequest request = self.running.pop(slot.request, None)
-        cdef Times times = times_of(slot)
+        cdef Times times
         if request is None:
             return 0
         self.progress_ns = self.poller.clock.now_ns()
+        times = times_of(slot, request.dispatched_ns, self.progress_ns)
         if slot.flags & TF_RETAINED:
             self.retained[slot.request] = request.input
         return self.runtime.reschedule(self, request, &times)
 
     cdef int _on_response(self, InferRequest request, tf_complete_slot *slot) except -1:
         """One of any number of answers to a request of a decoupled model."""
-        cdef Times times = times_of(slot)
+        cdef Times times = times_of(slot, request.dispatched_ns, self.progress_ns)
         cdef bint final = slot.flags & TF_FINAL != 0
         cdef Answer answer = None
         cdef Block block
