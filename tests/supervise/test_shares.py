@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -14,6 +15,7 @@ from tisfast import limits
 from tisfast.engine.testing import KeepingReply, submit
 from tisfast.native.memory import Arena
 from tisfast.supervise.instance import InstanceState
+from tisfast.types import Status
 from tisfast.wire.compose import ComposeFields, answer_tensors, compose_request
 from tisfast.wire.tensors import in_block
 
@@ -173,3 +175,29 @@ def test_a_producer_that_died_has_left_its_answers(chain, run):
     os.kill(instance.pid, signal.SIGKILL)
     run(until(lambda: instance.state is not InstanceState.READY))
     assert list(floats(m.output("same", [made]))[:2]) == [1, 2]
+
+
+def test_the_file_that_was_used_last_is_not_the_one_that_makes_room(chain):
+    m = chain(same="pass")
+    first = numbers(arena=Arena("first", 1 << 22, 1 << 21))
+    others = [numbers(i) for i in range(limits.SHARES_PER_WORKER_MAX)]
+    for source in [first, *others[:-1], first, others[-1]]:
+        m.output("same", [source])
+    assert holds(m.served["same"].instances[0].pid, "memfd:first")
+
+
+def no_descriptor_left(path, *_):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
+def test_a_file_that_cannot_be_passed_fails_its_request_and_is_passed_to_the_next(chain, monkeypatch, caplog):
+    m = chain(same="pass")
+    source = numbers()
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", no_descriptor_left)
+        for _ in range(2):
+            status, text = m.ask("same", [source])
+            assert status == Status.INTERNAL and "could not be given this memory" in text
+    said = [record.message for record in caplog.records if "cannot be given memory" in record.message]
+    assert len(said) == 1 and "Too many open files" in said[0]
+    assert floats(m.output("same", [source])) == floats(source)

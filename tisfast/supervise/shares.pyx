@@ -1,13 +1,14 @@
 """The share ids of one worker; see shares.pxd.  Layer 4 (supervise).
 
 A file is told of when the first request that refers to it goes to the worker, and forgotten when it is gone, or when
-SHARES_PER_WORKER_MAX others were told of later.  Messages are ordered among themselves, and each submit slot says how many
+SHARES_PER_WORKER_MAX others were used later.  Messages are ordered among themselves, and each submit slot says how many
 came before it.  A worker may read ahead of its ring (for the answers to its calls), so an id is given out again as late as
 there are numbers: when nothing that is on its way can mean the old one.
 """
 
 from libc.stdint cimport uint16_t, uint32_t
 
+import logging
 import os
 import socket
 import struct
@@ -15,7 +16,8 @@ import weakref
 from collections import deque
 
 from tisfast import limits
-from tisfast.errors import Internal
+
+cdef object log = logging.getLogger("tisfast.supervise")
 
 cdef Py_ssize_t SHARES_MAX = limits.SHARES_PER_WORKER_MAX
 cdef object MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
@@ -57,19 +59,41 @@ cdef class ShareTable:
         self.socket.close()
         self.theirs.close()
 
-    cdef uint16_t id_of(self, MemoryFile file) except? 0:
+    cdef uint16_t id_of(self, MemoryFile file) except 0:
         cdef uint16_t share
         key = id(file)
-        found = self.shares.get(key)
+        cdef int fd
+        found = self.shares.pop(key, None)
         if found is not None:
+            self.shares[key] = found  # used last: what this request refers to is not what makes room for its next file
             return <uint16_t>found[0]
         if len(self.shares) >= SHARES_MAX:
             self._forget(next(iter(self.shares)))
+        fd = self._readable_copy(file.fd)
         share = self._new_id()
-        self.shares[key] = (share, weakref.ref(file, lambda _: self._forget(key)))
-        file.shown = not file.guarded
-        self._tell(MESSAGE.pack(SHOW, file.guarded, share, 0, file.begin, file.nbytes), readable_copy(file.fd))
+        if fd >= 0:
+            self.shares[key] = (share, weakref.ref(file, lambda _: self._forget(key)))
+            file.shown = not file.guarded
+        else:  # this request fails, and the next one with the file tries again
+            self.free.append(share)
+        self._tell(MESSAGE.pack(SHOW, file.guarded, share, 0, file.begin, file.nbytes), fd)
         return share
+
+    cdef int _readable_copy(self, int fd) except -2:
+        """A descriptor of the same file that cannot write: what a worker does to a foreign tensor is its own affair.
+
+        -1: there is none left, which the log hears once."""
+        try:
+            copy = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if not self.short:
+                log.error(
+                    "a worker cannot be given memory of others (%s): requests with inputs there fail until it can. Raise "
+                    "the limit of open files (ulimit -n), or have fewer connections", error.strerror)
+            self.short = True
+            return -1
+        self.short = False
+        return copy
 
     cdef uint16_t _new_id(self) except 0:
         if self.unused == 0xFFFF:  # the one that was given back first, 65,000 ids ago; never more than SHARES_MAX are out
@@ -120,11 +144,3 @@ cdef class ShareTable:
         elif self.waiting and not waiting:
             self.loop.remove_writer(self.socket.fileno())
         self.waiting = waiting
-
-
-cdef int readable_copy(int fd) except -1:
-    """A descriptor of the same file that cannot write: what a worker does to a foreign tensor is its own affair."""
-    try:
-        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise Internal(f"cannot pass a memory file to a worker: {error.strerror}") from error
