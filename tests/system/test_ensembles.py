@@ -447,3 +447,13 @@ def test_a_server_stops_when_its_ensembles_have_answered(serve, write_model, wri
     assert server.ended() == 0
     asker.join()
     assert answers[0][0] == 200
+
+
+def test_a_step_may_say_beside_its_sequence_what_only_pythons_json_has(serve, write_model, write_ensemble):
+    odd = 'parameters={"sequence_id": 1, "x": "\\ud800"}'
+    write_model("one", ADD_ONE.replace("self.compute(a))])", f"self.compute(a))], {odd})"))
+    write_model("two")
+    write_ensemble("e", "one", "two")
+    server = serve().ready()
+    status, answer = server.infer("e", [1.0])
+    assert status == 200 and answer["outputs"][0]["data"] == [3.0]

@@ -48,11 +48,13 @@ cdef class StepRun:
             run.active.discard(self)
         try:
             if not run.done:
-                if status:
-                    run.step_failed(self.scope, status, message)
-                else:
-                    self.take(request, answer, final)
-                run.advance()
+                try:
+                    if status:
+                        run.step_failed(self.scope, status, message)
+                    else:
+                        self.take(request, answer, final)
+                finally:
+                    run.advance()
         finally:
             if final:
                 run.ensemble.leave(self)
@@ -67,6 +69,9 @@ cdef class StepRun:
                 self.run.arrived(self, answer)
         except TisError as error:
             self.run.step_failed(self.scope, error.status, error.message)
+        except Exception as error:  # our bug: answered, and reported by whoever brought the answer
+            self.run.step_failed(self.scope, INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+            raise
         if final:
             self.run.count_times(request)
             self.scope.closed = self.scope.closed or self.step.decoupled

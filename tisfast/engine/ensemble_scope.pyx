@@ -10,6 +10,8 @@ from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 from tisfast.wire.tensors cimport Tensor, new_tensor
 
+import json
+
 import orjson
 
 from tisfast.errors import BadRequest, Unavailable
@@ -103,7 +105,7 @@ cdef Tensor moved(Tensor tensor, Arena arena):
 
 
 cdef tuple sequence_of(bytes parameters, object correlation, object flags):
-    values = orjson.loads(parameters)
+    values = json.loads(parameters)  # models give what Python's writes: NaN, and half a surrogate
     if "sequence_id" in values:
         correlation = values["sequence_id"]
         if type(correlation) is int:
