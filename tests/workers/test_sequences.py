@@ -398,3 +398,24 @@ except pb_utils.TritonModelException as error: pb_utils.Logger.log_info(str(erro
     instance = serve(model(body), decoupled=True, **sequence(iterative=True))
     instance.plane.push([instance.record([1], [0])])
     assert instance.router.receive()["msg"] == "set_release_flags(): this request has had its final response"
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_null_before_a_request_of_a_decoupled_model(serve, kind):
+    body = "for q in rs: q.get_response_sender().send(answer(np.zeros(1, 'f4')), 1)"
+    source = model(body).replace("    def execute", f"    {kind} execute")
+    instance = serve(source, decoupled=True, **sequence("direct"))
+    data = instance.record([3], [0])
+    instance.plane.push([data, data], [(0, True), (1, False)])
+    found = [instance.plane.next().kind for _ in range(3)]
+    assert ANSWER in found and ERROR not in found
+
+
+def test_a_coroutine_that_raises_ends_the_requests_behind_a_null(serve):
+    source = model("import asyncio; await asyncio.sleep(0); raise ValueError('no')")
+    source = source.replace("    def execute", "    async def execute")
+    instance = serve(source, decoupled=True, **sequence("direct"))
+    data = instance.record([3], [0])
+    instance.plane.push([data, data, data], [(0, False), (1, True), (2, False)])
+    found = [instance.plane.next() for _ in range(5)]
+    assert ["no" in answer.text for answer in found if answer.kind == ERROR] == [True, True]

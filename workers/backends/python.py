@@ -135,7 +135,8 @@ class Backend:
             raise self._not_none()
         if self._background is None:  # a plain function that returned a coroutine
             self._start_background()
-        PARENT.set(requests[0]._sender.ticket)  # coroutines begin with this thread's context
+        # Coroutines begin with this thread's context.  What fills an empty slot of a sequence batch has no sender.
+        PARENT.set(next(request._sender.ticket for request in requests if request._sender is not None))
         self._background.start(self._awaited(returned, requests), functools.partial(self.failed, requests))
 
     @property

@@ -73,6 +73,9 @@ class SequenceStreamLoop(StreamLoop):
         seen, self._seen = self._seen, []
         return super()._run_model(seen)
 
+    def _failed(self, requests, error):
+        super()._failed([request for request in requests if not request.null], error)
+
 
 def _real(slots):
     return [slot for slot in slots if not slot[1] & TF_NULL]
