@@ -8,10 +8,11 @@ import zlib
 from urllib.parse import unquote
 
 import pytest
-from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, WindowUpdateFrame
+from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 from tests_grpc_server import CHAT, CRASH, CRASHING_CHAT, ECHO, FAIL, WATCH, message
 
 from tisfast import limits
+from tisfast.front.grpc.methods import UnaryMethod
 
 
 def test_a_message_comes_back_with_status_0(run):
@@ -401,3 +402,27 @@ def test_a_bug_in_a_streaming_method_is_answered_and_reported(run, word):
         assert (await client.ask(ECHO, b"x")).status == "0"
 
     run(scenario)
+
+
+def test_an_answer_that_comes_late_has_all_its_time_to_leave(run):
+    class Late:
+        def __init__(self, loop):
+            self.answer = loop.create_future()
+
+        def unary(self, path):
+            return UnaryMethod(lambda *_: self.answer, "health") if path == ECHO else None
+
+    async def scenario(server):
+        client = await server.connect()
+        client.send(SettingsFrame(0, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}))
+        stream = client.call(ECHO, body=message(b"x"))
+        await server.settle()
+        server.sweep(limits.GRPC_STALL_SECONDS_MAX + 1)
+        server.front._shared.methods.answer.set_result(b"answer")
+        await server.settle()
+        server.sweep(1)
+        client.send(WindowUpdateFrame(stream, window_increment=100))
+        result = await client.result(stream)
+        assert result.messages == [b"answer"] and result.reset is None
+
+    run(scenario, methods=Late)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
 
 import pytest
-from test_grpc_infer import request
+from test_grpc_infer import field, request
 from tests_grpc_server import ECHO, INFER, STREAM_INFER, message
 
 from tisfast.config.settings import GrpcSettings
@@ -108,3 +110,16 @@ def test_a_reserved_name_is_refused(run):
         assert (await client.ask(ECHO, b"x")).messages == [b"x"]
 
     run(scenario, extras=GrpcExtras(forward=metadata_forward(GrpcSettings(forward_pattern="triton"))))
+
+
+def test_metadata_goes_beside_numbers_that_json_does_not_have(run):
+    async def scenario(server):
+        client = await server.connect()
+        number = field(4, field(1, b"x") + field(2, b"\x21" + struct.pack("<d", math.nan)))
+        stream = client.call(INFER, ("x-a", "1"), body=message(request() + number))
+        await server.dispatched(1)
+        assert b'{"x":NaN,"x-a":"1"}' in server.link.dispatched[0][0].input.record
+        server.execute()
+        assert (await client.result(stream)).text == "model says no"
+
+    run(scenario, extras=GrpcExtras(forward=metadata_forward(SETTINGS)))

@@ -157,11 +157,11 @@ cdef class InferCall(InferenceStream):
         try:
             self.shared.body.render(answer, UNARY, True)
             self.sending = rendered_message(self.shared.body, answer, self.coding)
+            self.out_tick = self.shared.tick  # the client has its time from now on
         except TisError as error:
             return self.fail(error)
-        except Exception as error:  # our bug: answered and reported; the engine goes on
-            self.shared.loop.call_exception_handler({"message": "an answer cannot be sent", "exception": error})
-            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        except Exception as error:
+            return self.break_down("an answer cannot be sent", error)
         return self.finish(GRPC_OK, None)
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:

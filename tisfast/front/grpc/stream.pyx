@@ -68,6 +68,8 @@ cdef class GrpcStream(Reply):
                 n -= used
         except TisError as error:
             self.fail(error)
+        except Exception as error:
+            self.break_down("a call failed", error)
         return 0
 
     cdef size_t _feed(self, const uint8_t *data, size_t n) except? 0:
@@ -111,6 +113,8 @@ cdef class GrpcStream(Reply):
             self.on_half_close()
         except TisError as error:
             self.fail(error)
+        except Exception as error:
+            self.break_down("a call failed", error)
         return 0
 
     cdef int closed(self, uint32_t error_code) except -1:
@@ -290,6 +294,10 @@ cdef class GrpcStream(Reply):
 
     cdef int fail(self, object error) except -1:
         return self.finish(grpc_code(error.status), error.message)
+
+    cdef int break_down(self, str what, object error) except -1:
+        self.shared.loop.call_exception_handler({"message": what, "exception": error})
+        return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
 
     cdef int give_window(self) except -1:
         """What was withheld may be sent again."""

@@ -32,14 +32,13 @@ cdef class UnaryCall(GrpcStream):
 
     cdef int _answer(self, bytes answer) except -1:
         self.sending = bytes_message(answer, self.coding)
+        self.out_tick = self.shared.tick  # the client has its time from now on
         return self.finish(GRPC_OK, None)
 
     cdef int _failed(self, error) except -1:
         if isinstance(error, TisError):
             return self.fail(error)
-        # Our bug: answered, reported once, and the server goes on.
-        self.shared.loop.call_exception_handler({"message": f"{self.path} failed", "exception": error})
-        return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        return self.break_down(f"{self.path} failed", error)
 
     def _done(self, answer) -> None:
         """What had to be asked for first is known."""
@@ -70,9 +69,8 @@ cdef class StreamingCall(GrpcStream):
             self.call = method.open(self.push)
         except TisError as error:
             return self.fail(error)
-        except Exception as error:  # our bug, as above
-            self.shared.loop.call_exception_handler({"message": "a streaming call cannot be opened", "exception": error})
-            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        except Exception as error:
+            return self.break_down("a streaming call cannot be opened", error)
         return 0
 
     def push(self, bytes message) -> None:
@@ -81,15 +79,8 @@ cdef class StreamingCall(GrpcStream):
             self.send(bytes_message(message, self.coding))
 
     cdef int on_message(self) except -1:
-        message = self.take_message()
-        try:
-            for answer in self.call.on_message(message):
-                self.push(answer)
-        except TisError:
-            raise  # answered by the caller
-        except Exception as error:  # our bug, as above
-            self.shared.loop.call_exception_handler({"message": "a streaming call failed", "exception": error})
-            return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
+        for answer in self.call.on_message(self.take_message()):
+            self.push(answer)
         return 0
 
     cdef int on_half_close(self) except -1:

@@ -16,8 +16,6 @@ from tisfast.wire.plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPla
 from tisfast.wire.request cimport count_elements, finish, new_plan, region_input
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 
-import orjson
-
 from tisfast import limits
 from tisfast.errors import BadRequest
 from tisfast.types import BY_WIRE
@@ -78,14 +76,12 @@ cdef InferPlan parse_message(ModelSignature model, Message message, Regions regi
             if len(outputs) >= OUTPUTS_ASKED_MAX:
                 raise BadRequest(f"the request asks for more than {OUTPUTS_ASKED_MAX} outputs of model '{model.name}'")
             outputs.append(read_output(&field))
-    custom = apply_parameters(plan, parameters)
+    custom = apply_parameters(plan, parameters, forwarded)
     if input_count > inputs_max:  # before anything is reserved for them
         raise BadRequest(
             f"{plan.who()}expected {len(model.inputs)} inputs but got {input_count} inputs for model '{model.name}'")
     place_inputs(plan, message, inputs)
     choose_outputs(plan, outputs)
-    if forwarded:
-        custom = orjson.dumps({**orjson.loads(custom or b"{}"), **orjson.loads(forwarded)})
     return finish(plan, custom)
 
 

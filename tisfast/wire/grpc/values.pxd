@@ -17,7 +17,7 @@ cdef class Parameter:
 cdef int take_parameter(const Field *field, dict parameters) except -1
 
 # Request parameters into the plan (rows 7.*, 13.10); returns the custom ones as JSON text.
-cdef bytes apply_parameters(InferPlan plan, dict parameters)
+cdef bytes apply_parameters(InferPlan plan, dict parameters, bytes forwarded)
 
 cdef class SharedPlace:
     """Where in which region a tensor lies; region None: it does not."""

@@ -84,7 +84,7 @@ cdef int take_value(const Field *message, Parameter parameter) except -1:
         parameter.kind = KINDS[field.number]
 
 
-cdef bytes apply_parameters(InferPlan plan, dict parameters):
+cdef bytes apply_parameters(InferPlan plan, dict parameters, bytes forwarded):
     cdef dict custom = {}
     cdef Parameter parameter
     cdef str name
@@ -118,6 +118,8 @@ cdef bytes apply_parameters(InferPlan plan, dict parameters):
                 f"{given(parameter)}")
         else:
             custom[name] = json_value(parameter.value)
+    if forwarded:
+        custom.update(orjson.loads(forwarded))
     return orjson.dumps(custom) if custom else b""
 
 
