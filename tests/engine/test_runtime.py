@@ -271,3 +271,20 @@ def test_a_front_that_fails_does_not_cost_the_other_requests_their_answer():
     with pytest.raises(RuntimeError, match="front"):
         m.runtime.fail(lost, Status.UNAVAILABLE, "died")
     assert [call[0] for call in told] == ["a", "b"]
+
+
+def test_a_front_that_fails_does_not_hold_up_what_waits_behind_it():
+    m = Model(instances=2, max_batch_size=1, preserve_ordering=True)
+    told = []
+
+    def fail():
+        raise RuntimeError("front")
+
+    for id, reply in (("a", StreamReply(told, fail)), ("b", StreamReply(told))):
+        submit(m.runtime, make_input(m.signature, id), reply)
+    m.links[1].execute()
+    with pytest.raises(RuntimeError, match="front"):
+        m.links[0].execute()
+    m.send("c")
+    m.links[0].execute()
+    assert [call[0] for call in told] == ["a", "b"] and m.answered == ["c"]

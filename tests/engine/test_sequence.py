@@ -476,3 +476,18 @@ def test_iterative_requests_share_batches():
     m.send("b")
     m.link.reschedule()
     assert m.run() == [("a", 0), ("b", 1)]
+
+
+@pytest.mark.parametrize("oldest", [False, True])
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_an_iterative_request_that_comes_back_as_its_instance_dies_is_told_so(oldest, rounds):
+    m = SequenceModel(slots=2, iterative=True, oldest=oldest)
+    m.send("a")
+    for _ in range(rounds):
+        m.link.reschedule()
+    m.runtime.remove_link(m.link)
+    m.link.reschedule()  # it lay in the ring when the worker died
+    m.runtime.on_timer()
+    assert m.runtime.queued == 0
+    [(status, message)] = m.failures().values()
+    assert status == Status.UNAVAILABLE and "is lost: instance m_0_0" in message

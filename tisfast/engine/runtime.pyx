@@ -304,12 +304,20 @@ cdef class ModelRuntime:
         if request.order != self.next_answer:
             self.held.setdefault(request.order, []).append((request, answer, status, message, final))
             return 0
-        self.deliver(request, answer, status, message, final)
-        while final:  # the next one's turn; what it has said so far, and its successor's when it is done with it, too
-            final = False
-            self.next_answer += 1
-            for request, answer, status, message, final in self.held.pop(self.next_answer, ()):
-                self.deliver(request, answer, status, message, final)
+        failure = None  # of one request's front: the others have their turn all the same
+        turn = [(request, answer, status, message, final)]
+        while turn:
+            for request, answer, status, message, final in turn:
+                try:
+                    self.deliver(request, answer, status, message, final)
+                except Exception as error:
+                    failure = error
+            if not final:
+                break
+            self.next_answer += 1  # what the next one has said so far, and its successor when it is done with it, too
+            turn = self.held.pop(self.next_answer, ())
+        if failure is not None:
+            raise failure
         return 0
 
     cdef int deliver(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:

@@ -283,6 +283,8 @@ cdef class SequenceScheduler(Scheduler):
         request.queued = True
         self.size += 1
         sequence.waiting.appendleft(request)
+        if not sequence.bench.alive:  # the last words of a worker that has died
+            return self._lose(sequence)
         if not self.decoupled:
             sequence.bench.done(request.slot)
         return self._advance(sequence)

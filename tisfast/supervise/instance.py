@@ -330,7 +330,7 @@ class Instance:
         link, self._link = self._link, None
         if link is None:
             return
-        self._runtime.remove_link(link)
+        self._say(self._runtime.remove_link, link)
         taken, untaken = link.close()
         if taken:
             facts = self._birth.facts
