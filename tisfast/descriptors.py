@@ -48,7 +48,9 @@ def _file_descriptors() -> list[bytes]:
     try:
         data = DESCRIPTOR_SET.read_bytes()
     except FileNotFoundError as error:
-        raise Internal(f"{DESCRIPTOR_SET} is missing: build tisfast with `setup.py build_proto`") from error
+        raise Internal(
+            f"{DESCRIPTOR_SET} is missing: build tisfast with `python setup.py build_proto build_ext --inplace`"
+        ) from error
     files, position = [], 0
     while position < len(data):
         if data[position] != 0x0A:

@@ -216,3 +216,15 @@ def test_an_asynchronous_execute_that_raises(serve):
     instance = serve(source)
     text = instance.ask([1], [0]).text
     assert text.endswith(f"message: ValueError: later\n\nAt:\n  {instance.load['version_dir']}/model.py(15): execute\n")
+
+
+def test_a_task_that_execute_leaves_may_send_the_answer(serve):
+    source = model("self.task = asyncio.ensure_future(self.later(r, r.get_response_sender()))").replace(
+        "    def execute", "    async def execute"
+    ) + """
+    async def later(self, r, s):
+        await asyncio.sleep(0.01)
+        s.send(answer(arr(r)), 1)
+"""
+    got = serve("import asyncio\n" + source).ask([7.0], [0])
+    assert got.outputs and floats(got.outputs[0][4]) == [7.0], got.text

@@ -251,11 +251,18 @@ class Backend:
         for at, (request, response) in enumerate(zip(requests, merged)):
             answer = answers.get(id(request))
             if response is None and answer is not None:
-                answer.done.wait()
+                self._until_sent(answer)
                 merged[at] = answer.response or InferenceResponse([], error=TritonError(_NEVER_SENT))
             elif answer is not None and answer.response is not None:
                 raise ReturnError("execute returned a response to a request that was answered through its sender.")
         return merged
+
+    def _until_sent(self, answer):
+        """Whoever has the sender may be a task that execute left to its event loop."""
+        if self._event_loop is None or answer.done.is_set():
+            answer.done.wait()
+        else:
+            self._event_loop.run_until_complete(self._event_loop.run_in_executor(None, answer.done.wait))
 
     def _odd_return(self, responses):
         """A coroutine's result, or an error.  Lists' subclasses pass, and None where senders were asked for."""
