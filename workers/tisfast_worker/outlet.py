@@ -95,7 +95,7 @@ class Outlet:
                 self._end(sender, (TF_CLOSED, 0, 0, 0), sent_ns)
                 return True
             if self.sequences is not None:
-                self.sequences.keep(sender.slot, response)
+                self.sequences.keep(sender.states, response)
             wanted = self._send(sender, response, flags, sent_ns)
         return not wanted or self._send_when_room(sender, response, flags, sent_ns, wanted)
 

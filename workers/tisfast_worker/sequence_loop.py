@@ -37,7 +37,7 @@ class SequenceLoop(Loop):
             if request.null:
                 continue
             if response is not None:
-                self._sequences.keep(request.slot, response)
+                self._sequences.keep(self._sequences.states(request.slot), response)
                 self._sequences.leave(request)
             kept.append(response)
         return kept
@@ -65,8 +65,8 @@ class SequenceStreamLoop(StreamLoop):
     def _open(self, slots, taken_ns):
         requests = super()._open(_real(slots), taken_ns)
         self._seen = self._sequences.seat(slots, requests, [request._sender.ticket for request in requests])
-        for request in requests:
-            request._sender.slot = request.slot
+        for request in requests:  # a stream may outlast its sequence, whose slot another one has then
+            request._sender.states = self._sequences.states(request.slot)
         return requests
 
     def _run_model(self, requests):

@@ -51,18 +51,21 @@ class Sequences:
                 seen.append(NullRequest(self, requests[0], self._model.decoupled))
         return seen
 
-    def keep(self, slot, response):
+    def states(self, slot):
+        """What is kept of the sequence that has this slot now, for `keep`; None where nothing is."""
+        return self._of(slot) if self._by_output else None
+
+    def keep(self, states, response):
         """Take the state out of a response.  What does not fit the configuration makes the response an error."""
-        if not self._by_output or response._error is not None:
+        if states is None or response._error is not None:
             return
-        rest, states = [], None
+        rest = []
         for tensor in response._tensors:
             at = self._by_output.get(tensor._name)
             if at is None or tensor._name in self._shown:
                 rest.append(tensor)
             if at is None:
                 continue
-            states = states or self._of(slot)
             try:
                 states[at] = checked_state(self._model, self._model.sequences.states[at], states[at], tensor)
             except ValueError as error:
