@@ -303,10 +303,10 @@ s, a = r.get_response_sender(), r.inputs()[0].as_numpy()
 if r.correlation_id() == 1:
     self.late = s
     return None
+s.send(pb_utils.InferenceResponse([pb_utils.Tensor("X", a), pb_utils.Tensor("OUT_STATE", a + 1)]), 1)
 if hasattr(self, "late"):
     self.late.send(pb_utils.InferenceResponse([pb_utils.Tensor("X", a), pb_utils.Tensor("OUT_STATE", a + 100)]), 1)
     del self.late
-s.send(pb_utils.InferenceResponse([pb_utils.Tensor("X", a), pb_utils.Tensor("OUT_STATE", a + 1)]), 1)
 """
     instance = serve(model(body), decoupled=True, **sequence(states=[state()]))
     first = instance.record([1], [0], flags=START | END, correlation=1)
@@ -314,7 +314,7 @@ s.send(pb_utils.InferenceResponse([pb_utils.Tensor("X", a), pb_utils.Tensor("OUT
     tickets = [instance.plane.push([data], [(0, False)])[0] for data in (first, second, third)]
     found = [instance.plane.next() for _ in range(9)]
     answers = [(a.request, floats(a.outputs[0][4])) for a in found if a.kind == ANSWER]
-    assert answers == [(tickets[0], [0, 0]), (tickets[1], [0, 0]), (tickets[2], [1, 1])]
+    assert answers == [(tickets[1], [0, 0]), (tickets[0], [0, 0]), (tickets[2], [1, 1])]
 
 
 # ---- rescheduling

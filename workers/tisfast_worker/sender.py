@@ -51,7 +51,8 @@ class StreamSender(InferenceResponseSender):
     """
 
     __slots__ = (
-        *("_cancelled_at", "_head", "_outlet", "batch", "closed", "started_ns", "states", "taken_ns", "ticket", "unread"),
+        *("_cancelled_at", "_head", "_outlet", "batch", "closed", "started_ns", "states"),
+        *("taken_ns", "ticket", "unread"),
     )
     # For the answer writer: no tensor of a stream is passed by reference, it may be written to again.
     _lease, windows = object(), None
