@@ -249,6 +249,18 @@ def test_a_model_that_prints_megabytes_slows_only_itself(serve, write_model):
     assert sorted(times)[len(times) // 2] < 0.1
 
 
+def test_a_model_that_prints_many_short_lines_does_not_wait_for_the_log(serve, write_model):
+    write_model("loud", in_compute("import sys; sys.stderr.write('y\\n' * 200000)"))
+    server = serve().ready()
+    began = time.monotonic()
+    assert server.infer("loud")[0] == 200
+    assert time.monotonic() - began < 5, "0.1 s on an idle machine, 30 s at 32 lines every 5 ms"
+    server.end()
+    told = [record["message"] for record in server.log if record["message"].startswith("loud_0: ")]
+    assert sum(message.count("y") for message in told) == 200000
+    assert len(told) < 1000
+
+
 def test_what_a_model_prints_and_logs_carries_its_name(serve, write_model):
     code = "pb_utils.Logger.log_warn('careful')\nprint('printed')\nprint('y' * 100000)\nprint('after')"
     write_model("m", in_compute(code))

@@ -292,9 +292,13 @@ class Worker:
             extra={"facts": facts, "traceback": str(message.get("traceback", ""))},
         )
 
-    def _printed(self, line: str) -> None:
-        self._last_words = line
-        printed.info("%s: %s", self.birth.name, line, extra={"facts": self.birth.facts})
+    def _printed(self, text: str) -> None:
+        """One line, or more of a model that prints many."""
+        self._last_words = text[text.rfind("\n") + 1 :]
+        more = text.count("\n")
+        if more:
+            text = f"{more + 1} lines:\n{text}"
+        printed.info("%s: %s", self.birth.name, text, extra={"facts": self.birth.facts, "indented": more > 0})
 
     def _died(self) -> None:
         """The pidfd says that the process is gone; the nursery knows why, and says it at about the same time."""
