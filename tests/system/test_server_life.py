@@ -285,6 +285,20 @@ def test_an_exception_s_traceback_is_logged_once_with_the_request_s_id(serve, wr
     until(lambda: traceback_count(server, "ValueError: bad input") == 2, "one for each failed request")
 
 
+def test_a_wrong_output_is_logged_once_with_who_and_for_whom(serve, write_model):
+    write_model("m", ADD_ONE.replace('Tensor("B"', 'Tensor("NOPE"'))
+    server = serve().ready()
+    tensor = {"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}
+    status, body = server.ask("POST", "/v2/models/m/infer", {"id": "r7", "inputs": [tensor]})
+    assert status == 500 and "returned output 'NOPE'" in body["error"]
+    record = server.says(body["error"])
+    assert record["message"] == f"model 'm' version 1, instance m_0 failed for request r7: {body['error']}"
+    assert (record["level"], record["model"], record["version"], record["instance"]) == ("error", "m", "1", "m_0")
+    assert record["request_ids"] == ["r7"] and "traceback" not in record
+    server.end()
+    assert sum("returned output 'NOPE'" in each["message"] for each in server.log) == 1
+
+
 # ---- the server's own end
 
 

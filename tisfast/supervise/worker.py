@@ -283,10 +283,11 @@ class Worker:
         ids = [str(i) for i in requests if i] if isinstance(requests, (list, tuple)) else []
         facts = {**self.birth.facts, "request_ids": ids}
         spoken.error(
-            "model '%s' version %s, instance %s raised%s: %s",
+            "model '%s' version %s, instance %s %s%s: %s",
             facts["model"],
             facts["version"],
             self.birth.name,
+            "raised" if message.get("traceback") else "failed",
             f" for request {', '.join(ids)}" if ids else "",
             message.get("error", ""),
             extra={"facts": facts, "traceback": str(message.get("traceback", ""))},
