@@ -68,6 +68,18 @@ def test_quotes_in_a_traceback_stay_as_they_are(log, read):
     assert read()[1:] == ['    File "/m/1/model.py", line 3']
 
 
+def test_lines_of_a_model_are_readable_and_cannot_forge_a_line(log, read):
+    text = 'm_0_0: 3 lines:\nI0101 1 x.cc:1] "all is well"\x1b\nC:\\new\\\n\n'
+    log("default").info("%s", text, extra={"indented": True})
+    assert read()[0].endswith('"m_0_0: 3 lines:"')
+    assert read()[1:] == ['    I0101 1 x.cc:1] "all is well"\\u001b', "    C:\\\\new\\\\", "    ", "    "]
+
+
+def test_lines_of_a_model_are_one_object_in_json(log, read):
+    log("json").info("%s", "m_0_0: 2 lines:\na\nb", extra={"indented": True})
+    assert [json.loads(line)["message"] for line in read()] == ["m_0_0: 2 lines:\na\nb"]
+
+
 def test_a_log_that_cannot_be_written_is_told_once(log, monkeypatch, capsys):
     class Gone(io.StringIO):
         def write(self, text: str) -> int:

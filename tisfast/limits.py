@@ -392,7 +392,7 @@ RESTART_DELAY_MS_MAX: Final = 30_000
 RESTART_STEADY_SECONDS: Final = 10
 """Seconds of life after which a worker's earlier deaths are forgotten."""
 WORKER_OUTPUT_LINE_BYTES_MAX: Final = 64 * 1024
-"""Bytes of one line a model prints; longer lines are cut and marked."""
+"""Bytes of one log record of what a model prints: longer lines are cut and marked, more lines make further records."""
 CONTROL_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one control message (a load carries the model's config)."""
 RESTART_DELAY_READY_MS_MAX: Final = 500
@@ -414,11 +414,11 @@ KILL_SECONDS_MAX: Final = 5
 WORKER_STOP_SECONDS_MAX: Final = 10
 """Seconds for `finalize` of an instance whose model failed to load beside it; --exit-timeout-secs rules at exit."""
 WORKER_OUTPUT_TURN_LINES_MAX: Final = 32
-"""Lines of one worker's output that one turn of the loop logs (some 20 us each)."""
-WORKER_OUTPUT_TURN_BYTES_MAX: Final = 64 * 1024
-"""Bytes of one worker's output read in one turn: what a pipe holds."""
+"""Lines of one worker's output that one turn of the loop logs one by one (some 20 us each); more share a record."""
+WORKER_OUTPUT_TURN_BYTES_MAX: Final = 32 * 1024
+"""Bytes of one worker's output read in one turn, which takes 1 ms where they are lines of one character."""
 WORKER_OUTPUT_PAUSE_SECONDS: Final = 0.005
-"""Pause after a turn that met one of these two bounds: the pipe fills, and who prints megabytes waits for itself."""
+"""Pause after a turn that met one of these two bounds: 6 MB a second, and who prints more waits for itself."""
 CONTROL_TURN_MESSAGES_MAX: Final = 64
 """Control messages handled in one turn of the loop; then the loop serves everybody else first."""
 CONTROL_QUEUE_MESSAGES_MAX: Final = 1024

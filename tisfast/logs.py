@@ -1,7 +1,8 @@
 """Log lines in Triton's two forms and as JSON.  Layer 0: knows records of the standard library, and nothing of ours.
 
 A record may carry `facts` (model, version, instance, request ids: fields of the JSON form), `source` ((file, line) of
-the user code that spoke, in place of ours), `traceback` (text, shown indented) and `table` (shown as it stands).
+the user code that spoke, in place of ours), `traceback` (text, shown indented), `indented` (so are the lines of the
+message after its first) and `table` (shown as it stands).
 """
 
 from __future__ import annotations
@@ -45,6 +46,16 @@ def _traceback(record: logging.LogRecord) -> str:
     return logging.Formatter().formatException(record.exc_info) if record.exc_info else text
 
 
+def _escaped_lines(text: str) -> str:
+    """Every line indented and escaped: nobody takes one for a record.  Quotes stay as they are.
+
+    All lines at once, as a model may print thousands: json.dumps leaves no raw zero byte, which keeps the backslashes
+    of the text apart from its own.
+    """
+    escaped = json.dumps(text, ensure_ascii=False)[1:-1].replace("\\\\", "\0")
+    return "    " + escaped.replace("\\n", "\n    ").replace('\\"', '"').replace("\0", "\\\\")
+
+
 class LineFormatter(logging.Formatter):
     """Triton's line (row 5.06): letter, time, pid, file:line] "message", control characters escaped (row 5.07)."""
 
@@ -64,11 +75,11 @@ class LineFormatter(logging.Formatter):
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', at)}.{micros:06d} {record.process}"
         if getattr(record, "table", False):
             return f"{head} {file}:{line}] \n{record.getMessage()}\n"
-        text = f"{head} {file}:{line}] {json.dumps(record.getMessage(), ensure_ascii=False)}"
-        # Indented and escaped line by line: nobody takes a line of it for a record.  Quotes stay as they are.
-        lines = _traceback(record).rstrip().split("\n")
-        quoted = (json.dumps(part, ensure_ascii=False)[1:-1].replace('\\"', '"') for part in lines)
-        return "\n    ".join([text, *quoted]) if _traceback(record) else text
+        message, below = record.getMessage(), _traceback(record).rstrip()
+        if getattr(record, "indented", False):
+            message, _, below = message.partition("\n")
+        text = f"{head} {file}:{line}] {json.dumps(message, ensure_ascii=False)}"
+        return f"{text}\n{_escaped_lines(below)}" if below else text
 
 
 class JsonFormatter(logging.Formatter):

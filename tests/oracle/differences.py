@@ -104,8 +104,9 @@ TABLE: Final[list[Deliberate]] = [
         "a byte that is not UTF-8": ("400 unexpected inference input '\udcff' for model 'identity_fp32'", '500 failed to parse the request JSON buffer: ...'),
         "a zero byte": ("400 [request id: <id_unknown>] expected 1 inputs but got 0 inputs for model 'identity_fp32'. Got input(s) [], but missing required input(s) ['INPUT0']. Please provide all required input(s).", '500 failed to parse the request JSON buffer: ...'),
         "a byte order mark": ("200 OUTPUT0=['1.0']", '500 failed to parse the request JSON buffer: ...'),
-        "head length one long": ("400 unexpected size for input 'INPUT1', expecting 1 additional bytes for model 'add_sub'", '500 failed to parse the request JSON buffer: ...'),
-        "binary without head length": ("400 unexpected size for input 'INPUT0', expecting 16 additional bytes for model 'add_sub'", '500 failed to parse the request JSON buffer: ...'),
+    }),
+    Deliberate('2.02', "Binary tensors behind a JSON whose length was not told are a mistake of the request whatever their bytes are, and the answer asks for the header; 2.51 says so where the first is zero, or is none that could follow.", {
+        "binary that is text without head length": ('500 failed to parse the request JSON buffer: ...', "400 unexpected size for input 'INPUT0', expecting 16 additional bytes for model 'add_sub' (binary_data_size is 16, 0 bytes are left behind the JSON; is the request header Inference-Header-Content-Length set?)"),
     }),
     Deliberate('7.01', "A whole number stays one.", {
         "a parameter of 2^63": ('200 FACTS=[\'{"correlation_id": 0, "flags": 0, "id": "", "inputs": [["INPUT0", [1], [7]]], "parameters": {"i": 9.223372036854776e+18}, "requested": ["FACTS", "ZEROS"], "timeout": 0}\'] ZEROS=[0, 0]', '200 FACTS=[\'{"correlation_id": 0, "flags": 0, "id": "", "inputs": [["INPUT0", [1], [7]]], "parameters": {"i": 9223372036854775808}, "requested": ["FACTS", "ZEROS"], "timeout": 0}\'] ZEROS=[0, 0]'),

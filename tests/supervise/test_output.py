@@ -76,8 +76,53 @@ def test_a_flood_is_taken_in_turns_so_that_the_loop_serves_others(loop, run):
     with subprocess.Popen([sys.executable, "-c", script], pass_fds=[write]):
         os.close(write)
         run(watch())
-    assert len(lines) == 1000
+    assert "\n".join(lines).split("\n") == ["line"] * 1000
     assert max(most) <= 2 * limits.WORKER_OUTPUT_TURN_LINES_MAX
+
+
+def test_a_turn_reads_no_more_than_its_bytes(pipe, run):
+    reader, write, lines = pipe
+    sizes: list[int] = []
+
+    async def watch() -> None:
+        seen = 0
+        while not reader.closed:
+            await asyncio.sleep(0)
+            size = sum(map(len, lines))
+            sizes.append(size - seen)
+            seen = size
+
+    os.write(write, b"y\n" * 32 * 1024)  # what a pipe holds
+    os.close(write)
+    run(watch())
+    assert "\n".join(lines).split("\n") == ["y"] * 32 * 1024
+    assert 0 < max(sizes) <= limits.WORKER_OUTPUT_TURN_BYTES_MAX
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_lines_share_a_record_when_there_are_many(pipe, run, more):
+    reader, write, lines = pipe
+    count = limits.WORKER_OUTPUT_TURN_LINES_MAX + more
+    os.write(write, b"line\r\n" * count + b"cut")
+    os.close(write)
+    run(until(lambda: reader.closed))
+    assert lines == (["\n".join(["line"] * count), "cut"] if more else [*["line"] * count, "cut"])
+
+
+def test_a_record_of_many_lines_is_bounded_and_an_overlong_line_among_them_is_cut(pipe, run):
+    reader, write, lines = pipe
+    most = limits.WORKER_OUTPUT_LINE_BYTES_MAX
+    parts = [*[b"a"] * 100, b"x" * (most - 10), *[b"b"] * 100, b"y" * (most + 10), *[b"c"] * 100]
+    data = b"\n".join(parts)
+    with subprocess.Popen([sys.executable, "-c", f"import sys; open({write}, 'wb').write(sys.stdin.buffer.read())"],
+                          stdin=subprocess.PIPE, pass_fds=[write]) as writer:  # fmt: skip
+        os.close(write)
+        writer.stdin.write(data)
+        writer.stdin.close()
+        run(until(lambda: reader.closed))
+    cut = "y" * most + " ... [line cut at 65536 bytes]"
+    assert "\n".join(lines).split("\n") == [*["a"] * 100, "x" * (most - 10), *["b"] * 100, cut, *["c"] * 100]
+    assert max(len(text) for text in lines if text != cut) <= most
 
 
 def test_finish_reads_what_is_left_though_another_process_holds_the_pipe(pipe, run):

@@ -249,6 +249,18 @@ def test_a_model_that_prints_megabytes_slows_only_itself(serve, write_model):
     assert sorted(times)[len(times) // 2] < 0.1
 
 
+def test_a_model_that_prints_many_short_lines_does_not_wait_for_the_log(serve, write_model):
+    write_model("loud", in_compute("import sys; sys.stderr.write('y\\n' * 200000)"))
+    server = serve().ready()
+    began = time.monotonic()
+    assert server.infer("loud")[0] == 200
+    assert time.monotonic() - began < 5, "0.1 s on an idle machine, 30 s at 32 lines every 5 ms"
+    server.end()
+    told = [record["message"] for record in server.log if record["message"].startswith("loud_0: ")]
+    assert sum(message.count("y") for message in told) == 200000
+    assert len(told) < 1000
+
+
 def test_what_a_model_prints_and_logs_carries_its_name(serve, write_model):
     code = "pb_utils.Logger.log_warn('careful')\nprint('printed')\nprint('y' * 100000)\nprint('after')"
     write_model("m", in_compute(code))
@@ -271,6 +283,20 @@ def test_an_exception_s_traceback_is_logged_once_with_the_request_s_id(serve, wr
     assert record["request_ids"] == ["r7"] and record["instance"] == "m_0"
     assert server.infer("m")[0] == 500
     until(lambda: traceback_count(server, "ValueError: bad input") == 2, "one for each failed request")
+
+
+def test_a_wrong_output_is_logged_once_with_who_and_for_whom(serve, write_model):
+    write_model("m", ADD_ONE.replace('Tensor("B"', 'Tensor("NOPE"'))
+    server = serve().ready()
+    tensor = {"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}
+    status, body = server.ask("POST", "/v2/models/m/infer", {"id": "r7", "inputs": [tensor]})
+    assert status == 500 and "returned output 'NOPE'" in body["error"]
+    record = server.says(body["error"])
+    assert record["message"] == f"model 'm' version 1, instance m_0 failed for request r7: {body['error']}"
+    assert (record["level"], record["model"], record["version"], record["instance"]) == ("error", "m", "1", "m_0")
+    assert record["request_ids"] == ["r7"] and "traceback" not in record
+    server.end()
+    assert sum("returned output 'NOPE'" in each["message"] for each in server.log) == 1
 
 
 # ---- the server's own end

@@ -213,6 +213,33 @@ def test_a_remembered_head_is_checked_against_the_bytes_that_came():
         infer.parse(signature, place, text + b"x", n)
 
 
+@pytest.mark.parametrize("tail", [b"\0\0\x80\x3f", b"\0\0\0\0", b"1234", b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize("before", [b"", b" \n"])
+def test_tensors_behind_a_json_whose_length_was_not_told(before, tail):
+    text, _ = body(binary(shape=[1], nbytes=4))
+    said = "expecting 4 additional bytes for model 'm' .* is the request header Inference-Header-Content-Length set"
+    with pytest.raises(BadRequest, match=said):
+        infer.parse(model(), arena(), before + text + tail, -1)
+
+
+def test_a_length_that_takes_in_the_first_byte_of_a_tensor():
+    text, n = body(binary(), tail=F3)
+    with pytest.raises(BadRequest, match="expecting 1 additional bytes"):
+        infer.parse(model(), arena(), text, n + 1)
+
+
+@pytest.mark.parametrize("entry", [tensor(data=[1, 2, 3]), binary(nbytes=0, shape=[0])])
+def test_a_text_without_missing_bytes_is_no_json_for_what_is_behind_it(entry):
+    with pytest.raises(Internal, match="failed to parse the request JSON buffer"):
+        infer.parse(model(), arena(), body(entry)[0] + b"\xff", -1)
+
+
+@pytest.mark.parametrize(("text", "place"), [(b'{"inputs":[],"id":"\xff"}', 19), (b'{"a\xc3', 3)])
+def test_the_place_that_is_no_utf8_is_named(text, place):
+    with pytest.raises(Internal, match=f"not valid UTF-8: .* at {place}$"):
+        infer.parse(model(), arena(), text, -1)
+
+
 def test_a_second_id_in_the_head_wins_every_time():
     signature, place = model(), arena()
     text = b'{"id":"first","inputs":[%b],"id":"second"}' % json.dumps(binary()).encode()

@@ -27,15 +27,52 @@ UNSET = "TypeError" if answer.__file__.endswith(".so") else "AttributeError"
         ),
     ],
 )
-def test_outputs_that_the_config_does_not_have(serve, response, text):
+def test_outputs_that_the_config_does_not_have(serve, router, response, text):
     instance = serve(model(f"return [{response}, answer(arr(rs[1]) + 1)]"))
-    instance.plane.push([instance.record([1], [0]), instance.record([2], [0])])
+    instance.plane.push([instance.record([1], [0], id="r7"), instance.record([2], [0], id="r8")])
     bad, good = instance.plane.next(), instance.plane.next()
     assert (bad.kind, bad.status, bad.text) == (ERROR, 2, text)
     assert floats(good.outputs[0][4]) == [3]
+    instance.stop()
+    assert router.receive() == {"t": "trace", "requests": ["r7"], "traceback": "", "error": text}
+    assert router.receive()["t"] == "stopped", "logged once, and nothing of the good answer"
 
 
-def test_what_cannot_be_encoded_is_that_requests_error(serve):
+@pytest.mark.parametrize("nursery", ["this", "oldest"], indirect=True)
+def test_a_response_of_a_stream_that_the_config_does_not_have_is_logged(serve, router, nursery):
+    body = "s = r.get_response_sender(); del r, rs[:]; s.send(answer(np.zeros(1, 'f4'), 'NOPE')); s.send(flags=1)"
+    instance = serve(model(body), decoupled=True)
+    text = "model 'm' returned output 'NOPE', which its config does not have; it has 'X', 'Y'"
+    assert instance.ask([1], [0], id="é7").text == text
+    instance.stop()
+    assert router.receive() == {"t": "trace", "requests": ["é7"], "traceback": "", "error": text}
+    assert router.receive()["t"] == "stopped"
+
+
+def test_an_error_that_the_model_answers_with_is_not_logged(serve, router):
+    instance = serve(model("return [pb_utils.InferenceResponse([], error=pb_utils.TritonError('no'))]"))
+    assert instance.ask([1], [0]).text == "no"
+    instance.stop()
+    assert router.receive()["t"] == "stopped"
+
+
+def test_a_flood_of_wrong_responses_never_blocks(serve, router):
+    instance = serve(model("return [answer(arr(q), 'NOPE' * 8000) for q in rs]"))
+    for _ in range(600):  # 20 MB of log that nobody reads
+        found = instance.ask([1], [0])
+        assert found.status == 2
+        instance.plane.give_back(found.block)
+    assert router.receive()["t"] == "trace"
+
+
+def test_what_the_log_is_told_is_bounded(serve, router):
+    assert serve(model("return [answer(arr(r), 'NOPE' * 500000)]")).ask([1], [0]).status == 2
+    error = router.receive()["error"]
+    assert error.startswith("model 'm' returned output 'NOPENOPE") and error.endswith(" ... (cut)")
+    assert len(error) < 70000
+
+
+def test_what_cannot_be_encoded_is_that_requests_error(serve, router):
     more = """
     class Bad:
         def __str__(self): raise ValueError("no text")
@@ -47,6 +84,9 @@ def test_what_cannot_be_encoded_is_that_requests_error(serve):
     for name, error in (("text", "ValueError: no text"), ("raw", f"{UNSET}: .")):
         text = instance.ask([1], [2], id=name).text
         assert re.match(f"a response of model 'm' cannot be encoded: {error}", text)
+        trace = router.receive()
+        assert (trace["t"], trace["requests"], trace["error"]) == ("trace", [name], text)
+        assert ('raise ValueError("no text")' in trace["traceback"]) is (name == "text")
 
 
 def test_a_list_of_tensors_may_be_used_again(serve):

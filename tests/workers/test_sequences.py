@@ -239,10 +239,15 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("X", s), pb_utils.Tensor("OU
         ("np.zeros(3, 'f4')", "unexpected shape for state 'OUT_STATE' for model 'm'. Expected [2], got [3]"),
     ],
 )
-def test_a_state_must_be_what_the_configuration_says(serve, array, text):
-    body = f"return [pb_utils.InferenceResponse([pb_utils.Tensor('X', arr(r)), pb_utils.Tensor('OUT_STATE', {array})])]"
-    instance = serve(model(body), **sequence(states=[state()]))
-    assert text in ask(instance, flags=START).text
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_a_state_must_be_what_the_configuration_says(serve, router, array, text, decoupled):
+    made = f"pb_utils.InferenceResponse([pb_utils.Tensor('X', arr(r)), pb_utils.Tensor('OUT_STATE', {array})])"
+    body = f"r.get_response_sender().send({made}, 1)" if decoupled else f"return [{made}]"
+    instance = serve(model(body), decoupled=decoupled, **sequence(states=[state()]))
+    answer = ask(instance, flags=START, id="r7")
+    assert text in answer.text
+    trace = router.receive()
+    assert (trace["t"], trace["requests"], trace["traceback"], trace["error"]) == ("trace", ["r7"], "", answer.text)
 
 
 def test_errors_and_silence_leave_a_state_as_it_was(serve):

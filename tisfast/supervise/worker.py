@@ -283,18 +283,23 @@ class Worker:
         ids = [str(i) for i in requests if i] if isinstance(requests, (list, tuple)) else []
         facts = {**self.birth.facts, "request_ids": ids}
         spoken.error(
-            "model '%s' version %s, instance %s raised%s: %s",
+            "model '%s' version %s, instance %s %s%s: %s",
             facts["model"],
             facts["version"],
             self.birth.name,
+            "raised" if message.get("traceback") else "failed",
             f" for request {', '.join(ids)}" if ids else "",
             message.get("error", ""),
             extra={"facts": facts, "traceback": str(message.get("traceback", ""))},
         )
 
-    def _printed(self, line: str) -> None:
-        self._last_words = line
-        printed.info("%s: %s", self.birth.name, line, extra={"facts": self.birth.facts})
+    def _printed(self, text: str) -> None:
+        """One line, or more of a model that prints many."""
+        self._last_words = text[text.rfind("\n") + 1 :]
+        more = text.count("\n")
+        if more:
+            text = f"{more + 1} lines:\n{text}"
+        printed.info("%s: %s", self.birth.name, text, extra={"facts": self.birth.facts, "indented": more > 0})
 
     def _died(self) -> None:
         """The pidfd says that the process is gone; the nursery knows why, and says it at about the same time."""

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from tisfast.native.memory cimport Arena, Block
 from tisfast.native.region cimport Region, Regions, SystemRegion
-from tisfast.wire.json_data cimport fill_numbers, fill_strings, load_json, measure_strings
+from tisfast.wire.json_data cimport binary_head, fill_numbers, fill_strings, load_json, measure_strings
 from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.request cimport parse_plan, raw_plan
@@ -20,7 +20,7 @@ from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
 from tisfast.wire.tensors cimport Tensor, by_reference, new_foreign, new_tensor
 
 from tisfast import limits
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, Internal
 
 
 
@@ -80,7 +80,7 @@ cdef InferInput read_text(
             pass  # the parser below knows what it is
         finally:
             plan.spans = NULL
-    plan = parse_plan(model, load_json(data, json_bytes), nbytes - json_bytes, max_input_bytes, regions, forwarded)
+    plan = read_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, regions, forwarded)
     model.region_heads = plan.regional and plan.all_binary
     request = assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
     # With an escape in it, a text may hold a "data" that is spelled otherwise.
@@ -88,6 +88,20 @@ cdef InferInput read_text(
         plan.data = None
         remember(model, key, plan)
     return request
+
+
+cdef InferPlan read_plan(
+    ModelSignature model, const unsigned char *data, uint64_t json_bytes, uint64_t binary_bytes,
+    uint64_t max_input_bytes, Regions regions, bytes forwarded):
+    try:
+        doc = load_json(data, json_bytes)
+    except Internal:
+        # Tensors behind the JSON whose beginning nobody told, or told wrongly: the request is at fault, and hears how.
+        doc = binary_head(data, json_bytes)
+        if doc is not None:
+            parse_plan(model, doc, binary_bytes, max_input_bytes, regions, forwarded)
+        raise
+    return parse_plan(model, doc, binary_bytes, max_input_bytes, regions, forwarded)
 
 
 cdef int remember(ModelSignature model, bytes key, InferPlan plan) except -1:
@@ -140,7 +154,7 @@ cdef InferPlan remembered_plan(
         if skip:
             plan.id = PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL)
         return plan
-    plan = parse_plan(model, load_json(data, head_bytes), binary_bytes, max_input_bytes, regions, forwarded)
+    plan = read_plan(model, data, head_bytes, binary_bytes, max_input_bytes, regions, forwarded)
     # A second "id" further on would win over the leading one, so such a head is not remembered.
     if plan.all_binary and not (skip and b'"id"' in key):
         remember(model, key, plan)

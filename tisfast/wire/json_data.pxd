@@ -3,6 +3,7 @@ from libc.stdint cimport uint64_t
 
 # Raises Internal with Triton's wording and the place, or BadRequest when the nesting is too deep.
 cdef object load_json(const unsigned char *text, Py_ssize_t n)
+cdef object binary_head(const unsigned char *data, Py_ssize_t n)
 
 # Writes `elements` numbers or truth values of nested or flat lists to `out`.  name: of the input, for errors.
 cdef int fill_numbers(list data, int dtype, unsigned char *out, uint64_t elements, str name) except -1

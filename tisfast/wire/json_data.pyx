@@ -24,7 +24,7 @@ import re
 import orjson
 
 from tisfast import limits
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import BadRequest, Internal, TisError
 from tisfast.types import BY_CODE
 
 cdef extern from "Python.h":
@@ -32,7 +32,9 @@ cdef extern from "Python.h":
 
 cdef int DEPTH_MAX = limits.JSON_DEPTH_MAX
 cdef object orjson_loads = orjson.loads
+cdef object JSON_DECODER = json.JSONDecoder()
 cdef object STRING_OR_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Inf(?:inity)?)')
+cdef object JSON_SPACE = re.compile(rb"[ \t\r\n]*")
 cdef object SURROGATE = re.compile(rb"\\u[dD]")
 
 
@@ -47,7 +49,7 @@ cdef object load_lenient(bytes text, error):
     if "depth" in error.msg:
         raise too_deep()
     if b"NaN" not in text and b"Inf" not in text:
-        raise unreadable(error.msg, error.pos)
+        raise unreadable(error.msg, error.pos) if "UTF-8" not in error.msg else not_utf8(text)
     try:
         value = json.loads(STRING_OR_TOKEN.sub(spell_out, text))
         if SURROGATE.search(text):
@@ -74,6 +76,28 @@ def spell_out(match) -> bytes:
 
 cdef unreadable(what, place):
     return Internal(f"failed to parse the request JSON buffer: {what} at {place}")
+
+
+# orjson says neither where nor what it is.
+cdef not_utf8(bytes text):
+    try:
+        text.decode()
+    except UnicodeError as error:
+        return unreadable(f"text is not valid UTF-8: {error.reason}", error.start)
+    return unreadable("text is not valid UTF-8", 0)
+
+
+# Of a text that load_json refuses: the object that it begins with, if that is one of binary tensors; else None.
+cdef object binary_head(const unsigned char *data, Py_ssize_t n):
+    cdef bytes text = PyBytes_FromStringAndSize(<char *>data, n)
+    if b"binary_data_size" not in text:
+        return None
+    try:
+        _, end = JSON_DECODER.raw_decode(text.decode("latin-1"), JSON_SPACE.match(text).end())  # a character is a byte
+        value = load_json(data, end)
+    except (ValueError, RecursionError, TisError):
+        return None
+    return value if type(value) is dict and b"binary_data_size" in text[:end] else None
 
 
 cdef too_deep():

@@ -15,7 +15,7 @@ cdef class Layout:
 
 
 cdef class AnswerWriter:
-    cdef public object _all, _arena, _memory, _model, _offset, _specs, _take
+    cdef public object _all, _arena, _memory, _model, _offset, _specs, _take, _trace
     cdef public dict _layouts
     cdef public DirectMemory _raw
 

@@ -9,7 +9,7 @@ import sys
 
 from tisfast_worker import dtypes, limits
 from tisfast_worker.errors import ErrorCode
-from tisfast_worker.failure import last_line
+from tisfast_worker.failure import last_line, traceback_text
 from tisfast_worker.lookup import serialize_byte_tensor
 from tisfast_worker.model import fits, wire_shape
 from tisfast_worker.native import TF_ANSWER, TF_ERROR, RawMemory
@@ -39,9 +39,9 @@ class Layout:
 class AnswerWriter:
     """Writes the answers of one instance: (kind, status, meta_bytes, block) of each, for the ring."""
 
-    def __init__(self, model, arena):
-        """`arena` is the OutputArena."""
-        self._model, self._arena = model, arena
+    def __init__(self, model, arena, trace):
+        """`arena` is the OutputArena; trace(request, traceback, text): logs what is wrong with a response."""
+        self._model, self._arena, self._trace = model, arena, trace
         self._memory, self._raw = arena.memory, RawMemory(arena.memory)
         self._take, self._offset = arena.take, arena.offset
         self._specs = {spec.name: spec for spec in model.outputs}
@@ -53,12 +53,19 @@ class AnswerWriter:
         try:
             return self._write(request, response)
         except AnswerError as error:
-            return self.error(ErrorCode.INTERNAL, str(error))
+            return self._wrong(request, str(error), "")
         except OutputArenaFull as error:
             return self.full(error)
         except Exception as error:  # user objects answer for themselves here: __str__ of elements, subclasses of ours
             text = f"a response of model '{self._model.name}' cannot be encoded: {last_line(error)}"
-            return self.error(ErrorCode.INTERNAL, text)
+            return self._wrong(request, text, traceback_text(error))
+
+    def _wrong(self, request, text, traceback):
+        """The model's mistake: told to the client and, once, to the log.  What finds no room is written again."""
+        written = self.error(ErrorCode.INTERNAL, text)
+        if written[3]:
+            self._trace(request, traceback, text)
+        return written
 
     def error(self, code, text):
         """An error for one request; `code` is an ErrorCode, one less than the status on the wire."""

@@ -23,7 +23,7 @@ def last_line(error):
         text = str(error) or "<EMPTY MESSAGE>"
     except Exception:
         text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
-    return _cut(f"{type(error).__name__}: {text}")
+    return cut(f"{type(error).__name__}: {text}")
 
 
 def triton_text(error):
@@ -35,7 +35,7 @@ def triton_text(error):
     ]
     if not frames:
         return last_line(error)
-    return _cut(last_line(error) + "\n\nAt:\n" + "".join(reversed(frames)))
+    return cut(last_line(error) + "\n\nAt:\n" + "".join(reversed(frames)))
 
 
 def failure_texts(error):
@@ -62,7 +62,7 @@ def traceback_text(error):
         lines = traceback.format_exception(type(error), error, _user_traceback(error))
     except Exception:  # a model's __str__ or source lines may raise anything
         lines = traceback.format_tb(_user_traceback(error))
-    return _cut("".join(lines))
+    return cut("".join(lines))
 
 
 def _user_traceback(error):
@@ -86,7 +86,8 @@ def _is_runtime(frame):
     return ours or frame.f_code.co_filename.startswith(_OURS)
 
 
-def _cut(text):
+def cut(text):
+    """At most what one message of the control socket may carry."""
     if len(text) <= limits.CONTROL_TEXT_CHARS_MAX:
         return text
     return text[: limits.CONTROL_TEXT_CHARS_MAX] + " ... (cut)"

@@ -194,11 +194,10 @@ def _settle_garbage():
 
 
 def _tracer(thread):
-    """How the loop tells of an execution that failed: once, with the ids of its requests."""
+    """How the loop tells of an execution or a response that failed: once, with the ids of its requests."""
 
-    def trace(requests, text, error):
-        ids = [request.request_id() for request in requests]
-        thread.post({"t": "trace", "requests": ids, "traceback": text, "error": error})
+    def trace(ids, text, error):
+        thread.post({"t": "trace", "requests": ids, "traceback": text, "error": failure.cut(error)})
 
     return trace
 

@@ -10,7 +10,7 @@ from tisfast_worker.request cimport ArenaRequest
 
 cdef class Loop:
     cdef public object _advance, _channel, _execute, _foreign, _lease_at, _lease_type, _library, _model, _now, _outputs
-    cdef public object _relief, _uncounted, _unheld, thread
+    cdef public object _relief, _trace, _uncounted, _unheld, thread
     cdef public AnswerWriter _writer
     cdef public Completions _completions
     cdef public RequestReader _reader

@@ -32,8 +32,9 @@ class Loop:
     """Serves one model instance until the channel says stop."""
 
     def __init__(self, model, execute, plane, trace):
-        """`execute`: list of requests to list of responses; `trace(requests, traceback, error)` tells of a failure."""
+        """`execute`: list of requests to list of responses; `trace(ids, traceback, error)` tells of a failure."""
         self._model, self._execute, self._relief = model, execute, Relief(model, trace)
+        self._trace = trace
         self._channel, self._library = plane.channel, plane.library
         self._advance = plane.library.tf_ring_take
         self._completions, self._outputs = plane.completions, plane.outputs
@@ -41,7 +42,7 @@ class Loop:
         self._foreign = plane.foreign
         self._slots, self._now = self._channel.raw.fields(SUBMIT_SLOT), time.monotonic_ns
         self._reader = RequestReader(model, plane.inputs.memory, plane.foreign)
-        self._writer = AnswerWriter(model, plane.outputs)
+        self._writer = AnswerWriter(model, plane.outputs, self._wrong)
         self._lease_type, self._lease_at = lease_type(plane.inputs.nbytes), plane.inputs.base
         self._free = []  # leases nobody refers to; each covers the whole arena
         self._head = 0  # submit slots taken
@@ -205,6 +206,10 @@ class Loop:
         if written[3]:
             self._outputs.put_back(written[3])
         return self._writer.error(ErrorCode.INTERNAL, lost)
+
+    def _wrong(self, request, traceback, text):
+        """One response is not as it must be: its request is told, and this is for the log."""
+        self._trace([request.request_id()], traceback, text)
 
     def _show(self):
         """Put the batch's answers into the ring and let its leases go."""

@@ -48,12 +48,13 @@ class _Turn:
 class Outlet:
     """Sends what the streams of one instance have to say."""
 
-    def __init__(self, model, plane):
-        """For the decoupled model `model`."""
+    def __init__(self, model, plane, trace):
+        """For the decoupled model `model`; `trace` as Loop's."""
         self._model, self._completions, self._outputs = model, plane.completions, plane.outputs
         self._inputs = plane.inputs.memory
         self._owners = plane.outputs.owners = StreamBlocks(plane.outputs)
-        self._writer = AnswerWriter(model, self._owners)
+        self._trace = trace
+        self._writer = AnswerWriter(model, self._owners, self._wrong)
         self._lock = _Turn()
         self._open = {}  # ticket: True, of streams not closed; a dict's single steps are atomic
         self._draining = None
@@ -95,7 +96,9 @@ class Outlet:
                 self._end(sender, (TF_CLOSED, 0, 0, 0), sent_ns)
                 return True
             if self.sequences is not None:
-                self.sequences.keep(sender.states, response)
+                wrong = self.sequences.keep(sender.states, response)
+                if wrong:
+                    self._wrong(sender, "", wrong)
             wanted = self._send(sender, response, flags, sent_ns)
         return not wanted or self._send_when_room(sender, response, flags, sent_ns, wanted)
 
@@ -178,6 +181,11 @@ class Outlet:
         times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
         self._completions.put(written, sender.ticket, _END, times, 0)
         self._forget(sender)
+
+    def _wrong(self, sender, traceback, text):
+        """As Loop's.  The request may be gone, but its record is not: that lasts until the stream's final answer."""
+        raw = bytes(self._inputs[sender.id_at : sender.id_at + sender._head[6]])
+        self._trace([raw.decode("utf-8", "replace")], traceback, text)
 
     def _forget(self, sender):
         sender.closed = True

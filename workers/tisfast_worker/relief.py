@@ -32,7 +32,7 @@ class Failure:
 
 
 class Relief:
-    """Of one instance.  trace(requests, traceback, line): logs a failure once."""
+    """Of one instance.  trace(ids, traceback, line): logs a failure once."""
 
     def __init__(self, model, trace):
         """`model.retry`: NEVER, ONCE or HALVES."""
@@ -50,7 +50,7 @@ class Relief:
             text = line = type(error).__name__
             traceback = ""
         if shortage is None:
-            self._trace(requests, traceback, line)
+            self._trace(_ids(requests), traceback, line)
             return Failure(ErrorCode.INTERNAL, self._model.failed_text(text))
         return Failure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
 
@@ -78,7 +78,7 @@ class Relief:
 
     def _told(self, requests, failure, emptied):
         """Logged here, once; what clients read says what to do."""
-        self._trace(requests, failure.traceback, f"{failure.line} ({failure.shortage}; {_of(emptied)})")
+        self._trace(_ids(requests), failure.traceback, f"{failure.line} ({failure.shortage}; {_of(emptied)})")
         text = (
             f"instance {self._model.instance} of model '{self._model.name}' {failure.shortage} executing a batch of "
             f"{len(requests)}; {_of(emptied)}; retry later, with a smaller batch, or give the model more memory: "
@@ -89,6 +89,10 @@ class Relief:
     def _say(self, requests, failure, emptied, what):
         text = f"{failure.shortage} executing a batch of {len(requests)}: {failure.line}; {_of(emptied)}; {what}"
         PROCESS.log("WARN", text, "relief.py", 0)
+
+
+def _ids(requests):
+    return [request.request_id() for request in requests]
 
 
 def _of(emptied):

@@ -51,16 +51,17 @@ class StreamSender(InferenceResponseSender):
     """
 
     __slots__ = (
-        *("_cancelled_at", "_head", "_outlet", "batch", "closed", "started_ns", "states"),
+        *("_cancelled_at", "_head", "_outlet", "batch", "closed", "id_at", "started_ns", "states"),
         *("taken_ns", "ticket", "unread"),
     )
     # For the answer writer: no tensor of a stream is passed by reference, it may be written to again.
     _lease, windows = object(), None
 
     def __init__(self, outlet, request, ticket, taken_ns):
-        """`request`: the ArenaRequest, not kept; `unread`: what of its answers the server still holds."""
+        """`request`: the ArenaRequest, not kept; `id_at`: of its id; `unread`: of its answers, by the server."""
         self._outlet, self.ticket, self.taken_ns, self.started_ns = outlet, ticket, taken_ns, taken_ns
         self._head, self.batch, self._cancelled_at = request._head, request.batch, request.cancelled_at
+        self.id_at = request._strings_at
         self.unread = None
         self.closed = False
 

@@ -37,7 +37,9 @@ class SequenceLoop(Loop):
             if request.null:
                 continue
             if response is not None:
-                self._sequences.keep(self._sequences.states(request.slot), response)
+                wrong = self._sequences.keep(self._sequences.states(request.slot), response)
+                if wrong:
+                    self._wrong(request, "", wrong)
                 self._sequences.leave(request)
             kept.append(response)
         return kept

@@ -56,9 +56,12 @@ class Sequences:
         return self._of(slot) if self._by_output else None
 
     def keep(self, states, response):
-        """Take the state out of a response.  What does not fit the configuration makes the response an error."""
+        """Take the state out of a response; returns "".
+
+        What does not fit the configuration makes the response an error, whose text is returned for the log.
+        """
         if states is None or response._error is not None:
-            return
+            return ""
         rest = []
         for tensor in response._tensors:
             at = self._by_output.get(tensor._name)
@@ -70,8 +73,9 @@ class Sequences:
                 states[at] = checked_state(self._model, self._model.sequences.states[at], states[at], tensor)
             except ValueError as error:
                 response._error = TritonError(str(error), ErrorCode.INTERNAL)
-                return
+                return str(error)
         response._tensors = rest
+        return ""
 
     def leave(self, request):
         """Its answer is on the way: what a sequence that has ended kept is let go."""

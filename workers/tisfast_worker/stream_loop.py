@@ -17,7 +17,7 @@ class StreamLoop(Loop):
     def __init__(self, model, backend, plane, trace):
         """`backend.start(requests)` starts an execution; `backend.failed` is called for what raises later."""
         super().__init__(model, backend.start, plane, trace)
-        self._outlet = Outlet(model, plane)
+        self._outlet = Outlet(model, plane, trace)
         self._outputs.before_wait = _nothing  # every answer is shown when it is made
         backend.failed, backend.rescheduled = self._failed, self._rescheduled
 

@@ -72,6 +72,8 @@ LENGTHS = [
     _head("head length beyond 64 bits", "2.01", 2**64),
     _head("head length twice", "2.01", None, [("Inference-Header-Content-Length", "5")]),
     Case("binary without head length", "2.02", (post("add_sub", json.dumps(HEAD).encode() + FOUR * 2),)),
+    Case("binary that is text without head length", "2.02", (post("add_sub", json.dumps(HEAD).encode() + b"1234" * 8),)),
+    Case("binary that is zeros without head length", "2.02", (post("add_sub", json.dumps(HEAD).encode() + bytes(32)),)),
     Case("binary size without tail and head length", "2.02", (post("add_sub", HEAD),)),
     _sized("size too small", "2.03", 12),
     _sized("size smaller than the shape, no more bytes", "2.03", 12, FOUR[:12]),
