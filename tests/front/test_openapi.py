@@ -43,23 +43,55 @@ def test_operation_ids_are_unique():
 
 
 def test_the_example_of_a_model_names_its_inputs_and_fits_their_shapes():
-    model = {
-        "inputs": [
-            {"name": "A", "datatype": "FP32", "shape": [-1, 3]},
-            {"name": "B", "datatype": "BYTES", "shape": [1]},
-        ]
-    }
-    assert openapi.infer_example(model, True) == {
+    inputs = [
+        {"name": "A", "datatype": "FP32", "shape": [-1, 3]},
+        {"name": "B", "datatype": "BYTES", "shape": [1]},
+    ]
+    assert openapi.infer_example(inputs) == {
         "inputs": [
             {"name": "A", "shape": [1, 3], "datatype": "FP32", "data": [0, 0, 0]},
             {"name": "B", "shape": [1], "datatype": "BYTES", "data": [""]},
         ]
     }
-    assert openapi.generate_example(model) == {"A": [0, 0, 0], "B": ""}
+    assert openapi.generate_example(inputs) == {"A": [0, 0, 0], "B": ""}
 
 
 def test_a_type_without_json_form_has_no_example():
-    assert openapi.infer_example({"inputs": [{"name": "A", "datatype": "FP16", "shape": [1]}]}, False) is None
+    assert openapi.infer_example([{"name": "A", "datatype": "FP16", "shape": [1]}]) is None
+    assert openapi.generate_example([{"name": "A", "datatype": "FP16", "shape": [1]}]) is None
+
+
+MODEL = {
+    "name": "m",
+    "versions": ["1"],
+    "inputs": [{"name": n, "datatype": d, "shape": [1]} for n, d in (("A", "INT32"), ("B", "BF16"))],
+    "outputs": [],
+}
+
+
+def posts(config):
+    """What a model's document says of its three ways to be asked."""
+    paths = openapi.model_document(ROUTES, SERVER, MODEL, config)["paths"]
+    return [paths[f"/v2/models/m/{verb}"]["post"] for verb in ("infer", "generate", "generate_stream")]
+
+
+def example_of(post):
+    return post["requestBody"]["content"]["application/json"].get("example")
+
+
+def test_an_optional_input_without_json_form_is_left_out_of_examples():
+    infer, generate, stream = posts({"input": [{"name": "B", "optional": True}]})
+    assert [tensor["name"] for tensor in example_of(infer)["inputs"]] == ["A"]
+    assert example_of(generate) == example_of(stream) == {"A": 0}
+    assert [example_of(post) for post in posts({"input": [{"name": "B"}]})] == [None] * 3
+
+
+def test_a_decoupled_model_is_documented_as_it_answers():
+    optional = [{"name": "B", "optional": True}]
+    infer, generate, stream = posts({"input": optional, "model_transaction_policy": {"decoupled": True}})
+    assert list(infer["responses"]["200"]["content"]) == ["text/event-stream"]
+    assert example_of(infer) and example_of(stream) and example_of(generate) is None
+    assert list(posts({"input": optional})[0]["responses"]["200"]["content"]) == ["application/json", "text/event-stream"]
 
 
 def test_both_documents_are_served():

@@ -99,6 +99,7 @@ def test_changes_are_told():
         ({"trace_level": ["BOGUS"]}, BadRequest, "unknown trace level 'BOGUS'"),
         ({"trace_rate": 1}, Internal, "attempt to access JSON non-string as string"),
         ({"trace_rate": "x"}, BadRequest, "Unable to parse 'trace_rate', got: x"),
+        ({"trace_rate": "1_000"}, BadRequest, "Unable to parse 'trace_rate', got: 1_000"),
         (
             {"trace_rate": "99999999999"},
             BadRequest,

@@ -50,10 +50,13 @@ def document(routes: Iterable[Described], metadata: Mapping[str, Any]) -> dict[s
 
 
 def model_document(
-    routes: Iterable[Described], server: Mapping[str, Any], model: Mapping[str, Any], batched: bool
+    routes: Iterable[Described], server: Mapping[str, Any], model: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Of one model: its paths, with an example that it answers.  model: its metadata; batched: max_batch_size > 0."""
+    """Of one model: its paths, with an example that it answers.  model: its metadata."""
     whole = document(routes, server)
+    decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
+    optional = {tensor["name"] for tensor in config.get("input", ()) if tensor.get("optional")}
+    inputs = [tensor for tensor in model["inputs"] if _has_json_form(tensor) or tensor["name"] not in optional]
     start = "/v2/models/{model}"
     paths = {
         path.replace("{model}", model["name"]): _without_model(methods)
@@ -63,34 +66,42 @@ def model_document(
     for path, methods in paths.items():
         verb = path.rpartition("/")[2]
         if verb == "infer":
-            _give_example(methods["post"], infer_example(model, batched))
-        elif verb in ("generate", "generate_stream"):
-            _give_example(methods["post"], generate_example(model))
+            _give_example(methods["post"], infer_example(inputs))
+            if decoupled:  # with Accept: text/event-stream, and not without
+                methods["post"]["responses"]["200"]["content"].pop(JSON)
+        elif verb == "generate_stream" or (verb == "generate" and not decoupled):
+            _give_example(methods["post"], generate_example(inputs))
+        elif verb == "generate":
+            methods["post"]["description"] = "answers requests to which the model gives exactly one response"
     info = {"title": f"model {model['name']}", "version": model["versions"][-1], "description": _tensors(model)}
     return {**whole, "info": info, "paths": paths}
 
 
-def infer_example(model: Mapping[str, Any], batched: bool) -> dict[str, Any] | None:
-    """An inference of zeros; None when an input has no JSON form."""
-    if any(tensor["datatype"] in NO_JSON_FORM for tensor in model["inputs"]):
-        return None
-    inputs = []
-    for tensor in model["inputs"]:
+def infer_example(inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """An inference of zeros; None when one of the inputs, as metadata has them, has no JSON form."""
+    found = []
+    for tensor in inputs:
+        if not _has_json_form(tensor):
+            return None
         shape = [max(dim, 1) for dim in tensor["shape"]]
         data = [_zero(tensor["datatype"])] * _count(shape)
-        inputs.append({"name": tensor["name"], "shape": shape, "datatype": tensor["datatype"], "data": data})
-    return {"inputs": inputs}
+        found.append({"name": tensor["name"], "shape": shape, "datatype": tensor["datatype"], "data": data})
+    return {"inputs": found}
 
 
-def generate_example(model: Mapping[str, Any]) -> dict[str, Any] | None:
+def generate_example(inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The same as a generate body."""
-    if any(tensor["datatype"] in NO_JSON_FORM for tensor in model["inputs"]):
-        return None
     found: dict[str, Any] = {}
-    for tensor in model["inputs"]:
+    for tensor in inputs:
+        if not _has_json_form(tensor):
+            return None
         n = _count(max(dim, 1) for dim in tensor["shape"])
         found[tensor["name"]] = _zero(tensor["datatype"]) if n == 1 else [_zero(tensor["datatype"])] * n
     return found
+
+
+def _has_json_form(tensor: Mapping[str, Any]) -> bool:
+    return tensor["datatype"] not in NO_JSON_FORM
 
 
 def templates(pattern: str) -> list[str]:

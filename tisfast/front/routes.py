@@ -177,8 +177,8 @@ class Routes:
     def _model_docs(self, match: re.Match[str], _body: bytes) -> Response:
         name, version = _model_of(match)
         model = self._service.model_metadata(name, version)
-        batched = self._service.model_config(name, version).get("max_batch_size", 0) > 0
-        return json_response(openapi.model_document(ROUTES, self._service.server_metadata(), model, batched))
+        config = self._service.model_config(name, version)
+        return json_response(openapi.model_document(ROUTES, self._service.server_metadata(), model, config))
 
     def _all_statistics(self, _match: re.Match[str], _body: bytes) -> Response:
         return json_response(self._service.statistics())

@@ -6,6 +6,7 @@ settings: models without any share the global ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -190,10 +191,9 @@ def _levels(value: object) -> tuple[str, ...]:
 def _number(name: str, value: object, least: int, most: int) -> int:
     if not isinstance(value, str):
         raise Internal(f"attempt to access JSON non-string as string: {name} is {value!r:.60}")
-    try:
-        number = int(value)
-    except ValueError:
-        raise BadRequest(f"Unable to parse '{name}', got: {value:.60}") from None
+    if not re.fullmatch("[+-]?[0-9]{1,1000}", value):
+        raise BadRequest(f"Unable to parse '{name}', got: {value:.60}")
+    number = int(value)
     if least == -1 and number < -1:
         raise BadRequest(f"Unable to parse '{name}'. Expecting value >= -1, got:{value:.60}")
     if not least <= number <= most:

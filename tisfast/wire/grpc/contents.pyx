@@ -61,7 +61,7 @@ cdef Contents measure_contents(
         if contents.nbytes:
             raise BadRequest(
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{model_name}', binary data was "
-                f"already supplied. (in another field than {FIELD_TYPES[number]}'s)")
+                f"already supplied. (as {FIELD_TYPES[contents.number]}, and as {FIELD_TYPES[number]} again)")
         if not holds(number, dtype):
             raise BadRequest(
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{model_name}' of type "
