@@ -15,11 +15,12 @@ from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo.model_file import CLASS
 
+EXECUTES: Final = ("execute", "execute_batch")
 PARSE: Final = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')"
 
 
 def check_file(file: Path, environment: Environment | None) -> list[ConfigError]:
-    """Syntax errors, a missing class, a missing execute.  environment: the model's own, None for the server's.
+    """Syntax errors, a missing class, a class that cannot execute.  environment: the model's own, None for the server's.
 
     A model with its own interpreter is parsed by that one: its syntax may be newer than ours.  One that is still to be
     prepared cannot be asked.
@@ -69,7 +70,7 @@ def _class_errors(tree: ast.Module, file: Path) -> list[ConfigError]:
         return [ConfigError(f"the model file defines no class {CLASS}", file=str(file),
                             hint=f"name the class {CLASS}")]  # fmt: skip
     inherits = any(not (isinstance(base, ast.Name) and base.id == "object") for base in model.bases)
-    if inherits or any(_binds(node, "execute") for node in model.body):
+    if inherits or any(_binds(node, name) for node in model.body for name in EXECUTES):
         return []
     return [ConfigError(f"class {CLASS} does not implement execute", file=str(file), line=model.lineno,
                         column=model.col_offset + 1, hint="add: def execute(self, requests)")]  # fmt: skip
