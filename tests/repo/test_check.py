@@ -11,6 +11,9 @@ from tisfast.environments.environment import Environment
 from tisfast.repo.check import check
 from tisfast.repo.syntax import check_file
 
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(folder for folder in (ROOT / "examples").iterdir() if any(folder.glob("*/config.pbtxt")))
+
 
 def lines(repo):
     return [str(finding).replace(f"{repo}/", "") for finding in check([repo])]
@@ -19,6 +22,11 @@ def lines(repo):
 def test_nothing_to_find(repo, add):
     add("m")
     assert check([repo]) == []
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_the_examples_have_no_errors(folder):
+    assert [str(finding) for finding in check([folder])] == []
 
 
 def test_every_error_of_every_model(repo, add):
@@ -53,6 +61,7 @@ def test_duplicates_name_the_model(tmp_path, add):
         MODEL,
         "class TritonPythonModel:\n    async def execute(self, requests): ...\n",
         "class TritonPythonModel:\n    execute = print\n",
+        "class TritonPythonModel:\n    def execute_batch(self, inputs): ...\n",
         "from x import Base\nclass TritonPythonModel(Base): ...\n",
         "from x import TritonPythonModel\n",
         "from x import *\n",

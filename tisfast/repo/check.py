@@ -43,7 +43,7 @@ def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> l
     for failure in found.failures:
         findings += [Finding(failure.name, error) for error in (*failure.errors, *_files_beside(failure))]
     for model in found.models:
-        files = [version.file for version in model.versions]
+        files = [version.file for version in model.versions] if model.config.ensemble is None else []
         findings += [Finding(model.name, error) for error in _file_errors(files, model.environment)]
     return findings
 
