@@ -43,6 +43,13 @@ def test_every_error_of_every_model(repo, add):
     assert found[4].endswith("class TritonPythonModel does not implement execute; add: def execute(self, requests)")
 
 
+def test_a_wrong_parameter_is_said_with_its_place(repo, add):
+    add("m", {"config.pbtxt": 'parameters {\n  key: "EXECUTION_TIMEOUT_SECONDS" value { string_value: "abc" }\n}',
+              "1/model.py": MODEL})  # fmt: skip
+    text = "parameter EXECUTION_TIMEOUT_SECONDS of m is 'abc'; give a number of seconds above 0"
+    assert lines(repo) == [f"m/config.pbtxt:1:12: {text}"]
+
+
 def test_a_missing_repository_is_a_finding_and_hides_no_other(repo, add):
     add("m", {})
     found = check([repo / "nowhere", repo])
