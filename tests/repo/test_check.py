@@ -50,6 +50,18 @@ def test_a_wrong_parameter_is_said_with_its_place(repo, add):
     assert lines(repo) == [f"m/config.pbtxt:1:12: {text}"]
 
 
+def test_ensembles_are_held_against_the_models_of_all_repositories(tmp_path, add):
+    tensors = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
+    maps = 'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" }'
+    config = f'platform: "ensemble" {tensors} ensemble_scheduling {{ step {{ model_name: "ok" model_version: -1 {maps} }} }}'
+    add("e", {"config.pbtxt": config, "1/.keep": ""}, repository="ensembles")
+    add("ok", {"config.pbtxt": tensors, "1/model.py": MODEL}, repository="models")
+    assert check([tmp_path / "ensembles", tmp_path / "models"]) == []
+    (finding,) = check([tmp_path / "ensembles"])
+    assert finding.model == "e"
+    assert finding.error.message == "ensemble e contains models that are not available or ambiguous: ok"
+
+
 def test_a_missing_repository_is_a_finding_and_hides_no_other(repo, add):
     add("m", {})
     found = check([repo / "nowhere", repo])

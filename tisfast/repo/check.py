@@ -10,6 +10,7 @@ from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
 from tisfast.repo.complete import fill_from_files, model_files
+from tisfast.repo.dependencies import impossible, unfit
 from tisfast.repo.scan import Looking, environment_of, read_draft, scan
 from tisfast.repo.source import ModelFailure
 from tisfast.repo.syntax import check_file
@@ -45,7 +46,8 @@ def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> l
     for model in found.models:
         files = [version.file for version in model.versions] if model.config.ensemble is None else []
         findings += [Finding(model.name, error) for error in _file_errors(files, model.environment)]
-    return findings
+    ensembles = {**unfit(found.models), **impossible(found.models, found.failures)}
+    return findings + [Finding(name, ensembles[name]) for name in sorted(ensembles)]
 
 
 def _file_errors(files: Iterable[Path], environment: Environment | None) -> list[ConfigError]:
