@@ -93,6 +93,35 @@ def test_models_that_may_be_fine(tmp_path, source):
     assert check_file(tmp_path / "model.py", None) == []
 
 
+ELEMENTS = """
+max_batch_size: 4
+input { name: "A" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }
+batch_input { kind: BATCH_ELEMENT_COUNT target_name: "N" data_type: TYPE_INT32 source_input: "A" }
+"""
+
+
+def test_batch_inputs_want_execute_batch(repo, add):
+    add("m", {"config.pbtxt": ELEMENTS, "1/model.py": "\n" + MODEL})
+    text = "'batch_input' is about the arrays of execute_batch, and class TritonPythonModel has none"
+    hint = "add: def execute_batch(self, inputs), or remove 'batch_input'"
+    assert lines(repo) == [f"m/1/model.py:2:1: {text}; {hint}"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class TritonPythonModel:\n    def execute_batch(self, inputs): ...\n",
+        "class TritonPythonModel:\n    def execute(self, r): ...\n    def initialize(self, a):\n        self.execute_batch = a\n",
+        "from x import Base\nclass TritonPythonModel(Base):\n    def execute(self, r): ...\n",
+        "from x import with_arrays\n@with_arrays\nclass TritonPythonModel:\n    def execute(self, r): ...\n",
+        "class TritonPythonModel:\n    def execute(self, r): ...\n    def __getattr__(self, name): ...\n",
+    ],
+)  # fmt: skip
+def test_models_that_may_have_execute_batch(repo, add, source):
+    add("m", {"config.pbtxt": ELEMENTS, "1/model.py": source})
+    assert lines(repo) == []
+
+
 def test_a_models_own_interpreter_parses_it(tmp_path):
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "bad.py").write_text("def f(:\n")

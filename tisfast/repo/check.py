@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tisfast.config import batch_io
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
@@ -45,13 +46,14 @@ def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> l
         findings += [Finding(failure.name, error) for error in (*failure.errors, *_files_beside(failure))]
     for model in found.models:
         files = [version.file for version in model.versions] if model.config.ensemble is None else []
-        findings += [Finding(model.name, error) for error in _file_errors(files, model.environment)]
+        errors = _file_errors(files, model.environment, batch_io.asked(model.config.message))
+        findings += [Finding(model.name, error) for error in errors]
     ensembles = {**unfit(found.models), **impossible(found.models, found.failures)}
     return findings + [Finding(name, ensembles[name]) for name in sorted(ensembles)]
 
 
-def _file_errors(files: Iterable[Path], environment: Environment | None) -> list[ConfigError]:
-    return [error for file in files for error in check_file(file, environment)]
+def _file_errors(files: Iterable[Path], environment: Environment | None, arrays_for: str) -> list[ConfigError]:
+    return [error for file in files for error in check_file(file, environment, arrays_for)]
 
 
 def _files_beside(failure: ModelFailure) -> list[ConfigError]:
@@ -66,4 +68,5 @@ def _files_beside(failure: ModelFailure) -> list[ConfigError]:
     if len(draft.report.errors) > already:  # an environment that is not there: who knows its Python's syntax
         return []
     fill_from_files(draft, failure.folder, versions[-1] if versions else None)
-    return _file_errors((file for file in model_files(draft, versions) if file.is_file()), environment)
+    files = [file for file in model_files(draft, versions) if file.is_file()]
+    return _file_errors(files, environment, batch_io.asked(draft.message))
