@@ -241,6 +241,8 @@ def test_what_a_model_needs_of_the_machine():
     assert load("").resources == Resources()
     text = parameter("CPU_THREADS", "3") + parameter("OUT_OF_MEMORY_RETRY", "halves") + parameter("KEEP_AWAKE", "true")
     assert load(text).resources == Resources(3, "halves", False, True)
+    assert load(parameter("EXECUTION_TIMEOUT_SECONDS", "0.5")).resources == Resources(execution_seconds_max=0.5)
+    assert load(parameter("EXECUTION_TIMEOUT_SECONDS", "")).resources == Resources()
     assert thread_variables(load(text).resources)["OMP_NUM_THREADS"] == "3"
     assert thread_variables(Resources()) == {}
 
@@ -253,6 +255,9 @@ def test_what_a_model_needs_of_the_machine():
         (parameter("OUT_OF_MEMORY_RETRY", "twice"), "is 'twice'; give never, once, halves"),
         (parameter("GPU_PLACEMENT", "best"), "is 'best'; give every_gpu, free_memory"),
         (parameter("KEEP_AWAKE", "1"), "is '1'; give false, true"),
+        (parameter("EXECUTION_TIMEOUT_SECONDS", "abc"), "parameter EXECUTION_TIMEOUT_SECONDS of m is 'abc'; give a number of seconds above 0"),
+        (parameter("EXECUTION_TIMEOUT_SECONDS", "-5"), "is '-5'; give a number of seconds above 0"),
+        (parameter("EXECUTION_TIMEOUT_SECONDS", "nan"), "is 'nan'; give a number of seconds above 0"),
         (parameter("OUT_OF_MEMORY_RETRY", "once") + "sequence_batching { }", "a model with sequences cannot be executed again"),
         (parameter("OUT_OF_MEMORY_RETRY", "once") + "model_transaction_policy { decoupled: true }", "a model with decoupled answers cannot be executed again"),
     ],

@@ -33,6 +33,7 @@ STRICTER = {  # Triton 2.51 takes these; the reason why we do not
     "platback": "unexpected 'platform' and 'backend' pair",  # invalid since (row 15.02)
     "pl_key0": "no effect",  # what is not honoured is refused
     "pl_key1": "no effect",
+    "def_only": "'default_priority_level' has no effect without 'priority_levels'",
     "bi_dup": "can only be specified once",  # invalid since (row 15.15)
     "dupkey": "twice",  # the first value would be dropped silently
     "sq_statedup": "'si' is the name of another tensor",  # the second state would be dropped silently

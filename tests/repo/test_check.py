@@ -11,6 +11,9 @@ from tisfast.environments.environment import Environment
 from tisfast.repo.check import check
 from tisfast.repo.syntax import check_file
 
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(folder for folder in (ROOT / "examples").iterdir() if any(folder.glob("*/config.pbtxt")))
+
 
 def lines(repo):
     return [str(finding).replace(f"{repo}/", "") for finding in check([repo])]
@@ -19,6 +22,11 @@ def lines(repo):
 def test_nothing_to_find(repo, add):
     add("m")
     assert check([repo]) == []
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_the_examples_have_no_errors(folder):
+    assert [str(finding) for finding in check([folder])] == []
 
 
 def test_every_error_of_every_model(repo, add):
@@ -33,6 +41,25 @@ def test_every_error_of_every_model(repo, add):
     assert "syntax error in the model" in found[2]
     assert found[3].endswith("the model file defines no class TritonPythonModel; name the class TritonPythonModel")
     assert found[4].endswith("class TritonPythonModel does not implement execute; add: def execute(self, requests)")
+
+
+def test_a_wrong_parameter_is_said_with_its_place(repo, add):
+    add("m", {"config.pbtxt": 'parameters {\n  key: "EXECUTION_TIMEOUT_SECONDS" value { string_value: "abc" }\n}',
+              "1/model.py": MODEL})  # fmt: skip
+    text = "parameter EXECUTION_TIMEOUT_SECONDS of m is 'abc'; give a number of seconds above 0"
+    assert lines(repo) == [f"m/config.pbtxt:1:12: {text}"]
+
+
+def test_ensembles_are_held_against_the_models_of_all_repositories(tmp_path, add):
+    tensors = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
+    maps = 'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" }'
+    config = f'platform: "ensemble" {tensors} ensemble_scheduling {{ step {{ model_name: "ok" model_version: -1 {maps} }} }}'
+    add("e", {"config.pbtxt": config, "1/.keep": ""}, repository="ensembles")
+    add("ok", {"config.pbtxt": tensors, "1/model.py": MODEL}, repository="models")
+    assert check([tmp_path / "ensembles", tmp_path / "models"]) == []
+    (finding,) = check([tmp_path / "ensembles"])
+    assert finding.model == "e"
+    assert finding.error.message == "ensemble e contains models that are not available or ambiguous: ok"
 
 
 def test_a_missing_repository_is_a_finding_and_hides_no_other(repo, add):
@@ -53,6 +80,7 @@ def test_duplicates_name_the_model(tmp_path, add):
         MODEL,
         "class TritonPythonModel:\n    async def execute(self, requests): ...\n",
         "class TritonPythonModel:\n    execute = print\n",
+        "class TritonPythonModel:\n    def execute_batch(self, inputs): ...\n",
         "from x import Base\nclass TritonPythonModel(Base): ...\n",
         "from x import TritonPythonModel\n",
         "from x import *\n",
@@ -63,6 +91,35 @@ def test_duplicates_name_the_model(tmp_path, add):
 def test_models_that_may_be_fine(tmp_path, source):
     (tmp_path / "model.py").write_text(source)
     assert check_file(tmp_path / "model.py", None) == []
+
+
+ELEMENTS = """
+max_batch_size: 4
+input { name: "A" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }
+batch_input { kind: BATCH_ELEMENT_COUNT target_name: "N" data_type: TYPE_INT32 source_input: "A" }
+"""
+
+
+def test_batch_inputs_want_execute_batch(repo, add):
+    add("m", {"config.pbtxt": ELEMENTS, "1/model.py": "\n" + MODEL})
+    text = "'batch_input' is about the arrays of execute_batch, and class TritonPythonModel has none"
+    hint = "add: def execute_batch(self, inputs), or remove 'batch_input'"
+    assert lines(repo) == [f"m/1/model.py:2:1: {text}; {hint}"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class TritonPythonModel:\n    def execute_batch(self, inputs): ...\n",
+        "class TritonPythonModel:\n    def execute(self, r): ...\n    def initialize(self, a):\n        self.execute_batch = a\n",
+        "from x import Base\nclass TritonPythonModel(Base):\n    def execute(self, r): ...\n",
+        "from x import with_arrays\n@with_arrays\nclass TritonPythonModel:\n    def execute(self, r): ...\n",
+        "class TritonPythonModel:\n    def execute(self, r): ...\n    def __getattr__(self, name): ...\n",
+    ],
+)  # fmt: skip
+def test_models_that_may_have_execute_batch(repo, add, source):
+    add("m", {"config.pbtxt": ELEMENTS, "1/model.py": source})
+    assert lines(repo) == []
 
 
 def test_a_models_own_interpreter_parses_it(tmp_path):

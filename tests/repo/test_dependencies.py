@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tisfast.repo.dependencies import dependencies, impossible
+from tests.repo.conftest import MODEL
+from tisfast.repo.dependencies import dependencies, impossible, unfit
 from tisfast.repo.scan import scan
 
 TENSORS = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
@@ -73,3 +74,50 @@ def test_a_circle(repo, add):
 def test_an_ensemble_of_itself(repo, add):
     add("e", ensemble("e"))
     assert wrong(repo) == {"e": "circular dependency between ensembles: e -> ... -> e -> e"}
+
+
+PLAIN = f'backend: "python" {TENSORS}'
+STREAMS = "model_transaction_policy { decoupled: true }"
+
+
+def not_fitting(repo):
+    return {name: error.message for name, error in unfit(scan([repo]).models).items()}
+
+
+def test_an_ensemble_that_fits_its_models(repo, add):
+    add("m", {"config.pbtxt": PLAIN, "1/model.py": MODEL})
+    add("inner", ensemble("m", "m"))
+    add("outer", ensemble("inner", "m"))
+    assert not_fitting(repo) == {}
+
+
+def test_tensors_that_do_not_fit_are_said_at_the_step(repo, add):
+    add("m", {"config.pbtxt": PLAIN.replace("TYPE_FP32", "TYPE_INT32", 1), "1/model.py": MODEL})
+    folder = add("e", ensemble("m"))
+    (error,) = unfit(scan([repo]).models).values()
+    assert "ensemble tensor A: inconsistent data type: TYPE_FP32 is inferred from model e" in error.message
+    assert (error.file, error.line) == (str(folder / "config.pbtxt"), 1) and error.column > 1
+
+
+def test_a_step_that_is_an_ensemble_is_decoupled_as_its_own_steps_are(repo, add):
+    add("m", {"config.pbtxt": PLAIN + STREAMS, "1/model.py": MODEL})
+    add("inner", ensemble("m"))
+    outer = ensemble("inner")
+    add("outer", {**outer, "config.pbtxt": outer["config.pbtxt"] + " response_cache { enable: true }"})
+    assert "does not currently support model outer with 'decoupled' transaction policy" in not_fitting(repo)["outer"]
+
+
+def test_a_version_that_the_policy_does_not_serve(repo, add):
+    add("m", {"config.pbtxt": PLAIN, "1/model.py": MODEL, "2/model.py": MODEL})
+    files = ensemble("m")
+    add("e", {**files, "config.pbtxt": files["config.pbtxt"].replace("model_version: -1", "model_version: 1")})
+    assert not_fitting(repo) == {"e": "ensemble 'e' depends on 'm' whose required version 1 is not loaded."}
+
+
+def test_what_only_the_model_can_tell_is_not_judged(repo, add):
+    completes = MODEL + "    @staticmethod\n    def auto_complete_config(config):\n        return config\n"
+    add("m", {"config.pbtxt": PLAIN.replace("TYPE_FP32", "TYPE_INT32", 1), "1/model.py": completes})
+    add("inner", ensemble("m"))
+    add("outer", ensemble("inner"))
+    add("lost", ensemble("nowhere"))
+    assert not_fitting(repo) == {}

@@ -95,6 +95,29 @@ def test_no_version_is_an_error_in_tritons_words(repo, add):
     assert "at least one version must be available under the version policy of model 'm'" in failure_of(repo)
 
 
+@pytest.mark.parametrize(
+    ("files", "sign"),
+    [
+        ({"config.pbtxt": PYTHON, "1/model.py": MODEL, "notes/x": ""}, "a config.pbtxt"),
+        ({"1/model.py": MODEL, "2/model.py": MODEL}, "only folders that are numbers"),
+    ],
+)
+@pytest.mark.parametrize("auto_complete", [True, False])
+def test_a_model_given_as_a_repository_is_taken_for_what_it_is(add, files, sign, auto_complete):
+    folder = add("m", files)
+    reasons = [failure.reason for failure in scan([folder], Looking(auto_complete=auto_complete)).failures]
+    assert reasons
+    hint = f"{folder} has {sign}: it looks like a model; name the folder above it"
+    assert all(reason.endswith(f"; {hint}") for reason in reasons)
+
+
+def test_models_that_are_called_by_numbers_are_models(repo, add):
+    add("1")
+    add("2", {"7/model.py": MODEL, "config.pbtxt": "version_policy { specific { versions: 1 } }"})
+    assert [model.name for model in scan([repo]).models] == ["1"]
+    assert failure_of(repo).endswith("; policy specific { versions: [1] }, versions present: 7")
+
+
 def test_each_served_version_needs_its_model_file(repo, add):
     add("m", {"config.pbtxt": "version_policy { all { } }", "1/model.py": MODEL, "2/other.py": MODEL, "3/x": "",
               "4/model.py": MODEL})  # fmt: skip

@@ -242,7 +242,7 @@ FAILS = {
     "a wrong shape": ((sample(given(dims="[ 2, 2 ]")),), {}, "unexpected shape for input 'A' for model 'm'. Expected [-1], got [2,2]"),
     "a batch dimension of its own": (
         (sample(given(dims="[ 1, 2 ]")),), {"batch": 4},
-        "unexpected shape for input 'A' for model 'm'. Expected [-1,-1], got [1,1,2]. NOTE: Setting a non-zero max_batch_size",
+        "unexpected shape for input 'A' for model 'm'. Expected [-1,-1], got [1,1,2]; give dims without the batch dimension",
     ),
     "no inputs": ((sample(),), {}, "expected 1 inputs but got 0 inputs for model 'm'"),
     "an unknown input": ((sample(given(), given("Z")),), {}, "'Z'"),

@@ -9,6 +9,7 @@ from tisfast.config.schema import Message
 
 INT32, FP32 = 8, 11  # DataType
 SOURCES: Final = 1  # that every kind wants
+KEYS: Final = ("batch_input", "batch_output")
 
 
 def check(message: Message, report: Report) -> None:
@@ -32,6 +33,11 @@ def check(message: Message, report: Report) -> None:
                            (*path, "target_name"), hint="give it a name of its own")  # fmt: skip
             taken.add(name)
     _check_outputs(message, inputs, report)
+
+
+def asked(message: Message) -> str:
+    """The first key that only a model with execute_batch can serve, "" when there is none."""
+    return next((key for key in KEYS if getattr(message, key)), "")
 
 
 def _check_outputs(message: Message, inputs: set[str], report: Report) -> None:

@@ -22,20 +22,39 @@ NO_TYPE: Final = "TYPE_INVALID"
 
 
 class TensorFace(Protocol):
-    """What must be known of a composing model's tensor (wire.signature.TensorSpec)."""
+    """What must be known of a composing model's tensor (wire.signature.TensorSpec, config.tensors.TensorConfig)."""
 
-    name: str
-    dtype: int
-    dims: tuple[int, ...]
-    optional: bool
+    @property
+    def name(self) -> str:
+        """As the model has it."""
+
+    @property
+    def dtype(self) -> int:
+        """Code of types.DataType."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """As clients see them, without the batch dimension."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether a step may leave it out."""
 
 
 class ModelFace(Protocol):
-    """What must be known of a composing model (wire.signature.ModelSignature)."""
+    """What must be known of a composing model (wire.signature.ModelSignature, config.model_config.LoadedConfig)."""
 
-    name: str
-    max_batch_size: int
-    decoupled: bool
+    @property
+    def name(self) -> str:
+        """Without a namespace."""
+
+    @property
+    def max_batch_size(self) -> int:
+        """0 for a model that does not batch."""
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether a request may have any number of responses."""
 
     @property
     def inputs(self) -> Sequence[TensorFace]:

@@ -135,7 +135,7 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         decoupled=message.model_transaction_policy.decoupled,
         gpus=gpus,
         partial=partial,
-        warm_up=warm_up.read(message, report),
+        warm_up=warm_up.read(message, report, None if partial else inputs),
         resources=wants,
         places=MappingProxyType(report.places),
     )

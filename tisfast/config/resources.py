@@ -6,6 +6,7 @@ tisfast's own: ModelConfig has no fields for them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from tisfast import limits
@@ -16,6 +17,7 @@ CPU_THREADS: Final = "CPU_THREADS"
 RETRY: Final = "OUT_OF_MEMORY_RETRY"
 PLACEMENT: Final = "GPU_PLACEMENT"
 KEEP_AWAKE: Final = "KEEP_AWAKE"
+EXECUTION_SECONDS: Final = "EXECUTION_TIMEOUT_SECONDS"
 THREAD_VARIABLES: Final = (  # as workers/tisfast_worker/environment.py has them
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS",
 )  # fmt: skip
@@ -30,13 +32,15 @@ class Resources:
     """What a model's parameters say.
 
     cpu_threads: of each instance, 0 for its share of the cores; retry: of an execution that ran out of memory, one of
-    RETRIES; free_memory: `count` is of all GPUs together; keep_awake: --model-memory-budget leaves it be.
+    RETRIES; free_memory: `count` is of all GPUs together; keep_awake: --model-memory-budget leaves it be;
+    execution_seconds_max: None for the server's own.
     """
 
     cpu_threads: int = 0
     retry: str = NEVER
     free_memory: bool = False
     keep_awake: bool = False
+    execution_seconds_max: float | None = None
 
 
 def read(message: Message, report: Report) -> Resources:
@@ -53,6 +57,7 @@ def read(message: Message, report: Report) -> Resources:
         retry=retry,
         free_memory=_choice(message, report, PLACEMENT, PLACEMENTS) == FREE_MEMORY,
         keep_awake=_choice(message, report, KEEP_AWAKE, tuple(reversed(_BOOLEANS))) == "true",
+        execution_seconds_max=_execution_seconds(message, report),
     )
 
 
@@ -85,3 +90,20 @@ def _threads(message: Message, report: Report) -> int:
         )  # fmt: skip
         return 0
     return int(value)
+
+
+def _execution_seconds(message: Message, report: Report) -> float | None:
+    value = str(message.parameters[EXECUTION_SECONDS].string_value) if EXECUTION_SECONDS in message.parameters else ""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < inf:
+        report.wrong(
+            f"parameter {EXECUTION_SECONDS} of {message.name} is '{value}'", ("parameters", EXECUTION_SECONDS),
+            hint="give a number of seconds above 0",
+        )  # fmt: skip
+        return None
+    return seconds

@@ -111,9 +111,10 @@ def _check_priorities(message: Message, report: Report) -> None:
     batching = message.dynamic_batching
     levels = batching.priority_levels
     if levels == 0:
-        if batching.priority_queue_policy:
-            report.wrong(f"'priority_queue_policy' has no effect without 'priority_levels' for {message.name}",
-                       (BATCHING, "priority_queue_policy"), hint="set priority_levels, or remove it")  # fmt: skip
+        for key in ("default_priority_level", "priority_queue_policy"):
+            if getattr(batching, key):
+                report.wrong(f"'{key}' has no effect without 'priority_levels' for {message.name}", (BATCHING, key),
+                           hint="set priority_levels, or remove it")  # fmt: skip
         return
     if not 1 <= batching.default_priority_level <= levels and not report.is_broken((BATCHING,)):
         report.wrong(f"default priority level must be in range [1, {levels}] for {message.name}",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tisfast import limits
 from tisfast.config.report import KeyPath, Report
 from tisfast.config.schema import Message
+from tisfast.config.tensors import VARIABLE, TensorConfig
+from tisfast.types import BY_CODE
 
 ZERO: Final = "zero_data"
 RANDOM: Final = "random_data"
@@ -39,11 +42,17 @@ class WarmUpSample:
     inputs: tuple[WarmUpInput, ...]
 
 
-def read(message: Message, report: Report) -> tuple[WarmUpSample, ...]:
-    """The samples of a message that ask for anything; what is wrong goes to the report."""
-    return tuple(
-        _sample(message, index, report) for index, given in enumerate(message.model_warmup) if given.batch_size
-    )
+def read(message: Message, report: Report, inputs: tuple[TensorConfig, ...] | None) -> tuple[WarmUpSample, ...]:
+    """The samples of a message that ask for anything; what is wrong goes to the report.
+
+    inputs: those of the model, which samples must fit; None while the model may still complete them.
+    """
+    asked = [index for index, given in enumerate(message.model_warmup) if given.batch_size]
+    samples = tuple(_sample(message, index, report) for index in asked)
+    if inputs is not None and not (report.is_broken(("input",)) or report.is_broken(("max_batch_size",))):
+        for index, sample in zip(asked, samples, strict=True):
+            _Fit(message, sample, ("model_warmup", index), report).check(inputs)
+    return samples
 
 
 def _sample(message: Message, index: int, report: Report) -> WarmUpSample:
@@ -88,3 +97,65 @@ def _input(message: Message, name: str, value: Message, path: KeyPath, report: R
 
 def _is_inside(file: str) -> bool:
     return bool(file) and not file.startswith("/") and ".." not in file.split("/") and "\0" not in file
+
+
+class _Fit:
+    """Whether a sample is a request that the model takes.  Wordings are those of requests (wire/fit.pyx), Triton's."""
+
+    def __init__(self, message: Message, sample: WarmUpSample, path: KeyPath, report: Report) -> None:
+        self._model, self._batched = message.name, message.max_batch_size > 0
+        self._sample, self._path, self._report = sample, path, report
+
+    def check(self, inputs: Sequence[TensorConfig]) -> None:
+        known = {tensor.name: tensor for tensor in inputs}
+        self._lacking(inputs)
+        for given in self._sample.inputs:
+            if given.name in known:
+                self._tensor(given, known[given.name])
+            else:
+                self._report.wrong(f"unexpected inference input '{given.name}' for model '{self._model}' (its inputs "
+                                   f"are {', '.join(known)})", (*self._path, "inputs", given.name))  # fmt: skip
+
+    def _lacking(self, inputs: Sequence[TensorConfig]) -> None:
+        given = sorted(each.name for each in self._sample.inputs)
+        lacking = [tensor.name for tensor in inputs if not tensor.optional and tensor.name not in given]
+        if not lacking or self._report.is_broken((*self._path, "inputs")):
+            return
+        required, most = sum(not tensor.optional for tensor in inputs), len(inputs)
+        count = f"{most} inputs" if required == most else f"number of inputs between {required} and {most}"
+        self._report.wrong(
+            f"expected {count} but got {len(given)} inputs for model '{self._model}'. Got input(s) "
+            f"[{_quoted(given)}], but missing required input(s) [{_quoted(lacking)}]. Please provide all required "
+            "input(s).", self._path, hint=f"add them to the warm-up sample '{self._sample.name}'",
+        )  # fmt: skip
+
+    def _tensor(self, given: WarmUpInput, wanted: TensorConfig) -> None:
+        path = (*self._path, "inputs", given.name)
+        if given.dtype != wanted.dtype and wanted.dtype in BY_CODE:
+            dtype = BY_CODE[given.dtype].wire if given.dtype in BY_CODE else "<invalid>"
+            self._report.wrong(
+                f"inference input '{given.name}' data-type is '{dtype}', but model '{self._model}' expects "
+                f"'{BY_CODE[wanted.dtype].wire}'", (*path, "value", "data_type"),
+                hint=f"write data_type: {BY_CODE[wanted.dtype].config}",
+            )  # fmt: skip
+        if not _fits(given.dims, wanted.dims) and min(given.dims, default=0) >= 0:
+            expected, got = wanted.dims, given.dims
+            if self._batched:
+                expected, got = (VARIABLE, *expected), (1, *got)
+            self._report.wrong(
+                f"unexpected shape for input '{given.name}' for model '{self._model}'. Expected {_shape(expected)}, "
+                f"got {_shape(got)}", (*path, "value", "dims"),
+                hint="give dims without the batch dimension" if self._batched else "",
+            )  # fmt: skip
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ",".join(f"'{name}'" for name in names)
+
+
+def _shape(dims: Sequence[int]) -> str:
+    return f"[{','.join(map(str, dims))}]"
+
+
+def _fits(dims: Sequence[int], wanted: Sequence[int]) -> bool:
+    return len(dims) == len(wanted) and all(want in (VARIABLE, dim) for dim, want in zip(dims, wanted, strict=True))

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tisfast.config import batch_io
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
 from tisfast.repo.complete import fill_from_files, model_files
+from tisfast.repo.dependencies import impossible, unfit
 from tisfast.repo.scan import Looking, environment_of, read_draft, scan
 from tisfast.repo.source import ModelFailure
 from tisfast.repo.syntax import check_file
@@ -43,13 +45,15 @@ def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> l
     for failure in found.failures:
         findings += [Finding(failure.name, error) for error in (*failure.errors, *_files_beside(failure))]
     for model in found.models:
-        files = [version.file for version in model.versions]
-        findings += [Finding(model.name, error) for error in _file_errors(files, model.environment)]
-    return findings
+        files = [version.file for version in model.versions] if model.config.ensemble is None else []
+        errors = _file_errors(files, model.environment, batch_io.asked(model.config.message))
+        findings += [Finding(model.name, error) for error in errors]
+    ensembles = {**unfit(found.models), **impossible(found.models, found.failures)}
+    return findings + [Finding(name, ensembles[name]) for name in sorted(ensembles)]
 
 
-def _file_errors(files: Iterable[Path], environment: Environment | None) -> list[ConfigError]:
-    return [error for file in files for error in check_file(file, environment)]
+def _file_errors(files: Iterable[Path], environment: Environment | None, arrays_for: str) -> list[ConfigError]:
+    return [error for file in files for error in check_file(file, environment, arrays_for)]
 
 
 def _files_beside(failure: ModelFailure) -> list[ConfigError]:
@@ -64,4 +68,5 @@ def _files_beside(failure: ModelFailure) -> list[ConfigError]:
     if len(draft.report.errors) > already:  # an environment that is not there: who knows its Python's syntax
         return []
     fill_from_files(draft, failure.folder, versions[-1] if versions else None)
-    return _file_errors((file for file in model_files(draft, versions) if file.is_file()), environment)
+    files = [file for file in model_files(draft, versions) if file.is_file()]
+    return _file_errors(files, environment, batch_io.asked(draft.message))

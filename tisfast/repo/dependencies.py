@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tisfast.config.ensemble_join import join
+from tisfast.config.model_config import LoadedConfig
 from tisfast.errors import ConfigError
 from tisfast.repo.source import ModelFailure, ModelSource
 
@@ -33,6 +35,45 @@ def impossible(models: Iterable[ModelSource], failures: Iterable[ModelFailure]) 
             hint = f"the whole way: {' -> '.join([*cycle, name])}"
             found[name] = ConfigError(text, file=files[name], hint=hint)
     return found
+
+
+def unfit(models: Sequence[ModelSource]) -> dict[str, ConfigError]:
+    """Ensembles that do not fit the models of their steps; with what is wrong with each.
+
+    As far as configurations tell: what hangs on a model that may complete its own, or on an ensemble that cannot be, is
+    left to the load.
+    """
+    known = {model.name: model for model in models}
+    told = {model.name: model.config for model in models if model.config.ensemble is None and not model.may_complete}
+    left = {model.name: model for model in models if model.config.ensemble is not None}
+    found: dict[str, ConfigError] = {}
+    while ready := [each for each in left.values() if all(step in told for step in dependencies(each))]:
+        for each in ready:
+            del left[each.name]
+            try:
+                told[each.name] = _joined(each, known, told)
+            except ConfigError as error:
+                found[each.name] = error
+    return found
+
+
+def no_version(ensemble: str, model: str, version: int, file: str) -> ConfigError:
+    """What is wrong with an ensemble, configured by `file`, that wants a version of a model which only has others."""
+    return ConfigError(
+        f"ensemble '{ensemble}' depends on '{model}' whose required version {version} is not loaded.", file=file
+    )
+
+
+def _joined(ensemble: ModelSource, known: Mapping[str, ModelSource], told: Mapping[str, LoadedConfig]) -> LoadedConfig:
+    """The ensemble's configuration beside those of its steps.  Raises ConfigError."""
+    assert ensemble.config.ensemble is not None
+    models = []
+    for step in ensemble.config.ensemble.steps:
+        model = ensemble.steps.get(step.model, step.model)
+        if step.version >= 0 and step.version not in {version.number for version in known[model].versions}:
+            raise no_version(ensemble.name, model, step.version, ensemble.config.file)
+        models.append(told[model])
+    return join(ensemble.config, models).config
 
 
 def _cycle(start: str, wants: Mapping[str, Sequence[str]]) -> list[str]:

@@ -35,7 +35,10 @@ def expanded(value: str, folder: Path) -> str:
 
 
 def _refuse_stub(folder: Path) -> None:
-    """A stub of its own is how Triton's models choose another Python; running them under ours would surprise."""
+    """A stub alone is how Triton's models choose another Python; running them under ours would surprise.
+
+    Beside EXECUTION_ENV_PATH, which names that Python, it is harmless: Triton needs it there, and here nobody runs it.
+    """
     if (folder / STUB).exists():
         raise ConfigError(f"{STUB} in the model folder chooses a Python version, which tisfast does not read from it",
-                          hint=f"name the environment with parameter {PARAMETER}, and remove the stub")  # fmt: skip
+                          hint=f"name the environment with parameter {PARAMETER}, or remove the stub")  # fmt: skip

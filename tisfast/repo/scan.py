@@ -127,7 +127,8 @@ def read_draft(folder: Path, looking: Looking) -> Draft:
         if looking.auto_complete:
             return Draft.empty(str(path))
         raise ConfigError(f"failed to open text file for read {path}: No such file or directory",
-                          hint="write it, or leave out --disable-auto-complete-config") from error  # fmt: skip
+                          hint=_folder_above(folder) or "write it, or leave out --disable-auto-complete-config",
+                          ) from error  # fmt: skip
     except OSError as error:
         raise ConfigError(f"failed to open text file for read {path}: {error.strerror}") from error
     return _decoded(data, str(path))
@@ -158,9 +159,25 @@ def _chosen(draft: Draft, versions: layout.Versions, folder: Path) -> tuple[int,
         present = ", ".join(map(str, sorted(versions.folders))) or "none"
         draft.report.wrong(
             f"at least one version must be available under the version policy of model '{folder.name}'",
-            ("version_policy",), hint=f"policy {policy}, versions present: {present}",
+            ("version_policy",),
+            hint=_folder_above(folder) or f"policy {policy}, versions present: {present}",
         )  # fmt: skip
     return numbers
+
+
+def _folder_above(folder: Path) -> str:
+    """What to do where a model was given as a repository, and `folder`, a version, taken for a model; else ""."""
+    if layout.versions_of(folder).folders:
+        return ""
+    repository = folder.parent
+    beside = layout.versions_of(repository)
+    if (repository / CONFIG).is_file():
+        sign = f"a {CONFIG}"
+    elif beside.folders and not beside.notes:
+        sign = "only folders that are numbers"
+    else:
+        return ""
+    return f"{repository} has {sign}: it looks like a model; name the folder above it"
 
 
 def environment_of(draft: Draft, folder: Path) -> Environment | None:

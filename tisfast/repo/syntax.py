@@ -15,14 +15,16 @@ from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo.model_file import CLASS
 
+BATCH: Final = "execute_batch"
+EXECUTES: Final = ("execute", BATCH)
 PARSE: Final = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')"
 
 
-def check_file(file: Path, environment: Environment | None) -> list[ConfigError]:
-    """Syntax errors, a missing class, a missing execute.  environment: the model's own, None for the server's.
+def check_file(file: Path, environment: Environment | None, arrays_for: str = "") -> list[ConfigError]:
+    """Syntax errors, a missing class, no way to execute.  environment: the model's own, None for the server's.
 
     A model with its own interpreter is parsed by that one: its syntax may be newer than ours.  One that is still to be
-    prepared cannot be asked.
+    prepared cannot be asked.  arrays_for: a key of the configuration that wants execute_batch, "" for none.
     """
     try:
         source = file.read_bytes()
@@ -38,7 +40,7 @@ def check_file(file: Path, environment: Environment | None) -> list[ConfigError]
         return [] if environment is not None else [_syntax_error(error, file)]
     except ValueError as error:  # a null byte, before Python 3.12
         return [ConfigError(f"model.py cannot be parsed: {error}", file=str(file))]
-    return _class_errors(tree, file)
+    return _class_errors(tree, file, arrays_for if BATCH.encode() not in source else "")
 
 
 def _syntax_error(error: SyntaxError, file: Path) -> ConfigError:
@@ -60,7 +62,8 @@ def _parsed_by(interpreter: Path, file: Path) -> ConfigError | None:
     return ConfigError(f"{interpreter} cannot parse the model: {said[-1] if said else done.returncode}", file=str(file))
 
 
-def _class_errors(tree: ast.Module, file: Path) -> list[ConfigError]:
+def _class_errors(tree: ast.Module, file: Path, arrays_for: str) -> list[ConfigError]:
+    """arrays_for: only where the file does not even mention execute_batch, which could be given to the class anyhow."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     model = next((node for node in statements if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
     if model is None:
@@ -69,10 +72,21 @@ def _class_errors(tree: ast.Module, file: Path) -> list[ConfigError]:
         return [ConfigError(f"the model file defines no class {CLASS}", file=str(file),
                             hint=f"name the class {CLASS}")]  # fmt: skip
     inherits = any(not (isinstance(base, ast.Name) and base.id == "object") for base in model.bases)
-    if inherits or any(_binds(node, "execute") for node in model.body):
+    if inherits:
         return []
-    return [ConfigError(f"class {CLASS} does not implement execute", file=str(file), line=model.lineno,
-                        column=model.col_offset + 1, hint="add: def execute(self, requests)")]  # fmt: skip
+    if not any(_binds(node, name) for node in model.body for name in EXECUTES):
+        return [ConfigError(f"class {CLASS} does not implement execute", file=str(file), line=model.lineno,
+                            column=model.col_offset + 1, hint="add: def execute(self, requests)")]  # fmt: skip
+    if arrays_for and not _may_get_more(model):
+        return [ConfigError(f"'{arrays_for}' is about the arrays of execute_batch, and class {CLASS} has none",
+                            file=str(file), line=model.lineno, column=model.col_offset + 1,
+                            hint=f"add: def {BATCH}(self, inputs), or remove '{arrays_for}'")]  # fmt: skip
+    return []
+
+
+def _may_get_more(model: ast.ClassDef) -> bool:
+    """Whether a class may have attributes that its body does not show."""
+    return bool(model.decorator_list or model.keywords) or any(_binds(node, "__getattr__") for node in model.body)
 
 
 def _binds(node: ast.stmt, name: str) -> bool:

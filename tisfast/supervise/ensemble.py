@@ -13,6 +13,7 @@ from tisfast.engine.ensemble_graph import EnsembleGraph
 from tisfast.engine.served import models_under
 from tisfast.errors import ConfigError, TisError
 from tisfast.native.memory import Arena, now_ns
+from tisfast.repo.dependencies import no_version
 from tisfast.repo.labels import read_labels
 from tisfast.supervise import machine
 from tisfast.supervise.caching import Store, keep_answers
@@ -132,20 +133,19 @@ def _models(
         try:
             runtime = registry.resolve(model, version)
         except TisError as error:
-            text = _missing(source.name, model, step.version, registry)
-            raise ConfigError(text, file=source.config.file) from error
+            if registry.versions(model):
+                raise no_version(source.name, model, step.version, source.config.file) from error
+            raise ConfigError(_not_loaded(source.name, model, registry), file=source.config.file) from error
         steps.runtimes[step.model, version] = runtime
         found.append(runtime.signature)
     return found
 
 
-def _missing(ensemble: str, model: str, version: int, registry: Registry) -> str:
-    about = f"ensemble '{ensemble}' depends on '{model}'"
-    if registry.versions(model):
-        return f"{about} whose required version {version} is not loaded."
+def _not_loaded(ensemble: str, model: str, registry: Registry) -> str:
     entries = registry.states(model)
     reasons = "".join(f" version {entry.version} is at {entry.state} state: {entry.reason};" for entry in entries)
-    return f"{about} which has no loaded version. Model '{model}' loading failed with error:{reasons}"
+    about = f"ensemble '{ensemble}' depends on '{model}' which has no loaded version."
+    return f"{about} Model '{model}' loading failed with error:{reasons}"
 
 
 def _signature(config: LoadedConfig, version: str, folder: Path, models: Sequence[ModelSignature]) -> ModelSignature:

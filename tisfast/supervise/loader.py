@@ -25,7 +25,7 @@ from tisfast.config.tensors import TensorConfig
 from tisfast.engine.cache import LocalStore
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.strategy import Strategy, compile_strategy
-from tisfast.errors import ConfigError, TisError
+from tisfast.errors import TisError
 from tisfast.native.memory import Arena, now_ns
 from tisfast.native.rows import RowArena
 from tisfast.repo.labels import read_labels
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
 
 log = logging.getLogger("tisfast.models")
-TIMEOUT_KEY = "EXECUTION_TIMEOUT_SECONDS"
 T = TypeVar("T")
 COMPLETION_ARENA_BYTES = 1 << 20
 """Arenas of a worker that only completes a configuration: it maps them like any worker, and uses nothing of them."""
@@ -206,7 +205,7 @@ async def _served(means: Means, version: Version, config: LoadedConfig, lodging:
     runtime = ModelRuntime(signature, arena, config.scheduler, means.clock, config.as_dict, strategy)
     keep_answers(runtime, means.commons.cache, config, beside.salt)
     timer = RuntimeTimer(runtime, means.place.loop, now_ns)
-    seconds_max = _execution_seconds_max(config, means.settings)
+    seconds_max = config.resources.execution_seconds_max or means.settings.execution_seconds_max
     warm_up = None
     if config.warm_up:  # reads its samples
         warm_up = await asyncio.to_thread(WarmUp, runtime, config.warm_up, folder, seconds_max)
@@ -317,23 +316,3 @@ def _load(version: Version, config: LoadedConfig, role: str, instance: PlannedIn
 
 def _tensor(tensor: TensorConfig) -> list[Any]:
     return [tensor.name, tensor.dtype, tensor.dims, tensor.worker_dims if tensor.reshaped else None]
-
-
-def _execution_seconds_max(config: LoadedConfig, settings: WorkerSettings) -> float:
-    text = config.parameters.get(TIMEOUT_KEY, "")
-    if not text:
-        return settings.execution_seconds_max
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        place = config.places.get(("parameters", TIMEOUT_KEY))
-        raise ConfigError(
-            f"parameter {TIMEOUT_KEY} {text!r} of model '{config.name}' is not a number of seconds above 0",
-            file=config.file,
-            line=place.line if place else 0,
-            column=place.column if place else 0,
-            key=f"parameters[{TIMEOUT_KEY}]",
-        )
-    return seconds
