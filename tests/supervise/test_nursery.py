@@ -1,6 +1,8 @@
 import asyncio
+import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -196,5 +198,36 @@ def test_a_nursery_that_does_not_answer_a_fork_is_ended(run, nursery, control, f
         with pytest.raises(NurseryFailed, match="the nursery ended"):
             await nursery.fork(order(control), fds, lambda _: None)
         assert nursery.pid is None
+
+    run(scenario())
+
+
+@contextlib.contextmanager
+def no_descriptor_left():
+    """This process has as many as it may have."""
+    limit, taken = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limit[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+def test_a_worker_for_which_no_descriptor_is_left_is_ended_and_the_others_live(nursery, control, run, fds):
+    async def scenario():
+        await nursery.up()
+        pid = nursery.pid
+        forking = asyncio.ensure_future(nursery.fork(order(control), fds, [].append))
+        while not nursery._life.forks:  # then the order is on its way, and its answer is some milliseconds off
+            await asyncio.sleep(0)
+        with no_descriptor_left(), pytest.raises(NurseryFailed, match="no descriptor left"):
+            await forking
+        child = await nursery.fork(order(control, "w2"), fds, [].append)
+        assert nursery.pid == pid and alive(child.pid)
 
     run(scenario())

@@ -362,17 +362,19 @@ class Instance:
         try:
             await self._start()
         except WorkerFailed as failure:
-            self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
-            self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {failure.message}")
-            log.error(
-                "instance %s could not be restarted: %s; next start in %g ms",
-                self.name,
-                failure.message,
-                self._delay * 1000,
-                extra={**self._extra(), "traceback": failure.traceback},
-            )
+            self._not_started(failure.message, {"extra": {**self._extra(), "traceback": failure.traceback}})
+            return False
+        except Exception as error:  # our bug: it must not end the keeping of this instance
+            self._not_started(f"unexpected {type(error).__name__}", {"extra": self._extra(), "exc_info": error})
             return False
         return True
+
+    def _not_started(self, why: str, more: dict[str, Any]) -> None:
+        self._delay = self._backoff.next_seconds(was_ready=False, lived_seconds=0)
+        self._set(InstanceState.BROKEN, f"instance {self.name} does not come back: {why}")
+        log.error(
+            "instance %s could not be restarted: %s; next start in %g ms", self.name, why, self._delay * 1000, **more
+        )
 
     def _set(self, state: InstanceState, reason: str) -> None:
         self.state = state

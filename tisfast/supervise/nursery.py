@@ -240,11 +240,7 @@ class Nursery:
                 )
             )
         elif kind == "forked":
-            answer = life.forks.pop(message["id"])
-            if answer.done():  # nobody waits any more: the child is of no use
-                Child(int(message["pid"]), fds.pop()).dismiss()
-            else:
-                answer.set_result(Child(int(message["pid"]), fds.pop()))
+            self._forked(life, message["id"], int(message["pid"]), fds)
         elif kind == "fork_failed":
             life.exits.pop(message["id"], None)
             failed = life.forks.pop(message["id"])
@@ -256,6 +252,19 @@ class Nursery:
                 handler(int(message["status"]))
         else:
             raise ValueError(f"unknown message type {kind!r}")
+
+    def _forked(self, life: _Life, worker: str, pid: int, fds: list[int]) -> None:
+        answer = life.forks.pop(worker)
+        if not fds:  # there was no room for its pidfd in this process
+            life.exits.pop(worker, None)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            if not answer.done():
+                answer.set_result("the server has no descriptor left for it; raise the limit of open files (ulimit -n)")
+        elif answer.done():  # nobody waits any more: the child is of no use
+            Child(pid, fds.pop()).dismiss()
+        else:
+            answer.set_result(Child(pid, fds.pop()))
 
     def _flush(self, life: _Life) -> None:
         """Send what waits; what finds no room goes when the socket has some."""
