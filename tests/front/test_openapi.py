@@ -61,6 +61,11 @@ def test_a_type_without_json_form_has_no_example():
     assert openapi.generate_example([{"name": "A", "datatype": "FP16", "shape": [1]}]) is None
 
 
+def test_a_large_tensor_has_no_example():
+    inputs = [{"name": "A", "datatype": "FP32", "shape": [-1, 1 << 20, 1 << 20]}]
+    assert openapi.infer_example(inputs) is None and openapi.generate_example(inputs) is None
+
+
 MODEL = {
     "name": "m",
     "versions": ["1"],

@@ -12,6 +12,7 @@ from tisfast.front.openapi_parts import ERRORS, EVENTS, OPERATIONS, PARAMETERS, 
 OPENAPI: Final = "3.1.0"
 JSON: Final = "application/json"
 NO_JSON_FORM: Final = ("FP16", "BF16")
+EXAMPLE_ELEMENTS_MAX: Final = 1024  # of one tensor: who reads more, and the loop makes it
 
 
 class Described(Protocol):
@@ -56,7 +57,7 @@ def model_document(
     whole = document(routes, server)
     decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
     optional = {tensor["name"] for tensor in config.get("input", ()) if tensor.get("optional")}
-    inputs = [tensor for tensor in model["inputs"] if _has_json_form(tensor) or tensor["name"] not in optional]
+    inputs = [tensor for tensor in model["inputs"] if _may_be_shown(tensor) or tensor["name"] not in optional]
     start = "/v2/models/{model}"
     paths = {
         path.replace("{model}", model["name"]): _without_model(methods)
@@ -78,10 +79,10 @@ def model_document(
 
 
 def infer_example(inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """An inference of zeros; None when one of the inputs, as metadata has them, has no JSON form."""
+    """An inference of zeros; None when one of the inputs, as metadata has them, is large or has no JSON form."""
     found = []
     for tensor in inputs:
-        if not _has_json_form(tensor):
+        if not _may_be_shown(tensor):
             return None
         shape = [max(dim, 1) for dim in tensor["shape"]]
         data = [_zero(tensor["datatype"])] * _count(shape)
@@ -93,15 +94,16 @@ def generate_example(inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any] | No
     """The same as a generate body."""
     found: dict[str, Any] = {}
     for tensor in inputs:
-        if not _has_json_form(tensor):
+        if not _may_be_shown(tensor):
             return None
         n = _count(max(dim, 1) for dim in tensor["shape"])
         found[tensor["name"]] = _zero(tensor["datatype"]) if n == 1 else [_zero(tensor["datatype"])] * n
     return found
 
 
-def _has_json_form(tensor: Mapping[str, Any]) -> bool:
-    return tensor["datatype"] not in NO_JSON_FORM
+def _may_be_shown(tensor: Mapping[str, Any]) -> bool:
+    elements = _count(max(dim, 1) for dim in tensor["shape"])
+    return tensor["datatype"] not in NO_JSON_FORM and elements <= EXAMPLE_ELEMENTS_MAX
 
 
 def templates(pattern: str) -> list[str]:
@@ -184,7 +186,7 @@ def _without_model(methods: Mapping[str, Any]) -> dict[str, Any]:
 
 def _give_example(operation: dict[str, Any], example: dict[str, Any] | None) -> None:
     if example is None:
-        operation["description"] = "an input is of a type that JSON has no form for: send it in binary form"
+        operation["description"] = "an input is large, or of a type that JSON has no form for: send it in binary form"
         return
     schema = operation["requestBody"]["content"][JSON]
     operation["requestBody"] = {"required": True, "content": {JSON: {**schema, "example": example}}}
