@@ -13,6 +13,7 @@ from tisfast.errors import TisError
 from tisfast.supervise.clock import MachineClock
 from tisfast.supervise.instance import InstanceState
 from tisfast.supervise.supervisor import Supervisor
+from tisfast.supervise.worker import Worker
 
 
 def state(registry, name: str) -> tuple[str, str]:
@@ -125,6 +126,19 @@ def test_a_worker_that_cannot_come_back_is_tried_on_and_on(supervise, write, reg
     broken.unlink()
     run(until(lambda: instance.state is InstanceState.READY))
     assert registry.ready()
+
+
+def test_a_bug_in_a_start_does_not_end_the_keeping_of_an_instance(supervise, write, run, monkeypatch, caplog):
+    write("m")
+    instance = supervise().served[0].instances[0]
+    with monkeypatch.context() as bug:
+        bug.setattr(Worker, "start", lambda *_: 1 / 0)
+        os.kill(instance.pid, signal.SIGKILL)
+        run(until(lambda: instance.state is InstanceState.BROKEN))
+        assert "unexpected ZeroDivisionError" in instance.reason
+    run(until(lambda: instance.state is InstanceState.READY))
+    [said] = [record for record in caplog.records if "could not be restarted" in record.message][:1]
+    assert said.exc_info[0] is ZeroDivisionError
 
 
 def test_instances_under_another_interpreter(supervise, write, registry, tmp_path):
