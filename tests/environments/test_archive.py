@@ -110,6 +110,13 @@ def test_a_cut_archive_is_told(kind, programs, tmp_path, monkeypatch):
         read(path)
 
 
+def test_a_tar_that_is_cut_between_entries_is_told(tmp_path):
+    path = tmp_path / "env.tar"
+    path.write_bytes(tar_bytes()[:1024])
+    with pytest.raises(EnvironmentFailed, match="is damaged, or not whole: it ends without its end mark"):
+        read(path)
+
+
 @pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz", "tar.zst", "zip"])
 def test_a_changed_byte_is_told(kind, tmp_path):
     path = pack(tmp_path, kind)

@@ -82,6 +82,26 @@ def test_half_an_archive_is_none(ending, blobs, tmp_path):
         unpacked(data[: len(data) // 2], f"m{ending}", blobs, tmp_path)
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("damage", ["cut behind an entry", "cut in a header", "header", "last header"])
+def test_a_tar_without_its_end_is_none(damage, pack, blobs, tmp_path):
+    """What comes before is whole, so half a model would be served."""
+    data = bytearray(tar_of({"a/config.pbtxt": "x", "a/1/model.py": "y", "a/1/weights": "z"}, ".tar"))
+    if damage == "cut behind an entry":
+        del data[2048:]
+    elif damage == "cut in a header":
+        del data[2048 + 100 :]
+    else:
+        data[(1024 if damage == "header" else 2048) + 10] ^= 0xFF
+    with pytest.raises(ConfigError, match="is no archive that can be read: it ends without its end mark, or a header"):
+        unpacked(pack(data), "m.tar.gz" if pack is gzip.compress else "m.tar", blobs, tmp_path)
+
+
+def test_one_block_is_end_mark_enough(blobs, tmp_path):
+    data = tar_of({"a": "x"}, ".tar")
+    assert unpacked(data[: 1024 + 512], "m.tar", blobs, tmp_path) == {"a": "x"}
+
+
 def test_a_file_twice_is_refused(blobs, tmp_path):
     with pytest.raises(ConfigError, match="'a' is in the archive twice"):
         unpacked(tar_with(tarfile.TarInfo("a"), tarfile.TarInfo("a")), "m.tar", blobs, tmp_path)
