@@ -127,6 +127,19 @@ def test_a_changed_byte_is_told(kind, tmp_path):
         read(path)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_of_a_zip_is_told_however_it_is_packed(method, tmp_path):
+    path = tmp_path / "env.zip"
+    with zipfile.ZipFile(path, "w", method) as zipped:
+        zipped.writestr("bin/python3", CONTENT)
+    data = bytearray(path.read_bytes())
+    for at in range(80, 140):
+        data[at] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(EnvironmentFailed, match="is damaged"):
+        read(path)
+
+
 def test_the_checksum_behind_the_tar_file_counts(tmp_path):
     path = pack(tmp_path, "tar.gz")
     data = bytearray(path.read_bytes())

@@ -6,6 +6,7 @@ The kind is told by the first bytes, not by the name.
 from __future__ import annotations
 
 import io
+import lzma
 import os
 import shutil
 import stat
@@ -91,7 +92,11 @@ def opened(path: Path) -> Iterator[Archive]:
 def _damage_told(path: Path) -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+        raise _damaged(path, str(error)) from error
+    except OSError as error:
+        if error.errno is not None:  # the disk's; bzip2's, of damaged data, have no number
+            raise
         raise _damaged(path, str(error)) from error
     except NotImplementedError as error:
         raise EnvironmentFailed(f"{path} is packed in a way that is not read here: {error}",

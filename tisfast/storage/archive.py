@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 import os
 import tarfile
 import tempfile
@@ -20,7 +21,8 @@ from tisfast.errors import Cancelled, ConfigError
 from tisfast.storage.blobs import Blob, Blobs
 
 BROKEN: Final = (
-    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, NotImplementedError, RuntimeError,
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError,
+    NotImplementedError, RuntimeError,
 )  # fmt: skip
 """What the standard library raises for archives that are damaged, encrypted or of a kind that it does not know."""
 
@@ -88,12 +90,22 @@ def _clean(path: str) -> str:
     return path.removeprefix("./")
 
 
+def _read(file: IO[bytes], called: str) -> bytes:
+    """The next bytes of a member.  Raises ConfigError where it is damaged."""
+    try:
+        return file.read(limits.STORAGE_CHUNK_BYTES)
+    except OSError as error:
+        if error.errno is not None:  # the disk's; what unpacks raises some without a number, as bzip2's
+            raise
+        raise ConfigError(f"{called} is damaged: {error}", hint="pack it again") from error
+
+
 def _keep(file: IO[bytes], size: int, called: str, blobs: Blobs, stop: threading.Event) -> Blob:
     digest, copied = hashlib.sha256(), 0
     descriptor, path = tempfile.mkstemp(dir=blobs.root / "partial")
     try:
         with open(descriptor, "wb") as target:
-            while chunk := file.read(limits.STORAGE_CHUNK_BYTES):
+            while chunk := _read(file, called):
                 copied += len(chunk)
                 if stop.is_set():
                     raise Cancelled("the server is stopping: an archive is not unpacked")
