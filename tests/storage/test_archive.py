@@ -118,6 +118,14 @@ def test_a_damaged_member_of_a_zip_is_not_taken_for_the_cache_s_fault(method, bl
     assert not list((tmp_path / "cache/partial").iterdir())
 
 
+def test_a_zip_whose_table_leads_nowhere_is_none(blobs, tmp_path):
+    data = bytearray(tar_of({"a": "x"}, ".zip"))
+    at = data.index(b"PK\x05\x06") + 16  # where the table begins
+    data[at : at + 4] = (int.from_bytes(data[at : at + 4], "little") + 100).to_bytes(4, "little")
+    with pytest.raises(ConfigError, match="m.zip.* (is damaged|is no archive that can be read)"):
+        unpacked(data, "m.zip", blobs, tmp_path)
+
+
 def test_a_disk_that_cannot_be_read_is_no_damage_of_the_archive(blobs, tmp_path, monkeypatch):
     def failing(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
