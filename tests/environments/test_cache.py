@@ -15,7 +15,6 @@ from tisfast.environments.failure import NoRoom, no_room, size_text
 from tisfast.environments.recognise import stamp_of
 
 
-
 def named(kind: str, number: int) -> str:
     """An environment's key, as they are made."""
     return f"{kind}-{number:032x}"
