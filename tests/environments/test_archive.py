@@ -110,11 +110,31 @@ def test_a_cut_archive_is_told(kind, programs, tmp_path, monkeypatch):
         read(path)
 
 
+def test_a_tar_that_is_cut_between_entries_is_told(tmp_path):
+    path = tmp_path / "env.tar"
+    path.write_bytes(tar_bytes()[:1024])
+    with pytest.raises(EnvironmentFailed, match="is damaged, or not whole: it ends without its end mark"):
+        read(path)
+
+
 @pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz", "tar.zst", "zip"])
 def test_a_changed_byte_is_told(kind, tmp_path):
     path = pack(tmp_path, kind)
     data = bytearray(path.read_bytes())
     data[len(data) * 2 // 3] ^= 0x55
+    path.write_bytes(data)
+    with pytest.raises(EnvironmentFailed, match="is damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_of_a_zip_is_told_however_it_is_packed(method, tmp_path):
+    path = tmp_path / "env.zip"
+    with zipfile.ZipFile(path, "w", method) as zipped:
+        zipped.writestr("bin/python3", CONTENT)
+    data = bytearray(path.read_bytes())
+    for at in range(80, 140):
+        data[at] ^= 0xFF
     path.write_bytes(data)
     with pytest.raises(EnvironmentFailed, match="is damaged"):
         read(path)

@@ -14,7 +14,15 @@ from tisfast.environments.cache import Cache, Entry
 from tisfast.environments.failure import NoRoom, no_room, size_text
 from tisfast.environments.recognise import stamp_of
 
-KEY = "archive-1"
+
+def named(kind: str, number: int) -> str:
+    """An environment's key, as they are made."""
+    return f"{kind}-{number:032x}"
+
+
+KEY, SECOND, HALF, REQUIRED = (
+    named("archive", 1), named("archive", 2), named("archive", 4), named("requirements", 3),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -121,37 +129,48 @@ def test_a_digest_goes_with_a_file_that_is_linked_elsewhere(cache, tmp_path):
 
 
 def test_prune_removes_what_is_old_and_unused(cache, tmp_path):
-    for key in ("archive-1", "archive-2", "requirements-3"):
+    for key in (KEY, SECOND, REQUIRED):
         make(cache, key)
-    cache.begin("archive-4")
-    for key in ("archive-1", "archive-2"):
+    cache.begin(HALF)
+    for key in (KEY, SECOND):
         os.utime(cache.folder / key / "ready.json", (1, 1))
     archive = tmp_path / "a.tar"
     archive.write_text("")
     cache.remember(archive, (1,), "abc")
     cache.remember(tmp_path / "gone.tar", (1,), "def")
-    used = cache.lock("archive-1", exclusive=False)
-    assert [each[0] for each in cache.prune(60, dry_run=True)] == ["archive-1", "archive-2"]
+    used = cache.lock(KEY, exclusive=False)
+    assert [each[0] for each in cache.prune(60, dry_run=True)] == [KEY, SECOND]
     found = {key: removed for key, _, removed in cache.prune(60)}
-    assert found == {"archive-1": False, "archive-2": True}
+    assert found == {KEY: False, SECOND: True}
     assert cache.digest(archive, (1,)) == "abc" and cache.digest(tmp_path / "gone.tar", (1,)) is None
-    cache.used("archive-1")
+    cache.used(KEY)
     used.release()
     assert list(cache.prune(60)) == []
     assert {key: removed for key, _, removed in cache.prune(0)} == dict.fromkeys(
-        ("archive-1", "archive-4", "requirements-3"), True
+        (KEY, HALF, REQUIRED), True
     )
     assert list(cache.entries()) == [] and os.listdir(cache.folder / ".locks") == []
 
 
 def test_prune_removes_what_failed_and_killed_processes_left(cache):
-    failed, used = cache.lock("archive-1", exclusive=True), cache.lock("archive-2", exclusive=False)
+    failed, used = cache.lock(KEY, exclusive=True), cache.lock(SECOND, exclusive=False)
     failed.release()
     (cache.folder / ".known").mkdir()
     (cache.folder / ".known/abc.json.123").write_text("{")
     list(cache.prune(60))
-    assert os.listdir(cache.folder / ".locks") == ["archive-2"] and os.listdir(cache.folder / ".known") == []
+    assert os.listdir(cache.folder / ".locks") == [SECOND] and os.listdir(cache.folder / ".known") == []
     used.release()
+
+
+@pytest.mark.parametrize("name", ["my-thesis", "archive-2024", f"requirements-{'0' * 31}", f"{KEY}-old", f"old-{KEY}"])
+def test_prune_leaves_what_is_no_environment(cache, name):
+    """The folder may hold other things: it is whichever --environment-cache-dir names."""
+    make(cache)
+    (cache.folder / name).mkdir()
+    (cache.folder / name / "thesis.tex").write_text("x")
+    assert [key for key, _, _ in cache.entries()] == [KEY]
+    assert [key for key, _, _ in cache.prune(0)] == [KEY]
+    assert (cache.folder / name / "thesis.tex").read_text() == "x" and not (cache.folder / KEY).exists()
 
 
 def test_the_cache_is_its_owner_s(cache):

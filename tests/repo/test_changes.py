@@ -192,6 +192,17 @@ def test_the_empty_place_of_a_file_system_that_is_gone_is_lost(repositories, tmp
         os.rmdir(empty)
 
 
+def test_what_cannot_be_followed_hides_no_change_of_others(repositories):
+    looker = Looker(repositories)
+    changes = Changes(looker.look())
+    (repositories[0] / "loop").symlink_to("loop")
+    long = "x" * 300
+    config = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "/{long}" }} }}'
+    write(repositories[0], "bad", config, "config.pbtxt")
+    write(repositories[0], "good")
+    assert taken_twice(changes, looker) == dict.fromkeys(("bad", "good"), f"is new in {repositories[0]}")
+
+
 def test_a_folder_that_cannot_be_looked_at_is_a_change_with_the_reason(repositories):
     model = write(repositories[0], "a")
     looker = Looker(repositories)

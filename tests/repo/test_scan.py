@@ -1,12 +1,14 @@
 """Scanning model repositories on a real file system."""
 # ruff: noqa: E501 - one case, one line
 
+import errno
 import os
 
 import pytest
 
 from tests.repo.conftest import MODEL
 from tisfast.errors import ConfigError, NotFound
+from tisfast.repo import layout
 from tisfast.repo.scan import Looking, scan, scan_model
 
 COMPLETE = MODEL + "    @staticmethod\n    def auto_complete_config(config):\n        return config\n"
@@ -185,6 +187,46 @@ def test_a_folder_whose_name_cannot_be_sent_is_no_model(repo, add):
     assert "\\udcff: a folder whose name is not UTF-8 is no model" in only(found.notes)
 
 
+def test_a_link_that_cannot_be_followed_is_no_model_and_hides_none(repo, add):
+    add("m")
+    (repo / "loop").symlink_to("loop")
+    found = scan([repo])
+    assert [model.name for model in found.models] == ["m"] and not found.failures
+    assert only(found.notes).startswith(f"{repo}/loop: what cannot be followed is no folder: ")
+    with pytest.raises(NotFound):
+        scan_model([repo], "loop")
+
+
+def test_a_link_that_cannot_be_followed_is_no_version(repo, add):
+    folder = add("m")
+    (folder / "2").symlink_to("2")
+    model = only(scan([repo]).models)
+    assert [version.number for version in model.versions] == [1]
+    assert f"{folder}/2: what cannot be followed is no folder" in only(model.notes)
+
+
+def test_a_folder_that_cannot_be_looked_at_counts_as_one():
+    """As none, a model that serves would be unloaded whenever its file system is away."""
+
+    class Away:
+        def is_dir(self):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    assert layout.is_folder(Away(), [])
+
+
+@pytest.mark.parametrize("config", [
+    f'default_model_filename: "{"x" * 300}"',
+    f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "/{"x" * 300}" }} }}',
+])  # fmt: skip
+def test_a_file_that_cannot_be_looked_at_fails_its_model_alone(repo, add, config):
+    add("bad", {"config.pbtxt": PYTHON + config, "1/model.py": MODEL})
+    add("good")
+    found = scan([repo])
+    assert [model.name for model in found.models] == ["good"]
+    assert "File name too long" in only(found.failures).reason
+
+
 def test_files_and_hidden_folders_are_no_models(repo, add):
     (repo / "README.md").write_text("")
     add(".git")
@@ -240,7 +282,7 @@ def test_one_model_by_name(repo, add):
     assert scan_model([repo], "m").name == "m"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../m", "a/b", "a\\b", "m\0", "nowhere"])
+@pytest.mark.parametrize("name", ["", ".", "..", "../m", "a/b", "a\\b", "m\0", "nowhere", "n" * 300])
 def test_names_that_are_none(repo, add, name):
     add("m")
     with pytest.raises(NotFound):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
+import os
+import random
 import tarfile
 import threading
 import zipfile
@@ -80,6 +83,56 @@ def test_half_an_archive_is_none(ending, blobs, tmp_path):
     data = tar_of({"a/1/model.py": "\n".join(map(str, range(50_000)))}, ending)
     with pytest.raises(ConfigError, match="is no archive that can be read"):
         unpacked(data[: len(data) // 2], f"m{ending}", blobs, tmp_path)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("damage", ["cut behind an entry", "cut in a header", "header", "last header"])
+def test_a_tar_without_its_end_is_none(damage, pack, blobs, tmp_path):
+    """What comes before is whole, so half a model would be served."""
+    data = bytearray(tar_of({"a/config.pbtxt": "x", "a/1/model.py": "y", "a/1/weights": "z"}, ".tar"))
+    if damage == "cut behind an entry":
+        del data[2048:]
+    elif damage == "cut in a header":
+        del data[2048 + 100 :]
+    else:
+        data[(1024 if damage == "header" else 2048) + 10] ^= 0xFF
+    with pytest.raises(ConfigError, match="is no archive that can be read: it ends without its end mark, or a header"):
+        unpacked(pack(data), "m.tar.gz" if pack is gzip.compress else "m.tar", blobs, tmp_path)
+
+
+def test_one_block_is_end_mark_enough(blobs, tmp_path):
+    data = tar_of({"a": "x"}, ".tar")
+    assert unpacked(data[: 1024 + 512], "m.tar", blobs, tmp_path) == {"a": "x"}
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_of_a_zip_is_not_taken_for_the_cache_s_fault(method, blobs, tmp_path):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as zipped:
+        zipped.writestr("a/1/model.py", random.Random(1).randbytes(2000))
+    data = bytearray(out.getvalue())
+    for at in range(80, 140):
+        data[at] ^= 0xFF
+    with pytest.raises(ConfigError, match=r"m.zip.* (is damaged|is no archive that can be read): .+; pack it again"):
+        unpacked(data, "m.zip", blobs, tmp_path)
+    assert not list((tmp_path / "cache/partial").iterdir())
+
+
+def test_a_zip_whose_table_leads_nowhere_is_none(blobs, tmp_path):
+    data = bytearray(tar_of({"a": "x"}, ".zip"))
+    at = data.index(b"PK\x05\x06") + 16  # where the table begins
+    data[at : at + 4] = (int.from_bytes(data[at : at + 4], "little") + 100).to_bytes(4, "little")
+    with pytest.raises(ConfigError, match="m.zip.* (is damaged|is no archive that can be read)"):
+        unpacked(data, "m.zip", blobs, tmp_path)
+
+
+def test_a_disk_that_cannot_be_read_is_no_damage_of_the_archive(blobs, tmp_path, monkeypatch):
+    def failing(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        unpacked(tar_of({"a": "x"}, ".zip"), "m.zip", blobs, tmp_path)
 
 
 def test_a_file_twice_is_refused(blobs, tmp_path):

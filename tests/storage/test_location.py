@@ -90,6 +90,42 @@ def test_secrets_are_not_shown():
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("HTTPS://bob:hunter2@host/m.zip?sig=hunter2", "https://host/m.zip"),
+        ("https://bob:hun/hunter2@host/m.zip", "https://host/m.zip"),
+        ("m=https://hunter2@host/m.zip", "https://host/m.zip"),
+        ("m=ftp://bob:hunter2@host/x", "ftp://host/x"),
+        ("s3://https://AKIA:hunter2@minio:9000/b/x", "s3://https://minio:9000/b/x"),
+        ("S3:/HTTP://AKIA:hunter2/+=@minio:9000/b/x", "S3:/HTTP://minio:9000/b/x"),
+        ("m=gs://bob:hunter2@b/x?sig=hunter2", "gs://b/x"),
+        ("abfss://bob:hunter2@acct.dfs.core.windows.net/m", "abfss://acct.dfs.core.windows.net/m"),
+        ("mlflow://bob:hunter2@host/m", "mlflow://host/m"),
+    ],
+)
+def test_secrets_are_shown_in_no_scheme(text, shown):
+    """Whether it is a location, or refused."""
+    try:
+        said = parse(text).key
+    except ConfigError as error:
+        said = str(error)
+    assert shown in said and "hun" not in said and "bob" not in said and "AKIA" not in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "abfss://c@acct.dfs.core.windows.net/m", "models:/m@champion", "mlflow://m@champion", "hf://o/r@v1/models/x",
+        "s3://b/m@1", "s3://b//m@1", "s3://minio:9000/b/m@1", "s3://https://minio:9000/b/m@1", "s3://[::1]:9000/b/m@1",
+        "https://h:443/m@1.zip",
+    ],
+)  # fmt: skip
+def test_what_names_something_is_shown_as_written(text):
+    """It is what the cache calls it, too."""
+    assert parse(text).shown == text
+
+
+@pytest.mark.parametrize(
     ("url", "why"),
     [
         ("https://[secret/m.zip", r"https://\.\.\.: it is no URL: Invalid IPv6 URL"),

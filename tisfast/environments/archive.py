@@ -6,6 +6,7 @@ The kind is told by the first bytes, not by the name.
 from __future__ import annotations
 
 import io
+import lzma
 import os
 import shutil
 import stat
@@ -91,7 +92,11 @@ def opened(path: Path) -> Iterator[Archive]:
 def _damage_told(path: Path) -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+        raise _damaged(path, str(error)) from error
+    except OSError as error:
+        if error.errno is not None:  # the disk's; bzip2's, of damaged data, have no number
+            raise
         raise _damaged(path, str(error)) from error
     except NotImplementedError as error:
         raise EnvironmentFailed(f"{path} is packed in a way that is not read here: {error}",
@@ -137,11 +142,13 @@ class _Forward:
     """A stream that can be moved forward, which is as much as tarfile asks for.
 
     tarfile reads a long name or a table of attributes whole, as large as the archive says it is.
+    last: what was read last; where tarfile finds no further entry, the block in which it looked for one.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._at = 0
+        self.last = b""
 
     def tell(self) -> int:
         return self._at
@@ -153,17 +160,23 @@ class _Forward:
     def read(self, size: int) -> bytes:
         if size > limits.ENVIRONMENT_HEADER_BYTES_MAX:
             raise tarfile.ReadError(f"a header of {size} bytes")
-        data = self._stream.read(size)
+        data = self.last = self._stream.read(size)
         self._at += len(data)
         return data
 
 
 def tar_entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]:
-    """What a tar file holds, front to back, in bounded memory: each entry, and what opens its content."""
-    with tarfile.TarFile(fileobj=cast(IO[bytes], _Forward(stream)), mode="r", errorlevel=2) as tar:
+    """What a tar file holds, front to back, in bounded memory: each entry, and what opens its content.
+
+    Raises tarfile.ReadError, at its end too: tarfile itself takes a damaged header, or none, for the end.
+    """
+    forward = _Forward(stream)
+    with tarfile.TarFile(fileobj=cast(IO[bytes], forward), mode="r", errorlevel=2) as tar:
         while (entry := tar.next()) is not None:
             cast(Any, tar).members.clear()  # it would keep them all
             yield entry, partial(cast(Callable[[tarfile.TarInfo], IO[bytes]], tar.extractfile), entry)
+    if forward.last != bytes(tarfile.BLOCKSIZE):  # the standard wants two such blocks; some programs write one
+        raise tarfile.ReadError("it ends without its end mark, or a header is damaged")
 
 
 def _tar_items(stream: IO[bytes]) -> Iterator[Item]:

@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,8 @@ from tisfast.environments.environment import PYTHONS, Stamp
 from tisfast.environments.failure import no_room
 
 READY: Final = "ready.json"
+KEY: Final = re.compile(r"(?:archive|requirements)-[0-9a-f]{32}")
+"""What an environment's folder is called.  In a cache's folder that holds other things too, all else is others'."""
 FORM: Final = 1
 """Of what lies in the folder; another form is another key."""
 
@@ -147,7 +150,7 @@ class Cache:
     def entries(self) -> Iterator[tuple[str, Entry | None, float]]:
         """Key, environment (None: not whole), and seconds since it was last used, of everything that is there."""
         for path in sorted(self.folder.glob("*-*")) if self.folder.is_dir() else []:
-            if not path.is_dir():
+            if not KEY.fullmatch(path.name) or not path.is_dir():
                 continue
             entry = self.find(path.name)
             with contextlib.suppress(FileNotFoundError):  # gone meanwhile

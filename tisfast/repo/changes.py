@@ -60,7 +60,7 @@ class Looker:
     def _sighting(self, folder: Path) -> Sighting:
         try:
             return self._outside.seen(folder, snapshot(folder))
-        except ConfigError as error:
+        except (ConfigError, OSError) as error:
             return str(error)
 
     def _check_mounted(self, repository: Path, holds_something: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tisfast.types import NAMESPACE_SIGN, identity_of, split_identity
 
 NO_VERSIONS: Final = frozenset({"warmup", "initial_state", "configs"})
 VERSION_MAX: Final = 2**63 - 1  # versions are int64 on the wire
+_NOWHERE: Final = (errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ def model_folders(
     Raises ConfigError for a repository that is no folder.
     """
     found: dict[str, list[Path]] = {}
-    notes = []
+    notes: list[str] = []
     for repository in repositories:
         for entry in _entries(repository):
-            if not entry.is_dir():
+            if not is_folder(entry, notes):
                 continue
             if entry.name.startswith("."):
                 notes.append(f"{entry.path}: a hidden folder is no model")
@@ -58,10 +60,26 @@ def folders_of(repositories: Iterable[Path], name: str, *, namespaces: bool = Fa
         repositories, name = [each for each in repositories if str(each) == namespace], plain
     if not is_plain_name(name):
         raise NotFound(f"failed to load '{name}': a model is named by its folder's name, without '/' and '..'")
-    found = [repository / name for repository in repositories if (repository / name).is_dir()]
+    found = [repository / name for repository in repositories if is_folder(repository / name)]
     if not found:
         raise NotFound(f"failed to load '{name}', failed to poll from model repository")
     return found
+
+
+def is_folder(entry: Path | os.DirEntry[str], notes: list[str] | None = None) -> bool:
+    """Whether it is a folder, or a link to one.  A link that leads in a circle is none; a note says so.
+
+    What cannot be looked at for another reason (no right, a file system that is away) counts as one: who reads it fails
+    for this folder alone, and says why, where a model that serves would otherwise be taken for removed.
+    """
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            return True
+        if notes is not None:
+            notes.append(writable(f"{os.fspath(entry)}: what cannot be followed is no folder: {error.strerror}"))
+        return False
 
 
 def is_plain_name(name: str) -> bool:
@@ -77,9 +95,10 @@ def stays_inside(name: str) -> bool:
 
 def versions_of(folder: Path) -> Versions:
     """The version folders of a model.  Triton's rule: decimal, no leading zeros; "0" counts."""
-    folders, notes = {}, []
+    folders: dict[int, Path] = {}
+    notes: list[str] = []
     for entry in _entries(folder):
-        if not entry.is_dir() or entry.name in NO_VERSIONS or entry.name.startswith("."):
+        if entry.name in NO_VERSIONS or entry.name.startswith(".") or not is_folder(entry, notes):
             continue
         called = f"{folder.name}: ignore version directory '{entry.name}'"
         if not (entry.name.isascii() and entry.name.isdecimal()) or len(entry.name) > len(str(VERSION_MAX)):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tisfast.config.ensemble import EnsembleConfig
-from tisfast.repo.layout import is_plain_name
+from tisfast.repo.layout import is_folder, is_plain_name
 from tisfast.repo.source import ModelSource
 from tisfast.types import identity_of, split_identity
 
@@ -69,7 +69,7 @@ def having(repositories: Sequence[Path], name: str) -> tuple[str, ...]:
     """The models of that name, one for each repository that has it."""
     if not is_plain_name(name):
         return ()
-    return tuple(identity_of(str(each), name) for each in repositories if (each / name).is_dir())
+    return tuple(identity_of(str(each), name) for each in repositories if is_folder(each / name))
 
 
 def steps_of(ensemble: EnsembleConfig, repository: Path, repositories: Sequence[Path]) -> dict[str, str]:

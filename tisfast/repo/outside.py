@@ -58,7 +58,7 @@ class Outside:
             yield path
             if REQUIREMENTS.fullmatch(path.name):
                 yield from files_of(path)
-        except ConfigError:
+        except (ConfigError, OSError):
             return
 
 

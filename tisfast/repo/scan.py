@@ -89,6 +89,9 @@ def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | Mo
         return ModelFailure(name, repository, folder, error.errors, notes)
     except ConfigError as error:
         return ModelFailure(name, repository, folder, (error,), notes)
+    except OSError as error:  # whichever file it is, it is this model's alone
+        unreadable = ConfigError(f"model cannot be read: {error.strerror or error}", file=str(error.filename or folder))
+        return ModelFailure(name, repository, folder, (unreadable,), notes)
 
 
 def _source(folder: Path, versions: layout.Versions, looking: Looking, seen: Snapshot) -> ModelSource:

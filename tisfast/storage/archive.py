@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
+import lzma
 import os
 import tarfile
 import tempfile
@@ -11,6 +13,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -20,7 +23,8 @@ from tisfast.errors import Cancelled, ConfigError
 from tisfast.storage.blobs import Blob, Blobs
 
 BROKEN: Final = (
-    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, NotImplementedError, RuntimeError,
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError,
+    NotImplementedError, RuntimeError,
 )  # fmt: skip
 """What the standard library raises for archives that are damaged, encrypted or of a kind that it does not know."""
 
@@ -67,7 +71,9 @@ def _tarred(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes] | No
 
 
 def _zipped(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes] | None]]:
-    with zipfile.ZipFile(archive) as zipped:
+    with _damage_told(name):
+        zipped = zipfile.ZipFile(archive)
+    with zipped:
         for member in zipped.infolist():
             if member.is_dir():
                 yield _clean(member.filename), 0, None
@@ -75,7 +81,9 @@ def _zipped(archive: Path, name: str) -> Iterator[tuple[str, int, IO[bytes] | No
             kind = member.external_attr >> 28  # the file type of Unix's st_mode; 0 when made elsewhere
             if kind not in (0, 0o10):
                 raise _special(name, member.filename)
-            with zipped.open(member) as file:
+            with _damage_told(f"{name}: '{member.filename}'"):
+                file = zipped.open(member)
+            with file:
                 yield _clean(member.filename), member.file_size, file
 
 
@@ -88,12 +96,31 @@ def _clean(path: str) -> str:
     return path.removeprefix("./")
 
 
+@contextmanager
+def _damage_told(called: str) -> Iterator[None]:
+    """For reading alone: an OSError is the archive's fault where it is not the disk's.
+
+    What unpacks raises some without a number, as bzip2's; and a damaged table leads to before the file's start.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):
+            raise
+        raise ConfigError(f"{called} is damaged: {error}", hint="pack it again") from error
+
+
+def _read(file: IO[bytes], called: str) -> bytes:
+    with _damage_told(called):
+        return file.read(limits.STORAGE_CHUNK_BYTES)
+
+
 def _keep(file: IO[bytes], size: int, called: str, blobs: Blobs, stop: threading.Event) -> Blob:
     digest, copied = hashlib.sha256(), 0
     descriptor, path = tempfile.mkstemp(dir=blobs.root / "partial")
     try:
         with open(descriptor, "wb") as target:
-            while chunk := file.read(limits.STORAGE_CHUNK_BYTES):
+            while chunk := _read(file, called):
                 copied += len(chunk)
                 if stop.is_set():
                     raise Cancelled("the server is stopping: an archive is not unpacked")

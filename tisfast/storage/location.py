@@ -20,6 +20,11 @@ _SCHEME: Final = re.compile(r"(?:([\w.-]+)=)?([A-Za-z][A-Za-z0-9+.-]*):/(.*)", r
 _S3_HOST: Final = re.compile(r"(https?://)?([0-9A-Za-z.-]+|\[[0-9A-Fa-f:]+\]):([0-9]+)/(.*)", re.DOTALL)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _AZURE_HOST: Final = re.compile(r"([^./]+)\.(?:blob|dfs)\.core\.windows\.net")
+_START: Final = r"([A-Za-z][A-Za-z0-9+.-]*:/+(?:https?:/+)?)(?!https?:/)"
+# A password may hold a slash: what follows a colon, and is no port, is cut as far as the @.
+_LOGIN: Final = re.compile(_START + r"(?:[^/]*@|[^/@:\[]*:(?!\d*(?:/|\Z))[^@]*@)", re.IGNORECASE)
+_PASSWORD: Final = re.compile(_START + r"[^/@:\[]*:[^@]*@", re.IGNORECASE)
+_AT_IN_NAMES: Final = ("abfs", "abfss", "mlflow", "models")  # CONTAINER@ACCOUNT, MODEL@ALIAS
 
 
 @dataclass(frozen=True)
@@ -108,14 +113,18 @@ def _wrong(text: str, why: str) -> ConfigError:
     return ConfigError(f"--model-repository={_shown(text)}: {why}", key="model-repository", hint=f"forms: {FORMS}")
 
 
-def _shown(url: str) -> str:
-    """Without user, password, query and fragment: signatures are secrets."""
-    if not url.startswith(("https://", "http://")):
+def _shown(text: str) -> str:
+    """Without NAME=, user, password, query and fragment: signatures are secrets."""
+    matched = _SCHEME.fullmatch(text)
+    url = text[matched.start(2) :] if matched else text
+    scheme = url.partition(":")[0].lower()
+    url = (_PASSWORD if scheme in _AT_IN_NAMES else _LOGIN).sub(r"\1", url, count=1)
+    if scheme not in ("https", "http"):
         return url.partition("?")[0].rstrip("/")
     try:
         parts = urlsplit(url)
     except ValueError:  # nobody knows what of it is a secret
-        return f"{url.partition(':')[0]}://..."
+        return f"{scheme}://..."
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
@@ -172,7 +181,8 @@ def _web(url: str, _rest: str) -> tuple[Archive, str]:
         parts = urlsplit(url)
         _ = parts.port  # read when it is asked for
     except ValueError as error:
-        raise _wrong(url, f"it is no URL: {error}") from None
+        why = str(error).partition(" as ")[0]  # what follows is what stands for the port: part of a password, perhaps
+        raise _wrong(url, f"it is no URL: {why}") from None
     name = unquote(parts.path).rstrip("/").rpartition("/")[2]
     ending = next((ending for ending in ARCHIVES if name.lower().endswith(ending)), "")
     if not parts.hostname or not ending or name == ending:
