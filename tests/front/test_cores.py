@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tisfast import limits
@@ -248,6 +248,7 @@ PLACES = [WITH_SERVER, WITH_WORKER, ALONE, CROWDED]
     costs_us=st.permutations([300, 345, 500, 700]),
     moves=st.lists(st.tuples(st.integers(500, 5000), st.sampled_from(PLACES)), max_size=9),
 )
+@example(costs_us=[500, 345, 700, 300], moves=[(500, 0), (506, 0), (2005, 0)])  # amid each trial
 def test_a_client_that_a_scheduler_moves_about_is_nearly_always_at_its_best_place(costs_us, moves):
     looks, place, at_best = Looks(), ALONE, 0
     best = min(WITH_SERVER, WITH_WORKER, ALONE, key=costs_us.__getitem__)

@@ -36,6 +36,7 @@ cdef class Places:
     cdef void _settle_in(self, int place, int64_t now_ns) noexcept
     cdef void _worth_it(self, int64_t now_ns) noexcept
     cdef void _in_vain(self, int64_t now_ns) noexcept
+    cdef void _interrupted(self, int64_t now_ns) noexcept
     cdef bint _may_return(self, int64_t now_ns) noexcept
     cdef int _go(self, int target) except -2
     cdef int _judge(self, int64_t now_ns) except -2

@@ -90,8 +90,8 @@ cdef class Places:
             if self.place == self.target:
                 judged = self.streak == LOOKS_AWAY or self.streak == LOOKS_JUDGED or self.streak == LOOKS_SURE
                 return self._judge(now_ns) if judged else STAY
-            if self.streak == LOOKS_AWAY:  # gone again before it could be told
-                self._in_vain(now_ns)
+            if self.streak == LOOKS_AWAY:
+                self._interrupted(now_ns)
             return STAY
         if self.place != self.home and self._is_better(self.place):
             if self.streak >= LOOKS_SURE:
@@ -191,8 +191,8 @@ cdef class Places:
         self.target = STAY
 
     cdef void _in_vain(self, int64_t now_ns) noexcept:
-        """Of no use to have come here, or gone again before it could be told.  A way home from a place known to be worse
-        has only been undone, and is gone again soon."""
+        """Of no use to have come here, or gone again from home before that could be told.  A way home from a place known
+        to be worse has only been undone, and is gone again soon."""
         if self.target != self.home:
             lengthen(&self.trials[self.target], now_ns, HOLD_NS_FIRST, HOLD_NS_MAX)
         elif self._is_worse(self.came_from):
@@ -200,6 +200,15 @@ cdef class Places:
         else:
             lengthen(&self.returns[self.came_from], now_ns, HOLD_NS_FIRST, HOLD_NS_MAX)
         self.target = STAY
+
+    cdef void _interrupted(self, int64_t now_ns) noexcept:
+        """Gone again before it could be told.  Of a place that was tried nothing is known: its time does not grow."""
+        cdef Hold *trial = &self.trials[self.target]
+        if self.target == self.home:
+            self._in_vain(now_ns)
+        else:
+            trial.until_ns = now_ns + max(trial.ns, HOLD_NS_FIRST)
+            self.target = STAY
 
     cdef int _back(self, int64_t now_ns) noexcept:
         self._in_vain(now_ns)
