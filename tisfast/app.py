@@ -21,6 +21,7 @@ from tisfast.engine.cache import LocalStore
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry
 from tisfast.errors import ConfigError, TisError
+from tisfast.executor import DaemonExecutor
 from tisfast.front.access import HttpGate, control_gate
 from tisfast.front.gpu_meter import GpuMeter
 from tisfast.front.grpc.front import GrpcExtras, GrpcFront
@@ -66,6 +67,7 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
         log.info("%s", notice)
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
+    loop.set_default_executor(DaemonExecutor(min(limits.BLOCKING_THREADS_MAX, (os.cpu_count() or 1) + 4)))
     try:
         return loop.run_until_complete(Server(settings, spawned, loop, live_log).run())
     except ConfigError as error:  # of what only this machine knows to be missing

@@ -385,6 +385,8 @@ STOP_SECONDS_MAX: Final = 30
 """Default of --exit-timeout-secs."""
 DRAIN_DELAY_SECONDS_MAX: Final = 86_400
 """Largest --drain-delay-secs: a day; more is a slip of the keyboard."""
+BLOCKING_THREADS_MAX: Final = 32
+"""Threads for blocking work beside the event loop; as in Python's own pool, no more than 4 beyond the cores."""
 RESTART_DELAY_MS_FIRST: Final = 50
 """Delay before the first restart of a dead worker; doubles for each death in a row."""
 RESTART_DELAY_MS_MAX: Final = 30_000

@@ -80,6 +80,13 @@ def test_locks(cache):
     alone.release()
 
 
+def test_a_lock_that_is_dropped_is_given_back(cache):
+    lock = cache.lock(KEY, exclusive=False)
+    assert lock is not None and cache.lock(KEY, exclusive=True) is None
+    del lock
+    assert cache.lock(KEY, exclusive=True) is not None
+
+
 def test_a_lock_s_file_that_is_pruned_meanwhile_is_taken_anew(cache):
     """Else two would hold "the" lock, of two files."""
     first = cache.lock(KEY, exclusive=False)

@@ -63,6 +63,14 @@ def locked(cache: Cache, key: str) -> bool:
     return lock is None
 
 
+def written_to(fifo: Path) -> int | None:
+    """Opened to be written to; None while nobody reads it."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
 def key_of(path: str) -> str:
     return Path(path).parents[2].name
 
@@ -221,6 +229,32 @@ def test_it_is_found_again_quickly_and_prepared_anew_when_it_was_pruned(environm
     again.release()
     assert [removed for _, _, removed in cache.prune(0)] == [True]
     assert run(environments.prepare(environment, "m")).interpreter == lease.interpreter
+
+
+def test_who_stops_waiting_while_it_is_looked_up_holds_nothing(environments, cache, run, pack, tmp_path):
+    """The thread that looks it up ends by itself, and takes the lock for nobody."""
+    environment = recognise(pack(), "")
+    lease = run(environments.prepare(environment, "m"))
+    key = key_of(lease.interpreter.path)
+    lease.release()
+    ready, kept = cache.folder / key / "ready.json", tmp_path / "ready.json"
+    ready.rename(kept)
+    os.mkfifo(ready)  # the lock is taken when it is read, which waits for a writer
+
+    async def give_up():
+        task = asyncio.ensure_future(environments.prepare(environment, "m"))
+        while (descriptor := written_to(ready)) is None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+        assert locked(cache, key)
+        with open(descriptor, "wb") as writer:
+            kept.replace(ready)
+            writer.write(ready.read_bytes())
+        await until(lambda: not locked(cache, key))
+
+    run(give_up())
+    assert [removed for _, _, removed in cache.prune(0)] == [True]
 
 
 def test_what_needs_no_preparing_is_used_where_it_is(environments, cache, run, tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tisfast import limits
 from tisfast.config.tracing import OpenTelemetrySettings, TraceSettings, TriggerSettings
-from tisfast.errors import BadRequest, Internal, Unsupported
+from tisfast.errors import BadRequest, Internal, Unavailable, Unsupported
 from tisfast.front.trace_settings import TraceSettings as Live
 
 OFF = {
@@ -139,3 +140,17 @@ def test_unknown_models():
     for act in (lambda s: s.values("x"), lambda s: s.update("x", {})):
         with pytest.raises(BadRequest, match="^Request for unknown model : x$"):
             act(live())
+
+
+def test_models_that_are_gone_make_room_for_others(monkeypatch):
+    monkeypatch.setattr(limits, "TRACE_MODELS_MAX", 3)
+    known = {"m1", "m2", "m3", "new"}
+    settings = Live(TraceSettings("triton", TriggerSettings(), "f"), known.__contains__, lambda: None)
+    for name in ("m1", "m2", "m3"):
+        settings.update(name, {"trace_rate": "7"})
+    with pytest.raises(Unavailable, match="^3 models have trace settings of their own already, as many as may$"):
+        settings.update("new", {"trace_rate": "5"})
+    known -= {"m1", "m2"}
+    settings.update("new", {"trace_rate": "5"})
+    known |= {"m1", "m2"}
+    assert [settings.values(name)["trace_rate"] for name in ("new", "m1", "m2", "m3")] == ["5", "1000", "1000", "7"]

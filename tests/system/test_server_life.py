@@ -387,6 +387,31 @@ def test_a_signal_while_models_load_ends_the_server(serve, write_model):
     assert list(server.scratch.iterdir()) == []
 
 
+def read_by_somebody(fifo) -> int | None:
+    """A descriptor that keeps who reads it waiting; None while nobody does."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def test_a_load_that_hangs_in_the_file_system_does_not_hold_up_the_end(serve, write_model):
+    write_model("m")
+    config = write_model("hangs", config="") / "config.pbtxt"
+    os.mkfifo(config)  # read without end, as in a network that is dead
+    server = serve("--model-control-mode=explicit", "--load-model=m", "--exit-timeout-secs=3").ready()
+    family = server.family()
+    asker = in_background(lambda: server.ask("POST", "/v2/repository/models/hangs/load"))
+    writer = until(lambda: read_by_somebody(config), "somebody who reads it")
+    began = time.monotonic()
+    assert server.end() == 0
+    assert time.monotonic() - began < 5
+    os.close(writer)
+    asker.join()
+    until(lambda: gone(family), "all processes gone")
+    assert list(server.scratch.iterdir()) == []
+
+
 def test_finalize_runs_at_the_end(serve, write_model):
     write_model("m", ADD_ONE + "\n    def finalize(self):\n        print('goodbye from finalize')\n")
     server = serve().ready()

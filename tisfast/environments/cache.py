@@ -54,10 +54,17 @@ class Entry:
 
 
 class Lock:
-    """A lock that is held until `release`."""
+    """A lock that is held until `release`, or until the last reference to it is dropped.
+
+    The latter for a lock that is taken in a thread whose waiter is cancelled meanwhile: nobody is there to release it.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+
+    def __del__(self) -> None:
+        """Give it back."""
+        self.release()
 
     def release(self) -> None:
         """Give it back.  Once is enough; twice does nothing."""

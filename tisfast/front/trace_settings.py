@@ -120,10 +120,18 @@ class TraceSettings:
                 mine[_FIELDS[name]] = _READERS[name](value)
             else:
                 self._refuse(name, value)
-        if model and model not in self._models and len(self._models) >= limits.TRACE_MODELS_MAX:
-            raise Unavailable(f"{len(self._models)} models have trace settings of their own already, as many as may")
+        if model and model not in self._models:
+            self._make_room()
         self._apply(model, mine)
         self._changed()
+
+    def _make_room(self) -> None:
+        """For one more model.  Only now are those forgotten that are gone: one that comes back finds its settings."""
+        if len(self._models) >= limits.TRACE_MODELS_MAX:
+            for name in [name for name in self._models if not self._knows(name)]:
+                del self._models[name], self._triggers[name]
+        if len(self._models) >= limits.TRACE_MODELS_MAX:
+            raise Unavailable(f"{len(self._models)} models have trace settings of their own already, as many as may")
 
     def _apply(self, model: str, mine: Fields) -> None:
         """Raises BadRequest, before anything has changed, for settings that do not go together."""

@@ -1,6 +1,7 @@
 """Blocking work beside the event loop, a bounded number at a time.  Layer 3 (storage).
 
-Daemon threads, not the loop's executor: a read that hangs in a dead network must not hold up the server's end.
+Daemon threads: a read that hangs in a dead network must not hold up the server's end.  And not those of the loop's
+executor, where it would take the place of other work.
 """
 
 from __future__ import annotations
