@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
+from tisfast import limits
 from tisfast.front.openapi_parts import ERRORS, EVENTS, OPERATIONS, PARAMETERS, SCHEMAS, Operation, reference
 
 OPENAPI: Final = "3.1.0"
 JSON: Final = "application/json"
 NO_JSON_FORM: Final = ("FP16", "BF16")
-EXAMPLE_ELEMENTS_MAX: Final = 1024  # of one tensor: who reads more, and the loop makes it
 
 
 class Described(Protocol):
@@ -103,7 +103,7 @@ def generate_example(inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any] | No
 
 def _may_be_shown(tensor: Mapping[str, Any]) -> bool:
     elements = _count(max(dim, 1) for dim in tensor["shape"])
-    return tensor["datatype"] not in NO_JSON_FORM and elements <= EXAMPLE_ELEMENTS_MAX
+    return tensor["datatype"] not in NO_JSON_FORM and elements <= limits.EXAMPLE_ELEMENTS_MAX
 
 
 def templates(pattern: str) -> list[str]:
