@@ -83,10 +83,10 @@ reading."""
 HTTP_STREAM_WAITING_MAX: Final = 16384
 """Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
 Large answers meet the bound of the worker's output arena first, and there the model waits."""
-
-# ---- gRPC front
 EXAMPLE_ELEMENTS_MAX: Final = 1024
 """Elements of one tensor in the example of a model's OpenAPI document: the loop makes it, and nobody reads more."""
+
+# ---- gRPC front
 GRPC_CONNECTIONS_MAX: Final = 16384
 """Open client connections of the gRPC port; further ones are closed at accept."""
 GRPC_STREAMS_MAX: Final = 1024
