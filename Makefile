@@ -3,14 +3,16 @@
 #   make serve          serve examples/models on port 8000             (MODELS=folder, FLAGS="--http-port 9000")
 #   make test           the tests, some at a time                      (FLAGS="-x tests/wire" for some of them; AT_ONCE=0)
 #   make test-debug     the fast tests on a build with bounds checks and assertions, beside this one (`make debug`)
+#   make test-asan      tests of the codecs, the fronts and the whole server with all modules under AddressSanitizer and UBSan
 #   make test-gpu       what needs a GPU: skipped where there is none
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
+#   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
-#   make bench          the real Triton and tisfast side by side, about 20 minutes (FLAGS=--quick for 3)
+#   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
 #
@@ -37,15 +39,22 @@ SOURCES := $(shell find tisfast -name '*.pyx' -o -name '*.pxd' -o -name '*.proto
 PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 # pytest's 5 says that no test is left; where somebody chose some, they may all be in the other of two runs.
 NONE_CHOSEN = $(if $(FLAGS),[ $$? = 5 ],false)
-BUILD := setup.py --quiet build_proto build_ext --inplace --parallel $(JOBS)
+BUILD := setup.py --quiet build_proto build_ext --inplace
 DEBUG_TREE := build/debug
-DEBUG_TESTS ?= tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_server_life.py
+FAST_TESTS := tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_server_life.py
+DEBUG_TESTS ?= $(FAST_TESTS)
+# Of these another Python, compiler or nghttp2 may make something else.
+NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
+FAST ?=
+ASAN_TREE := build/asan
+ASAN_TESTS ?= tests/native tests/wire tests/codec tests/front/grpc tests/front/test_connection.py \
+	tests/front/test_promises.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
-unexport TISFAST_DEBUG # what is built here is the release; `make debug` builds the other beside it
+unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-gpu test-mlflow test-c test-oracle test-install wheel lint types bench \
-	digits clean
+.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-mlflow test-c test-oracle test-install test-newest \
+	wheel lint types bench digits clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -59,12 +68,15 @@ test: $(DONE)/built $(DONE)/test
 	$(PYTEST) $(FLAGS)
 
 lint: $(DONE)/lint
-	$(PY) -m ruff check tisfast tests perf examples .ci setup.py
+	$(PY) -m ruff check tisfast tests perf examples .ci setup.py backend.py
 	$(PY) -m ruff check --config workers/ruff.toml workers
 	$(VENV)/bin/lint-imports
 
-types: $(DONE)/lint
+types: $(DONE)/built $(DONE)/lint
 	$(PY) -m mypy
+	@echo "stubs of compiled modules, beside what they are"
+	@$(PY) -m mypy.stubtest --concise --ignore-disjoint-bases --ignore-missing-stub --allowlist tests/stubtest.txt \
+	  --mypy-config-file pyproject.toml $(subst /,.,$(basename $(shell find tisfast -name '*.pyi')))
 
 test-gpu: $(DONE)/built $(DONE)/test
 	$(PY) -m pytest -rs tests/gpu $(FLAGS)
@@ -82,6 +94,9 @@ test-oracle: $(DONE)/built $(DONE)/test
 test-install: $(DONE)/dependencies
 	$(PY) -m tests.install.smoke $(PYTHONS)
 
+test-newest:
+	@FLAGS="$(if $(FAST),$(NEWEST_TESTS)) $(FLAGS)" .ci/newest "python3.14 -m tests.install.made && make test"
+
 wheel: $(DONE)/wheel
 	$(PY) -m tests.install.wheel dist $(PYTHONS)
 
@@ -92,15 +107,28 @@ digits: $(DONE)/test
 	$(PY) examples/digits_client.py $(FLAGS)
 
 # A tree of its own: this one stays what `make serve` serves.  Its compiled modules are kept, all else is copied anew.
+define copied
+	@mkdir -p $(1)
+	@find $(1) \( -path $(1)/build -o -path $(1)/.cache \) -prune -o -type f ! -name '*.so' -exec rm -f {} +
+	@tar -c --exclude='*.so' --exclude=__pycache__ tisfast workers csrc tests perf examples setup.py backend.py pyproject.toml \
+		README.md | tar -x -C $(1)
+endef
+
 debug: $(DONE)/dependencies
-	@mkdir -p $(DEBUG_TREE)
-	@find $(DEBUG_TREE) \( -path $(DEBUG_TREE)/build -o -path $(DEBUG_TREE)/.cache \) -prune -o -type f ! -name '*.so' -exec rm -f {} +
-	@tar -c --exclude='*.so' --exclude=__pycache__ tisfast workers csrc tests perf examples setup.py pyproject.toml \
-		README.md | tar -x -C $(DEBUG_TREE)
+	$(call copied,$(DEBUG_TREE))
 	cd $(DEBUG_TREE) && TISFAST_DEBUG=1 $(abspath $(PY)) $(BUILD)
 
 test-debug: debug $(DONE)/test
 	cd $(DEBUG_TREE) && PYTHONPATH=$(CURDIR)/$(DEBUG_TREE) $(abspath $(PY)) -m pytest -n $(AT_ONCE) --dist loadfile $(DEBUG_TESTS) $(FLAGS)
+
+# On two busy cores built in 3 to 5 minutes, and tested in 5 to 8: not part of CI.
+asan: $(DONE)/dependencies $(DONE)/sanitizers
+	$(call copied,$(ASAN_TREE))
+	cd $(ASAN_TREE) && TISFAST_SANITIZE=1 TISFAST_DEBUG=1 $(abspath $(PY)) $(BUILD)
+
+test-asan: asan $(DONE)/test
+	cd $(ASAN_TREE) && PYTHONPATH=$(CURDIR)/$(ASAN_TREE) $(CURDIR)/.ci/sanitized $(CURDIR)/$(ASAN_TREE)/reports \
+		$(abspath $(PY)) -m pytest -n $(AT_ONCE) --dist loadfile $(ASAN_TESTS) $(FLAGS)
 
 clean:
 	rm -rf build .venv $(DONE) tisfast.egg-info workers/libtisfast_shm.so tisfast/wire/proto/triton.desc
@@ -122,11 +150,12 @@ $(PY): | $(DONE)/tools
 	$(PYTHON) -m venv $(VENV)
 
 $(DONE)/dependencies: pyproject.toml | $(PY)
-	$(PY) .ci/requirements.py build run > $(DONE)/requirements.txt
+	$(PY) .ci/requirements.py build protoc run > $(DONE)/requirements.txt
 	$(PIP) -r $(DONE)/requirements.txt
 	@touch $@
 
 $(DONE)/test: pyproject.toml | $(DONE)/dependencies
+	@.ci/system-tools tests || echo "the tests that need it are skipped"
 	$(PY) .ci/requirements.py test examples > $(DONE)/requirements-test.txt
 	$(PIP) -r $(DONE)/requirements-test.txt
 	@touch $@

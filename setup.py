@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Command, Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 os.chdir(Path(__file__).resolve().parent)  # all paths below are relative to the project
-PROTO = "tisfast/wire/proto"
+sys.path.insert(0, os.getcwd())
+from backend import DESCRIPTOR_SET, PROTO, is_described, protobuf_compiler  # noqa: E402 - it lies beside this file
+
 NATIVE_CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c", "csrc/tf_cell.c"]
 WORKER_CSRC = [*NATIVE_CSRC, "csrc/tf_output.c", "csrc/tf_window.c"]  # linked twice: see direct.pyx
 WORKER_LIBRARY = "libtisfast_shm.so"
@@ -36,10 +42,38 @@ HTTP2_NEEDED = (
     "  dnf install libnghttp2-devel pkgconf-pkg-config\n"
     "  apk add nghttp2-dev pkgconf"
 )
+HTTP2_SPACES = "nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation"  # since 1.50
 HTTP2_BOUNDS = ("nghttp2_option_set_stream_reset_rate_limit", "nghttp2_option_set_max_continuations")
-OPTIMISE = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
+SANITIZE = os.environ.get("TISFAST_SANITIZE") == "1"  # AddressSanitizer and UBSan in all modules: `make asan`
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+PLAIN = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
+OPTIMISE = ["-O1", "-g1", "-std=c11", "-fvisibility=hidden", *SANITIZERS] if SANITIZE else PLAIN
+LINK = SANITIZERS if SANITIZE else ["-Wl,-s"]
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
+OURS = {
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "embedsignature": True,
+}
+AS_INTERPRETED = {"nonecheck": True, "annotation_typing": False}  # and Cython's defaults: what Python checks is checked
+JOBS_MAX = 16  # where nobody says how many: each takes up to 300 MB
+PROGRESS = 10  # modules between two lines of it
 DEPENDS = ["setup.py", *(str(path) for path in Path("csrc").glob("*.h"))]  # the flags are here
+
+
+def jobs() -> int:
+    """How many modules are translated, and then compiled, at one time."""
+    said = os.environ.get("TISFAST_JOBS") or str(min(len(os.sched_getaffinity(0)), JOBS_MAX))
+    if not said.isdecimal() or int(said) < 1:
+        sys.exit(f"TISFAST_JOBS is {said!r}, and is to be how many modules are built at one time: 1 or more")
+    return int(said)
+
+
+def say(text: str) -> None:
+    """A line of what the build does: with `pip install -v`, and with make."""
+    print(f"tisfast: {text}", flush=True)
 
 
 def linked_csrc(name: str) -> list[str]:
@@ -58,7 +92,7 @@ def pkg_config(*arguments: str) -> list[str]:
         sys.exit(HTTP2_NEEDED)
 
 
-def http2() -> dict[str, list[str]]:
+def http2() -> dict[str, Any]:
     """How to compile and link nghttp2.
 
     A library without bounds against rapid reset (CVE-2023-44487) and CONTINUATION floods (CVE-2024-28182) is refused:
@@ -74,7 +108,8 @@ def http2() -> dict[str, list[str]]:
         version = " ".join(pkg_config("--modversion"))
         sys.exit(f"nghttp2 {version} lacks {' and '.join(missing)}, which bound known attacks; take 1.61 or newer")
     libraries = [flag[2:] for flag in pkg_config("--libs-only-L")]
-    return {"include_dirs": folders, "library_dirs": libraries, "libraries": ["nghttp2"]}
+    macros = [("TISFAST_NGHTTP2_CHECKS_SPACES", None)] if HTTP2_SPACES in text else []
+    return {"include_dirs": folders, "library_dirs": libraries, "libraries": ["nghttp2"], "define_macros": macros}
 
 
 def extensions() -> list[Extension]:
@@ -90,9 +125,9 @@ def extensions() -> list[Extension]:
                 include_dirs=["csrc", *more.get("include_dirs", [])],
                 library_dirs=more.get("library_dirs", []),
                 libraries=more.get("libraries", []),
-                define_macros=DEFINES,
+                define_macros=[*DEFINES, *more.get("define_macros", [])],
                 extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
-                extra_link_args=["-Wl,-s"],
+                extra_link_args=LINK,
                 depends=[*DEPENDS, *linked_csrc(name)],
             )
         )
@@ -117,7 +152,7 @@ def worker_extensions() -> list[Extension]:
             # Types from specs are open to change, as interpreted classes are: who tests a model patches them.
             define_macros=[*DEFINES, *([("CYTHON_USE_TYPE_SPECS", "1")] if source.stem in FOR_MODELS else [])],
             extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
-            extra_link_args=["-Wl,-s"],
+            extra_link_args=LINK,
             depends=[*DEPENDS, *linked_csrc(name)],
         )
         for name, source in sources.items()
@@ -138,10 +173,20 @@ class BuildExt(build_ext):
             return super().get_ext_fullpath(ext_name)
         return os.path.join(self.build_lib, self.get_ext_filename(ext_name))
 
+    def finalize_options(self) -> None:
+        """Setuptools compiles one module after the other when nobody asks for more."""
+        super().finalize_options()
+        self.parallel = self.parallel or jobs()
+
     def run(self) -> None:
         """Extensions first, then the library."""
         if not self.inplace:
             self.extensions = [extension for extension in self.extensions if not extension.name.startswith(ONLY_TESTS)]
+        self._began, self._built = time.monotonic(), itertools.count(1)
+        at_once = f"{jobs()} at a time (TISFAST_JOBS=N changes that)"
+        say(f"translating {len(self.extensions)} modules to C and compiling them, {at_once}")
+        translate(self.extensions)
+        say(f"translated to C after {time.monotonic() - self._began:.0f} s")
         super().run()
         folder = Path("workers") if self.inplace else Path(self.build_lib, WORKERS)
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,6 +206,13 @@ class BuildExt(build_ext):
             extension.extra_objects = [objects[source] for source in linked_csrc(extension.name)]
         super().build_extensions()
 
+    def build_extension(self, ext: Extension) -> None:
+        """One module, in a thread beside others."""
+        super().build_extension(ext)
+        built, of = next(self._built), len(self.extensions)
+        if built % PROGRESS == 0 or built == of:
+            say(f"compiled {built} of {of} modules after {time.monotonic() - self._began:.0f} s")
+
     def _let_models_be_tested(self, folder: Path, workers: str) -> None:
         """Wherever tisfast is installed, `import triton_python_backend_utils` works, and type checkers know it."""
         (folder / "tisfast_workers.pth").write_text(workers + "\n")
@@ -174,7 +226,7 @@ class BuildExt(build_ext):
             return
         compiler = os.environ.get("CC", "cc").split()
         # A warning stops who works on it, and nobody who installs it with a compiler that we have never seen.
-        flags = [*OPTIMISE, *WARNINGS, *(["-Werror"] if self.inplace else []), *([] if DEBUG else ["-DNDEBUG"])]
+        flags = [*PLAIN, *WARNINGS, *(["-Werror"] if self.inplace else []), *([] if DEBUG else ["-DNDEBUG"])]
         self.spawn([*compiler, *flags, "-fPIC", "-shared", "-Wl,-s", "-o", str(target), *WORKER_CSRC])
 
 
@@ -187,21 +239,29 @@ class BuildProto(Command):
 
     def initialize_options(self) -> None:
         """Setuptools' protocol."""
-        self.build_lib: str | None = None
 
     def finalize_options(self) -> None:
         """Setuptools' protocol."""
-        self.set_undefined_options("build", ("build_lib", "build_lib"))
 
     def run(self) -> None:
-        """Write triton.desc beside its sources when building in place, and into the build tree otherwise."""
-        protos = sorted(map(str, Path(PROTO).glob("*.proto")))
-        in_place = self.editable_mode or self.get_finalized_command("build_ext").inplace
-        target = Path("" if in_place or self.build_lib is None else self.build_lib, PROTO, "triton.desc")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        """Write triton.desc beside its sources, from where it is installed as they are; a source archive brings it."""
+        if is_described():
+            return
+        protos = sorted(map(str, PROTO.glob("*.proto")))
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", "--include_imports"]
-        command += [f"--descriptor_set_out={target}", *protos]  # imports come before who imports them
-        subprocess.run(command, check=True)
+        command += [f"--descriptor_set_out={DESCRIPTOR_SET}", *protos]  # imports come before who imports them
+        if subprocess.run(command, check=False).returncode:
+            needed = " ".join(f"'{requirement}'" for requirement in protobuf_compiler())
+            sys.exit(f"{DESCRIPTOR_SET} cannot be made of its .proto files.  That takes: pip install {needed}")
+
+
+class Sdist(sdist):
+    """A source archive with the descriptor set, so that who builds from it needs no protobuf compiler."""
+
+    def run(self) -> None:
+        """After the descriptor set is made."""
+        self.run_command("build_proto")
+        super().run()
 
 
 class Build(build):
@@ -215,28 +275,40 @@ class Build(build):
         super().run()
 
 
-def compiled(modules: list[Extension], **directives: bool) -> list[Extension]:
-    """Their C."""
-    return cythonize(
-        modules,
-        build_dir=GENERATED_C,
-        include_path=["workers"],
-        quiet=True,
-        nthreads=int(os.environ.get("TISFAST_JOBS", "0") or 0),
-        compiler_directives={"language_level": "3", "auto_pickle": False, **directives},
+def translate(modules: list[Extension]) -> None:
+    """Put C in the place of the modules' Cython.
+
+    cythonize() starts processes, and from CPython 3.14 on they are no forks: each of them imports this file again.
+    """
+    for directives, chosen in (
+        (OURS, [module for module in modules if not module.name.startswith(f"{WORKER_PACKAGE}.")]),
+        (AS_INTERPRETED, [module for module in modules if module.name.startswith(f"{WORKER_PACKAGE}.")]),
+    ):
+        translated = cythonize(
+            chosen,
+            build_dir=GENERATED_C,
+            include_path=["workers"],
+            quiet=True,
+            nthreads=jobs() if jobs() > 1 else 0,
+            compiler_directives={"language_level": "3", "auto_pickle": False, **directives},
+        )
+        sources = {module.name: module.sources for module in translated}
+        for module in chosen:
+            module.sources = sources[module.name]
+
+
+def main() -> None:
+    """What `python setup.py` does."""
+    setup(
+        ext_modules=[*extensions(), *([] if DEBUG else worker_extensions())],
+        package_dir={
+            "tisfast._docs": "docs",
+            "tisfast._workers": "workers",
+            WORKER_PACKAGE: f"workers/{WORKER_PACKAGE}",
+        },
+        cmdclass={"build_ext": BuildExt, "build_proto": BuildProto, "build": Build, "sdist": Sdist},
     )
 
 
-OURS = {
-    "boundscheck": DEBUG,
-    "wraparound": False,
-    "initializedcheck": DEBUG,
-    "cdivision": True,
-    "embedsignature": True,
-}
-AS_INTERPRETED = {"nonecheck": True, "annotation_typing": False}  # and Cython's defaults: what Python checks is checked
-setup(
-    ext_modules=[*compiled(extensions(), **OURS), *compiled([] if DEBUG else worker_extensions(), **AS_INTERPRETED)],
-    package_dir={"tisfast._workers": "workers", WORKER_PACKAGE: f"workers/{WORKER_PACKAGE}"},
-    cmdclass={"build_ext": BuildExt, "build_proto": BuildProto, "build": Build},
-)
+if __name__ == "__main__":
+    main()

@@ -224,3 +224,19 @@ uint64_t tf_arena_trim(struct tf_arena *a, int fd)
     a->touched = top;
     return discarded;
 }
+
+uint64_t tf_arena_trim_top(struct tf_arena *a, int fd, uint64_t most)
+{
+    join_recent(a);
+    for (unsigned order = 0; order < TF_ORDERS; order++) {
+        for (uint32_t u = a->free[order]; u != NONE; u = a->units[u].next) {
+            uint64_t start = (uint64_t)u * TF_BLOCK_MIN, end = a->touched;
+            if (start >= end || start + order_bytes(order) < end) continue;
+            if (end - start > most) start = end - most;
+            tf_shm_discard(fd, start, end - start);
+            a->touched = start;
+            return end - start;
+        }
+    }
+    return 0;
+}

@@ -37,5 +37,8 @@ TF_EXPORT uint64_t tf_arena_touched_bytes(const struct tf_arena *a);
 /* Join all free neighbours and give their pages of at least `keep` bytes and up back to the system through fd.
  * Returns bytes discarded.  Call when idle. */
 TF_EXPORT uint64_t tf_arena_trim(struct tf_arena *a, int fd);
+/* The same for at most `most` bytes, from the highest touched byte downwards.  0: that byte lies in a block that is out, or
+ * nothing is touched; what is left is free pages below it, which tf_arena_trim finds. */
+TF_EXPORT uint64_t tf_arena_trim_top(struct tf_arena *a, int fd, uint64_t most);
 
 #endif

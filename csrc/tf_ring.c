@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,7 +37,6 @@ void tf_channel_init(struct tf_channel *c)
     memset(c, 0, sizeof *c);
     c->abi = TF_ABI_VERSION;
     c->nbytes = tf_channel_bytes();
-    c->core = -1;
     uint32_t next = ring_init(&c->submit, TF_SUBMIT_SLOTS, SLOTS_OFFSET);
     next = ring_init(&c->complete, TF_COMPLETE_SLOTS, next);
     next = ring_init(&c->give, TF_GIVE_SLOTS, next);
@@ -109,6 +109,24 @@ uint64_t tf_ring_pending(const struct tf_ring *r)
     return atomic_load_explicit(&r->tail, memory_order_acquire) - head;
 }
 
+/* Whether `claim` was still TF_OFFERED, and is `mine` now. */
+static int claim(struct tf_channel *c, uint64_t index, uint32_t mine)
+{
+    struct tf_submit_slot *slot = slot_at(c, geometry_of(c, &c->submit), index);
+    uint32_t offered = TF_OFFERED;
+    return atomic_compare_exchange_strong_explicit(&slot->claim, &offered, mine, memory_order_acq_rel, memory_order_acquire);
+}
+
+int tf_submit_begin(struct tf_channel *c, uint32_t n)
+{
+    uint64_t head = atomic_load_explicit(&c->submit.head, memory_order_relaxed);
+    int begun = claim(c, head + n - 1, TF_BEGUN);
+    tf_ring_take(&c->submit, n); /* after the claim: a worker that dies in between has begun nothing */
+    return begun;
+}
+
+int tf_submit_recall(struct tf_channel *c, uint64_t last) { return claim(c, last, TF_RECALLED); }
+
 /* Wake whoever sleeps on this word. */
 static int wake(_Atomic uint32_t *asleep)
 {
@@ -134,11 +152,12 @@ static int ready(struct tf_channel *c)
            atomic_load_explicit(&c->nudge, memory_order_acquire) != 0;
 }
 
-/* A nudge that meets a busy worker waits until it is idle. */
+/* A nudge that meets a busy worker waits until it is idle.  An exchange, as a plain store could become visible after
+ * the worker's look at what it was nudged for, and wipe out the next nudge. */
 static int64_t waited(struct tf_channel *c)
 {
     int64_t pending = (int64_t)tf_ring_pending(&c->submit);
-    if (pending == 0) atomic_store_explicit(&c->nudge, 0, memory_order_relaxed);
+    if (pending == 0) atomic_exchange_explicit(&c->nudge, 0, memory_order_acq_rel);
     return pending;
 }
 
@@ -149,6 +168,15 @@ struct waiter {
     int (*ready)(struct tf_channel *);
 };
 
+/* Up to TF_VAIN_SPINS_MAX: waits that yielding could not bridge, less those that it could.  Asleep too these are seen. */
+static void count(uint32_t *vain_spins, int is_short)
+{
+    if (is_short)
+        *vain_spins -= *vain_spins > 0;
+    else
+        *vain_spins += *vain_spins < TF_VAIN_SPINS_MAX;
+}
+
 static void wait_until_ready(struct tf_channel *c, struct waiter w, int64_t spin_ns, int64_t timeout_ns)
 {
     if (w.ready(c)) return;
@@ -157,10 +185,9 @@ static void wait_until_ready(struct tf_channel *c, struct waiter w, int64_t spin
     while (*w.vain_spins < TF_VAIN_SPINS_MAX && tf_now_ns() - start < spin_ns) {
         sched_yield();
         if (!w.ready(c)) continue;
-        *w.vain_spins = 0;
+        count(w.vain_spins, 1);
         return;
     }
-    if (*w.vain_spins < TF_VAIN_SPINS_MAX) ++*w.vain_spins;
     while (!w.ready(c)) {
         atomic_store_explicit(w.asleep, 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look */
@@ -171,21 +198,12 @@ static void wait_until_ready(struct tf_channel *c, struct waiter w, int64_t spin
         syscall(SYS_futex, w.asleep, FUTEX_WAIT, 1, timeout_ns < 0 ? NULL : &t, NULL, 0);
     }
     atomic_store_explicit(w.asleep, 0, memory_order_relaxed);
-    if (tf_now_ns() - start < spin_ns) *w.vain_spins = 0; /* traffic is dense again */
-}
-
-/* On a line that the server reads at each request: so it is written only when it changes. */
-static void tell_core(struct tf_channel *c)
-{
-    int32_t core = sched_getcpu();
-    if (atomic_load_explicit(&c->core, memory_order_relaxed) != core)
-        atomic_store_explicit(&c->core, core, memory_order_relaxed);
+    count(w.vain_spins, tf_now_ns() - start < spin_ns);
 }
 
 int64_t tf_worker_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns)
 {
     wait_until_ready(c, (struct waiter){&c->asleep, &c->vain_spins, ready}, spin_ns, timeout_ns);
-    tell_core(c);
     return waited(c);
 }
 
@@ -214,11 +232,21 @@ int tf_reply_took(struct tf_channel *c, uint32_t n)
     return atomic_exchange_explicit(&c->reply_full, 0, memory_order_acq_rel) != 0;
 }
 
-int tf_bell_ring(struct tf_bell *b, int eventfd)
+const struct tf_bell *tf_bell_map(int fd)
+{
+    const struct tf_bell *b = mmap(NULL, sizeof *b, PROT_READ, MAP_SHARED, fd, 0);
+    if (b == MAP_FAILED) return NULL;
+    if (b->magic == TF_CHANNEL_MAGIC && b->abi == TF_ABI_VERSION) return b;
+    munmap((void *)b, sizeof *b);
+    return NULL;
+}
+
+int tf_bell_ring(struct tf_channel *c, const struct tf_bell *b, int eventfd)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (!atomic_load_explicit(&b->asleep, memory_order_relaxed)) return 0;
-    if (!atomic_exchange_explicit(&b->asleep, 0, memory_order_acq_rel)) return 0; /* another worker rang */
+    uint32_t sleep = atomic_load_explicit(&b->asleep, memory_order_relaxed);
+    if (sleep == 0 || sleep == c->rung) return 0;
+    c->rung = sleep; /* other workers may ring, too: one more number in the eventfd */
     uint64_t one = 1;
     return write(eventfd, &one, sizeof one) == (ssize_t)sizeof one ? 1 : -errno;
 }

@@ -7,7 +7,11 @@
  *
  * Thread contract: one thread on each side calls the producer functions of a ring, one the consumer functions.
  * `head` is advanced by the consumer BEFORE it acts on a slot, so after a crash the server knows what was taken:
- * slots at or beyond head were never seen by the worker and can go to another instance.
+ * slots at or beyond head were not executed and can go to another instance.
+ *
+ * Claims: a published batch that the worker has not begun can be taken back.  Both sides change one word, the `claim` of
+ * the batch's last slot, from TF_OFFERED: the worker to TF_BEGUN before it advances head, the server to TF_RECALLED.
+ * Who comes first has the batch.  The worker passes over a recalled batch without a look at its records.
  *
  * Sleeping: a worker sleeps on the futex word of its channel; the server sleeps in its event loop and is woken through
  * an eventfd shared by all workers.  Each side announces sleep, then looks once more (store-load fence), and the other
@@ -26,9 +30,8 @@
 #define TF_GIVE_SLOTS 4096u     /* >= TF_OUTPUT_BLOCKS_MAX, so that giving back never fails */
 #define TF_OUTPUT_BLOCKS_MAX 4095u
 #define TF_REPLY_SLOTS 1024u    /* answers to calls that the worker has not taken; beyond, the server keeps them */
-#define TF_CELLS_AT 4096u       /* in the bell's file: where the cells begin */
 #define TF_CELLS 65536u         /* of all custom metrics; 512 KiB of address space, touched as they are handed out */
-#define TF_VAIN_SPINS_MAX 8u /* after so many, a side sleeps at once, until a wait turns out to have been short */
+#define TF_VAIN_SPINS_MAX 8u /* so many more waits were long than short: a side sleeps at once */
 
 enum tf_slot_kind {
     TF_EXEC = 1,
@@ -36,7 +39,8 @@ enum tf_slot_kind {
     TF_ERROR = 3,
     TF_RELEASE = 4,  /* nobody in the worker refers to the request's input memory any more */
     TF_CLOSED = 5,   /* decoupled: ended without a further answer; status 0 by the model, else nobody was left to do it */
-    TF_EXECUTED = 6, /* decoupled: `execute` has returned, `batch` requests; their answers come before or after it */
+    TF_EXECUTED = 6, /* `execute` has returned, `batch` requests.  Decoupled: their answers come before or after it.
+                        Else: of an execution with answers that are TF_EARLY, behind all its answers */
     TF_CALL = 7,        /* a model asks another model; `request` is the call's number, the block holds its record */
     TF_CALL_CANCEL = 8, /* nobody waits for the call's answer any more */
     TF_CALL_DONE = 9,   /* the memory of one of the call's answers is no longer referred to */
@@ -45,9 +49,16 @@ enum tf_slot_kind {
 enum tf_slot_flags {
     TF_FINAL = 1,    /* last answer to this request */
     TF_RETAINED = 2, /* user code still holds the request's input memory: a TF_RELEASE follows */
+    TF_EARLY = 4,    /* the request's execution goes on, and ends with TF_EXECUTED; not of decoupled models */
 };
 enum tf_submit_flags {
     TF_NULL = 1, /* padding of a direct sequence batch: not ready, and not answered */
+};
+
+enum tf_claim {
+    TF_OFFERED = 0,
+    TF_BEGUN = 1,    /* the worker executes it */
+    TF_RECALLED = 2, /* the server has taken it back */
 };
 
 /* server -> worker.  A batch is `batch_left` + 1 consecutive slots, batch_left counting down to 0. */
@@ -61,7 +72,8 @@ struct tf_submit_slot {
     int64_t submit_ns;
     uint32_t told; /* messages sent on the share socket so far: to be read before the record (WIRE.md, Foreign tensors) */
     uint32_t slot; /* of the sequence within the instance; 0 where there are no sequences */
-    uint8_t reserved[24];
+    _Atomic uint32_t claim; /* tf_claim; of a batch, its last slot's counts */
+    uint8_t reserved[20];
 };
 
 /* worker -> server */
@@ -112,19 +124,19 @@ struct tf_channel {
     uint64_t nbytes;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* futex word: 1 while the worker sleeps or is about to */
     _Atomic uint32_t stop;                           /* nonzero: the worker leaves its loop when submit is empty */
-    uint32_t vain_spins;                             /* the worker's own: spins in a row that ended in sleep */
+    uint32_t vain_spins;                             /* the worker's own: waits that were long, less those that were short */
     _Atomic uint32_t nudge; /* set by the server: return from the wait once though there is no request */
-    _Atomic int32_t core;   /* the worker's: on which its last wait ended, -1 before the first; written when it changes */
+    uint32_t rung;          /* the worker's own: the sleep of the server for which it has rung the bell */
     struct tf_ring submit, complete, give, reply;
     _Alignas(TF_CACHE_LINE) _Atomic uint32_t reply_asleep; /* futex word: 1 while a thread sleeps until reply is non-empty */
     uint32_t reply_vain_spins;                             /* as vain_spins */
     _Atomic uint32_t reply_full; /* 1: the server keeps replies back, and wants the bell when there is room */
 };
 
-/* One file for the whole server, mapped by every worker: this page, then the cells of all custom metrics (tf_cell.h). */
+/* One file for the whole server, which every worker can read and none can write to: no worker's stray write reaches another. */
 struct tf_bell {
     uint32_t magic, abi;
-    _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* 1 while the event loop sleeps or is about to */
+    _Alignas(TF_CACHE_LINE) _Atomic uint32_t asleep; /* the number of the event loop's sleep; 0 while it is awake */
 };
 
 TF_EXPORT uint64_t tf_channel_bytes(void);
@@ -140,6 +152,12 @@ TF_EXPORT void tf_ring_publish(struct tf_ring *r, uint32_t n);
 TF_EXPORT void *tf_ring_peek(struct tf_channel *c, struct tf_ring *r, uint32_t ahead);
 TF_EXPORT void tf_ring_take(struct tf_ring *r, uint32_t n);
 TF_EXPORT uint64_t tf_ring_pending(const struct tf_ring *r);
+
+/* Worker: begin the next n slots, which are one batch, and advance head past them.  1; 0 when the server has taken the batch
+ * back, and nothing of it is to be looked at. */
+TF_EXPORT int tf_submit_begin(struct tf_channel *c, uint32_t n);
+/* Server: take back the batch whose last slot is the `last`th ever written.  1; 0 when the worker has begun it. */
+TF_EXPORT int tf_submit_recall(struct tf_channel *c, uint64_t last);
 
 /* Server: wake the worker if it sleeps.  Returns 1 if a system call was made. */
 TF_EXPORT int tf_worker_wake(struct tf_channel *c);
@@ -158,7 +176,9 @@ TF_EXPORT struct tf_reply_slot *tf_reply_reserve(struct tf_channel *c);
 TF_EXPORT int64_t tf_reply_wait(struct tf_channel *c, int64_t spin_ns, int64_t timeout_ns);
 /* Worker: n slots of reply were taken.  1 if the server waits for room there, and the bell must be rung. */
 TF_EXPORT int tf_reply_took(struct tf_channel *c, uint32_t n);
-/* Worker: ring the server's eventfd if its loop sleeps.  1 if a system call was made, 0, or -errno. */
-TF_EXPORT int tf_bell_ring(struct tf_bell *b, int eventfd);
+/* Worker: map the bell's file read-only.  NULL when it cannot be mapped or its layout is not ours. */
+TF_EXPORT const struct tf_bell *tf_bell_map(int fd);
+/* Worker: ring the server's eventfd if its loop sleeps, once for each sleep.  1 if a system call was made, 0, or -errno. */
+TF_EXPORT int tf_bell_ring(struct tf_channel *c, const struct tf_bell *b, int eventfd);
 
 #endif

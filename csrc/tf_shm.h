@@ -15,7 +15,7 @@
 
 #define TF_EXPORT __attribute__((visibility("default")))
 #define TF_CACHE_LINE 64
-#define TF_ABI_VERSION 4u /* raised whenever a layout in csrc or workers/WIRE.md changes */
+#define TF_ABI_VERSION 6u /* raised whenever a layout in csrc or workers/WIRE.md changes */
 
 /* A new sealed-size memfd of nbytes (sparse: pages cost memory when first touched).  Returns the descriptor
  * (close-on-exec) or -errno. */

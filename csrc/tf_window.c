@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define PAGE_BYTES 4096u
 #define ENTRIES 512u /* of the page map that are read in one go */
 #define PRESENT_OR_SWAPPED (3ull << 62)
 #define OF_A_FILE (1ull << 61)
@@ -21,9 +20,13 @@ struct guard {
     _Atomic uint32_t lost;
 };
 
+static uintptr_t page_bytes; /* of this kernel: 4, 16 or 64 KB */
 static struct guard guards[TF_GUARDS_MAX];
 static _Atomic int guards_top; /* none at or beyond is in use */
 static struct sigaction before;
+
+/* When the library is loaded: a signal handler reads it. */
+__attribute__((constructor)) static void ask_page_bytes(void) { page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE); }
 
 void *tf_window_map(int fd, uint64_t offset, uint64_t nbytes, int *err)
 {
@@ -39,8 +42,8 @@ int tf_window_unmap(void *base, uint64_t nbytes)
 
 int tf_window_written(int pagemap, const void *base, uint64_t nbytes)
 {
-    uint64_t entries[ENTRIES], pages = (nbytes + PAGE_BYTES - 1) / PAGE_BYTES;
-    off_t at = (off_t)((uintptr_t)base / PAGE_BYTES * sizeof entries[0]);
+    uint64_t entries[ENTRIES], pages = (nbytes + page_bytes - 1) / page_bytes;
+    off_t at = (off_t)((uintptr_t)base / page_bytes * sizeof entries[0]);
     while (pages != 0) {
         size_t n = pages < ENTRIES ? pages : ENTRIES;
         ssize_t got = pread(pagemap, entries, n * sizeof entries[0], at);
@@ -63,12 +66,12 @@ uint64_t tf_faults(void)
 int tf_faults_counted(void)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS, counted;
-    volatile char *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    volatile char *page = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (page == MAP_FAILED) return 0;
     uint64_t before_it = tf_faults();
     page[0] = 1;
     counted = tf_faults() > before_it;
-    munmap((void *)page, PAGE_BYTES);
+    munmap((void *)page, page_bytes);
     return counted;
 }
 
@@ -86,7 +89,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
 static void on_bus(int number, siginfo_t *info, void *context)
 {
     int saved = errno, top = atomic_load(&guards_top);
-    uintptr_t page = (uintptr_t)info->si_addr & ~(uintptr_t)(PAGE_BYTES - 1);
+    uintptr_t page = (uintptr_t)info->si_addr & ~(page_bytes - 1);
     for (int i = 0; i < top; i++) {
         uintptr_t base = atomic_load(&guards[i].base);
         if (base == 0 || page < base || page - base >= guards[i].nbytes) continue;
@@ -120,7 +123,7 @@ int tf_guard_add(void *base, uint64_t nbytes)
     if (err) return err;
     for (int i = 0; i < TF_GUARDS_MAX; i++) {
         if (atomic_load(&guards[i].base) != 0) continue;
-        guards[i].nbytes = (nbytes + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1);
+        guards[i].nbytes = (nbytes + page_bytes - 1) & ~(page_bytes - 1);
         atomic_store(&guards[i].lost, 0);
         atomic_store(&guards[i].base, (uintptr_t)base);
         if (i >= atomic_load(&guards_top)) atomic_store(&guards_top, i + 1);

@@ -72,6 +72,7 @@ _IMAGE_BYTES: Final = 4 * 150528
 _REGION = f"{_IMAGE}, shared memory"
 _LIST = "identity_fp32, JSON of 1,024 floats"
 _HIT, _HIT_CASE = "cache hit, 600 KB", "identity_cached:INPUT0:150528"
+_HEAVY = "heavy: identity_fp32, JSON of 5.5 MB"
 _TAIL: Final = P99_OVER_P50_RATIO_MAX
 
 _SEQUENCES = "32 sequences of 100 requests"
@@ -120,6 +121,8 @@ BARS: Final = (
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 4), 0.50, 2.0, stage=CACHED),
     Bar(_HIT, Load("perf_analyzer", _HIT_CASE, 1, "grpc"), None, None, stage=CACHED),
     Bar("cache hit, 4 floats", Load("wrk", "identity_cached/bin4", 8), None, None, stage=CACHED),
+    Bar(_HEAVY, Load("wrk", "long550000", 1), None, 2.0),
+    Bar(_HEAVY, Load("wrk", "long550000", 4), None, 1.8),
 )
 """tisfast over Triton."""
 

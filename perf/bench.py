@@ -1,8 +1,9 @@
 """`make bench`: the real Triton and tisfast on the same models, measured alternating; the table goes to perf/results/.
 
-    python -m perf.bench                       all of it, about 20 minutes
-    python -m perf.bench --quick               one short round of each case, about 3 minutes
+    python -m perf.bench                       all of it, about 35 minutes
+    python -m perf.bench --quick               one short round of each case, about 7 minutes
     python -m perf.bench --only grpc           the rows whose line matches: 'http wrk', 'shared', 'grpc|start', ...
+    python -m perf.bench --only 'mixed:|neighbours:|heavy:'    requests that are not alike, about 11 minutes
     python -m perf.bench --only http --list    which these are, and how long they take
 
 A bar is a ratio tisfast / Triton within this run.  The exit status is 0 also when bars are missed: a busy machine must
@@ -12,6 +13,7 @@ not fail a build.  Status 1 means that something could not be measured.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import shutil
@@ -47,6 +49,8 @@ from perf.table import (
     markdown,
     spread,
 )
+from perf.unlike import UNLIKE, UNLIKE_HEAD, Unlike
+from perf.unlike import beside_triton as unlike_beside_triton
 from perf.wrk import wrk_body
 
 RESULTS: Final = ROOT / "perf/results"
@@ -76,10 +80,11 @@ class Selection(NamedTuple):
     loads: list[Bar]
     metrics: list[Bar]
     singles: list[str]
+    unlike: list[Unlike]
 
     def lines(self) -> list[str]:
         """One for each row, as --only sees it."""
-        return [*self.singles, *(bar.line() for bar in (*self.loads, *self.metrics))]
+        return [*self.singles, *(row.line() for row in (*self.loads, *self.metrics, *self.unlike))]
 
     def clients(self) -> set[Client]:
         """The load generators that this needs."""
@@ -90,7 +95,9 @@ class Selection(NamedTuple):
         rows = [(bar, effort) for bar in self.loads] + [(bar, METRICS_EFFORT) for bar in self.metrics] * effort.rounds
         loads = sum(2 * each.rounds * (_run_seconds(bar, each) + CLIENT_SECONDS) for bar, each in rows)
         singles = ROUND_SECONDS[START_CASE] * effort.rounds * (START_CASE in self.singles)
-        return 2 * FOREIGN_SECONDS + loads + singles + ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
+        memory = ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
+        unlike = sum(2 * effort.rounds * row.seconds_each() for row in self.unlike)
+        return 2 * FOREIGN_SECONDS + loads + unlike + singles + memory
 
 
 def _run_seconds(bar: Bar, effort: Effort) -> float:
@@ -101,7 +108,8 @@ def select(only: str) -> Selection:
     """The rows whose line a regular expression finds."""
     wanted = re.compile(only)
     loads, metrics = ([bar for bar in bars if wanted.search(bar.line())] for bars in (BARS, METRICS_BARS))
-    return Selection(loads, metrics, [case for case in (START_CASE, MEMORY_CASE) if wanted.search(case)])
+    singles = [case for case in (START_CASE, MEMORY_CASE) if wanted.search(case)]
+    return Selection(loads, metrics, singles, [row for row in UNLIKE if wanted.search(row.line())])
 
 
 def repository(folder: str, models: tuple[str, ...]) -> Path:
@@ -266,13 +274,17 @@ def _need_clients(clients: set[Client]) -> None:
 
 
 def _measure(selection: Selection, effort: Effort) -> Results:
-    results = Results(machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [])
+    results = Results(machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [], [])
     print(foreign(results), lost(results), sep="\n", flush=True)
     results.singles.extend(_measure_singles(selection.singles, effort))
     if selection.loads:
         results.loads.extend(beside_triton(selection.loads, effort, results.failures))
     if selection.metrics:
         results.metrics.extend(beside_no_metrics(selection.metrics, effort, results.failures))
+    if selection.unlike:
+        print(UNLIKE_HEAD, flush=True)
+        show = functools.partial(print, flush=True)
+        results.unlike.extend(unlike_beside_triton(selection.unlike, effort.rounds, results.failures, show))
     met = results.met()
     print(f"{sum(met)} of {len(met)} rows meet all their bars.", flush=True)
     return results

@@ -28,7 +28,8 @@ class Load(NamedTuple):
     case: MODEL or MODEL:INPUT:DIMS for perf_analyzer; binN or jsonN (N floats to add_sub or identity_fp32) or
     MODEL/binN, MODEL/bin1xN (shapes [N], [1, N] of INPUT0) for wrk; add_sub for h2load.
     shared_bytes: size of each output in system shared memory, inputs lying there too; 0: tensors go through the socket.
-    flags: what perf_analyzer is told beside that.
+    flags: what perf_analyzer is told beside that.  rate: requests a second that it sends, however long answers take; 0:
+    `concurrency` are in flight.
     """
 
     client: Client
@@ -37,6 +38,7 @@ class Load(NamedTuple):
     protocol: Protocol = "http"
     shared_bytes: int = 0
     flags: tuple[str, ...] = ()
+    rate: int = 0
 
     def __str__(self) -> str:
         """For messages."""
@@ -88,7 +90,8 @@ def analyzer_flags(load: Load, seconds: float) -> list[str]:
     model, *shape = load.case.split(":", 1)
     flags = ["-m", model, *(["--shape", shape[0]] if shape else []), "-i", load.protocol]
     flags += ["-p", str(int(seconds * 1000)), "-s", "999", "-r", str(WINDOWS)]
-    flags += ["--concurrency-range", f"{load.concurrency}:{load.concurrency}"]
+    name, figure = ("request-rate", load.rate) if load.rate else ("concurrency", load.concurrency)
+    flags += [f"--{name}-range", f"{figure}:{figure}"]
     if load.shared_bytes:
         flags += ["--shared-memory=system", f"--output-shared-memory-size={load.shared_bytes}"]
     return [*flags, *load.flags]

@@ -83,7 +83,10 @@ def _ticks() -> tuple[int, int]:
 
 
 def commit() -> str:
-    """The commit measured, with -dirty when the tree differs from it; "unknown" outside a git clone."""
+    """The commit measured, with -dirty when the tree differs from it; "unknown" outside a git clone, or without git."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        return "unknown"
     return done.stdout.strip() or "unknown"

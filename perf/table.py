@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from perf import machine
 from perf.bars import Bar, is_met
 from perf.compare import Effort, Pair
+from perf.unlike import UNLIKE_HEAD, Found, unlike_row
 
 FOREIGN_BUSY_MAX: Final = 0.05
 """Above this share of the machine taken by others, the ratios are no verdict: a server that yields instead of sleeping
@@ -49,7 +50,7 @@ class Results(NamedTuple):
     """All that was measured, and what could not be.
 
     foreign_busy, losses: of the machine before the run; loads: tisfast beside Triton; metrics: tisfast beside itself
-    without metrics; singles: one number of each server.
+    without metrics; singles: one number of each server; unlike: requests that are not alike, beside Triton.
     """
 
     foreign_busy: float
@@ -57,12 +58,13 @@ class Results(NamedTuple):
     loads: list[tuple[Bar, Pair]]
     metrics: list[tuple[Bar, Pair]]
     singles: list[Measured]
+    unlike: list[Found]
     failures: list[str]
 
     def met(self) -> list[bool]:
         """Whether each row meets all its bars."""
         rows = [all(bar.verdicts(found.ratio).values()) for bar, found in (*self.loads, *self.metrics)]
-        return rows + [single.met for single in self.singles]
+        return rows + [each.met for each in (*self.singles, *self.unlike)]
 
 
 def foreign(results: Results) -> str:
@@ -152,6 +154,10 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
         yield ""
         yield SINGLES_HEAD
         yield from (single.row() for single in results.singles)
+    if results.unlike:
+        yield "\nAn open-loop client; mixed lengths, and a small request each 5 ms beside others:\n"
+        yield UNLIKE_HEAD
+        yield from map(unlike_row, results.unlike)
     if results.metrics:
         yield "\ntisfast beside itself without metrics:\n"
         yield METRICS_HEAD
@@ -173,6 +179,7 @@ def facts(results: Results, effort: Effort) -> dict[str, Any]:
         "loads": [_load_facts(*each) for each in results.loads],
         "metrics": [_load_facts(*each) for each in results.metrics],
         "singles": [{**s._asdict(), "ratio": s.ratio, "met": s.met} for s in results.singles],
+        "unlike": [each.facts() for each in results.unlike],
         "failures": results.failures,
     }
 

@@ -97,19 +97,28 @@ def percentile(latencies: Mapping[int, int], share: float) -> float:
 
 
 def wrk_body(case: str) -> Body:
-    """The request of a case; without a model: add_sub for 4 floats, identity_fp32 for any other number."""
-    found = re.fullmatch(r"(?:(\w+)/)?(bin|json)(\d+(?:x\d+)*)", case)
+    """The request of a case; without a model: add_sub for 4 floats, identity_fp32 for any other number.
+
+    longN is JSON whose numbers have six digits behind the point, as measured values have.
+    """
+    found = re.fullmatch(r"(?:(\w+)/)?(bin|json|long)(\d+(?:x\d+)*)", case)
     if not found:
-        raise RunFailed(f"unknown case {case!r} for wrk; it is binN or jsonN, N the number of floats, or MODEL/bin1xN")
+        known = "binN, jsonN or longN, N the number of floats, or MODEL/bin1xN"
+        raise RunFailed(f"unknown case {case!r} for wrk; it is {known}")
     shape = [int(size) for size in found[3].split("x")]
     usual = "add_sub" if shape == [4] else "identity_fp32"
     model, names = found[1] or usual, ("INPUT0", "INPUT1") if (found[1] or usual) == "add_sub" else ("INPUT0",)
     count = math.prod(shape)
-    values = [float(i % 7) for i in range(count)]
+    values = [_long(i) if found[2] == "long" else float(i % 7) for i in range(count)]
     path = f"/v2/models/{model}/infer"
     inputs = [{"name": name, "shape": shape, "datatype": "FP32"} for name in names]
-    if found[2] == "json":
+    if found[2] != "bin":
         return Body(path, json.dumps({"inputs": [{**each, "data": values} for each in inputs]}).encode(), None)
     inputs = [{**each, "parameters": {"binary_data_size": 4 * count}} for each in inputs]
     head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
     return Body(path, head + struct.pack(f"<{count}f", *values) * len(names), len(head))
+
+
+def _long(i: int) -> float:
+    """0.100000 to 0.999999."""
+    return (100_001 + i * 7919 % 899_997) / 1e6

@@ -1,13 +1,22 @@
-import resource
 import subprocess
 import sys
 
 import pytest
 
-from tisfast import cli, flags
+from tests.install import installed
+from tisfast import cli, cli_script, flags, limits
+from tisfast.cli import spin_us
 from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.errors import ConfigError
 
+MODEL = """class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        return config
+
+    def execute(self, requests):
+        return []
+"""
 REPO = ["--model-repository", "/models"]
 
 
@@ -88,8 +97,6 @@ def test_metrics_listen_where_http_does():
         (["--http-max-input-size=0"], "must be more than 0 bytes, not 0"),
         (["--execution-timeout-secs=0"], "must be more than 0, not 0"),
         (["--metrics-port=8000"], "HTTP requests and Metrics requests at the same address and port 0.0.0.0:8000"),
-        (["--backend-config=python,foo=1"], "python 'foo' is not served"),
-        (["--backend-config=onnxruntime,x=1"], "onnxruntime 'x' is not served"),
         (["--backend-config=nonsense"], "not of the form NAME,SETTING=VALUE"),
         (["--model-control-mode=bogus"], "--model-control-mode must be one of none, explicit, poll, not 'bogus'"),
         (["--load-model=x"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
@@ -131,16 +138,49 @@ def test_a_repository_is_required():
 
 
 @pytest.mark.parametrize(
-    "argument",
-    ["--grpc-infer-thread-count=4", "--cache-directory=/x",
-     "--http-thread-count=2", "--host-policy=a,numa-node=0", "--grpc-max-response-pool-size=9",
-     "--allow-sagemaker=true"],
-)  # fmt: skip
-def test_flags_that_are_not_served_are_refused_by_name(argument):
-    with pytest.raises(ConfigError) as error:
+    ("argument", "because"),
+    [
+        ("--grpc-infer-thread-count=4", "gRPC runs on one event loop, without threads"),
+        ("--cache-directory=/x", "caches are part of tisfast"),
+        ("--http-thread-count=2", "HTTP runs on one event loop, without threads"),
+        ("--host-policy=a,numa-node=0", "processes go where the system puts them; taskset binds them"),
+        ("--grpc-max-response-pool-size=9", "bounded by the model's memory"),
+        ("--pinned-memory-pool-byte-size=1", "there is no pool of pinned memory"),
+        ("--cuda-memory-pool-byte-size=0:1", "there are no pools of CUDA memory"),
+        ("--buffer-manager-thread-count=4", "tensors are not copied"),
+        ("--sagemaker-port=8081", "there is no SageMaker front here"),
+        ("--backend-config=onnxruntime,x=1", "there is no backend 'onnxruntime' here"),
+        ("--backend-config=python,foo=1", "the settings served are python,stub-timeout-seconds"),
+        ("--backend-config=cmdline=1", "the settings served are"),
+    ],
+)
+def test_flags_that_only_tune_are_taken_and_told(argument, because):
+    (notice,) = cli.serve_options([*REPO, argument], {}).notices
+    assert notice.startswith(f"{argument} has no effect here, because ") and because in notice
+
+
+@pytest.mark.parametrize("argument", ["--allow-sagemaker=true", "--allow-vertex-ai=true"])
+def test_flags_that_would_change_answers_are_refused_by_name(argument):
+    with pytest.raises(ConfigError, match=f"{argument}: there is no .* front here; remove the flag"):
         settings(argument)
-    assert str(error.value).startswith(argument.split("=")[0])
-    assert "does not serve yet; remove the flag" in str(error.value)
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        cli.serve_options(
+            ["--http-prt=1", "--foo", "bar", "/x", "--http-port=abc", "--log-format=xml", "--http-thread-count=x",
+             "--allow-sagemaker=true", "--drain-delay-secs=-1", "--model-memory-budget=16"], {},
+        )  # fmt: skip
+    told = str(caught.value).splitlines()
+    wanted = ("--http-port", "--log-format", "--http-thread-count", "--http-prt", "--foo", "'/x'", "--allow-sagemaker",
+              "--model-repository must be given", "--model-memory-budget", "--drain-delay-secs")  # fmt: skip
+    assert len(told) == len(wanted)
+    assert all(any(word in line for line in told) for word in wanted), told
+
+
+def test_the_version_that_clients_are_told():
+    assert settings().life.server_version == ""
+    assert settings("--server-version=2.51.0").life.server_version == "2.51.0"
 
 
 def test_resources():
@@ -171,6 +211,27 @@ def test_model_control():
     assert settings("--model-control-mode=explicit", "--load-model=*").repository.load_models == ("*",)
     assert settings("--model-control-mode=poll", "--repository-poll-secs=0").repository.poll_seconds == 0
     settings("--repository-poll-secs=-1")  # in another mode it asks for nothing, as with Triton
+
+
+def test_congestion_control_of_neighbours_has_a_switch():
+    found = settings("--unpaced-local=false")
+    assert [each.unpaced_local for each in (found.http, found.grpc, found.metrics)] == [False] * 3
+    assert settings().http.unpaced_local
+
+
+def test_waiting_awake_has_a_switch_and_ends_with_a_quota():
+    notices = []
+    assert settings("--spin-us=0").workers.spin_us == spin_us(0, 4.0, notices) == 0
+    assert settings("--spin-us=120").workers.spin_us == spin_us(120, 0.5, notices) == 120
+    assert (spin_us(None, None, notices), notices) == (limits.SPIN_US, [])
+    assert spin_us(None, 1.5, notices) == 0
+    assert notices == [f"there is a CPU quota of 1.5 cores, so nothing waits awake; --spin-us={limits.SPIN_US} would"]
+
+
+@pytest.mark.parametrize("wrong", ["-1", "10001"])
+def test_waiting_awake_has_bounds(wrong):
+    with pytest.raises(ConfigError, match=f"--spin-us must be 0 to 10000, not {wrong}"):
+        settings(f"--spin-us={wrong}")
 
 
 def test_rate_limits():
@@ -230,9 +291,39 @@ def test_no_flag_is_stated_twice():
     assert len(set(names)) == len(names)
 
 
+def test_check_says_how_many_models_it_looked_at(tmp_path, capsys):
+    assert cli.main(["check", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"there is no model in {tmp_path}") and said.endswith("0 model(s), 1 error(s)\n")
+    for name in ("a", "b"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1/model.py").write_text(MODEL)
+    assert cli.main(["check", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "2 model(s), no errors\n"
+
+
+def test_a_script_tritonserver_starts_the_server_and_hides_no_other(tmp_path, capsys):
+    path = tmp_path / "bin/tritonserver"
+    path.parent.mkdir()
+    assert cli_script.main(["tritonserver", str(path.parent)], {"PATH": "/nowhere"}) == 0
+    assert str(path) in capsys.readouterr().out
+    done = subprocess.run([path, "--http-prt=1"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "did you mean --http-port?" in done.stderr
+    cli_script.main(["tritonserver", str(path.parent)], {"PATH": str(path.parent)})  # its own it writes anew
+    real = tmp_path / "real/tritonserver"
+    real.parent.mkdir()
+    real.write_bytes(b"\x7fELF")
+    real.chmod(0o755)
+    for folder, search in ((path.parent, real.parent), (real.parent, path.parent)):
+        with pytest.raises(ConfigError, match=f"already, which is not tisfast's: {real}"):
+            cli_script.main(["tritonserver", str(folder)], {"PATH": str(search)})
+    assert cli_script.main(["tritonserver", str(real.parent), "--force"], {"PATH": "/nowhere"}) == 0
+    assert real.read_text().startswith("#!/bin/sh")
+
+
 def tisfast(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tisfast", *arguments], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-m", "tisfast", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -258,19 +349,16 @@ def test_commands(arguments, code, text):
 def test_help_and_version_import_nothing_heavy(command):
     script = (
         f"import sys; from tisfast.cli import main; main([{command!r}]); "
-        "heavy = {'numpy', 'asyncio', 'uvloop', 'zmq', 'google.protobuf', 'rich', 'prometheus_client', 'msgpack'}; "
+        "heavy = {'numpy', 'asyncio', 'uvloop', 'zmq', 'google.protobuf', 'rich', 'msgpack'}; "
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_help_answers_at_once():
-    def seconds() -> float:
-        """Of processor time: what the clock says, less what others do with the machine."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        tisfast("--help")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-    assert min(seconds() for _ in range(5)) < 0.15
+    """What it takes is what it imports: a tenth of a second for these, on an idle machine."""
+    done = subprocess.run(
+        [sys.executable, "-c", installed.HELP_IMPORTS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert installed.imports_little(done.stdout)

@@ -22,14 +22,20 @@ def body(line: str) -> dict:
 def test_the_table_is_triton_s():
     entries = [ModelEntry("add_sub", "1", "READY", ""), ModelEntry("bad", "", "UNAVAILABLE", "Internal: one\ntwo")]
     assert console.model_table(entries) == (
-        "+---------+---------+----------------------------+\n"
-        "| Model   | Version | Status                     |\n"
-        "+---------+---------+----------------------------+\n"
-        "| add_sub | 1       | READY                      |\n"
-        "| bad     | -       | UNAVAILABLE: Internal: one |\n"
-        "|         |         | two                        |\n"
-        "+---------+---------+----------------------------+"
+        "+---------+---------+-----------------------------+\n"
+        "| Model   | Version | Status                      |\n"
+        "+---------+---------+-----------------------------+\n"
+        "| add_sub | 1       | READY                       |\n"
+        "| bad     | -       | UNAVAILABLE: Internal: one… |\n"
+        "+---------+---------+-----------------------------+"
     )
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_the_table_fits_the_terminal(columns):
+    entries = [ModelEntry("some_model", "1", "UNAVAILABLE", "Internal: " + "a long reason " * 40)]
+    rows = console.model_table(entries, columns).splitlines()
+    assert columns - 1 <= len(rows[3]) <= columns and rows[3].endswith("… |")
 
 
 def test_an_empty_table_has_its_heads():

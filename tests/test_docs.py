@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tisfast.config import served
+from tisfast.config import unsupported
 from tisfast.flags import SERVED
-from tisfast.front import cache_metrics, families, metrics
+from tisfast.telemetry import cache_metrics, families, metrics
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "examples/README.md", ROOT / "perf/micro/README.md"]
 )
-OWN_FLAGS = ("execution-timeout-secs", "log-format")
+OWN_FLAGS = ("execution-timeout-secs", "log-format", "codec-processes", "codec-bytes-min")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -31,7 +31,7 @@ def test_links_lead_to_files_and_headings(page):
 
 def test_every_refused_field_is_named():
     text = (ROOT / "docs/models.md").read_text().replace("_", " ")
-    refused = [path[-1] for path, _ in served._ASKS] + [key for key, _ in served._GROUP_ASKS]
+    refused = [path[-1] for path, _ in unsupported._ASKS] + [key for key, _ in unsupported._GROUP_ASKS]
     general = {"enable", "level", "agents", "graphs", "busy_wait_events", "graph_spec", "output_copy_stream"}
     missing = [
         key
@@ -56,5 +56,5 @@ def test_flags_in_the_pages_exist():
                  ROOT / "docs/metrics.md", ROOT / "docs/cache.md", ROOT / "docs/tracing.md",
                  ROOT / "docs/storage.md"):  # fmt: skip
         named = set(re.findall(r"`[^`]*?--([a-z][a-z-]+)", page.read_text()))
-        assert not named - known - {"strict", "help", "pid", "url", "shm-size", "format"}, page.name
+        assert not named - known - {"strict", "run", "help", "pid", "url", "shm-size", "format"}, page.name
     assert set(OWN_FLAGS) <= known

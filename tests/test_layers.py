@@ -17,8 +17,11 @@ SOURCES = sorted([*ROOT.glob("tisfast/**/*.pyx"), *ROOT.glob("tisfast/**/*.pxd")
 IMPORT = re.compile(r"^\s*(?:from\s+(tisfast[\w.]*)\s+c?import\s+([\w, (]*)|c?import\s+(tisfast[\w.]*))", re.MULTILINE)
 
 
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+
 def layers() -> dict[str, int]:
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    contract = CONTRACTS[0]
     return {
         name.strip().removeprefix("("): height
         for height, line in enumerate(reversed(contract["layers"]))
@@ -43,3 +46,5 @@ def test_a_cython_module_imports_only_from_below(path):
             if own is None or imported is None or imported == own:
                 continue
             assert known[imported] < known[own], f"{own} imports {module}"
+            for contract in CONTRACTS[1:]:
+                assert own not in contract["source_modules"] or imported not in contract["forbidden_modules"], contract

@@ -57,7 +57,7 @@ def test_it_refuses_before_it_is_opened_and_after_it_is_closed():
         return [*words, await connect(listener.port)]
 
     with fresh_loop() as loop:
-        assert loop.run_until_complete(asyncio.wait_for(scenario(), 10)) == ["refused", "hi", "refused"]
+        assert loop.run_until_complete(asyncio.wait_for(scenario(), 60)) == ["refused", "hi", "refused"]
 
 
 def test_two_servers_may_share_a_port_when_both_say_so():

@@ -12,7 +12,12 @@ class Front:
         self.connections = connections + idle
         self._idle = idle
         self.draining = False
+        self.refuses = ""
         self.closed = asyncio.Event()
+
+    def finish_sequences(self, message: str) -> None:
+        assert not self.draining
+        self.refuses = message
 
     def begin_drain(self) -> None:
         self.draining = True
@@ -25,10 +30,14 @@ class Front:
 
 
 class Models:
-    def __init__(self, requests: int = 0):
+    def __init__(self, requests: int = 0, *, open_sequences: int = 0):
         self.requests = requests
+        self.open_sequences = open_sequences
         self.live = 1
         self.stopped_within: float | None = None
+
+    def sequences(self):
+        return self.open_sequences
 
     def inflight(self):
         return [("m version 1", self.requests)] if self.requests else []
@@ -38,7 +47,7 @@ class Models:
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
 def countdown(seconds: float) -> Countdown:
@@ -51,6 +60,28 @@ def test_an_idle_server_ends_at_once():
     front, models, left = Front(idle=5), Models(), countdown(30)
     assert run(drain([front], models, left))
     assert front.draining and models.stopped_within is not None and left.left > 29
+
+
+def test_sequences_in_progress_keep_their_connections():
+    front, models = Front(1), Models(open_sequences=1)
+
+    async def scenario() -> bool:
+        task = asyncio.ensure_future(drain([front], models, countdown(30)))
+        await asyncio.sleep(0)
+        assert front.refuses.startswith("Server is stopping") and not front.draining
+        models.open_sequences = 0
+        while not front.draining:
+            await asyncio.sleep(0)
+        front.lose(1)
+        return await task
+
+    assert run(scenario())
+
+
+def test_sequences_that_do_not_end_are_not_waited_for_beyond_the_countdown():
+    front, models = Front(), Models(open_sequences=1)
+    assert not run(drain([front], models, countdown(0.1)))
+    assert front.draining
 
 
 def test_open_requests_are_waited_for():

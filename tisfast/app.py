@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import mmap
 import os
+import shutil
 import signal
 import sys
 import time
@@ -15,44 +17,48 @@ from dataclasses import replace
 import uvloop
 
 from tisfast import __version__, console, limits, logs
-from tisfast.config.cache import CacheSettings, LocalCacheSettings
+from tisfast.codec.pool import Codecs
+from tisfast.config.cache_flags import CacheSettings, LocalCacheSettings
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
-from tisfast.engine.cache import LocalStore
 from tisfast.engine.rate_limiter import RateLimiter
-from tisfast.engine.registry import Registry
+from tisfast.engine.registry import Registry, listed
+from tisfast.engine.response_cache import LocalStore
 from tisfast.errors import ConfigError, TisError
 from tisfast.executor import DaemonExecutor
-from tisfast.front.access import HttpGate, control_gate
-from tisfast.front.gpu_meter import GpuMeter
 from tisfast.front.grpc.front import GrpcExtras, GrpcFront
-from tisfast.front.grpc.methods import Methods
-from tisfast.front.grpc.policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
 from tisfast.front.http import HttpFront
-from tisfast.front.log_settings import LogSettings as LiveLogSettings
-from tisfast.front.metrics import MetricsRoutes, Sources
-from tisfast.front.policy import Policy, http_policy
-from tisfast.front.regions import ClientRegions
-from tisfast.front.routes import Routes
-from tisfast.front.service import Service
-from tisfast.front.tokens import TokenFile
-from tisfast.front.tracer import Tracer
 from tisfast.listeners import Listener
+from tisfast.models.gpu_placement import placement
+from tisfast.models.loader import Commons
+from tisfast.models.polling import polling_of
+from tisfast.models.supervisor import Supervisor
 from tisfast.native.cuda import Cuda, CudaMissing, Devices
 from tisfast.native.nvml import open_nvml
+from tisfast.operations.access import HttpGate, control_gate
+from tisfast.operations.grpc.methods import Methods
+from tisfast.operations.grpc.policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
+from tisfast.operations.log_settings import LogSettings as LiveLogSettings
+from tisfast.operations.policy import Policy, http_policy
+from tisfast.operations.regions import ClientRegions
+from tisfast.operations.routes import Routes
+from tisfast.operations.service import Service
+from tisfast.operations.tokens import TokenFile
+from tisfast.processes import machine
+from tisfast.processes.clock import MachineClock
+from tisfast.processes.spawn import NurseryProcess
 from tisfast.redis_cache import RedisStore
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.storage.face import open_storage
-from tisfast.supervise import machine
-from tisfast.supervise.clock import MachineClock
-from tisfast.supervise.loader import Commons
-from tisfast.supervise.placement import placement
-from tisfast.supervise.polling import polling_of
-from tisfast.supervise.spawn import NurseryProcess
-from tisfast.supervise.supervisor import Supervisor
+from tisfast.telemetry.access_log import AccessLog
+from tisfast.telemetry.gpu_meter import GpuMeter
+from tisfast.telemetry.metrics import MetricsRoutes, Sources
+from tisfast.telemetry.tracer import Tracer
 from tisfast.tls import Certificates, reload_all
 
 log = logging.getLogger("tisfast.server")
 GRPC = "GRPCInference"  # the service's name in Triton's messages
+STARTED = {GRPC: "GRPCInferenceService", "HTTP": "HTTPService", "Metrics": "Metrics Service"}
+"""And in the lines that people's scripts wait for."""
 
 
 def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> int:
@@ -67,7 +73,7 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
         log.info("%s", notice)
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
-    loop.set_default_executor(DaemonExecutor(min(limits.BLOCKING_THREADS_MAX, (os.cpu_count() or 1) + 4)))
+    loop.set_default_executor(DaemonExecutor(min(limits.BLOCKING_THREADS_MAX, machine.cores() + 4)))
     try:
         return loop.run_until_complete(Server(settings, spawned, loop, live_log).run())
     except ConfigError as error:  # of what only this machine knows to be missing
@@ -103,6 +109,7 @@ class Server:
             _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
         )
         self._cache = _cache(settings.cache, loop)
+        copies = DaemonExecutor(limits.COPY_THREADS_MAX, "tisfast-copying")
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
         limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
         self._storage = open_storage(settings.repository.paths, settings.storage)
@@ -114,7 +121,7 @@ class Server:
             self._registry,
             self._clock,
             loop,
-            Commons(self._cache, limiter, placement(settings.workers, nvml, machine.driver_gpus())),
+            Commons(self._cache, limiter, placement(settings.workers, nvml, machine.driver_gpus()), copies),
         )
         if self._storage.remote:
             self._supervisor.lifecycle.fetch_with(self._storage.refresh)
@@ -126,7 +133,7 @@ class Server:
         self._service = Service(
             self._registry,
             server_id=settings.life.server_id,
-            server_version=__version__,
+            server_version=settings.life.server_version or __version__,
             regions=self._regions,
             log_settings=LiveLogSettings(live_log, self._supervisor.set_verbose),
             trace_settings=self._tracer.settings,
@@ -134,12 +141,17 @@ class Server:
             look_around=self._supervisor.lifecycle.look_around,
             control=self._supervisor.lifecycle,
         )
+        self._access_log = AccessLog(settings.access_log, as_json=settings.log.format == "json")
+        self._codecs = _codecs(settings, loop, copies)
+        if self._codecs is not None:
+            self._regions.table.copied_at_once = limits.LOOP_COPY_BYTES_MAX
         self._gpus: GpuMeter | None = None
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
         self._policy: Policy | None = None
         self._tokens: TokenFile | None = None
+        self._lost = False  # a repository cannot be read, so nothing is served
         self._failed: Collection[str] = ()  # models that could not be loaded at the start
         self._grpc_policy: tuple[GrpcRestriction | None, MetadataForward | None] = (None, None)
 
@@ -160,12 +172,15 @@ class Server:
             for listener in self._listeners:
                 listener.close()
             await self._look_no_more()
+            if self._codecs is not None:
+                await self._codecs.close()
             await self._supervisor.close()
             if isinstance(self._cache, RedisStore):
                 await self._cache.close()
             if self._gpus is not None:
                 self._gpus.close()
             self._tracer.close()
+            self._access_log.close()
             self._storage.close()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 self._loop.remove_signal_handler(number)
@@ -185,6 +200,12 @@ class Server:
             self._listeners.append(Listener(self._settings.http, _certificates(self._settings.http_calls.tls)))
         if self._settings.metrics.enabled:
             self._listeners.append(Listener(self._settings.metrics))
+        set_aside = next((listener.set_aside for listener in self._listeners if listener.set_aside), "")
+        if set_aside:
+            log.info(
+                "clients on this machine have TCP's congestion control reno in place of %s, which would pace them; "
+                "--unpaced-local=false leaves it to %s", set_aside, set_aside,
+            )  # fmt: skip
         if any(listener.certificates for listener in self._listeners):
             self._loop.add_signal_handler(signal.SIGHUP, self._reload_certificates)
 
@@ -195,9 +216,11 @@ class Server:
             log.error("creating server: Internal - failed to load all models")
             return 1
         if loaded:
-            self._registry.set_live(True)
+            if not self._lost:
+                self._registry.set_live(True)
+            self._supervisor.welcome_guests()
             await self._open_fronts()
-            if self._polling is not None:
+            if self._polling is not None and not self._lost:
                 self._polling.start()
             await self._stop.wait()
             await self._look_no_more()
@@ -205,19 +228,43 @@ class Server:
         return await self._end()
 
     async def _load(self) -> None:
-        absent = await self._fetch()
-        if self._polling is not None:
-            await self._polling.begin()
-        names = self._supervisor.find()
-        for name, error in absent.items():
-            self._registry.declare(name, "", "UNAVAILABLE", str(error))
+        try:
+            absent = await self._fetch()
+            if self._polling is not None:
+                await self._polling.begin()
+            names = self._supervisor.find()
+        except ConfigError as error:  # a repository that is no folder
+            if self._settings.life.exit_on_error:
+                raise
+            self._lost = True
+            log.error("creating server: Internal - %s", error)
+            self._registry.set_unusable("a model repository cannot be read; see the server's log, and start it again")
+            return
+        if not names and not absent:
+            self._warn_of_nothing()
+        for name, why in absent.items():
+            self._registry.declare(name, "", "UNAVAILABLE", str(why), read=False)
         progress = console.Progress(len(names))
         self._loop.call_later(console.PROGRESS_SECONDS, progress.show)
         try:
             self._failed = {*await self._supervisor.load_all(progress.step), *absent}
         finally:
             progress.close()
-        log.info("%s", console.model_table(self._registry.models()), extra={"table": True})
+        if self._settings.log.format != "json":  # which has a record for each model
+            columns = shutil.get_terminal_size((console.TABLE_COLUMNS, 0)).columns
+            log.info("%s", console.model_table(self._registry.models(), columns), extra={"table": True})
+
+    def _warn_of_nothing(self) -> None:
+        repository = self._settings.repository
+        if repository.control_mode == "explicit" and not repository.load_models:
+            return  # models come by call
+        if self._settings.workers.guest_directory:
+            return  # or with guests
+        log.warning(
+            "there is no model in %s: a repository is a folder that holds a folder for each model, such as "
+            "REPOSITORY/NAME/1/model.py; 'tisfast check REPOSITORY' says what it sees",
+            ", ".join(repository.paths),
+        )
 
     async def _fetch(self) -> Mapping[str, TisError]:
         """Bring what is to be loaded from remote repositories; returns what could not be had."""
@@ -232,7 +279,7 @@ class Server:
             front = self._front(listener.service)
             await listener.open(front.protocol_factory)
             self._fronts.append(front)
-            log.info("Started %s Service at %s", listener.service, listener.where)
+            log.info("Started %s at %s", STARTED[listener.service], listener.where)
         gc.freeze()  # what is here now stays: looking through it held all clients up for 13 ms each time
         self._say_ready()
 
@@ -247,9 +294,10 @@ class Server:
                 self._loop,
                 options,
                 max_input_bytes=limits.GRPC_MESSAGE_BYTES_MAX,
-                extras=GrpcExtras(self._regions.table, *self._grpc_policy),
+                extras=GrpcExtras(self._regions.table, *self._grpc_policy, self._codecs),
             )
             self._tracer.attach(grpc.trace_with)
+            grpc.log_to(self._access_log)
             return grpc
         most = self._settings.http_calls.max_input_bytes
         if service == "HTTP":
@@ -262,8 +310,10 @@ class Server:
                 policy=self._policy,
                 gate=HttpGate(gate, most) if gate is not None else None,
                 regions=self._regions.table,
+                codecs=self._codecs,
             )
             self._tracer.attach(front.trace_with)
+            front.log_to(self._access_log)
             return front
         return HttpFront(None, self._metrics(), self._loop, max_input_bytes=most)
 
@@ -288,7 +338,17 @@ class Server:
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - _process_start_seconds()
         facts: dict[str, object] = {"event": "ready", "seconds": round(seconds, 3)}
         facts.update({f"{listener.flag}_port": listener.port for listener in self._listeners})
-        log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
+        failed = self._registry.failed()
+        if (why := self._registry.why_not_ready()) != "":
+            facts["event"] = "serving"
+            log.warning(
+                "tisfast %s serves after %.2f s and is not ready: %s", __version__, seconds, why, extra={"facts": facts}
+            )
+        elif failed:
+            told = listed("models that could not be loaded", failed)
+            log.info("tisfast %s is ready after %.2f s; %s", __version__, seconds, told, extra={"facts": facts})
+        else:
+            log.info("tisfast %s is ready after %.2f s", __version__, seconds, extra={"facts": facts})
         http = next((listener for listener in self._listeners if listener.service == "HTTP"), None)
         if http is not None:
             self._say_how_to_ask(f"{'https' if http.certificates else 'http'}://{http.reachable}")
@@ -312,12 +372,12 @@ class Server:
             await asyncio.sleep(seconds)
 
     async def _end(self) -> int:
-        """The graceful end (row 26.04)."""
+        """The graceful end."""
         countdown = Countdown(self._settings.life.exit_timeout_seconds, time.monotonic)
         self._registry.set_stopping()
         for listener in self._listeners:
             listener.close()
-        await self._supervisor.lifecycle.stop()  # who waits for a load is told (row 14.23), before they are waited for
+        await self._supervisor.lifecycle.stop()  # who waits for a load is told, before they are waited for
         if await drain(self._fronts, self._supervisor, countdown):
             return 0
         log.error("Exit timeout expired. Exiting immediately.")
@@ -341,11 +401,25 @@ def _certificates(settings: TlsSettings, alpn: Sequence[str] = ()) -> Certificat
     return Certificates(settings.cert, settings.key, settings.client_ca, alpn=alpn) if settings.enabled else None
 
 
+def _codecs(settings: Settings, loop: asyncio.AbstractEventLoop, copies: DaemonExecutor) -> Codecs | None:
+    chosen = settings.codecs
+    if not chosen.processes_max:
+        return None
+    return Codecs(
+        loop,
+        processes_max=chosen.processes_max,
+        bytes_min=chosen.bytes_min,
+        memory_bytes=limits.CODEC_MEMORY_BYTES_BASE + limits.CODEC_MEMORY_FACTOR * settings.http_calls.max_input_bytes,
+        text_bytes=machine.arena_use_bytes(),
+        copies=copies,
+    )
+
+
 def _cache(settings: CacheSettings | None, loop: asyncio.AbstractEventLoop) -> LocalStore | RedisStore | None:
     if settings is None:
         return None
     if isinstance(settings, LocalCacheSettings):
-        return LocalStore(settings.size_bytes)
+        return LocalStore(settings.size_bytes, max(limits.ARENA_CAP_FACTOR * settings.size_bytes, mmap.PAGESIZE))
     return RedisStore(settings, loop)
 
 

@@ -1,7 +1,7 @@
-"""The command line: `tisfast serve | check | env | version`.  Top layer; the only place that reads the environment.
+"""The command line: `tisfast serve | check | init | docs | env | script | version`.  Top layer.
 
-Imports nothing heavy before it knows that it must: help and version answer at once, and `serve` starts the nursery
-before it imports the server, so that the two start side by side.
+It alone reads the environment.  Imports nothing heavy before it knows that it must: help and version answer at once,
+and `serve` starts the nursery before it imports the server, so that the two start side by side.
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ import difflib
 import os
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from tisfast.config.cache import read_cache_flags
+from tisfast import limits
+from tisfast.config.backends import read_backends
+from tisfast.config.cache_flags import read_cache_flags
 from tisfast.config.environments import read_environment_settings
+from tisfast.config.hooks import read_hooks
 from tisfast.config.metrics import MetricsSettings, read_metrics_config
 from tisfast.config.rate_limits import RateLimitSettings, read_grants
+from tisfast.config.report import ConfigErrors
 from tisfast.config.resource_flags import read_budget, read_gpu_limits
 from tisfast.config.settings import (
+    CodecSettings,
     GrpcSettings,
     HttpSettings,
     LifeSettings,
@@ -33,18 +38,27 @@ from tisfast.config.settings import (
 from tisfast.config.storage import read_storage
 from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
-from tisfast.flags import SERVED, UNSERVED
+from tisfast.flags import SERVED, UNSERVED, Flag, Unserved
+from tisfast.processes import cgroups, machine
 
 USAGE = """usage: tisfast COMMAND [options]
 
+tisfast serves models over HTTP and gRPC as NVIDIA Triton does: the same model repositories, protocols and clients.
+
+    tisfast init models && tisfast serve --model-repository models
+
 commands:
+  init       make a first model, with a test of it (tisfast init FOLDER)
   serve      serve model repositories; takes tritonserver's flags (tisfast serve --help)
   check      report every error in model repositories without serving them (tisfast check REPO...)
   env        build, check, list and prune the Python environments of models
+  script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
+  docs       print a page of the documentation, or the list of all (tisfast docs models)
   version    print the version
 """
+T = TypeVar("T")
 HELP_COLUMNS = 80
-NO_EFFECT = ("shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name")
+NO_POOL = ("shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name")
 
 
 class ServeOptions(NamedTuple):
@@ -65,7 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
-    commands = {"serve": _serve, "check": _check, "env": _env, "version": _version, "--version": _version}
+    commands = {"serve": _serve, "check": _check, "env": _env, "script": _script, "version": _version}
+    commands |= {"init": _init, "docs": _docs}
+    commands["--version"] = _version
     if command in ("", "-h", "--help", "help"):
         print(USAGE, end="")
         return 0 if command else 1
@@ -80,21 +96,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> ServeOptions:
-    """The settings that `arguments` ask for.  Raises ConfigError, naming the flag."""
-    parser = _serve_parser()
-    values, rest = parser.parse_known_args(list(arguments))
-    if rest:
-        raise ConfigError(_unknown_flag(rest[0]))
+    """The settings that `arguments` ask for.  Raises ConfigError with all that is wrong, each naming its flag."""
+    wrong: list[ConfigError] = []
+    values, rest = _serve_parser(wrong).parse_known_args(list(arguments))
+    wrong += _unknown_flags(rest)
     given = vars(values)
-    _refuse_unserved(given)
     notices: list[str] = []
-    backend = _backend_config(given["backend_config"] or [], notices)
+    _unserved(given, notices, wrong)
+    backend: dict[str, Any] = _tried(lambda: _backend_config(given["backend_config"] or [], notices), wrong) or {}
     repositories = (given["model_repository"] or []) + (given["model_store"] or [])
     if not repositories and environ.get("AIP_STORAGE_URI"):
         repositories = [environ["AIP_STORAGE_URI"]]
     strict = given["strict_model_config"]
-    settings = Settings(
-        repository=RepositorySettings(
+    slices: dict[str, Callable[[], Any]] = dict(
+        repository=lambda: RepositorySettings(
             paths=tuple(repositories),
             auto_complete=not (given["disable_auto_complete_config"] if strict is None else strict),
             load_concurrency=given["model_load_thread_count"],
@@ -106,9 +121,11 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             namespacing=given["model_namespacing"],
             watch=given["reload"],
             control_token_file=given["model_control_token_file"],
+            backends=read_backends(given["backend_directory"], notices),
+            may_be_none=bool(given["guest_directory"]),
             **_picked(backend, "default_max_batch_size"),
         ),
-        workers=WorkerSettings(
+        workers=lambda: WorkerSettings(
             interpreter=sys.executable,
             execution_seconds_max=given["execution_timeout_secs"],
             cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
@@ -116,55 +133,93 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             gpu_limits=read_gpu_limits(given["model_load_gpu_limit"] or []),
             capability_min=given["min_supported_compute_capability"],
             memory_budget=read_budget(given["model_memory_budget"]),
+            strict_outputs=given["strict_outputs"],
+            spin_us=spin_us(given["spin_us"], cgroups.cpu_quota(), notices),
+            guest_directory=given["guest_directory"],
             environments=read_environment_settings(given["environment_cache_dir"], environ),
+            hooks=read_hooks(environ),
             **_picked(backend, "load_seconds_max"),
         ),
-        http=ListenSettings(
-            "HTTP", "http", given["allow_http"], given["http_address"], given["http_port"], given["reuse_http_port"]
+        http=lambda: ListenSettings(
+            "HTTP",
+            "http",
+            given["allow_http"],
+            given["http_address"],
+            given["http_port"],
+            given["reuse_http_port"],
+            given["unpaced_local"],
         ),
-        grpc=ListenSettings(
+        grpc=lambda: ListenSettings(
             "GRPCInference",
             "grpc",
             given["allow_grpc"],
             given["grpc_address"],
             given["grpc_port"],
             given["reuse_grpc_port"],
+            given["unpaced_local"],
         ),
-        metrics=ListenSettings(
+        metrics=lambda: ListenSettings(
             "Metrics",
             "metrics",
             given["allow_metrics"],
             given["metrics_address"] or given["http_address"],
             given["metrics_port"],
+            unpaced_local=given["unpaced_local"],
         ),
-        shown=MetricsSettings(
+        shown=lambda: MetricsSettings(
             **read_metrics_config(given["metrics_config"] or []),
             cpu=given["allow_cpu_metrics"],
             gpu=given["allow_gpu_metrics"] and not environ.get("TRITON_SERVER_CPU_ONLY"),
             interval_ms=given["metrics_interval_ms"],
         ),
-        cache=read_cache_flags(given["cache_config"] or [], given["response_cache_byte_size"], environ, notices),
-        rate_limit=RateLimitSettings(given["rate_limit"], read_grants(given["rate_limit_resource"] or [])),
-        trace=read_trace_flags(given["trace_config"] or [], given, environ, notices),
-        http_calls=HttpSettings(
+        cache=lambda: read_cache_flags(
+            given["cache_config"] or [], given["response_cache_byte_size"], environ, notices
+        ),
+        rate_limit=lambda: RateLimitSettings(given["rate_limit"], read_grants(given["rate_limit_resource"] or [])),
+        trace=lambda: read_trace_flags(given["trace_config"] or [], given, environ, notices),
+        http_calls=lambda: HttpSettings(
             max_input_bytes=given["http_max_input_size"],
             restricted=tuple(given["http_restricted_api"] or ()),
             forward_pattern=given["http_header_forward_pattern"],
             tls=TlsSettings(given["http_ssl_cert"], given["http_ssl_key"], given["http_ssl_client_ca"]),
         ),
-        allow_client_shm=given["allow_client_shm"],
-        life=LifeSettings(
+        codecs=lambda: _codecs(given),
+        allow_client_shm=lambda: given["allow_client_shm"],
+        access_log=lambda: given["access_log"],
+        life=lambda: LifeSettings(
             server_id=given["id"],
+            server_version=given["server_version"],
             exit_timeout_seconds=given["exit_timeout_secs"],
             drain_delay_seconds=given["drain_delay_secs"],
             exit_on_error=given["exit_on_error"],
             strict_readiness=given["strict_readiness"],
         ),
-        grpc_options=_grpc_options(given),
-        storage=read_storage(given, environ),
-        log=LogSettings(**{name: given[f"log_{name}"] for name in LogSettings.__dataclass_fields__}),
+        grpc_options=lambda: _grpc_options(given),
+        storage=lambda: read_storage(given, environ),
+        log=lambda: LogSettings(**{name: given[f"log_{name}"] for name in LogSettings.__dataclass_fields__}),
     )
+    built: dict[str, Any] = {name: _tried(build, wrong) for name, build in slices.items()}
+    settings = _tried(lambda: Settings(**built), wrong) if not wrong else None
+    if settings is None:
+        raise ConfigErrors(wrong)
     return ServeOptions(settings, tuple(notices))
+
+
+def spin_us(given: int | None, quota: float | None, notices: list[str]) -> int:
+    """What --spin-us says, or its default.  quota: cores whose time we may take, with what is waited awake in it."""
+    if given is not None:
+        return given
+    if quota is None:
+        return limits.SPIN_US
+    notices.append(f"there is a CPU quota of {quota:g} cores, so nothing waits awake; --spin-us={limits.SPIN_US} would")
+    return 0
+
+
+def _codecs(given: Mapping[str, Any]) -> CodecSettings:
+    processes = given["codec_processes"]
+    if processes is None:
+        processes = min(machine.cores(), limits.CODEC_PROCESSES_MAX)
+    return CodecSettings(processes, given["codec_bytes_min"])
 
 
 def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
@@ -200,7 +255,7 @@ def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
 
 def _serve(arguments: list[str]) -> int:
     options = serve_options(arguments, os.environ)
-    from tisfast.supervise.spawn import spawn_nursery  # noqa: PLC0415 - see the module's docstring
+    from tisfast.processes.spawn import spawn_nursery  # noqa: PLC0415 - see the module's docstring
 
     spawned = spawn_nursery(options.settings.workers.interpreter)
     from tisfast.app import run  # noqa: PLC0415
@@ -212,40 +267,86 @@ def _check(arguments: list[str]) -> int:
     parser = _Parser(prog="tisfast check", allow_abbrev=False, description="Report every error in model repositories.")
     parser.add_argument("repository", nargs="+", help="folder that holds models, or URL as of --model-repository")
     parser.add_argument("--strict", action="store_true", help="as with --disable-auto-complete-config")
-    storage_flags = [flag for flag in SERVED if flag.group == "Storage"]
-    for flag in storage_flags:
+    parser.add_argument(
+        "--run", action="store_true", help="load the models and execute their warm-up samples (model_warmup), too"
+    )
+    shared_flags = [flag for flag in SERVED if flag.group == "Storage" or flag.name == "backend-directory"]
+    for flag in shared_flags:
         options: dict[str, Any] = {"type": flag.kind, "default": flag.default, "choices": flag.choices}
         parser.add_argument(f"--{flag.name}", help=flag.help, **options)
     values = parser.parse_args(arguments)
     import asyncio  # noqa: PLC0415
 
+    from tisfast.models.gpu_placement import placement  # noqa: PLC0415
     from tisfast.native.nvml import open_nvml  # noqa: PLC0415
-    from tisfast.repo.check import check  # noqa: PLC0415
+    from tisfast.processes.machine import driver_gpus  # noqa: PLC0415
+    from tisfast.repo.check import check, count  # noqa: PLC0415
     from tisfast.repo.scan import Looking  # noqa: PLC0415
     from tisfast.storage.face import open_storage  # noqa: PLC0415
-    from tisfast.supervise.machine import driver_gpus  # noqa: PLC0415
-    from tisfast.supervise.placement import placement  # noqa: PLC0415
 
     workers = WorkerSettings(sys.executable, cuda_visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
-    looking = Looking(auto_complete=not values.strict, gpus=placement(workers, open_nvml(), driver_gpus()).usable)
+    looking = Looking(
+        auto_complete=not values.strict,
+        gpus=placement(workers, open_nvml(), driver_gpus()).usable,
+        backends=read_backends(values.backend_directory, []),
+    )
     storage = open_storage(values.repository, read_storage(vars(values), os.environ))
     try:
         absent = asyncio.run(storage.refresh())
         folders = {url: str(storage.folder(url)) for url in values.repository}
         findings = [str(finding) for finding in check(list(folders.values()), looking)]
         findings += [f"{name}: {why}" for name, why in absent.items()]
+        models = count(list(folders.values()))
     finally:
         storage.close()
     for finding in findings:
         print(_with_urls(finding, folders))
-    print(f"{len(findings)} error(s)" if findings else "no errors")
-    return 1 if findings else 0
+    if not models and not findings:
+        where = ", ".join(values.repository)
+        findings = [f"there is no model in {where}: a repository is a folder that holds a folder for each model"]
+        print(findings[0])
+    print(f"{models} model(s), {f'{len(findings)} error(s)' if findings else 'no errors'}")
+    if findings or not values.run:
+        return 1 if findings else 0
+    return _run_models(values, shared_flags)
+
+
+def _run_models(values: argparse.Namespace, shared_flags: Sequence[Flag]) -> int:
+    from tisfast.cli_run import run_models  # noqa: PLC0415
+
+    given = {flag.name: getattr(values, flag.name.replace("-", "_")) for flag in shared_flags}
+    flags = [f"--{flag.name}={given[flag.name]}" for flag in shared_flags if given[flag.name] != flag.default]
+    if values.strict:
+        flags.append("--disable-auto-complete-config")
+    trial = run_models(values.repository, flags)
+    for finding in trial.findings:
+        print(finding)
+    print(f"{trial.models} model(s) loaded and warmed up, {len(trial.findings) or 'no'} finding(s)")
+    return 1 if trial.findings else 0
 
 
 def _env(arguments: list[str]) -> int:
     from tisfast.cli_env import main as env  # noqa: PLC0415
 
     return env(arguments, os.environ)
+
+
+def _script(arguments: list[str]) -> int:
+    from tisfast.cli_script import main as script  # noqa: PLC0415
+
+    return script(arguments, os.environ)
+
+
+def _init(arguments: list[str]) -> int:
+    from tisfast.cli_init import main as init  # noqa: PLC0415
+
+    return init(arguments)
+
+
+def _docs(arguments: list[str]) -> int:
+    from tisfast.cli_docs import main as docs  # noqa: PLC0415
+
+    return docs(arguments)
 
 
 def _with_urls(text: str, folders: Mapping[str, str]) -> str:
@@ -262,15 +363,40 @@ def _version(_: list[str]) -> int:
     return 0
 
 
-def _serve_parser() -> _Parser:
+class _Checked:
+    """A flag's kind for argparse, which ends at the first wrong value: this notes it and goes on.
+
+    __name__ is for argparse's messages.
+    """
+
+    def __init__(self, flag: Flag | Unserved, wrong: list[ConfigError], choices: Sequence[str] | None = None) -> None:
+        self.__name__ = flag.kind.__name__
+        self._flag, self._wrong, self._choices = flag, wrong, choices
+
+    def __call__(self, text: str) -> Any:
+        name = self._flag.name
+        try:
+            value = self._flag.kind(text)
+        except ValueError:
+            self._wrong.append(ConfigError(f"argument --{name}: invalid {self.__name__} value: {text!r}", key=name))
+            return self._flag.default if isinstance(self._flag, Flag) else self._flag.harmless[0]
+        if self._choices and value not in self._choices:
+            said = f"argument --{name}: invalid choice: {text!r} (choose from {', '.join(self._choices)})"
+            self._wrong.append(ConfigError(said, key=name))
+        return value
+
+
+def _serve_parser(wrong: list[ConfigError]) -> _Parser:
     parser = _Parser(
         prog="tisfast serve",
         allow_abbrev=False,
         usage="tisfast serve --model-repository FOLDER [options]",
         description="Serve Triton model repositories.  Flags, defaults and syntax are tritonserver's.",
         epilog=textwrap.fill(
-            "Known to Triton, not served yet, and refused unless they ask for nothing: "
-            + ", ".join(f"--{flag.name}" for flag in UNSERVED),
+            "Known to Triton, and without effect here: "
+            + ", ".join(f"--{flag.name}" for flag in UNSERVED if not flag.refused)
+            + ".  Refused: "
+            + ", ".join(f"--{flag.name}" for flag in UNSERVED if flag.refused),
             HELP_COLUMNS,
             break_on_hyphens=False,  # what is copied from here must be a flag
         ),
@@ -280,11 +406,12 @@ def _serve_parser() -> _Parser:
     for flag in SERVED:
         group = groups.setdefault(flag.group, None) or parser.add_argument_group(flag.group)
         groups[flag.group] = group
-        options: dict[str, Any] = {"type": flag.kind, "default": flag.default, "help": flag.help}
+        kind = _Checked(flag, wrong, flag.choices)
+        options: dict[str, Any] = {"type": kind, "default": flag.default, "help": flag.help}
         if flag.kind.__name__ == "boolean":
             options.update(nargs="?", const=True, metavar="BOOL")
         else:
-            options.update(metavar=flag.kind.__name__.upper(), choices=flag.choices)
+            options.update(metavar=flag.kind.__name__.upper())
         if flag.default not in (None, ""):
             options["help"] += f" (default: {str(flag.default).lower()})"
         if flag.repeat:
@@ -292,22 +419,32 @@ def _serve_parser() -> _Parser:
         group.add_argument(f"--{flag.name}", **options)
     for known in UNSERVED:
         bare: dict[str, Any] = {"nargs": "?", "const": True} if known.kind.__name__ == "boolean" else {}
-        parser.add_argument(f"--{known.name}", type=known.kind, action="append", help=argparse.SUPPRESS, **bare)
+        bare.update(type=_Checked(known, wrong), action="append", help=argparse.SUPPRESS)
+        parser.add_argument(f"--{known.name}", **bare)
     return parser
 
 
-def _refuse_unserved(given: Mapping[str, Any]) -> None:
+def _tried(build: Callable[[], T], wrong: list[ConfigError]) -> T | None:
+    """What is built, or None and one error more: a command line is told all that is wrong with it at once."""
+    try:
+        return build()
+    except ConfigError as error:
+        wrong.append(error)
+        return None
+
+
+def _unserved(given: Mapping[str, Any], notices: list[str], wrong: list[ConfigError]) -> None:
     for flag in UNSERVED:
         if flag.name.startswith("grpc-") and not given["allow_grpc"]:
             continue  # settings of a service that is switched off
         for value in given[flag.name.replace("-", "_")] or []:
-            if value not in flag.harmless:
-                raise ConfigError(
-                    f"--{flag.name}={str(value).lower() if isinstance(value, bool) else value} asks for "
-                    f"{flag.subject}, which Triton knows and tisfast does not serve yet",
-                    key=flag.name,
-                    hint="remove the flag",
-                )
+            text = f"--{flag.name}={str(value).lower() if isinstance(value, bool) else value}"
+            if value in flag.harmless:
+                continue
+            if flag.refused:
+                wrong.append(ConfigError(f"{text}: {flag.because}", key=flag.name, hint="remove the flag"))
+            else:
+                notices.append(f"{text} has no effect here, because {flag.because}")
 
 
 def _backend_config(entries: Sequence[str], notices: list[str]) -> dict[str, Any]:
@@ -321,15 +458,17 @@ def _backend_config(entries: Sequence[str], notices: list[str]) -> dict[str, Any
             found["default_max_batch_size"] = _whole(entry, value)
         elif backend == "python" and name == "stub-timeout-seconds":
             found["load_seconds_max"] = _whole(entry, value)
-        elif backend == "python" and name in NO_EFFECT:
-            notices.append(f"--backend-config={entry} has no effect: shared memory here has no fixed pool, no name")
         else:
-            raise ConfigError(
-                f"--backend-config={entry}: {backend or 'the global setting'} {name!r} is not served by tisfast",
-                key="backend-config",
-                hint="served: python,stub-timeout-seconds=SECONDS and default-max-batch-size=N",
-            )
+            notices.append(f"--backend-config={entry} has no effect here, because {_why_idle(backend, name)}")
     return found
+
+
+def _why_idle(backend: str, name: str) -> str:
+    if backend not in ("", "python"):
+        return f"there is no backend '{backend}' here"
+    if name in NO_POOL:
+        return "shared memory has no fixed pool and no name"
+    return "the settings served are python,stub-timeout-seconds=SECONDS and default-max-batch-size=N"
 
 
 def _whole(entry: str, value: str) -> int:
@@ -342,19 +481,27 @@ def _picked(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {name: values[name]} if name in values else {}
 
 
-def _unknown_flag(text: str) -> str:
-    name = text.split("=", 1)[0]
+def _unknown_flags(rest: Sequence[str]) -> list[ConfigError]:
     known = [f"--{flag.name}" for flag in SERVED] + [f"--{flag.name}" for flag in UNSERVED]
-    if not name.startswith("--"):
-        return f"unexpected argument {text!r}: every setting is a flag, --model-repository FOLDER for instance"
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"unrecognized option '{name}'" + (f"; did you mean {close[0]}?" if close else "")
+    wrong = []
+    value_may_follow = False
+    for text in rest:
+        name = text.split("=", 1)[0]
+        if name.startswith("--"):
+            close = difflib.get_close_matches(name, known, n=1)
+            guess = f"did you mean {close[0]}?" if close else ""
+            wrong.append(ConfigError(f"unrecognized option '{name}'", hint=guess))
+        elif not value_may_follow:
+            said = f"unexpected argument {text!r}: every setting is a flag, --model-repository FOLDER for instance"
+            wrong.append(ConfigError(said))
+        value_may_follow = name.startswith("--") and "=" not in text
+    return wrong
 
 
 def _unknown_command(command: str) -> str:
     if command.startswith("--"):
         return f"unrecognized option '{command}'; server flags come after the command: tisfast serve {command} ..."
-    close = difflib.get_close_matches(command, ["serve", "check", "env", "version"], n=1)
+    close = difflib.get_close_matches(command, ["serve", "check", "env", "script", "version"], n=1)
     return f"unknown command {command!r}" + (f"; did you mean 'tisfast {close[0]}'?" if close else "") + f"\n{USAGE}"
 
 

@@ -21,7 +21,7 @@ from tisfast.environments.inspect import inspect
 from tisfast.environments.preparing import ready_made
 from tisfast.environments.recognise import recognise
 from tisfast.errors import ConfigError
-from tisfast.supervise.spawn import worker_main
+from tisfast.processes.spawn import worker_main
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 PATH_HELP: Final = "an archive, a requirements file, an environment's folder, or an interpreter"

@@ -22,6 +22,10 @@ CURL_ELEMENTS_MAX = 64
 
 PROGRESS_SECONDS = 1.0
 """Loading that takes longer is shown as a bar; a quicker one needs none, nor rich's 40 ms."""
+TABLE_COLUMNS = 160
+"""Of the model table where the terminal's are not known."""
+STATUS_COLUMNS_MIN = 24
+BORDERS = len("|  |  |  |")
 CURL_MODELS_MAX = 10
 """Models up to which each one's curl line is printed: more would hide the rest of the log."""
 
@@ -67,7 +71,7 @@ class SignatureFace(Protocol):
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Triton's form (row 25.15); cells may have several lines."""
+    """A table in Triton's form; cells may have several lines."""
     cells = [[cell.splitlines() or [""] for cell in row] for row in rows]
     widths = [max(len(head), *(len(line) for row in cells for line in row[i]), 0) for i, head in enumerate(heads)]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
@@ -87,8 +91,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([rule, *printed([[head] for head in heads]), rule, *body, rule])
 
 
-def model_table(entries: Iterable[ModelEntry]) -> str:
-    """Name, version and status of every model: READY, or the state with its reason."""
+def model_table(entries: Iterable[ModelEntry], columns: int = TABLE_COLUMNS) -> str:
+    """Name, version and status of every model: READY, or the state with its reason.
+
+    columns: of the terminal; reasons are shortened to fit, as the log has each of them whole.
+    """
     rows = [
         (
             identity_of(entry.namespace, entry.name),
@@ -97,7 +104,18 @@ def model_table(entries: Iterable[ModelEntry]) -> str:
         )
         for entry in entries
     ]
-    return table(("Model", "Version", "Status"), rows)
+    names = max([len("Model"), *(len(row[0]) for row in rows)])
+    versions = max([len("Version"), *(len(row[1]) for row in rows)])
+    room = max(columns - names - versions - BORDERS, STATUS_COLUMNS_MIN)
+    return table(("Model", "Version", "Status"), [(*row[:2], _shortened(row[2], room)) for row in rows])
+
+
+def _shortened(text: str, room: int) -> str:
+    """The first line, as far as there is room."""
+    first, _, more = text.partition("\n")
+    if len(first) <= room and not more:
+        return first
+    return first[: room - 1].rstrip() + "\u2026"
 
 
 def _printable(text: str) -> str:

@@ -35,6 +35,10 @@ class Unknown(TisError):
     status = Status.UNKNOWN
 
 
+class BadResponse(Unknown):
+    """What a server sent a client of ours cannot be read: another protocol, or this one broken."""
+
+
 class Internal(TisError):
     """Our fault, or a model's."""
 
@@ -93,7 +97,10 @@ class ConfigError(BadRequest):
     """A model configuration or flag is wrong.
 
     file, line, column and key say where (line and column start at 1, 0 when unknown); hint what to do.
+    at_load: the configuration can be read, and it is the load that fails by it: Triton has other statuses then.
     """
+
+    at_load = False
 
     def __init__(
         self, message: str, *, file: str = "", line: int = 0, column: int = 0, key: str = "", hint: str = ""
@@ -106,6 +113,13 @@ class ConfigError(BadRequest):
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         text = f"{place}: {self.message}" if place else self.message
         return f"{text}; {self.hint}" if self.hint else text
+
+    @property
+    def message_first(self) -> str:
+        """The same, beginning with Triton's words, which scripts read: MESSAGE; HINT (FILE:LINE:COLUMN)."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        text = f"{self.message}; {self.hint}" if self.hint else self.message
+        return f"{text} ({place})" if place else text
 
 
 BY_STATUS: dict[Status, type[TisError]] = {

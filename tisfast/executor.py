@@ -1,4 +1,4 @@
-"""The event loop's executor: blocking work that holds up no end of the process.  Layer 5 (app).
+"""Executors for blocking work beside the event loop, which holds up no end of the process.  Layer 0.
 
 Python waits at its end for every thread of its own pools, so one read that hangs in a dead network would keep a server
 alive that has long done all there was to do: here the threads are daemons, which end with the process.
@@ -20,11 +20,16 @@ T = TypeVar("T")
 class DaemonExecutor(Executor):
     """At most `most` threads, each started when there is work and none is idle.  `submit` of one thread only."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, name: str = "tisfast-blocking") -> None:
+        self._most, self._name = most, name
         self._started = 0
         self._idle = threading.Semaphore(0)
         self._orders: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+
+    @property
+    def waiting(self) -> int:
+        """How much work no thread has begun."""
+        return self._orders.qsize()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """What `fn` returns or raises, once a thread has done it."""
@@ -32,7 +37,7 @@ class DaemonExecutor(Executor):
         self._orders.put((future, functools.partial(fn, *args, **kwargs)))
         if not self._idle.acquire(blocking=False) and self._started < self._most:
             self._started += 1
-            threading.Thread(target=self._work, name="tisfast-blocking", daemon=True).start()
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""tritonserver's flags as data: which are served, which are known and refused (rows 25.01 to 25.16).  Layer 6 (cli)."""
+"""tritonserver's flags as data: which are served, which do nothing here.  Layer 6 (cli)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SERVED: Final = (
         None,
         "Models",
         "folder that holds the models, or URL of one or of a single model: s3, gs, az, as, https, hf, mlflow "
-        "(docs/storage.md); repeat for several",
+        "(tisfast docs storage); repeat for several",
         repeat=True,
     ),
     Flag("model-store", str, None, "Models", "the same as --model-repository", repeat=True),
@@ -99,6 +99,21 @@ SERVED: Final = (
         "Models",
         "use configs/NAME.pbtxt of a model that has it in place of its config.pbtxt",
     ),
+    Flag(
+        "backend-directory",
+        str,
+        "",
+        "Models",
+        "folder of backends of your own: NAME/backend.py for each (tisfast docs backends)",
+    ),
+    Flag(
+        "guest-directory",
+        str,
+        "",
+        "Models",
+        "tisfast's own: folder of mode 0700 in which processes of the same user find this server, to serve models of "
+        "theirs (docs/guests.md)",
+    ),
     Flag("model-namespacing", boolean, False, "Models", "models of different repositories may have the same name"),
     Flag("model-load-thread-count", int, 4, "Models", "instances that may be loading at one time"),
     Flag("model-load-retry-count", int, 0, "Models", "further attempts for a model that fails to load"),
@@ -116,6 +131,14 @@ SERVED: Final = (
         float(limits.EXECUTION_SECONDS_MAX),
         "Models",
         "tisfast's own: an execution that takes longer has hung, and its worker is killed and restarted",
+    ),
+    Flag(
+        "strict-outputs",
+        boolean,
+        False,
+        "Models",
+        "tisfast's own: an output that is not what the configuration says is an error; without it, it is sent as the "
+        "model returned it, as Triton sends it, and logged once",
     ),
     Flag(
         "model-load-gpu-limit",
@@ -193,6 +216,21 @@ SERVED: Final = (
     Flag("http-port", int, 8000, "HTTP", "port to listen on; 0 lets the system choose"),
     Flag("reuse-http-port", boolean, False, "HTTP", "let several servers share the port"),
     Flag("http-max-input-size", int, limits.HTTP_INPUT_BYTES_MAX, "HTTP", HTTP_INPUT_HELP),
+    Flag(
+        "codec-processes",
+        int,
+        None,
+        "HTTP",
+        "tisfast's own: processes that parse and write large texts (JSON, gzip), started when they are needed; 0: the "
+        f"event loop does it all; default: as many as there are cores, {limits.CODEC_PROCESSES_MAX} at most",
+    ),
+    Flag(
+        "codec-bytes-min",
+        int,
+        limits.CODEC_BYTES_MIN,
+        "HTTP",
+        "tisfast's own: what is smaller is parsed and written on the event loop",
+    ),
     Flag(
         "http-header-forward-pattern",
         str,
@@ -303,7 +341,31 @@ SERVED: Final = (
     ),
     Flag("response-cache-byte-size", int, None, "Response cache", "deprecated: --cache-config local,size=BYTES"),
     Flag("allow-client-shm", boolean, False, "Server", "let clients register shared memory for their tensors"),
+    Flag(
+        "unpaced-local",
+        boolean,
+        True,
+        "Server",
+        "tisfast's own: clients at this machine's own addresses have TCP's congestion control reno, which does not "
+        "pace, whatever the machine's choice is; false: the machine's choice is everybody's",
+    ),
+    Flag(
+        "spin-us",
+        int,
+        None,
+        "Server",
+        "tisfast's own: us for which a side that waits yields its core before it sleeps, where most waits are "
+        f"shorter; 0: it sleeps at once; default: {limits.SPIN_US}, and 0 where a CPU quota bounds the server",
+    ),
     Flag("id", str, "triton", "Server", "identifier of this server"),
+    Flag(
+        "server-version",
+        str,
+        "",
+        "Server",
+        "tisfast's own: the version that GET /v2 and gRPC's ServerMetadata tell, for clients that compare it with "
+        "Triton's (2.51.0, say); default: tisfast's",
+    ),
     Flag("exit-timeout-secs", int, limits.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
     Flag(
         "drain-delay-secs",
@@ -325,60 +387,69 @@ SERVED: Final = (
         choices=("default", "ISO8601", "json"),
     ),
     Flag("log-file", str, "", "Logging", "append to this file instead of writing to stdout and stderr"),
+    Flag(
+        "access-log",
+        str,
+        "",
+        "Logging",
+        "tisfast's own: append a line for each request to this file; with --log-verbose=1 they are in the log",
+    ),
 )
 
 
 class Unserved(NamedTuple):
-    """A flag that Triton knows and tisfast does not serve yet.
+    """A flag that Triton knows and that does nothing here.
 
-    harmless: the values that ask for nothing (the default, or "off"), which are accepted.
+    harmless: the values that ask for nothing (the default, or "off"), of which nobody needs to be told; because: why
+    others have no effect, or are refused; refused: they would change what clients are answered.
     """
 
     name: str
     kind: Callable[[str], Any]
     harmless: tuple[Any, ...]
-    subject: str
+    because: str
+    refused: bool = False
 
 
-def _same(kind: Callable[[str], Any], subject: str, **harmless: Any) -> tuple[Unserved, ...]:
+def _same(kind: Callable[[str], Any], because: str, *, refused: bool = False, **harmless: Any) -> tuple[Unserved, ...]:
     return tuple(
         Unserved(
             name.replace("_", "-"),
             kind,
             value if isinstance(value, tuple) else (() if value is None else (value,)),
-            subject,
+            because,
+            refused,
         )
         for name, value in harmless.items()
     )
 
 
+NO_SAGEMAKER: Final = "there is no SageMaker front here"
+NO_VERTEX: Final = "there is no Vertex AI front here"
 UNSERVED: Final = (
-    *_same(int, "a pool of gRPC threads (gRPC runs on one event loop)", grpc_infer_thread_count=2),
-    *_same(int, "a pool of gRPC call states (there is none here)", grpc_infer_allocation_pool_size=8),
+    *_same(int, "gRPC runs on one event loop, without threads", grpc_infer_thread_count=2),
+    *_same(int, "gRPC calls have no pool of states", grpc_infer_allocation_pool_size=8),
     *_same(
         int,
-        "a cap of the answers queued for a gRPC stream (they are bounded by the model's memory here)",
+        "the answers queued for a gRPC stream are bounded by the model's memory",
         grpc_max_response_pool_size=2147483647,
     ),
-    *_same(boolean, "transfers between GPUs", enable_peer_access=(True, False)),
-    *_same(int, "a pool of HTTP threads (HTTP runs on one event loop)", http_thread_count=8),
+    *_same(boolean, "tensors do not go from GPU to GPU", enable_peer_access=(True, False)),
+    *_same(int, "HTTP runs on one event loop, without threads", http_thread_count=8),
     *_same(
         str,
-        "Triton's cache libraries (local and redis are part of tisfast)",
+        "caches are part of tisfast, and no libraries: local and redis",
         cache_directory="/opt/tritonserver/caches",
     ),
-    *_same(int, "pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
-    *_same(str, "CUDA memory pools", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),
-    *_same(int, "copying threads (tensors are not copied)", buffer_manager_thread_count=0),
-    *_same(
-        str, "Triton's backend libraries (backends are part of tisfast)", backend_directory="/opt/tritonserver/backends"
-    ),
-    *_same(str, "repository agents", repoagent_directory="/opt/tritonserver/repoagents"),
-    *_same(str, "placement on cores and NUMA nodes", host_policy=None),
-    *_same(boolean, "the SageMaker front", allow_sagemaker=False),
-    *_same(int, "the SageMaker front", sagemaker_port=8080, sagemaker_thread_count=8),
-    *_same(str, "the SageMaker front", sagemaker_safe_port_range=None),
-    *_same(boolean, "the Vertex AI front", allow_vertex_ai=False),
-    *_same(int, "the Vertex AI front", vertex_ai_port=8080, vertex_ai_thread_count=8),
-    *_same(str, "the Vertex AI front", vertex_ai_default_model=""),
+    *_same(int, "there is no pool of pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
+    *_same(str, "there are no pools of CUDA memory", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),
+    *_same(int, "tensors are not copied, so no threads do it", buffer_manager_thread_count=0),
+    *_same(str, "repository agents are not served", repoagent_directory="/opt/tritonserver/repoagents"),
+    *_same(str, "processes go where the system puts them; taskset binds them", host_policy=None),
+    *_same(boolean, NO_SAGEMAKER, refused=True, allow_sagemaker=False),
+    *_same(int, NO_SAGEMAKER, sagemaker_port=8080, sagemaker_thread_count=8),
+    *_same(str, NO_SAGEMAKER, sagemaker_safe_port_range=None),
+    *_same(boolean, NO_VERTEX, refused=True, allow_vertex_ai=False),
+    *_same(int, NO_VERTEX, vertex_ai_port=8080, vertex_ai_thread_count=8),
+    *_same(str, NO_VERTEX, vertex_ai_default_model=""),
 )

@@ -8,11 +8,27 @@ from typing import Final
 HTTP_HEAD_BYTES_MAX: Final = 64 * 1024
 """Bytes of request line and headers.  Triton's HTTP library takes 64 KiB lines; nobody sends more in earnest."""
 HTTP_INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Default of --http-max-input-size (row 1.28): JSON text, expanded JSON tensors, raw bodies, decompressed bodies."""
+"""Default of --http-max-input-size: JSON text, expanded JSON tensors, raw bodies, decompressed bodies."""
+HTTP_CALL_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a body, also expanded, of a call that is neither an inference nor a load: it carries some settings."""
+EXPANDED_BYTES_FREE: Final = 1024 * 1024
+"""Bytes that a compressed inference may expand to whatever its model's inputs are: names, parameters and spaces."""
+EXPANDED_SHARE_MAX: Final = 8
+"""And beside it so many times what the model's inputs can have.  A model with a variable input has no such bound."""
+EXPANDED_ELEMENT_BYTES: Final = 32
+"""At least so many for each element: a number may be spelled out, with spaces and brackets around it."""
 HTTP_BODY_BYTES_MAX: Final = 1 << 40
 """Largest Content-Length that is believed at all; the arena's bound is usually met far earlier."""
 HTTP_CHUNKS_MAX: Final = 65536
-"""Non-empty chunks of one chunked upload (row 1.29)."""
+"""Non-empty chunks of one chunked upload."""
+HTTP_INTERIM_RESPONSES_MAX: Final = 16
+"""Responses below 200 that a client takes before the one that counts: 100 and 103 come once or twice."""
+CLIENT_TEXT_BYTES_KEPT: Final = 64 * 1024
+"""Of the buffer that a client writes heads and JSON into, from one request to the next."""
+CLIENT_OUTPUTS_MAX: Final = 4096
+"""Outputs of one response that a client takes, as INPUTS_MAX."""
+CLIENT_ERROR_CHARS_MAX: Final = 4096
+"""Of a server's error text that a client shows, as GRPC_STATUS_TEXT_BYTES_MAX."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
 """Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_COLLECT_BYTES_MAX: Final = 4 << 30
@@ -26,9 +42,9 @@ HTTP_HEAD_SECONDS_MAX: Final = 60
 HTTP_BODY_IDLE_SECONDS_MAX: Final = 60
 """Seconds without a byte in the middle of a body, after which the connection is closed and its block freed."""
 HTTP_BACKLOG: Final = 1024
-"""Listen backlog (row 1.34)."""
+"""Listen backlog."""
 CLASSES_MAX: Final = 1_000_000
-"""Elements of one batch entry of an output that is given as classification (row 3.04)."""
+"""Elements of one batch entry of an output that is given as classification."""
 LABELS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of one label file: a million labels of a usual length."""
 REGIONS_MAX: Final = 4096
@@ -38,7 +54,14 @@ DEVICE_MAX: Final = 1023
 REGION_NAME_BYTES_MAX: Final = 4096
 """Bytes of a region's name, which every request that uses it carries."""
 JSON_DEPTH_MAX: Final = 100
-"""Nesting of JSON tensor data (row 1.15)."""
+"""Nesting of JSON tensor data."""
+JSON_WEIGHED_BYTES_MIN: Final = 64 * 1024
+"""Bytes of JSON from which on a text is weighed before it is parsed: `{},` are 3 bytes and take 88 of memory."""
+JSON_VALUE_BYTES_FREE: Final = 64 * 1024 * 1024
+"""Memory that the values of one JSON text may take, whatever its length: 600,000 rows `[1]`, or strings of two
+bytes."""
+JSON_VALUES_SHARE_MAX: Final = 8
+"""And beside it so many times the text's bytes: arrays of numbers, and of strings of seven bytes, take no more."""
 RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 """The one buffer in which heads are received; what it holds of a body is copied once."""
 RECEIVE_START_BYTES: Final = 4 * 1024
@@ -54,6 +77,16 @@ SURPLUS_INPUTS_MAX: Final = 64
 """Inputs of a request beyond those of its model: few enough to name them all in the error."""
 OUTPUTS_MAX: Final = 64
 """Outputs of one model: the requested set is one machine word on the worker wire."""
+TOLD_ONCE_CHARS_MAX: Final = 1024
+"""Characters by which such a warning is told from others."""
+TOLD_ONCE_MAX: Final = 512
+"""Warnings of one model that are logged once, whichever of its workers says them; what is beyond is not logged."""
+DEATHS_REMEMBERED_MAX: Final = 256
+"""Requests of one model that were executing when a worker died; beyond, who died longest ago is forgotten."""
+DEATH_DIGEST_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of each of their tensors that are looked at, to know the request when it comes again: 1 ms on the loop."""
+TRIAL_END_SECONDS_MAX: Final = 60
+"""Seconds that the server of `tisfast check --run` may take to end."""
 TENSOR_RANK_MAX: Final = 32
 """Dimensions of one tensor: numpy 1.x stops at 32."""
 HTTP_SEND_IDLE_SECONDS_MAX: Final = 60
@@ -94,17 +127,39 @@ GRPC_STREAMS_MAX: Final = 1024
 GRPC_METADATA_BYTES_MAX: Final = 16 * 1024
 """Header fields of one call as HTTP/2 counts them (RFC 9113, 6.5.2); gRPC's libraries refuse more, too."""
 GRPC_MESSAGE_BYTES_MAX: Final = 2**31 - 1
-"""Bytes of one message, either way (row 13.11)."""
+"""Bytes of one message, either way."""
 GRPC_COLLECTED_MESSAGE_BYTES_MAX: Final = 1 << 30
-"""Bytes of one message that does not go into an arena as it comes: other methods than inference, compressed messages
-before and after they are expanded, and inferences whose model is not named first."""
+"""Bytes of one message that does not go into an arena as it comes: loads, compressed inferences before they are
+expanded, and inferences whose model is not named first."""
+GRPC_CALL_BYTES_MAX: Final = 64 * 1024
+"""The same of a message, which is denser than JSON."""
+GRPC_EXPANDED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes that a compressed inference expands to at most, as HTTP_INPUT_BYTES_MAX; without a model's name in the first
+GRPC_PEEK_BYTES_MAX of them no more than EXPANDED_BYTES_FREE."""
 GRPC_COLLECTED_BYTES_MAX: Final = 4 << 30
 """The same of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
+GRPC_PROMISED_BYTES_MAX: Final = 4 << 30
+"""Bytes that messages of one connection which have begun may lack together: clients send a few at one time."""
+GRPC_PROMISE_LOOKED_BYTES: Final = 1024 * 1024
+"""Messages up to here are not looked at for it: the calls of one connection can lack a gigabyte so."""
 GRPC_STREAM_REQUESTS_MAX: Final = 1024
-"""Requests of one ModelStreamInfer call that are not answered; beyond, its flow-control window is not refilled."""
+"""Requests of one ModelStreamInfer call that are not answered; beyond, what it sends is held."""
 GRPC_STREAM_WAITING_MAX: Final = 16384
-"""Requests and answers of one ModelStreamInfer call that wait, with what was on its way when its window closed; beyond,
-RESOURCE_EXHAUSTED.  As HTTP_STREAM_WAITING_MAX."""
+"""Answers of one ModelStreamInfer call that wait, of decoupled models; beyond, RESOURCE_EXHAUSTED.  As
+HTTP_STREAM_WAITING_MAX."""
+GRPC_TURN_MESSAGES: Final = 64
+"""Messages of all connections of a listener that one turn of the loop handles; then others have theirs.  Refusing one
+takes some 6 us, and a small request 15."""
+GRPC_TURN_SHARE: Final = 16
+"""Of these, what one call that waits for its turn may have before the next one."""
+GRPC_TURN_WEIGHED_BYTES: Final = 4096
+"""A message counts as one more for each of so many of its bytes, up to CODEC_BYTES_MIN: reading 64 KB that are made to
+cost takes 1.6 ms.  A compressed one counts as what may be expanded on the loop."""
+GRPC_UNSENT_BYTES_MAX: Final = 32 * 1024
+"""Answers of one call that lie outside of arenas (refusals, reflection) and that its client does not read; beyond, what
+it sends is held: a refusal of a message of five bytes takes 500."""
+GRPC_CONNECTION_UNSENT_BYTES_MAX: Final = 512 * 1024
+"""The same of all calls of a connection; beyond, each may have one answer there."""
 GRPC_STATUS_TEXT_BYTES_MAX: Final = 4096
 """Bytes of a grpc-message: clients refuse trailers beyond 8 KiB, and nghttp2 drops frames beyond 64 KiB."""
 REQUEST_PARAMETERS_MAX: Final = 1024
@@ -140,8 +195,23 @@ HTTP2_RESETS_PER_SECOND: Final = 100
 HTTP2_CONTINUATIONS_MAX: Final = 8
 """CONTINUATION frames of one header block (CVE-2024-27316)."""
 HTTP2_IDLE_FRAMES_MAX: Final = 10_000
-"""SETTINGS, PRIORITY, GOAWAY and empty DATA frames, and those of unknown types, in one second: they cost their sender
-nothing (CVE-2019-9516 to -9518)."""
+"""Frames of one second that move nothing: SETTINGS, PRIORITY, PING, GOAWAY, WINDOW_UPDATE, those of unknown types,
+RST_STREAM of calls that never began, padded and small DATA (CVE-2019-9511 to -9518).  Each message that is not refused,
+and each frame of an answer, excuses four of them: so honest clients are far from it.
+
+All of one second cost 24 ms.  Half as many would send honest clients away: messages are excused when they are handled,
+64 in a turn, and GRPC_RECEIVE_BUFFER_BYTES hold 7,000 of the smallest inferences, 28 bytes, where each has a frame of
+its own, as in grpc-go.  (With 5,000 a burst of 6,000 was sent away; with 10,000 one of 12,000 is.)  Longer messages are
+not counted."""
+HTTP2_SMALL_DATA_BYTES: Final = 64
+"""Bytes below which a DATA frame counts among them: honest ones end a message or a call, and so are excused."""
+HTTP2_FIELDS_BYTES_MAX: Final = 64 * 1024
+"""Header fields of one block, expanded: up to here a call with more than GRPC_METADATA_BYTES_MAX is told so, beyond it
+is reset, and the rest of its fields is not looked at (a byte of HPACK can stand for 4 KB)."""
+HTTP2_LARGE_HEADS_MAX: Final = 16
+"""Heads of one second, in one connection, with more than GRPC_METADATA_BYTES_MAX; who sends more is sent away."""
+HTTP2_HEAD_BLOCK_BYTES_MAX: Final = 64 * 1024
+"""Bytes of one header block as it comes, with its CONTINUATION frames."""
 GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
 GRPC_DIRECT_BYTES_MIN: Final = 16 * 1024
@@ -159,11 +229,43 @@ HEALTH_WATCH_SECONDS: Final = 1
 GRPC_TEXT_BYTES_KEPT: Final = 64 * 1024
 """Bytes of a response's text buffer that are kept for the next response."""
 
+# ---- codec processes
+CODEC_PROCESSES_MAX: Final = 8
+"""Default of --codec-processes where there are as many cores: each reads or writes one large text at a time."""
+CODEC_PROCESSES_LIMIT: Final = 256
+"""Most that it may be set to."""
+CODEC_BYTES_MIN: Final = 64 * 1024
+"""Default of --codec-bytes-min: text, or what becomes text, of up to so many bytes is dealt with on the event loop."""
+CODEC_WALKED_FACTOR: Final = 16
+"""Binary tensors of BYTES, whose elements are counted and measured where they lie, may be so many times as large."""
+CODEC_JOB_SECONDS_MAX: Final = 30
+"""Seconds one job may take, its process's start included; then the process is killed and the request refused."""
+CODEC_CANCELLED_SECONDS_MAX: Final = 2
+"""The same of a job whose client has gone."""
+CODEC_NICE: Final = 5
+"""How much more willing than the server a codec process is to leave a core to others.  A small request beside two
+clients with JSON of 5.5 MB, two busy cores, three runs each: p50 1.5 to 19 ms with 0, 0.6 to 0.7 with 5, 0.5 to 0.8
+with 10."""
+CODEC_IDLE_SECONDS: Final = 10
+"""Seconds without a job after which a codec process ends: it starts within a fifth of a second."""
+CODEC_MEMORY_BYTES_BASE: Final = 512 << 20
+"""Private memory that one codec process may take, beside 32 times --http-max-input-size: a number of JSON becomes a
+Python object of 32 bytes, and may be written with two."""
+CODEC_MEMORY_FACTOR: Final = 32
+CODEC_WAITING_JOBS_MAX: Final = 4096
+"""Requests that wait for a codec process; beyond: 503.  Answers are as many as requests were taken."""
+CODEC_WAITING_BYTES_MAX: Final = 4 << 30
+"""The same in bytes, as they came."""
+CODEC_MESSAGE_BYTES_MAX: Final = 256 << 20
+"""Bytes of one message to or from a codec process: a model's labels are the longest, an error may quote a request."""
+
 # ---- engine
 DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536
 """Requests queued for one model version when its config sets no max_queue_size; beyond: 503, never growth."""
 PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
+BATCH_PREFETCH_NS: Final = 10_000_000
+"""The same of a batch, whose way between server and worker is longer: each of its requests is answered first."""
 PREFETCH_REQUESTS_MAX: Final = 64
 """The same in requests."""
 BATCH_REJOIN_EXECUTION_NS_MIN: Final = 500_000
@@ -188,9 +290,20 @@ RESPONSE_STATS_MAX: Final = 1024
 EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 
+NAMES_TOLD_MAX: Final = 20
+"""Models that one sentence names: who must know all of them asks for the index."""
+
+# ---- access log
+ACCESS_LINES_WAITING_MAX: Final = 65536
+"""Requests whose lines are not written yet; of more it is said how many are missing."""
+ACCESS_LINES_PORTION_MAX: Final = 256
+"""Lines of one write: who waits for the interpreter lock meanwhile, does so for about a millisecond."""
+ACCESS_CLOSE_SECONDS_MAX: Final = 2.0
+"""What the end of the server waits for the last lines."""
+
 # ---- response cache
-CACHE_BYTES_MIN: Final = 4096
-"""Least --cache-config local,size: below, no answer would fit with what is kept about it."""
+CACHE_BYTES_MIN: Final = 200
+"""Least --cache-config local,size, as in Triton, which needs that much for itself."""
 CACHE_BYTES_MAX: Final = 1 << 39
 """Most of it: what an arena can address."""
 CACHE_ENTRY_BYTES: Final = 512
@@ -223,6 +336,10 @@ REDIS_PROBE_SECONDS_FIRST: Final = 0.5
 """Seconds after which a Redis that failed is tried again; doubles for each failure in a row."""
 REDIS_PROBE_SECONDS_MAX: Final = 10
 """Upper end of the doubling."""
+MODEL_CONFIG_BYTES_MAX: Final = 16 << 20
+"""Bytes of one config.pbtxt: the largest that people have are some 100 KB, of ensembles of hundreds of steps."""
+MODEL_FILE_BYTES_MAX: Final = 64 << 20
+"""Bytes of a model.py that is looked at before a worker imports it."""
 FINGERPRINT_FILE_BYTES_MAX: Final = 4 << 20
 """Larger files of a model version count by size and time of change, smaller ones by content, where keys must be the
 same on all machines that share a Redis."""
@@ -237,7 +354,7 @@ SEQUENCE_STATES_MAX: Final = 64
 STATE_BYTES_MAX: Final = 1 << 30
 """Bytes of one initial state."""
 CORRELATION_ID_BYTES_MAX: Final = 128
-"""Bytes of a sequence id that is a text (row 9.12)."""
+"""Bytes of a sequence id that is a text."""
 # ---- calls of other models
 BLS_CALLS_MAX: Final = 1024
 """Calls of one instance that are not answered for the last time; further ones are refused.  What the reply ring
@@ -313,10 +430,26 @@ BATCH_RUN_BYTES_MAX: Final = 256 * 1024 * 1024
 # ---- arenas
 ARENA_RAM_SHARE: Final = 0.5
 """Largest share of the machine's memory that one arena may use at one time."""
-ARENA_CAP_FACTOR: Final = 2
-"""Address space over use: slack for power-of-two blocks."""
+ARENA_CAP_FACTOR: Final = 4
+"""Address space over use: blocks are powers of two, so those in use may take twice their bytes, and the holes between
+them as much.  It costs no memory."""
+ARENA_CAP_BYTES_MAX: Final = 1 << 40
+"""Address space of one arena: what the allocator can number, halved."""
+PROMISE_SECONDS_MAX: Final = 60
+"""Seconds that a body may take altogether, by what has come of it, to keep its place in an arena that is full; slower
+ones give way, the slowest first."""
+LAST_WORDS_SECONDS_MAX: Final = 2
+"""Seconds that a worker which failed its warm-up has to end by itself, so that its log records are not lost."""
+GIVE_WAY_MAX: Final = 256
+"""Bodies that give way to one request: each is answered, which takes some 20 us of the event loop."""
 ARENA_TRIM_SECONDS: Final = 10
 """Seconds without a request after which free pages go back to the system."""
+ARENA_TRIM_SLICE_BYTES: Final = 1024 * 1024
+"""Of them in one turn of the loop: the kernel takes 0.1 to 0.5 ms for so many."""
+HEAP_LOOKS: Final = 10
+"""Seconds between two looks at the server's own memory."""
+HEAP_GROWTH_BYTES: Final = 8 * 1024 * 1024
+"""Growth of it since its free pages were last given back, after which they are given back again."""
 OUTPUT_WAIT_SECONDS_MAX: Final = 30
 """Seconds a worker waits for room in its output arena before that request fails."""
 
@@ -342,43 +475,26 @@ MODEL_ORDERS_MAX: Final = 64
 """Loads and unloads asked for by models (load_model, unload_model) that are not done."""
 
 # ---- workers
-SPIN_US: Final = 200
-"""How long a side that was busy yields the core before it sleeps (docs/architecture.md, Sleep and wake): longer than a
-client thinks between two requests.  A side whose spins end in sleep eight times in a row stops spinning."""
+SPIN_US: Final = 100
+SPIN_US_MAX: Final = 10_000
+"""Largest --spin-us: beyond, it is a core that is never idle."""
+"""Default of --spin-us: how long a side that waits yields its core before it sleeps (docs/architecture.md, Sleep and
+wake).  Longer than a client in a closed loop thinks, shorter than the gap at 4,000 requests a second."""
 BODY_NEAR_BYTES: Final = 1024 * 1024
-"""When no more than this is missing of a request's body, the loop spins as if it had a request, for SPIN_US from each
+"""When no more than this is missing of a request's body, the loop waits as if it had a request, for --spin-us from each
 piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
 BODY_WAKE_BYTES: Final = 1024 * 1024
 """Of a larger body that comes over HTTP, the kernel collects so much before it wakes the loop (front/receiver.pyx)."""
-CORES_SMALL_BYTES: Final = 16_384
-"""Requests of no more than this are counted for front/cores.pyx: with larger ones copying decides, not waking."""
-CORES_LOOK_REQUESTS: Final = 13
-"""It looks at each 13th: a prime, so that clients of so many connections are not asked on the same one each time."""
-CORES_LOOK_US_MAX: Final = 2600
-"""Looks further apart than this, fewer than 5,000 requests a second, tell nothing."""
-CORES_PAUSE_MS: Final = 1000
-"""After so long without a look it may be somebody else who comes: what was of no use is tried again."""
-CORES_LOOKS_AWAY: Final = 8
-"""Looks in a row that find the client away from its place, until server and worker change theirs: 100 requests."""
-CORES_LOOKS_JUDGED: Final = 76
-"""Looks in a row that tell whether it was worth it to change places: 1,000 requests."""
-CORES_LOOKS_SURE: Final = 228
-"""Looks in a row after which another place is the better one: 3,000 requests."""
-CORES_LOOKS_MEAN: Final = 912
-"""Looks that the moving mean of what a place takes goes back."""
-CORES_SPAN_MEANS_MAX: Final = 8
-"""A look counts in it as no more than so many times the mean: beyond that the host has taken a core."""
-CORES_GAIN_MIN: Final = 0.05
-"""So much less time a request must take for a place to be the better one, or more for it to be left at once."""
-CORES_LOSS_MAX: Final = 1.2
-"""With so much more time a place is left after CORES_LOOKS_AWAY already: 1 % of requests in bad places are a p99."""
-CORES_RETURN_MS_FIRST: Final = 10
-"""A way home from a place known to be worse, which the scheduler undid at once, is gone again after this time, up to
-CORES_HOLD_MS_FIRST: changing places takes some 0.1 ms."""
-CORES_HOLD_MS_FIRST: Final = 250
-CORES_HOLD_MS_MAX: Final = 32_000
-CORES_HOLD_GROWTH: Final = 4
-"""What was of no use is tried again after this time, so many times as long each time."""
+TURN_BYTES: Final = 256 * 1024
+"""What a large transfer moves in one turn of the loop while small requests come: then the others have theirs.  The
+kernel copies so much in some 0.1 ms."""
+LOOP_COPY_BYTES_MAX: Final = 1024 * 1024
+"""Bytes that are copied or hashed on the loop in one piece, in some 0.2 ms (BLAKE2: 1.7 ms); what is longer is a
+thread's."""
+TURN_WHOLE_BYTES: Final = 1024 * 1024
+"""Of a body or an answer, the last that are moved in one turn whoever waits: sliced, bodies of 600 KB lost a third."""
+TURN_ALONE_BYTES: Final = 256 * 1024 * 1024
+"""After so many bytes of large transfers without a small request, some 0.1 s, they need not take turns any more."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600
@@ -389,6 +505,11 @@ DRAIN_DELAY_SECONDS_MAX: Final = 86_400
 """Largest --drain-delay-secs: a day; more is a slip of the keyboard."""
 BLOCKING_THREADS_MAX: Final = 32
 """Threads for blocking work beside the event loop; as in Python's own pool, no more than 4 beyond the cores."""
+COPY_THREADS_MAX: Final = 4
+"""Threads for what is long to copy or to hash, beside those: loads that wait for disks hold up no request.  More would
+only share the memory's bandwidth."""
+COPIES_WAITING_MAX: Final = 1024
+"""Copies and hashes that wait for one of them; beyond, requests do without the response cache."""
 RESTART_DELAY_MS_FIRST: Final = 50
 """Delay before the first restart of a dead worker; doubles for each death in a row."""
 RESTART_DELAY_MS_MAX: Final = 30_000
@@ -410,7 +531,7 @@ NURSERY_STDERR_BYTES_MAX: Final = 8 * 1024
 EXIT_STATUS_SECONDS_MAX: Final = 1
 """Seconds between a worker's death (pidfd) and its exit status (nursery); then it is told without cause."""
 READY_CHECK_SECONDS_MAX: Final = 5
-"""Seconds for a model's own `is_ready` (row 16.06); past it, the model is not ready."""
+"""Seconds for a model's own `is_ready`; past it, the model is not ready."""
 HELLO_SECONDS_MAX: Final = 30
 """Seconds from a worker's fork to its hello: milliseconds of work, unless the machine is swamped."""
 KILL_SECONDS_MAX: Final = 5
@@ -429,6 +550,26 @@ CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
 """Control messages queued by ZeroMQ for each worker and direction; a worker that logs faster waits."""
 CONTROL_PATH_BYTES_MAX: Final = 107
 """Length of a Unix socket's path (sockaddr_un less its final zero)."""
+GUESTS_MAX: Final = 64
+"""Guests at one time: each has a connection, and a process that somebody wants to look after."""
+GUEST_MODELS_MAX: Final = 64
+"""Models of one guest."""
+GUEST_INSTANCES_MAX: Final = 64
+"""Instances of one model of a guest: each is a thread there, with rings and an arena of its own."""
+GUEST_HELLO_BYTES_MAX: Final = 4096
+"""Bytes of a guest's first message: a name and some numbers.  Later ones are control messages."""
+GUEST_HELLO_SECONDS_MAX: Final = 10
+"""Seconds from a guest's connection to its hello, which it sends at once."""
+GUEST_NAME_CHARS_MAX: Final = 256
+"""Characters of what a guest calls itself, which is in log lines and reasons."""
+GUEST_TEXT_CHARS_MAX: Final = 4096
+"""Characters of a guest's own words in a reason; its log lines have the bounds of all models'."""
+GUEST_ORDERS_MAX: Final = 64
+"""Models that one guest wants served, or no longer served, at one time."""
+GUEST_UNSENT_BYTES_MAX: Final = CONTROL_MESSAGE_BYTES_MAX
+"""Bytes of messages that a guest has not read; beyond, it is taken to hang.  The largest is a configuration."""
+GUEST_LAST_READS_MAX: Final = 64
+"""Reads of 64 KiB of what a guest said before it ended."""
 CONTROL_ORPHAN_SECONDS: Final = 60
 """Age at which a control directory that nobody locks may be swept: a younger one may just be in the making."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
@@ -439,6 +580,8 @@ WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
 # ---- model configuration
 CONFIG_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of one config.pbtxt; real ones are a few KB, and a larger file is surely not a configuration."""
+CONFIG_LENIENT_CHARS_MAX: Final = 1024 * 1024
+"""Characters of a configuration that is almost JSON, which is spelled anew in up to 140 bytes of memory for each."""
 CONFIG_ERRORS_MAX: Final = 100
 """Errors reported for one file: enough to see the pattern, and a binary file must not print a million lines."""
 INPUTS_MAX: Final = 4096
@@ -515,8 +658,9 @@ CONTROL_BYTES_MAX: Final = 4 << 30
 """Bytes of the files of all load calls that are not answered; beyond, 503."""
 CONTROL_CALLS_MAX: Final = 256
 """Load and unload calls that are not answered; beyond, 503."""
-CONTROL_INLINE_BYTES_MAX: Final = 64 * 1024
-"""Bytes of a load call that the event loop reads itself; larger ones, which carry files, go to a thread."""
+CONTROL_INLINE_BYTES_MAX: Final = 16 * 1024
+"""Bytes of a load call that the event loop reads itself; larger ones, which carry files, go to a thread: looking for
+them takes up to 3,600 instructions a byte, 0.1 s for 64 KB of `["`."""
 CONTROL_DECODE_BYTES: Final = 1 << 20
 """Bytes of base64 decoded, or searched, in one go, a few ms: a multiple of 4."""
 CONTROL_CUT_BYTES: Final = 16 * 1024
@@ -590,7 +734,7 @@ ENVIRONMENT_FILES_MAX: Final = 2_000_000
 ENVIRONMENT_BYTES_MAX: Final = 128 << 30
 """Bytes that one archive may unpack to: an environment with several CUDA frameworks has some 20 GiB."""
 ENVIRONMENT_HEADER_BYTES_MAX: Final = 8 << 20
-"""Bytes of one header of a tar file, which is read whole (long names, attributes), and of one read of a content."""
+"""Bytes of one entry's header in a tar file (long names, attributes), which is kept in memory whole."""
 ENVIRONMENT_LINK_BYTES_MAX: Final = 4096
 """Bytes of a link's target in a zip file (PATH_MAX)."""
 ENVIRONMENT_BUILDS_MAX: Final = 4
@@ -616,3 +760,10 @@ REQUIREMENTS_TEXT_BYTES_MAX: Final = 16 << 20
 """Bytes of one of them, which is read whole: a lock of some thousand packages with all their hashes has 5 MB."""
 REQUIREMENTS_PACKAGE_BYTES_MAX: Final = 16 << 30
 """Bytes of a package in the file system that it names: those with CUDA in them have some GB."""
+LOOP_SLICE_SECONDS: Final = 0.00015
+"""Of the event loop, for a part of an exposition or of statistics: two or three pass between a small request and
+its answer."""
+LOOP_SLICE_PIECES: Final = 4
+"""Of such an answer, made between two looks at the clock; each takes some microseconds."""
+LABELS_REMEMBERED_MAX: Final = 16384
+"""Sets of labels whose text is remembered from one scrape to the next: a few for each model version."""

@@ -1,6 +1,6 @@
 """Listening sockets: bound at the very start, so that a taken port is told at once; opened when the models are loaded.
 
-Layer 5 (app).  A bound socket that does not listen yet refuses connections, which is what row 26.03 asks for.
+Layer 5 (app).  A bound socket that does not listen yet refuses connections, as Triton's does.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ class Listener:
     """One bound socket, and the server on it once it is opened."""
 
     def __init__(self, settings: ListenSettings, certificates: Certificates | None = None) -> None:
-        """Binds.  certificates: for a TLS port.  Raises Unavailable with row 1.35's text."""
+        """Binds.  certificates: for a TLS port.  Raises Unavailable with Triton's text.
+
+        set_aside: the machine's congestion control, where clients on this machine have another one; else "".
+        """
         self.certificates = certificates
         self.service = settings.service
         self.flag = settings.flag
         self._settings = settings
         self._server: asyncio.AbstractServer | None = None
         self._socket = _bound(settings)
+        self.set_aside = listen_unpaced(self._socket) if settings.unpaced_local else ""
         self.port = int(self._socket.getsockname()[1])
 
     @property
@@ -68,7 +72,7 @@ class Listener:
 
 def _bound(settings: ListenSettings) -> socket.socket:
     host = settings.address
-    if host.startswith("ipv6:"):  # row 1.36
+    if host.startswith("ipv6:"):
         host = host.removeprefix("ipv6:").strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -82,7 +86,6 @@ def _bound(settings: ListenSettings) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if settings.reuse_port:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listen_unpaced(made)
         made.bind(address)
     except OSError as error:
         made.close()

@@ -2,7 +2,7 @@
 
 A record may carry `facts` (model, version, instance, request ids: fields of the JSON form), `source` ((file, line) of
 the user code that spoke, in place of ours), `traceback` (text, shown indented), `indented` (so are the lines of the
-message after its first) and `table` (shown as it stands).
+message after its first), `table` (shown as it stands) and `always` (shown whatever --log-info and its siblings say).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _escaped_lines(text: str) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """Triton's line (row 5.06): letter, time, pid, file:line] "message", control characters escaped (row 5.07)."""
+    """Triton's line: letter, time, pid, file:line] "message", control characters escaped."""
 
     def __init__(self, *, iso8601: bool) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Switches(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this record is wanted."""
-        return self._on.get(record.levelno, True)
+        return getattr(record, "always", False) or self._on.get(record.levelno, True)
 
 
 class Losable(logging.Handler):

@@ -1,4 +1,4 @@
-"""Answers kept in a Redis (rows 19.01 to 19.08): what engine.cache asks where servers share their answers.
+"""Answers kept in a Redis: what engine.response_cache asks where servers share their answers.
 
 Layer 4½, beside listeners: owns sockets, through redis-py (the extra `redis`), which is imported only here.
 
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tisfast import limits
-from tisfast.config.cache import FLAG, RedisSettings
+from tisfast.config.cache_flags import FLAG, RedisSettings
 from tisfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ RETRIES: Final = 1
 
 
 class RedisStore:
-    """A RemoteStore of engine.cache.  Event-loop thread only."""
+    """A RemoteStore of engine.response_cache.  Event-loop thread only."""
 
     def __init__(self, settings: RedisSettings, loop: asyncio.AbstractEventLoop) -> None:
         """Raises ConfigError when redis-py is missing."""
@@ -252,9 +252,7 @@ def _connect(settings: RedisSettings, connections: int) -> tuple[Redis, tuple[ty
     }
     if settings.tls is not None:
         options.update(_tls_options(settings))
-    pool = BlockingConnectionPool(
-        max_connections=connections, timeout=settings.wait_timeout_ms / 1000, **options
-    )
+    pool = BlockingConnectionPool(max_connections=connections, timeout=settings.wait_timeout_ms / 1000, **options)
     return Redis(connection_pool=pool), (RedisError, OSError, asyncio.TimeoutError)
 
 

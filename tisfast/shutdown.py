@@ -1,4 +1,4 @@
-"""The graceful end (rows 26.04 to 26.08): connections, requests, models, under one countdown.  Layer 5 (app)."""
+"""The graceful end: connections, requests, models, under one countdown.  Layer 5 (app)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class FrontFace(Protocol):
     def connections(self) -> int:
         """Open client connections."""
 
+    def finish_sequences(self, message: str) -> None:
+        """Serve sequences in progress and nothing else; what else comes is refused with this message."""
+
     def begin_drain(self) -> None:
         """Close idle connections now, and each other one when its last answer is out."""
 
@@ -30,6 +33,9 @@ class FrontFace(Protocol):
 
 class ModelsFace(Protocol):
     """What draining needs of the models."""
+
+    def sequences(self) -> int:
+        """Sequences that have begun and are not over."""
 
     def inflight(self) -> list[tuple[str, int]]:
         """Model versions with requests queued or running, and how many."""
@@ -61,12 +67,18 @@ class Countdown:
         return round(self.left)
 
 
+STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+"""What Triton answers to new requests meanwhile."""
 POLL_SECONDS = 0.02
 """How often the engine is looked at for requests still in flight: on its hot path nobody counts down to an exit."""
 
 
 async def drain(fronts: Sequence[FrontFace], models: ModelsFace, countdown: Countdown) -> bool:
     """End gracefully.  The listeners are closed already.  False when the countdown ran out first."""
+    if models.sequences():  # their next requests come on connections that are open
+        for front in fronts:
+            front.finish_sequences(STOPPING)
+        await _until(lambda: not models.sequences(), countdown, lambda: _say_sequences(models, countdown))
     for front in fronts:
         front.begin_drain()
     await _connections_end(fronts, countdown)
@@ -116,6 +128,10 @@ def _say_connections(fronts: Sequence[FrontFace], countdown: Countdown) -> None:
     for front in fronts:
         if front.connections:
             log.info("Timeout %d: Found %d %s", countdown.shown, front.connections, front.held)
+
+
+def _say_sequences(models: ModelsFace, countdown: Countdown) -> None:
+    log.info("Timeout %d: Found %d sequences in progress", countdown.shown, models.sequences())
 
 
 def _say_inflight(models: ModelsFace, countdown: Countdown) -> None:

@@ -29,7 +29,7 @@ class Status(IntEnum):
 
 
 class StatusCodes(NamedTuple):
-    """What one status is called on the wires: HTTP status (row 1.04) and gRPC code number (row 13.04)."""
+    """What one status is called on the wires: HTTP status and gRPC code number."""
 
     http: int
     grpc: int
@@ -83,14 +83,13 @@ DATA_TYPES: Final[tuple[DataType, ...]] = (
 )
 BY_CODE: Final[dict[int, DataType]] = {t.code: t for t in DATA_TYPES}
 BY_WIRE: Final[dict[str, DataType]] = {t.wire: t for t in DATA_TYPES}
-BY_CONFIG: Final[dict[str, DataType]] = {t.config: t for t in DATA_TYPES}
 NAMESPACE_SIGN: Final = "::"
-"""Between a model's namespace and its name, in what tells it from its namesakes (row 14.10)."""
+"""Between a model's namespace and its name, in what tells it from its namesakes."""
 API_CATEGORIES: Final = (
     *("health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace"),
     "logging",
 )
-"""Categories of calls that --http-restricted-api and --grpc-restricted-protocol name (row 24.01)."""
+"""Categories of calls that --http-restricted-api and --grpc-restricted-protocol name."""
 
 
 def identity_of(namespace: str, name: str) -> str:

@@ -82,11 +82,15 @@ static void test_random_use_never_overlaps(unsigned seed)
             live[i] = live[--n];
         }
         if (step % 9999 == 0) tf_arena_trim(a, fd);
+        if (step % 777 == 0) tf_arena_trim_top(a, fd, 4096);
     }
     CHECK(tf_arena_used_blocks(a) == n);
     while (n) CHECK(tf_arena_give(a, live[--n].block) == 0);
     CHECK(tf_arena_used_bytes(a) == 0 && tf_arena_used_blocks(a) == 0);
-    CHECK(tf_arena_trim(a, fd) > 0 && tf_arena_touched_bytes(a) == 0);
+    uint64_t touched = tf_arena_touched_bytes(a);
+    CHECK(touched > 4096 && tf_arena_trim_top(a, fd, 4096) == 4096 && tf_arena_touched_bytes(a) == touched - 4096);
+    while (tf_arena_trim_top(a, fd, 1 << 20)) {}
+    CHECK(tf_arena_touched_bytes(a) == 0 && tf_arena_trim(a, fd) == 0);
     CHECK(tf_arena_take(a, CAP) != 0); /* all neighbours joined: one block again */
     tf_arena_delete(a);
     tf_shm_unmap(base, CAP);

@@ -20,6 +20,7 @@
 static struct tf_channel *channel;
 static struct tf_bell bell;
 static int bell_fd;
+static uint32_t sleeps;
 
 static void test_layout(void)
 {
@@ -87,7 +88,7 @@ static void *worker(void *unused)
                 out->meta_bytes = i;
                 out->request = request;
                 tf_ring_publish(&channel->complete, 1);
-                tf_bell_ring(&bell, bell_fd);
+                tf_bell_ring(channel, &bell, bell_fd);
             }
         }
     }
@@ -127,7 +128,7 @@ static void test_two_threads(void)
         seen = drain(seen);
         if (seen == sent) continue;
         /* Sleep as the event loop does: announce, look once more, wait for the bell. */
-        atomic_store(&bell.asleep, 1);
+        atomic_store(&bell.asleep, ++sleeps);
         atomic_thread_fence(memory_order_seq_cst);
         uint64_t before = seen;
         seen = drain(seen);
@@ -147,6 +148,78 @@ static void test_two_threads(void)
     pthread_join(thread, NULL);
 }
 
+/* Batches of 1 to 4 slots, some of which the server takes back at once: each is executed or taken back, never both, and a
+ * record is not looked at after it was taken back (the server overwrites it, which ThreadSanitizer would see). */
+#define BATCHES 50000u
+#define RECORDS 1024u
+static uint32_t records[RECORDS];
+static _Atomic uint32_t executions[BATCHES];
+
+static void *claiming_worker(void *unused)
+{
+    (void)unused;
+    while (tf_worker_wait(channel, 20000, -1) != 0) {
+        struct tf_submit_slot *s;
+        while ((s = tf_ring_peek(channel, &channel->submit, 0)) != NULL) {
+            uint32_t n = s->batch_left + 1u;
+            uint64_t batch = s->request, at = s->meta_offset;
+            if (!tf_submit_begin(channel, n)) continue;
+            CHECK(records[at] == (uint32_t)batch);
+            atomic_fetch_add_explicit(&executions[batch], 1, memory_order_release);
+        }
+    }
+    return NULL;
+}
+
+static void test_claims(void)
+{
+    static uint64_t last[BATCHES]; /* ticket of each batch's last slot */
+    static bool recalled[BATCHES];
+    uint64_t written = 0, batch = 0, kept = 0, back = 0;
+    pthread_t thread;
+    tf_channel_init(channel);
+    pthread_create(&thread, NULL, claiming_worker, NULL);
+    while (batch < BATCHES) {
+        uint32_t n = 1 + (uint32_t)(rand() % 4);
+        struct tf_submit_slot *s = NULL;
+        for (uint32_t i = 0; i < n; i++) {
+            while ((s = tf_ring_reserve(channel, &channel->submit, i)) == NULL) sched_yield();
+            s->batch_left = (uint16_t)(n - 1 - i);
+            s->request = batch;
+            s->meta_offset = batch % RECORDS;
+            atomic_store_explicit(&s->claim, TF_OFFERED, memory_order_relaxed);
+        }
+        /* Who used this record before was executed, or taken back. */
+        while (batch >= RECORDS && !recalled[batch - RECORDS] &&
+               !atomic_load_explicit(&executions[batch - RECORDS], memory_order_acquire))
+            sched_yield();
+        records[batch % RECORDS] = (uint32_t)batch;
+        written += n;
+        last[batch] = written - 1;
+        tf_ring_publish(&channel->submit, n);
+        tf_worker_wake(channel);
+        batch++;
+        if (rand() % 3) continue;
+        uint64_t one = batch - 1 - (uint64_t)rand() % (batch < 8 ? batch : 8);
+        if (recalled[one] || last[one] + TF_SUBMIT_SLOTS < written) continue; /* its slot may be another's by now */
+        if (tf_submit_recall(channel, last[one])) {
+            recalled[one] = true;
+            records[one % RECORDS] = UINT32_MAX;
+        }
+    }
+    atomic_store(&channel->stop, 1);
+    tf_worker_wake(channel);
+    pthread_join(thread, NULL);
+    for (uint64_t i = 0; i < BATCHES; i++) {
+        uint32_t times = atomic_load(&executions[i]);
+        if (times + recalled[i] != 1) CHECK(!"a batch is executed or taken back, once");
+        if (recalled[i]) back++;
+        else kept++;
+    }
+    CHECK(kept > 0 && back > 0);
+    tf_channel_init(channel);
+}
+
 static void test_wait_times_out(void)
 {
     atomic_store(&channel->stop, 0);
@@ -155,22 +228,19 @@ static void test_wait_times_out(void)
     CHECK(tf_now_ns() - start >= 2000000);
 }
 
-/* The server is told on which core a wait ended, for each core that we may use. */
-static void test_core_is_told(void)
+/* Waits are short or long by what yielding could bridge, asleep too; where most are long a worker sleeps at once. */
+static void test_vain_spins(void)
 {
-    cpu_set_t ours, one;
-    CHECK(sched_getaffinity(0, sizeof ours, &ours) == 0);
-    for (unsigned core = 0; core < CPU_SETSIZE; core++) {
-        if (!CPU_ISSET(core, &ours)) continue;
-        CPU_ZERO(&one);
-        CPU_SET(core, &one);
-        CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
-        CHECK(tf_worker_wait(channel, 0, 1000) == 0);
-        CHECK(atomic_load(&channel->core) == (int32_t)core);
+    channel->vain_spins = 0;
+    for (uint32_t longs = 1; longs <= TF_VAIN_SPINS_MAX + 2; longs++) {
+        CHECK(tf_worker_wait(channel, 1000, 100000) == 0);
+        CHECK(channel->vain_spins == (longs < TF_VAIN_SPINS_MAX ? longs : TF_VAIN_SPINS_MAX));
     }
-    CHECK(sched_setaffinity(0, sizeof ours, &ours) == 0);
-    tf_channel_init(channel);
-    CHECK(atomic_load(&channel->core) == -1);
+    int64_t start = tf_now_ns();
+    CHECK(tf_worker_wait(channel, 1000000000, 1000000) == 0);
+    CHECK(tf_now_ns() - start < 1000000000); /* it slept, and did not yield for all that time */
+    CHECK(channel->vain_spins == TF_VAIN_SPINS_MAX - 1);
+    channel->vain_spins = 0;
 }
 
 /* An idle worker returns once for a nudge; one with requests keeps it until it is idle. */
@@ -204,7 +274,7 @@ static void *reply_reader(void *unused)
             if (!s || s->call != seen || s->told != (uint32_t)seen) CHECK(!"replies come in order, none is missing");
             seen++;
         }
-        if (tf_reply_took(channel, (uint32_t)n)) tf_bell_ring(&bell, bell_fd);
+        if (tf_reply_took(channel, (uint32_t)n)) tf_bell_ring(channel, &bell, bell_fd);
     }
     return NULL;
 }
@@ -232,7 +302,7 @@ static void test_replies(void)
             if (rand() % 5000 == 0) usleep(50); /* let the reader fall asleep */
             continue;
         }
-        atomic_store(&bell.asleep, 1);
+        atomic_store(&bell.asleep, ++sleeps);
         atomic_thread_fence(memory_order_seq_cst);
         if (!put_reply(sent)) {
             struct pollfd p = {.fd = bell_fd, .events = POLLIN};
@@ -283,8 +353,9 @@ int main(void)
     test_full_and_empty();
     test_lies();
     test_two_threads();
+    test_claims();
     test_wait_times_out();
-    test_core_is_told();
+    test_vain_spins();
     test_nudge();
     test_replies();
     test_output();

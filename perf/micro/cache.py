@@ -6,7 +6,7 @@ import struct
 import time
 
 from tisfast.config.scheduler import SchedulerSettings
-from tisfast.engine.cache import LocalStore, ModelCache
+from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, key_of, place_input, submit
 from tisfast.native.memory import Arena

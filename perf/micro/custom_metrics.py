@@ -13,11 +13,11 @@ sys.path.append(str(ROOT / "workers"))
 from tisfast_worker.metric_store import SharedMetrics  # noqa: E402
 from tisfast_worker.metrics import MetricFamily  # noqa: E402
 from tisfast_worker.native import Library, Mapping  # noqa: E402
-from tisfast_worker.served import PROCESS  # noqa: E402
+from tisfast_worker.served import current  # noqa: E402
 
 from tisfast.engine.custom_metrics import CustomMetrics  # noqa: E402
-from tisfast.native.channel import Bell  # noqa: E402
-from tisfast.supervise import metric_messages  # noqa: E402
+from tisfast.native.channel import Cells  # noqa: E402
+from tisfast.processes import metric_messages  # noqa: E402
 
 CALLS = 200_000
 
@@ -43,10 +43,10 @@ class Thread:
 
 
 def main() -> None:
-    bell = Bell()
-    metrics = CustomMetrics(bell)
+    cells = Cells()
+    metrics = CustomMetrics(cells)
     library = Library(str(ROOT / "workers/libtisfast_shm.so"))
-    PROCESS.metrics = SharedMetrics(Thread(metrics), library, Mapping(bell.fd, "bell page"))
+    current().metrics = SharedMetrics(Thread(metrics), library, Mapping(cells.fd, "cells"))
     counters = MetricFamily("bench_counter", "text", MetricFamily.COUNTER)
     sizes = MetricFamily("bench_sizes", "text", MetricFamily.HISTOGRAM)
     counter = counters.Metric({"model": "m"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from timeit import timeit
 
 from tisfast.engine.registry import Registry
-from tisfast.front.routes import Routes
-from tisfast.front.service import Service
+from tisfast.operations.routes import Routes
+from tisfast.operations.service import Service
 from tisfast.wire import head
 from tisfast.wire.compress import choose
 

@@ -18,6 +18,7 @@
 static struct tf_channel *channel;
 static struct tf_bell *bell;
 static int bell_fd;
+static uint32_t sleeps;
 
 static void slots(void)
 {
@@ -39,7 +40,7 @@ static void serve(int64_t spin_ns)
         tf_ring_take(&channel->submit, 1);
         tf_ring_reserve(channel, &channel->complete, 0);
         tf_ring_publish(&channel->complete, 1);
-        tf_bell_ring(bell, bell_fd);
+        tf_bell_ring(channel, bell, bell_fd);
     }
 }
 
@@ -51,7 +52,7 @@ static void await_answer(int64_t spin_ns)
             sched_yield();
             continue;
         }
-        atomic_store(&bell->asleep, 1);
+        atomic_store(&bell->asleep, ++sleeps);
         atomic_thread_fence(memory_order_seq_cst);
         if (tf_ring_peek(channel, &channel->complete, 0)) break;
         struct pollfd p = {.fd = bell_fd, .events = POLLIN};

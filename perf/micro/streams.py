@@ -20,30 +20,32 @@ sys.path.append(str(ROOT / "workers"))
 import numpy as np  # noqa: E402
 import triton_python_backend_utils as pb_utils  # noqa: E402
 from tisfast_worker import native, nursery  # noqa: E402
+from tisfast_worker.backend import RequestBackend  # noqa: E402
 from tisfast_worker.model import Model  # noqa: E402
 from tisfast_worker.plane import DataPlane  # noqa: E402
-from tisfast_worker.stream_loop import StreamLoop  # noqa: E402
+from tisfast_worker.steps import make_loop  # noqa: E402
 
 from tisfast.config.scheduler import SchedulerSettings  # noqa: E402
 from tisfast.engine.runtime import ModelRuntime  # noqa: E402
 from tisfast.engine.testing import StreamReply, place_input, submit  # noqa: E402
 from tisfast.native.memory import Arena  # noqa: E402
-from tisfast.supervise.clock import MachineClock  # noqa: E402
-from tisfast.supervise.link import Poller, RingLink  # noqa: E402
+from tisfast.processes.clock import MachineClock  # noqa: E402
+from tisfast.processes.link import Poller, RingLink  # noqa: E402
 from tisfast.wire.signature import ModelSignature  # noqa: E402
 
 INT32, RESPONSES, ROUNDS = 8, 100, 300
 SETTINGS = SchedulerSettings()
 
 
-class Repeat:
+class Repeat(RequestBackend):
     """100 responses of one number, and how long they took."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Model) -> None:
         """Nothing measured yet."""
+        super().__init__(model)
         self.ns = 0
 
-    def start(self, requests: list) -> None:
+    def start(self, requests: list, execution: object) -> None:
         """As a backend's."""
         began = time.perf_counter_ns()
         for request in requests:
@@ -75,15 +77,16 @@ def main() -> None:
     plane = DataPlane(native.Library(nursery.LIBRARY), [os.dup(fd) for fd in link.fds], 0)
     runtime.add_link(link)
     link.open()
-    backend = Repeat()
-    worker = StreamLoop(Model(load_message()), backend, plane, lambda *failure: sys.exit(str(failure)))
+    model = Model(load_message())
+    backend = Repeat(model)
+    worker = make_loop(model, backend, plane, lambda *failure: sys.exit(str(failure)))
     data = np.array([7], np.int32).tobytes()
     send_ns, tell_ns = [], []
     for _ in range(ROUNDS):
         calls: list = []
         submit(runtime, place_input(runtime, "r", [(0, INT32, (1,), data)]), StreamReply(calls))
         pending = plane.library.tf_ring_pending(plane.channel.submit)
-        worker._batch(pending)
+        worker.feed.serve(pending, worker.serve)
         send_ns.append(backend.ns / RESPONSES)
         began = time.perf_counter_ns()
         while len(calls) <= RESPONSES:

@@ -20,9 +20,10 @@ sys.path.append(str(ROOT / "workers"))
 
 import triton_python_backend_utils as pb_utils  # noqa: E402
 from tisfast_worker import native, nursery  # noqa: E402
-from tisfast_worker.loop import Loop  # noqa: E402
+from tisfast_worker.backend import RequestBackend  # noqa: E402
 from tisfast_worker.model import Model  # noqa: E402
 from tisfast_worker.plane import DataPlane  # noqa: E402
+from tisfast_worker.steps import make_loop  # noqa: E402
 
 BURST, ROUNDS = 40, 2000
 EVICT = 8 << 20  # bytes that are copied before a cold request: more than a core's own caches hold
@@ -67,7 +68,8 @@ class Driver:
         self.library = native.Library(nursery.LIBRARY)
         raw = ctypes.PyDLL(nursery.LIBRARY)
         raw.tf_channel_bytes.restype = ctypes.c_uint64
-        sizes = (raw.tf_channel_bytes(), 4096, 0, 8 << 20, 2 * BURST << 20)  # a burst of 600 KB each: blocks of 1 MB
+        # Blocks of 1 MB for a burst of 600 KB each.
+        sizes = (raw.tf_channel_bytes(), 4096, 0, 4096, 8 << 20, 2 * BURST << 20)
         fds = []
         for size in sizes:
             fds.append(os.open("/dev/null", os.O_WRONLY) if size == 0 else _memory_file(size))
@@ -90,11 +92,14 @@ class Driver:
         model.update(
             kind="CPU", device_id=0, config="{}", decoupled=False, max_batch_size=0, inputs=spec, outputs=outputs
         )
-        self.loop = Loop(Model(model), execute, self.plane, lambda *failure: sys.exit(str(failure)))
+        loaded = Model(model)
+        backend = RequestBackend(loaded)
+        backend.execute = lambda requests, _: execute(requests)
+        self.loop = make_loop(loaded, backend, self.plane, lambda *failure: sys.exit(str(failure)))
         if foreign:
             self._show()
         self.told = int(foreign)
-        self.record = self._record(maps[3].memory, shape, foreign)
+        self.record = self._record(maps[4].memory, shape, foreign)
         self.plane.channel.request_stop()  # run() returns whenever submit is empty
 
     def _show(self):
@@ -120,7 +125,7 @@ class Driver:
             slot = library.tf_ring_reserve(channel.base, channel.submit, i) - channel.base
             left = batch - 1 - i % batch
             at, nbytes = self.record
-            native.SUBMIT_SLOT.pack_into(channel.memory, slot, 1, 0, left, nbytes, i, at, 0, self.told, 0)
+            native.SUBMIT_SLOT.pack_into(channel.memory, slot, 1, 0, left, nbytes, i, at, 0, self.told, 0, 0)
         library.tf_ring_publish(channel.submit, count)
         start = time.perf_counter_ns()
         self.loop.run()

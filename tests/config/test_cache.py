@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tisfast import limits
-from tisfast.config.cache import LocalCacheSettings, RedisSettings, RedisTls, read_cache_flags
+from tisfast.config.cache_flags import LocalCacheSettings, RedisSettings, RedisTls, read_cache_flags
 from tisfast.errors import ConfigError
 
 NAMELESS = "--cache-config option format is <cache name>,<setting>=<value>."
@@ -59,7 +59,7 @@ def test_the_legacy_flag_is_the_local_cache():
         (["local,size"], "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,size"),
         (["local,size="], "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,size="),
         (["local,=3"], "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,=3"),
-        (["local,bogus=3"], "'local,bogus' is no setting"),
+        (["local,bogus=3"], "config didn't contain a valid 'size' field"),
         (["nobody,size=3"], "unable to find 'libtritoncache_nobody.so' for cache"),
         (["local,size=abc"], "'abc' is not a whole number"),
         (["local,size=-1"], "'-1' is not a whole number"),
@@ -79,7 +79,22 @@ def test_the_legacy_flag_is_the_local_cache():
 def test_what_cannot_be_is_refused(entries, message):
     with pytest.raises(ConfigError) as caught:
         read(*entries)
-    assert message.replace("'local,bogus'", "local,bogus") in caught.value.message
+    assert message in caught.value.message
+
+
+def test_what_the_local_cache_does_not_know_is_passed_over_and_told():
+    notices = []
+    assert read("local,size=8192", "local,extra=1", notices=notices) == LocalCacheSettings(8192)
+    assert notices == [
+        "--cache-config local,extra=1 has no effect here, because the cache 'local' has one setting, 'size'"
+    ]
+
+
+@pytest.mark.parametrize("size", [200, limits.CACHE_ENTRY_BYTES])
+def test_a_cache_that_is_too_small_for_an_answer_is_told(size):
+    notices = []
+    assert read(f"local,size={size}", notices=notices) == LocalCacheSettings(size)
+    assert f"of {size} bytes keeps no answer" in notices[0]
 
 
 def test_both_flags_are_refused():

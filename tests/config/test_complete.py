@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tisfast.config.complete import merge_completed
+from tisfast.config.auto_complete import merge_completed
 from tisfast.config.model_config import finish, parse
 from tisfast.config.report import ConfigErrors
 

@@ -1,4 +1,4 @@
-"""Ensemble configurations: what Triton 2.51 says of each wrong one (rows 15.32 to 15.34, 18.02 to 18.05)."""
+"""Ensemble configurations: what Triton 2.51 says of each wrong one."""
 # ruff: noqa: E501 - one case, one line
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.config.messages import messages
+from tisfast import limits
 from tisfast.config.json_form import parse_json
 from tisfast.config.normal import to_dict
 from tisfast.config.report import Report
@@ -46,6 +47,53 @@ def test_an_error_names_its_key(text, expected):
     _, errors = read(text)
     assert len(errors) == 1
     assert errors[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{parameters: {a: {string_value: "x"}}}', {"a": "x"}),
+        ("{'parameters': {'a': {'string_value': 'x\"y'}}}", {"a": 'x"y'}),
+        ("{'parameters': {'a': {'string_value': 'it\\'s, {b: 1,}'}}}", {"a": "it's, {b: 1,}"}),
+        ('{"parameters": {"a": {"string_value": "x",},},}', {"a": "x"}),
+        ('{"input": [ {"name": "i", "dims": [ 1, ], } , ], parameters : {$a : {string_value: "c: \'d\'"}}}', {"$a": "c: 'd'"}),
+        ('{"parameters": {"a": {"string_value": "x\ny\tz"}}}', {"a": "x\ny\tz"}),
+    ],
+)  # fmt: skip
+def test_what_protobufs_reader_takes_beyond_json_is_taken(text, said):
+    message, errors = read(text)
+    assert not errors
+    assert {key: value.string_value for key, value in message.parameters.items()} == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"max_batch_size": 1,,}', '{"name": m}', '{"name": "m" /* x */}', '{"name": "m"} x', '{"parameters": {a-b: {}}}',
+        '{"parameters": {1a: {}}}', '{"parameters": {true: {}}}', '{"max_batch_size": 0x1}', '{,"name": "m"}', "{'name': 'm",
+        '{"name": "m', "{'name': 'm\\",
+    ],
+)  # fmt: skip
+def test_what_it_does_not_take_is_refused(text):
+    _, (error,) = read(text)
+    assert error.startswith("j:") and ": not JSON: " in error
+
+
+def test_what_is_not_quite_json_is_taken_up_to_a_bound(monkeypatch):
+    assert not read("{name: 'm'}")[1]
+    monkeypatch.setattr(limits, "CONFIG_LENIENT_CHARS_MAX", 10)
+    assert read("{name: 'm'}")[1][0].startswith("j:1:2: not JSON")
+    assert not read('{"name": "m"}')[1]
+
+
+def test_an_integer_of_thousands_of_digits_is_refused():
+    _, (error,) = read('{"max_batch_size": ' + "9" * 5000 + "}")
+    assert error.startswith("j: not JSON: Exceeds the limit")
+
+
+def test_keys_that_come_twice_are_named_once():
+    _, errors = read('{"name": "a", "version_policy": {}, "name": "b", "version_policy": {}, "name": "c"}')
+    assert [error.partition(" ")[2].split("'")[1] for error in errors] == ["name", "version_policy"]
 
 
 def test_all_errors_are_reported():

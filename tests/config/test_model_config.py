@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 
+from tests.config.loading import errors_of, load
 from tisfast import limits
 from tisfast.config.instances import Instance, UsableGpus
 from tisfast.config.model_config import finish, parse, parse_json_form, signature_fields
@@ -13,18 +14,6 @@ from tisfast.config.resources import Resources, thread_variables
 from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
 from tisfast.config.versions import VersionPolicy
 from tisfast.errors import ConfigError
-
-PYTHON = 'backend: "python" '
-
-
-def load(text, name="m", **options):
-    return finish(parse(PYTHON + text, "m/config.pbtxt"), name, **options)
-
-
-def errors_of(text, **options):
-    with pytest.raises(ConfigErrors) as caught:
-        load(text, **options)
-    return [str(error) for error in caught.value.errors]
 
 
 def test_tensors():

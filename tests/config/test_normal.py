@@ -15,7 +15,7 @@ import pytest
 from tisfast.config import normal
 from tisfast.config.model_config import Draft, finish, parse
 from tisfast.config.report import ConfigErrors
-from tisfast.config.served import STAGE
+from tisfast.config.unsupported import STAGE
 from tisfast.repo.complete import fill_from_files
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -27,14 +27,14 @@ NOT_SERVED = {
 }  # fmt: skip
 STRICTER = {  # Triton 2.51 takes these; the reason why we do not
     "countneg": "has count -1",  # it reads as 1
-    "dupgrp": "given twice",  # invalid since (row 15.37)
-    "dupin": "declared more than once",  # invalid since (row 15.06)
+    "dupgrp": "given twice",  # invalid since
+    "dupin": "declared more than once",  # invalid since
     "dupout": "declared more than once",
-    "platback": "unexpected 'platform' and 'backend' pair",  # invalid since (row 15.02)
+    "platback": "unexpected 'platform' and 'backend' pair",  # invalid since
     "pl_key0": "no effect",  # what is not honoured is refused
     "pl_key1": "no effect",
     "def_only": "'default_priority_level' has no effect without 'priority_levels'",
-    "bi_dup": "can only be specified once",  # invalid since (row 15.15)
+    "bi_dup": "can only be specified once",  # invalid since
     "dupkey": "twice",  # the first value would be dropped silently
     "sq_statedup": "'si' is the name of another tensor",  # the second state would be dropped silently
     "sq_grow": "you must also enable 'use_single_buffer'",  # noticed with the first request only
@@ -65,7 +65,7 @@ def test_normalised_config_prints_as_tritons(name, version):
     if name == "ens":  # the server adds this for every ensemble after it looked at the composing models
         theirs = theirs.replace(',"model_transaction_policy":{"decoupled":false}', "")
         theirs = theirs.replace('"model_namespace":""}]}', '"model_namespace":""}],"max_inflight_requests":0}')  # newer
-    for text in ("1", "2", "4"):  # row 1.11: 64-bit integers are numbers; 2.51 forgets some fields
+    for text in ("1", "2", "4"):  # 64-bit integers are numbers; 2.51 forgets some fields
         theirs = theirs.replace(f'"dims":["{text}"]', f'"dims":[{text}]')
         theirs = theirs.replace(f'"dim":["{text}"]', f'"dim":[{text}]')
         theirs = theirs.replace(f'"device_id":"{text}"', f'"device_id":{text}')

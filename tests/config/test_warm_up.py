@@ -1,4 +1,4 @@
-"""Warm-up samples that the model would not take, told from the configuration alone (row 15.42)."""
+"""Warm-up samples that the model would not take, told from the configuration alone."""
 # ruff: noqa: E501 - one case, one line
 
 from __future__ import annotations

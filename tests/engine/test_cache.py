@@ -9,7 +9,7 @@ import pytest
 from tests_engine_answers import CachedModel, answered_with, floats
 
 from tisfast import limits
-from tisfast.engine.cache import LocalStore, ModelCache
+from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.engine.testing import cancel, find_answer, keep_answer, key_of, place_input
 from tisfast.wire.stored import unpack
 
@@ -325,3 +325,144 @@ def test_a_model_that_goes_while_the_remote_is_asked(m, remote):
     assert m.calls.pop()[1:] == (5, "gone", True)
     remote.answer()
     assert (m.calls, m.link.dispatched, m.runtime.queued, m.runtime.stats.pending) == ([], [], 0, 0)
+
+
+# ---- what threads do, beside the loop
+
+LONG = bytes(limits.LOOP_COPY_BYTES_MAX + 4)
+
+
+class Threads:
+    """Those of the loop, which work when they are told to."""
+
+    def __init__(self):
+        self.orders = []
+
+    def __call__(self, work, done):
+        self.orders.append((work, done))
+
+    def work(self):
+        work, done = self.orders.pop(0)
+        done(work())
+
+
+@pytest.fixture
+def threads():
+    return Threads()
+
+
+def long_model(store, threads):
+    return CachedModel(cache=ModelCache(store, b"salt", 7, label=b"m:", threads=threads))
+
+
+def test_a_thread_makes_the_key_of_a_long_request_and_keeps_a_long_answer(threads):
+    store = LocalStore(1 << 24)
+    m = long_model(store, threads)
+    m.ask(LONG)
+    assert (m.runtime.queued, m.runtime.stats.pending, m.link.dispatched, len(threads.orders)) == (1, 1, [], 1)
+    threads.work()
+    m.link.execute(answer=answered_with(LONG))
+    assert m.calls.pop()[2][0][3] == LONG and len(store) == 0
+    threads.work()
+    assert len(store) == 1
+    m.ask(LONG)
+    threads.work()
+    assert m.calls.pop()[2][0][3] == LONG
+    assert m.counts == {"success": 2, "fail": 0, "cache_hit": 1, "cache_miss": 1, "queue": 2, "executed": 1}
+    assert (m.runtime.queued, m.runtime.stats.pending, m.runtime.arena.used_blocks, threads.orders) == (0, 0, 0, [])
+
+
+def test_a_short_request_waits_for_no_thread(threads):
+    m = long_model(LocalStore(1 << 24), threads)
+    assert m.infer(floats(1)) == floats(1)
+    assert threads.orders == []
+
+
+def test_a_thread_packs_a_long_answer_for_a_remote_cache(remote, threads):
+    m = long_model(remote, threads)
+    m.ask(LONG)
+    threads.work()
+    remote.answer()
+    m.link.execute(answer=answered_with(LONG))
+    assert remote.kept == {}
+    threads.work()
+    m.calls.clear()
+    m.ask(LONG)
+    threads.work()
+    remote.answer()
+    assert (m.calls, m.runtime.stats.pending, len(threads.orders)) == ([], 1, 1)
+    threads.work()
+    assert m.calls.pop()[2][0][3] == LONG and m.counts["cache_hit"] == 1
+    assert (m.runtime.stats.pending, m.runtime.arena.used_blocks) == (0, 0)
+
+
+def came_back(m, remote, threads):
+    """A long answer, which no thread has copied yet."""
+    m.ask(LONG)
+    threads.work()
+    remote.answer()
+    m.link.execute(answer=answered_with(LONG))
+    threads.work()
+    m.calls.clear()
+    request = m.ask(LONG)
+    threads.work()
+    remote.answer()
+    return request
+
+
+def test_a_client_that_leaves_while_what_came_back_is_copied(remote, threads):
+    m = long_model(remote, threads)
+    request = came_back(m, remote, threads)
+    cancel(m.runtime, request)
+    assert m.calls.pop()[1] == 8
+    del request
+    threads.work()
+    assert (m.calls, m.runtime.queued, m.runtime.stats.pending) == ([], 0, 0)
+    assert m.runtime.arena.used_blocks == 0
+
+
+def test_what_cannot_be_copied_is_a_miss(remote, threads):
+    m = long_model(remote, threads)
+    dispatched = len(m.link.dispatched)
+    came_back(m, remote, threads)
+    _, done = threads.orders.pop()
+    done(None)
+    assert len(m.link.dispatched) == dispatched + 1
+    m.link.execute(answer=answered_with(LONG))
+    assert m.calls.pop()[2][0][3] == LONG and m.runtime.stats.pending == 0
+
+
+def test_a_client_that_leaves_while_its_key_is_made(threads):
+    m = long_model(LocalStore(1 << 24), threads)
+    cancel(m.runtime, m.ask(LONG))
+    assert m.calls.pop()[1] == 8
+    threads.work()
+    assert (m.calls, m.link.dispatched, m.runtime.queued, m.runtime.stats.pending) == ([], [], 0, 0)
+    assert m.runtime.arena.used_blocks == 0
+
+
+def test_a_model_that_goes_while_a_key_is_made(threads):
+    m = long_model(LocalStore(1 << 24), threads)
+    m.ask(LONG)
+    m.runtime.refuse("gone")
+    assert m.calls.pop()[1:] == (5, "gone", True)
+    threads.work()
+    assert (m.calls, m.link.dispatched, m.runtime.queued, m.runtime.stats.pending) == ([], [], 0, 0)
+
+
+def test_an_answer_that_was_kept_while_it_was_copied_stays(threads):
+    store = LocalStore(1 << 24)
+    m = long_model(store, threads)
+    for given in (LONG, LONG[:-4] + floats(9)):
+        m.ask(LONG)
+        work, done = threads.orders.pop()
+        done(work())
+        m.link.execute(answer=answered_with(given))
+    m.calls.clear()
+    used = store.arena.used_blocks
+    threads.work()
+    threads.work()
+    assert (len(store), used, store.arena.used_blocks) == (1, 2, 1)
+    m.ask(LONG)
+    threads.work()
+    assert m.calls.pop()[2][0][3] == LONG

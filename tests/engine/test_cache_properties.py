@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests_engine_answers import CachedModel, answered_with
 
 from tisfast import limits
-from tisfast.engine.cache import LocalStore
+from tisfast.engine.response_cache import LocalStore
 from tisfast.engine.testing import find_answer, keep_answer, place_input
 from tisfast.wire.stored import unpack
 

@@ -71,7 +71,7 @@ def test_its_parent_is_the_request_that_is_executed(world, caller):
 @pytest.mark.parametrize(
     ("model", "tensors", "options", "status", "text"),
     [
-        ("nope", OWN, {}, Status.NOT_FOUND, "Model nope - Error when running inference: Request for unknown"),
+        ("nope", OWN, {}, Status.NOT_FOUND, "Failed for execute the inference request. Model 'nope' is not ready."),
         ("other", OWN, {"version": 9}, Status.NOT_FOUND, "version 9 is not found"),
         ("other", [], {}, Status.INVALID_ARG, "expected 1 inputs but got 0 inputs for model 'other'"),
         ("other", [("X", (4,), (FROM_CALL, 0, 0, 16))], {}, Status.INVALID_ARG, "unexpected inference input 'X'"),

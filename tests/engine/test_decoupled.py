@@ -81,6 +81,7 @@ def test_a_cancelled_request_that_comes_back_from_a_dead_instance_is_not_sent_ag
     m.send("a")
     m.links[0].execute_streams(took_ns=10)
     b, c, d = m.send("b", "c", "d")
+    m.links[0].begun = 2  # the worker had claimed c when it was cancelled, and died before it took it
     cancel(m.runtime, c)
     m.links[0].die()
     m.links[0].revive()

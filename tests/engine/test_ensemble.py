@@ -1,4 +1,4 @@
-"""Ensembles: which step runs when, what comes back, and what it costs (rows 18.*)."""
+"""Ensembles: which step runs when, what comes back, and what it costs."""
 
 from __future__ import annotations
 

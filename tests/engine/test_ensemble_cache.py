@@ -1,10 +1,10 @@
-"""Answers of ensembles that are kept (row 18.11)."""
+"""Answers of ensembles that are kept."""
 
 from __future__ import annotations
 
 from tests_engine_ensemble import Ensemble, chain
 
-from tisfast.engine.cache import LocalStore, ModelCache
+from tisfast.engine.response_cache import LocalStore, ModelCache
 
 
 def caching():

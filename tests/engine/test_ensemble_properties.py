@@ -66,6 +66,12 @@ def test_every_request_is_answered_once_and_rightly(data):
     assert e.runtime.inflight == 0
 
 
+def no_instance_is_idle_while_a_request_waits(e):
+    for model in e.models.values():
+        if model.runtime.queued or any(len(link.dispatched) > link.begun for link in model.runtime.links):
+            assert all(link.dispatched for link in model.runtime.links), model.signature.name
+
+
 def drive(data, e, inputs, outputs, sources):
     sent = {}
     troubled = set()
@@ -88,6 +94,7 @@ def drive(data, e, inputs, outputs, sources):
                 model.fail()
             else:
                 model.run()
+        no_instance_is_idle_while_a_request_waits(e)
     while busy := [model for model in e.models.values() if model.waiting]:
         data.draw(st.sampled_from(busy)).run()
     for name, (values, wanted, _) in sent.items():
@@ -120,6 +127,7 @@ def test_streams_are_complete_and_in_order(data):
         for link in data.draw(st.lists(st.sampled_from([e["x"].link, second]), max_size=2)):
             if link.dispatched:
                 link.execute(answer=e["x"].answer)
+        no_instance_is_idle_while_a_request_waits(e)
     e["rep"].end(outer)
     while True:
         choices = []
@@ -136,6 +144,7 @@ def test_streams_are_complete_and_in_order(data):
             respond(data, e, inner, expected)
         else:
             choice.execute(answer=e["x"].answer)
+        no_instance_is_idle_while_a_request_waits(e)
     told = e.told()
     assert [outputs["OUT"] for outputs, _ in told if outputs is not None] == [v for each in expected for v in each]
     assert [final for _, final in told] == [False] * (len(told) - 1) + [True]

@@ -1,4 +1,4 @@
-"""Priority levels and their queue policies, with a hand-moved clock (rows 8.*, 15.22, 15.23)."""
+"""Priority levels and their queue policies, with a hand-moved clock."""
 
 from __future__ import annotations
 

@@ -116,9 +116,10 @@ class Limiting(RuleBasedStateMachine):
             job.work += 5
             job.passed = 0
             job.go()
-        # Weights are 1 to 3: until its turn each of the others starts three times, and once more that was under way;
-        # while a claim of several resources waits, so may those it shares only one of them with.
-        most = 4 * len(getattr(self, "jobs", ())) + 4
+        # Weights are 1 to 3, and who begins counts two executions: until its turn each of the others starts six times
+        # and once more that was under way; while a claim of several resources waits, so may those it shares only one
+        # of them with.
+        most = 7 * len(getattr(self, "jobs", ())) + 7
         while running := [job for job in getattr(self, "jobs", ()) if job.claim.holds]:
             assert all(job.passed <= most for job in self.jobs)
             running[0].end()

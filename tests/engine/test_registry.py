@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from tisfast.engine.registry import Registry
-from tisfast.errors import BadRequest, NotFound
+from tisfast.errors import BadRequest, NotFound, Unavailable
 from tisfast.types import identity_of
 from tisfast.wire.signature import ModelSignature
 
@@ -109,6 +109,64 @@ def test_namesakes_that_failed_count(registry):
     registry.fail("/two::m", ["1"], "it is broken")
     with pytest.raises(BadRequest, match="There are 2 identifiers"):
         registry.resolve("m")
+
+
+def test_what_could_never_be_read_takes_no_readiness_away():
+    registry = Registry()
+    registry.set_live(True)
+    registry.add(serving("good"))
+    registry.fail("bad", [""], "line 3: no such key", read=False)
+    assert registry.ready()
+    with pytest.raises(NotFound, match="^Request for unknown model: 'bad' is not found$"):
+        registry.resolve("bad")
+    assert [(entry.name, entry.state) for entry in registry.models()] == [("bad", "UNAVAILABLE"), ("good", "READY")]
+    registry.fail("bad", ["1"], "no weights")
+    assert not registry.ready()
+
+
+def test_an_ensemble_that_could_be_read_and_never_joined_has_no_versions():
+    registry = Registry()
+    registry.fail("e", ["1"], "nobody has its step", read=False)
+    with pytest.raises(NotFound, match="^Request for unknown model: 'e' has no available versions$"):
+        registry.resolve("e")
+
+
+def test_a_model_that_was_read_once_and_failed_stays_one_when_it_cannot_be_read_any_more():
+    registry = Registry()
+    registry.set_live(True)
+    registry.fail("bad", ["1"], "no weights")
+    registry.fail("bad", [""], "line 3: no such key", read=False)
+    assert not registry.ready()
+    registry.switch("bad", [])  # unloaded
+    assert registry.ready()
+
+
+def test_who_is_not_ready_is_named():
+    registry = Registry()
+    assert registry.why_not_ready() == "the server has not initialised"
+    registry.set_live(True)
+    good = serving("good")
+    registry.add(good)
+    assert registry.why_not_ready() == "" and registry.failed() == []
+    registry.fail("bad", ["1"], "no weights")
+    registry.fail("unread", [""], "no such key", read=False)
+    good.ready = False
+    assert registry.why_not_ready() == "models that are not ready: bad, good"
+    assert sorted(registry.failed()) == ["bad", "unread"]
+    for number in range(100):
+        registry.fail(f"m{number:03}", ["1"], "no weights")
+    assert registry.why_not_ready().endswith(" m016, m017 and 82 more")
+    registry.set_stopping()
+    assert registry.why_not_ready() == "the server is stopping"
+
+
+def test_a_server_that_could_not_initialise_says_so_of_every_model():
+    registry = Registry()
+    registry.set_unusable("a repository cannot be read")
+    assert not registry.live() and not registry.ready()
+    for ask in (lambda: registry.resolve("m"), lambda: registry.resolve("m", "1"), registry.check_usable):
+        with pytest.raises(Unavailable, match="^Server not ready: a repository cannot be read$"):
+            ask()
 
 
 def test_the_index_has_namespaces_beside_names(registry):

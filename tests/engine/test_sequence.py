@@ -1,4 +1,4 @@
-"""The sequence batcher with a hand-moved clock (rows 9.*, 15.26 to 15.31, 23.03)."""
+"""The sequence batcher with a hand-moved clock."""
 # ruff: noqa: E501 - one case, one line
 
 from __future__ import annotations
@@ -391,8 +391,7 @@ def test_a_sequence_of_which_nothing_was_taken_begins_on_another_instance():
     m.ask(1)
     m.ask(2, START)
     m.ask(3, START)
-    m.link.dispatched.insert(0, [])  # as if it died before it took the first
-    m.link.die()
+    m.link.die(taken=0)
     assert m.failures() == {}
     m.link.revive()
     assert m.run() == [("1.0", 0)]
@@ -414,8 +413,7 @@ def test_a_sequence_that_only_waited_for_its_instance_goes_to_another(oldest):
 def test_a_single_request_that_was_not_taken_is_executed_elsewhere(oldest):
     m = SequenceModel(slots=1, instances=2, oldest=oldest)
     m.ask(1, START | END)
-    m.link.dispatched.insert(0, [])
-    m.link.die()
+    m.link.die(taken=0)
     assert m.links[1].ids() == [["1.0"]]
 
 
@@ -491,3 +489,12 @@ def test_an_iterative_request_that_comes_back_as_its_instance_dies_is_told_so(ol
     assert m.runtime.queued == 0
     [(status, message)] = m.failures().values()
     assert status == Status.UNAVAILABLE and "is lost: instance m_0_0" in message
+
+
+def test_a_test_may_hold_sequences_back_until_so_many_requests_have_slots_and_wait_behind_them():
+    m = SequenceModel(slots=2, hold=(2, 1))
+    m.ask(1, START)
+    m.ask(2, START)
+    assert m.link.ids() == []
+    m.ask(3, START)
+    assert m.link.ids() == [["1.0", "2.0"]]

@@ -8,17 +8,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests_engine_model import MS
 from tests_engine_sequences import END, START, SequenceModel
 
-from tisfast.engine.testing import cancel, sequences
+from tisfast.engine.testing import batch_due, cancel, free_slots, queued_places, sequences, waiting_new
 
 IDS = st.integers(1, 7)
-INSTANCES = st.integers(0, 1)
+INSTANCES = st.integers(0, 2)
+LENGTHS = st.sampled_from([MS // 20, MS // 2, 20 * MS])
 
 
 class Sequences(RuleBasedStateMachine):
     """Clients that send what they like, over instances that come and go."""
 
     @initialize(
-        instances=st.integers(1, 2),
+        instances=st.integers(1, 3),
+        lags=st.booleans(),
         changes=st.fixed_dictionaries(
             {
                 "oldest": st.booleans(),
@@ -30,45 +32,76 @@ class Sequences(RuleBasedStateMachine):
             }
         ),
     )
-    def build(self, instances, changes):
+    def build(self, instances, lags, changes):
         if not changes["oldest"]:
             changes["max_batch_size"] = changes["slots"]  # the direct strategy has a slot for each place of a batch
         self.m = SequenceModel(instances=instances, **changes)
         self.changes = changes
         self.sent, self.life_of, self.lives = {}, {}, {}
-        self.places, self.may_move = {}, False
+        self.places, self.claimed = {}, set()
+        self.hung, self.dead = set(), set()
+        for link in self.m.links:
+            link.slots, link.lags = changes["slots"] + 1, lags
         self.executed = []
 
     @rule(sequence=IDS, flags=st.sampled_from([0, 0, START, END, START | END]), timeout=st.sampled_from([0, 0, 3000]))
     def ask(self, sequence, flags, timeout):
-        self.may_move = bool(flags & START)  # an ended sequence of this id may be followed by another one
         if sequence not in sequences(self.m.runtime):
             self.lives[sequence] = self.lives.get(sequence, 0) + 1
         request = self.m.ask(sequence, flags, timeout_us=timeout, shape_key=b"")
         name = f"{sequence}.{self.m.numbers[sequence]}"
         self.sent[name], self.life_of[name] = request, (sequence, self.lives[sequence])
 
-    @rule(which=INSTANCES, status=st.sampled_from([0, 0, 0, 2]))
-    def execute(self, which, status):
-        link = self.m.links[which % len(self.m.links)]
-        if link.dispatched:
-            self.executed.append(link.ids()[0])
-            link.execute(took_ns=MS // 2, status=status)
+    @rule(first=IDS, count=st.integers(2, 7), flags=st.sampled_from([START, START | END, 0]))
+    def burst(self, first, count, flags):
+        for at in range(count):
+            self.ask((first + at) % 7 + 1, flags, 0)
 
-    @rule(which=INSTANCES, took_first=st.booleans())
-    def die(self, which, took_first):
+    @rule(which=INSTANCES, status=st.sampled_from([0, 0, 0, 2]), took_ns=LENGTHS)
+    def execute(self, which, status, took_ns):
         link = self.m.links[which % len(self.m.links)]
-        if link.up:
-            self.may_move = True  # one of which nothing was taken begins elsewhere
-            if not took_first:
-                link.dispatched.insert(0, [])
-            link.die()
+        if link.dispatched and link not in self.hung:
+            self.executed.append(link.ids()[0])
+            link.execute(took_ns=took_ns, status=status)
 
     @rule(which=INSTANCES)
-    def revive(self, which):
+    def begin(self, which):
+        """The worker is quicker than the server's recall."""
+        self.m.links[which % len(self.m.links)].begin()
+
+    @rule(which=INSTANCES)
+    def pass_over(self, which):
+        self.m.links[which % len(self.m.links)].pass_over()
+
+    @rule(which=INSTANCES, what=st.sampled_from(["hang", "leave", "die"]), untaken=st.integers(0, 1))
+    def trouble(self, which, what, untaken):
+        """It answers nothing any more, until it is killed; gets no more work; or dies."""
         link = self.m.links[which % len(self.m.links)]
-        if not link.up:
-            link.revive()
+        if what == "hang" and link.dispatched:
+            self.hung.add(link)
+        elif what == "leave" and link.up:
+            self.m.runtime.retire_link(link)
+        elif what == "die":
+            self.die(link, untaken)
+
+    def die(self, link, untaken=0):
+        if link not in self.dead:
+            # A claim that was followed by nothing: the sequence begins elsewhere.
+            gone = {self.life_of[name] for batch in link.ids() for name in batch}
+            self.claimed -= gone
+            self.places = {life: place for life, place in self.places.items() if life not in gone}
+            link.die(taken=max(0, link.begun - untaken))
+            self.hung.discard(link)
+            self.dead.add(link)
+
+    @rule()
+    def recover(self):
+        """Whoever is in trouble is replaced."""
+        for link in self.m.links:
+            if not link.up or link in self.hung:
+                self.die(link)
+                self.dead.remove(link)
+                link.revive()
 
     @rule(which=st.integers(0, 1000))
     def cancel(self, which):
@@ -95,15 +128,49 @@ class Sequences(RuleBasedStateMachine):
 
     @invariant()
     @precondition(lambda self: hasattr(self, "m"))
-    def a_sequence_never_changes_its_slot_while_it_lives(self):
-        live = sequences(self.m.runtime)
+    def a_sequence_that_has_begun_never_changes_its_slot(self):
+        live = {(id, self.lives[id]): place for id, place in sequences(self.m.runtime).items()}
         taken = [place for place in live.values() if place[0] is not None]
         assert len(set(taken)) == len(taken)
-        for id, place in live.items():
-            before = self.places.get(id)
-            if before is not None and before[0] is not None and place != before:
-                assert self.may_move, (id, before, place)
-        self.places, self.may_move = live, False
+        begun = {self.life_of[name] for batch in self.executed for name in batch}
+        for link in self.m.links:
+            self.claimed |= {self.life_of[name] for batch in link.ids()[: link.begun] for name in batch}
+        for life, place in live.items():
+            before = self.places.get(life)
+            if before is not None and life in begun | self.claimed:
+                assert place == before, (life, before, place)
+        self.places = {life: place for life, place in live.items() if life in begun | self.claimed}
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "m"))
+    def no_instance_is_idle_while_a_request_waits_that_it_could_execute(self):
+        runtime, free = self.m.runtime, free_slots(self.m.runtime)
+        waits_for_more = batch_due(runtime) > self.m.clock.now
+        places = queued_places(runtime)
+        busy = {None, *(link.instance for link in self.m.links if link.dispatched)}
+        waiting = [name for name in waiting_new(runtime) if places[name] in busy]
+        for link in self.m.links:
+            if not link.up or link.dispatched or link.slots - link.ghosts < self.changes["slots"]:
+                continue
+            queued = [name for name, place in places.items() if place == link.instance]
+            assert not queued or waits_for_more, (link.instance, queued)
+            if free[link.instance] and not queued:
+                assert not waiting, (link.instance, waiting)
+                assert not self.new_ahead(), link.instance
+
+    def new_ahead(self):
+        """First requests of sequences that wait behind an execution."""
+        executed = {self.life_of[name] for batch in self.executed for name in batch}
+        return [
+            name
+            for link in self.m.links
+            for batch in link.ids()[link.begun :]
+            for name in batch
+            if not executed & {self.life_of[name]} and not self.is_out_before(link, name)
+        ]
+
+    def is_out_before(self, link, name):
+        return any(self.life_of[each] == self.life_of[name] for batch in link.ids()[: link.begun] for each in batch)
 
     @invariant()
     @precondition(lambda self: hasattr(self, "m"))
@@ -115,12 +182,11 @@ class Sequences(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "m"):
             return
-        for link in self.m.links:
-            if not link.up:
-                link.revive()
+        self.recover()
         for _ in range(10 * len(self.sent) + 10):  # everything drains: idle slots are reclaimed, nothing starves
             self.m.wait(self.changes["idle_ns"])
             for link in self.m.links:
+                link.pass_over()
                 if link.dispatched:
                     self.executed.append(link.ids()[0])
                     link.execute()

@@ -1,4 +1,4 @@
-"""Custom batching strategies (row 15.24): what they decide, and what they may be written in."""
+"""Custom batching strategies: what they decide, and what they may be written in."""
 
 from __future__ import annotations
 

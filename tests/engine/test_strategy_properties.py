@@ -89,7 +89,9 @@ class Strategies(RuleBasedStateMachine):
     @invariant()
     def nobody_overtakes_within_an_instance(self):
         for link in self.links:
-            numbers = [int(request.input.id.split()[0]) for batch in link.dispatched for request in batch]
+            # What another instance had not begun may come here behind what is executed: that one's execution was long.
+            batches = link.dispatched if len(self.links) == 1 else link.dispatched[link.begun :]
+            numbers = [int(request.input.id.split()[0]) for batch in batches for request in batch]
             assert numbers == sorted(numbers)
 
     def teardown(self):

@@ -34,7 +34,7 @@ class CachedModel:
             name, "1", scheduler.max_batch_size, False, [("I", FP32, (-1,), False, False)], [("O", FP32, (-1,))]
         )
         self.runtime = ModelRuntime(
-            self.signature, Arena("in", 1 << 22, 1 << 21), scheduler, self.clock, {"name": name, "backend": "python"}
+            self.signature, Arena("in", 1 << 23, 1 << 22), scheduler, self.clock, {"name": name, "backend": "python"}
         )
         self.runtime.cache = cache
         self.link = FakeLink(f"{name}_0", self.runtime, self.clock)

@@ -10,12 +10,17 @@ START, END = 1, 2
 
 
 class SequenceModel(Model):
-    """changes: of SequenceSettings.  A request's id is made of its sequence and its number: "7.0", "7.1", ..."""
+    """changes: of SequenceSettings, and hold: its scheduler's hold_requests and hold_backlog.
+
+    A request's id is made of its sequence and its number: "7.0", "7.1", ...
+    """
 
     def __init__(self, slots=4, oldest=False, max_batch_size=None, instances=1, decoupled=False, **changes):
+        requests, backlog = changes.pop("hold", (0, 0))
         sequence = SequenceSettings(**{"slots": slots, "oldest": oldest, "idle_ns": 1000 * MS} | changes)
         size = slots if max_batch_size is None else max_batch_size
         more = {"max_batch_size": size, "dynamic": False, "sequence": sequence}
+        more |= {"hold_requests": requests, "hold_backlog": backlog}
         super().__init__(instances=instances, decoupled=decoupled, **more)
         self.numbers = {}
 

@@ -38,14 +38,15 @@ print("unpacked under", sys.version.split()[0])
 
 @lru_cache(maxsize=1)
 def pythons() -> dict[str, Path]:
-    """CPython 3.8 to 3.13 as pyenv has them, and this one, by minor version."""
+    """CPython 3.8 to 3.14 as pyenv has them, and this one, by minor version."""
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
     found: dict[tuple[int, int], Path] = {}
     for python in sorted(root.glob("3.*/bin/python")):
         numbers = python.parts[-3].split(".")
         if len(numbers) == 3 and all(map(str.isdecimal, numbers)) and 8 <= int(numbers[1]) <= 14:
             found[3, int(numbers[1])] = python
-    found.setdefault(sys.version_info[:2], Path(sysconfig.get_config_var("BINDIR"), "python3"))
+    ours = sys.version_info[:2]  # with both numbers: a system may have no python3, or another one of that name
+    found.setdefault(ours, Path(sysconfig.get_config_var("BINDIR"), "python{}.{}".format(*ours)))
     return {".".join(map(str, version)): found[version] for version in sorted(found)}
 
 
@@ -64,7 +65,8 @@ def interpreter_files(python: Path) -> Iterator[tuple[str, Path]]:
         for file in files:
             if not file.startswith("_test"):
                 path = Path(folder, file)
-                yield f"lib/{name}/{path.relative_to(standard)}", path
+                # Debian's has links into /etc: a packed environment holds what they lead to.
+                yield f"lib/{name}/{path.relative_to(standard)}", path.resolve()
 
 
 def write_tar(target: Path, python: Path, extra: dict[str, str] | None = None) -> Path:

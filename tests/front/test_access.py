@@ -16,8 +16,8 @@ from tests_front_server import Client, serve
 from tisfast import limits
 from tisfast.config.settings import RepositorySettings
 from tisfast.errors import Forbidden, Unauthenticated
-from tisfast.front.access import ControlGate, HttpGate, control_gate, is_local, names_category
-from tisfast.front.tokens import TokenFile
+from tisfast.operations.access import ControlGate, HttpGate, control_gate, is_local, names_category
+from tisfast.operations.tokens import TokenFile
 
 LOAD = "/v2/repository/models/m/load"
 EXPLICIT = RepositorySettings(("/models",), control_mode="explicit")
@@ -74,6 +74,7 @@ def test_without_flags_only_programs_of_this_machine_get_in():
     ("header", "whose"),
     [
         ("x-forwarded-for", "a proxy"), ("forwarded", "a proxy"), ("x-real-ip", "a proxy"), ("via", "a proxy"),
+        ("x-forwarded-port", "a proxy"), ("x-forwarded-server", "a proxy"), ("cf-connecting-ip", "a proxy"),
         ("origin", "a browser"), ("sec-fetch-site", "a browser"),
     ],
 )  # fmt: skip
@@ -225,7 +226,7 @@ def test_bodies_of_load_calls_may_be_larger_than_others():
 
 def test_a_client_that_leaves_does_not_end_its_call():
     async def scenario(server):
-        told = server._routes._service._calls._control
+        told = server.control
         told.hold()
         client = await server.connect()
         client.write(request())

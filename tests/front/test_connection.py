@@ -359,7 +359,7 @@ def test_leaving_cancels_what_is_queued(run):
             client.close()
         await server.gone()
         assert server.runtime.queued == 0
-        assert server.runtime.stats.canceled == 2
+        assert server.runtime.stats.canceled == 3  # what was handed ahead is taken back
         server.execute_all()
 
     run(scenario)
@@ -440,7 +440,7 @@ def test_draining_closes_idle_connections_and_others_after_their_answer(run):
         answer = await busy.read()
         assert answer.headers["connection"] == "close"
         assert await busy.at_end()
-        await asyncio.wait_for(server.front.closed.wait(), 5)
+        await server.front.closed.wait()
 
     run(scenario)
 

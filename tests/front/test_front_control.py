@@ -15,10 +15,10 @@ from tests_front_models import ask, registry
 
 from tisfast import descriptors, limits
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
-from tisfast.front import control
-from tisfast.front.control import ControlCalls, check_name
-from tisfast.front.routes import Routes
-from tisfast.front.service import Service
+from tisfast.operations import model_control
+from tisfast.operations.model_control import ControlCalls, check_name
+from tisfast.operations.routes import Routes
+from tisfast.operations.service import Service
 from tisfast.repo.override import LoadOrder
 from tisfast.types import Status
 
@@ -53,7 +53,7 @@ def b64(data):
     ],
 )  # fmt: skip
 def test_what_a_load_call_says(sent, order):
-    assert control.http_load_order("m", sent) == order
+    assert model_control.http_load_order("m", sent) == order
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_what_a_load_call_says(sent, order):
 )  # fmt: skip
 def test_what_is_wrong_with_a_load_call(sent, status, text):
     with pytest.raises(TisError) as caught:
-        control.http_load_order("m", sent)
+        model_control.http_load_order("m", sent)
     assert caught.value.status == status
     assert caught.value.message.startswith(text)
 
 
 def test_dependents_go_when_asked_for():
-    assert control.http_unload_dependents(b"") is False
-    assert control.http_unload_dependents(body(unload_dependents=False)) is False
-    assert control.http_unload_dependents(body(unload_dependents=True)) is True
+    assert model_control.http_unload_dependents(b"") is False
+    assert model_control.http_unload_dependents(body(unload_dependents=False)) is False
+    assert model_control.http_unload_dependents(body(unload_dependents=True)) is True
 
 
 @pytest.mark.parametrize(
@@ -143,26 +143,26 @@ def test_files_of_any_size_are_decoded(more):
     given = {"x": LARGE + b"x" * more, "small": b"1", "y": LARGE}
     parameters = {f"file:{name}": b64(data) for name, data in given.items()}
     config = json.dumps({"parameters": {"a": {"string_value": '"\\"'}}})
-    assert control.http_load_order("m", body(config=config, **parameters)) == LoadOrder("m", config, given)
+    assert model_control.http_load_order("m", body(config=config, **parameters)) == LoadOrder("m", config, given)
 
 
 @pytest.mark.parametrize("wrong", ["=" + b64(LARGE)[1:], b64(LARGE)[:-1] + "#", b64(LARGE) + "Q", "QQ==" + b64(LARGE) * 2])
 def test_a_large_file_that_is_no_base64(wrong):
     with pytest.raises(BadRequest, match="Invalid file parameter 'file:x': its value is no base64"):
-        control.http_load_order("m", body(**{"file:x": wrong}))
+        model_control.http_load_order("m", body(**{"file:x": wrong}))
 
 
 def test_other_large_strings_are_what_they_are():
     text = "é" * limits.CONTROL_DECODE_BYTES
     whole = json.dumps({"parameters": {"config": text}}, ensure_ascii=False).encode()
-    assert control.http_load_order("m", whole) == LoadOrder("m", text)
+    assert model_control.http_load_order("m", whole) == LoadOrder("m", text)
     escaped = b64(LARGE).replace("/", "\\/")  # as some writers of JSON do
-    assert control.http_load_order("m", b'{"parameters": {"file:x": "%s"}}' % escaped.encode()).files == {"x": LARGE}
+    assert model_control.http_load_order("m", b'{"parameters": {"file:x": "%s"}}' % escaped.encode()).files == {"x": LARGE}
     for broken in (whole[:-3], whole[:-40], whole.replace("é".encode(), b"\xff", 1)):
         with pytest.raises(Internal, match="failed to parse the request JSON buffer"):
-            control.http_load_order("m", broken)
+            model_control.http_load_order("m", broken)
     with pytest.raises(Internal, match="unrecognized load parameter"):
-        control.http_load_order("m", body(x=text))
+        model_control.http_load_order("m", body(x=text))
 
 
 def test_the_lifecycles_errors_are_answered():
@@ -270,16 +270,16 @@ def parameters(**values):
 
 
 def test_what_a_grpc_load_call_says():
-    found = control.grpc_load_order(
+    found = model_control.grpc_load_order(
         "m",
         parameters(
             config={"string_param": "{}"}, force={"bool_param": True}, **{"file:1/model.py": {"bytes_param": MODEL}}
         ),
     )
     assert found == LoadOrder("m", "{}", {"1/model.py": MODEL}, force=True)
-    assert control.grpc_load_order("m", parameters()) == LoadOrder("m")
-    assert control.grpc_unload_dependents(parameters(unload_dependents={"bool_param": True}))
-    assert not control.grpc_unload_dependents(parameters())
+    assert model_control.grpc_load_order("m", parameters()) == LoadOrder("m")
+    assert model_control.grpc_unload_dependents(parameters(unload_dependents={"bool_param": True}))
+    assert not model_control.grpc_unload_dependents(parameters())
 
 
 # ---- anything
@@ -297,7 +297,7 @@ NAMES = st.sampled_from(["config", "force", "unload_dependents", "file:1/x", "fi
 @given(st.one_of(VALUES, st.fixed_dictionaries({"parameters": st.dictionaries(NAMES, VALUES, max_size=3)})))
 def test_any_json_is_an_order_or_a_clear_error(value):
     sent = json.dumps(value).encode()
-    for read in (lambda: control.http_load_order("m", sent), lambda: control.http_unload_dependents(sent)):
+    for read in (lambda: model_control.http_load_order("m", sent), lambda: model_control.http_unload_dependents(sent)):
         try:
             found = read()
         except TisError as error:
@@ -313,7 +313,7 @@ def test_any_json_is_an_order_or_a_clear_error(value):
 @given(st.binary(max_size=60))
 def test_any_bytes_are_an_order_or_a_clear_error(sent):
     try:
-        control.http_load_order("m", sent)
+        model_control.http_load_order("m", sent)
     except TisError as error:
         assert error.message
 
@@ -328,7 +328,7 @@ KINDS = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(NAMES, KINDS, max_size=3))
 def test_any_grpc_parameters_are_an_order_or_a_clear_error(values):
-    for read in (control.grpc_unload_dependents, lambda given: control.grpc_load_order("m", given)):
+    for read in (model_control.grpc_unload_dependents, lambda given: model_control.grpc_load_order("m", given)):
         try:
             read(parameters(**values))
         except BadRequest as error:

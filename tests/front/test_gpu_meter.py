@@ -1,7 +1,7 @@
 """GPU readings at intervals, of a source of the tests' own."""
 
-from tisfast.front.gpu_meter import GpuMeter
 from tisfast.native.nvml import GpuReading
+from tisfast.telemetry.gpu_meter import GpuMeter
 
 
 class Source:

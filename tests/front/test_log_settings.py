@@ -8,7 +8,7 @@ import pytest
 
 from tisfast import logs
 from tisfast.errors import BadRequest, Internal, Unsupported
-from tisfast.front.log_settings import LogSettings, UnknownLogFormat
+from tisfast.operations.log_settings import LogSettings, UnknownLogFormat
 
 DEFAULTS = {
     "log_file": "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tisfast.front.machine_facts import CpuMeter, memory_bytes
+from tisfast.telemetry.machine_facts import CpuMeter, memory_bytes
 
 
 def test_utilization_is_the_share_between_two_readings(tmp_path):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from tests_front_models import Served, ask, registry
 
-from tisfast.front import openapi
-from tisfast.front.routes import ROUTES, Routes
-from tisfast.front.service import Service
+from tisfast import limits
+from tisfast.operations import openapi
+from tisfast.operations.routes import ROUTES, Routes
+from tisfast.operations.service import Service
 
 SERVER = {"name": "triton", "version": "1.0"}
 
@@ -29,7 +31,7 @@ def test_a_segment_without_a_name_takes_that_of_the_word_before():
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.pattern.pattern)
 def test_each_path_of_the_document_is_of_its_route(route):
-    document = openapi.document(ROUTES, SERVER)
+    document = openapi.document(openapi.operations(ROUTES), SERVER)
     for path in openapi.templates(route.pattern.pattern):
         assert route.pattern.fullmatch(path.replace("{version}", "1").replace("{", "").replace("}", ""))
         methods = [method for other in ROUTES if other.pattern == route.pattern for method in other.methods]
@@ -37,7 +39,7 @@ def test_each_path_of_the_document_is_of_its_route(route):
 
 
 def test_operation_ids_are_unique():
-    paths = openapi.document(ROUTES, SERVER)["paths"]
+    paths = openapi.document(openapi.operations(ROUTES), SERVER)["paths"]
     ids = [operation["operationId"] for methods in paths.values() for operation in methods.values()]
     assert len(set(ids)) == len(ids)
 
@@ -76,7 +78,7 @@ MODEL = {
 
 def posts(config):
     """What a model's document says of its three ways to be asked."""
-    paths = openapi.model_document(ROUTES, SERVER, MODEL, config)["paths"]
+    paths = openapi.model_document(openapi.operations(ROUTES), SERVER, MODEL, config)["paths"]
     return [paths[f"/v2/models/m/{verb}"]["post"] for verb in ("infer", "generate", "generate_stream")]
 
 
@@ -100,11 +102,26 @@ def test_a_decoupled_model_is_documented_as_it_answers():
     assert list(infer["responses"]["200"]["content"]) == ["application/json", "text/event-stream"]
 
 
-def test_both_documents_are_served():
+def served(*paths: str):
+    """The answers of a server, however many turns of its loop they take."""
     routes = Routes(Service(registry(Served("m")), server_id="test", server_version="0"))
-    whole = json.loads(routes.handle(ask("GET", "/v2/docs"), b"").body)
-    one = json.loads(routes.handle(ask("GET", "/v2/models/m/docs"), b"").body)
+
+    async def scenario():
+        made = [routes.handle(ask("GET", path), b"") for path in paths]
+        return [await each if asyncio.isfuture(each) else each for each in made]
+
+    return asyncio.run(scenario())
+
+
+def test_both_documents_are_served():
+    answers = served("/v2/docs", "/v2/models/m/docs", "/v2/models/nobody/docs")
+    whole, one = (json.loads(answer.body) for answer in answers[:2])
     assert whole["openapi"] == one["openapi"] == "3.1.0"
     assert "/v2/models/m/infer" in one["paths"]
     assert "/v2/models/{model}/infer" in whole["paths"]
-    assert routes.handle(ask("GET", "/v2/models/nobody/docs"), b"").status == 404
+    assert answers[2].status == 404
+
+
+def test_a_document_is_made_of_small_pieces():
+    """Of which others have their turn in between: operations/slices.py."""
+    assert len(list(openapi.operations(ROUTES))) > 5 * limits.LOOP_SLICE_PIECES

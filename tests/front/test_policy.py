@@ -8,7 +8,7 @@ import pytest
 
 from tisfast.config.settings import HttpSettings
 from tisfast.errors import ConfigError
-from tisfast.front.policy import http_policy
+from tisfast.operations.policy import http_policy
 from tisfast.wire import head
 
 

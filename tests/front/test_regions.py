@@ -11,11 +11,11 @@ from tests_front_models import Served, ask, registry
 
 from tests.native.tests_native_shm import HostDevice, ShmFile
 from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
-from tisfast.front.regions import ClientRegions
-from tisfast.front.routes import Routes
-from tisfast.front.service import Service
 from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
 from tisfast.native.cuda import CudaMissing
+from tisfast.operations.regions import ClientRegions
+from tisfast.operations.routes import Routes
+from tisfast.operations.service import Service
 
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 

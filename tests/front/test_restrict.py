@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tisfast.errors import ConfigError
-from tisfast.front.restrict import Restrictions
+from tisfast.operations.restrict import Restrictions
 
 
 def restrict(*entries, **options):

@@ -1,10 +1,10 @@
-"""Statistics as Triton's JSON (rows 11.01 to 11.06)."""
+"""Statistics as Triton's JSON."""
 
 from __future__ import annotations
 
 from tests_front_models import Served
 
-from tisfast.front.statistics import model_statistics
+from tisfast.operations.statistics import model_statistics
 
 TALLIES = ["success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"]
 

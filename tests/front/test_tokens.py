@@ -9,7 +9,7 @@ import pytest
 
 from tisfast import limits
 from tisfast.errors import ConfigError
-from tisfast.front.tokens import TokenFile
+from tisfast.operations.tokens import TokenFile
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests_front_models import Served
 from tests_front_traces import traced
 
 from tisfast.engine.testing import FakeReply, make_input, submit
-from tisfast.front.trace import Context, Trace, read_context
+from tisfast.telemetry.trace import Context, Trace, read_context
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

@@ -1,4 +1,4 @@
-"""Traces of requests that are made on behalf of another one: steps of ensembles, calls of models (row 22.01)."""
+"""Traces of requests that are made on behalf of another one: steps of ensembles, calls of models."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tests_front_models import Served
 from tests_front_traces import traced
 
 from tisfast.engine.testing import FakeReply, make_input, submit
-from tisfast.front.trace import Trace
-from tisfast.front.trace_file import trace_objects
-from tisfast.front.trace_otlp import spans_of
+from tisfast.telemetry.trace import Trace
+from tisfast.telemetry.trace_file import trace_objects
+from tisfast.telemetry.trace_otlp import spans_of
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -8,8 +8,8 @@ from tests_front_models import Served
 from tests_front_traces import traced
 
 from tisfast.engine.testing import place_input
-from tisfast.front.trace_file import TraceFiles, trace_objects
-from tisfast.front.trace_tensors import TracedTensor, input_tensors, tensor_text
+from tisfast.telemetry.trace_file import TraceFiles, trace_objects
+from tisfast.telemetry.trace_tensors import TracedTensor, input_tensors, tensor_text
 
 
 def ids(path):

@@ -9,7 +9,7 @@ from tests_front_otlp import Receiver, attributes
 from tests_front_traces import traced
 
 from tisfast.config.tracing import OpenTelemetrySettings
-from tisfast.front.trace_otlp import OtlpExporter
+from tisfast.telemetry.trace_otlp import OtlpExporter
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

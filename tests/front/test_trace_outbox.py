@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tisfast.front.trace_outbox import Outbox
+from tisfast.telemetry.trace_outbox import Outbox
 
 
 class Item(int):

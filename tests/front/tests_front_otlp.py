@@ -49,7 +49,7 @@ class Receiver:
             self._news.notify_all()
         return status
 
-    def spans(self, count, seconds=10):
+    def spans(self, count, seconds=60):
         """Wait for so many spans; (resource attributes, span) of each."""
         with self._news:
             assert self._news.wait_for(lambda: len(self._all()) >= count, seconds), f"{len(self._all())} of {count}"

@@ -12,10 +12,10 @@ from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink
 from tisfast.front.http import HttpFront
-from tisfast.front.response import Response
-from tisfast.front.routes import Routes
-from tisfast.front.service import Service
 from tisfast.native.memory import Arena
+from tisfast.operations.response import Response
+from tisfast.operations.routes import Routes
+from tisfast.operations.service import Service
 from tisfast.types import Status
 from tisfast.wire.signature import ModelSignature
 
@@ -107,6 +107,7 @@ class Server:
         self.runtime.set_state(True, "")
         self.registry.add(self.runtime)
         self.registry.set_live(True)
+        self.control = control
         self._routes = Routes(Service(self.registry, server_id="test", server_version="0", control=control))
         self.front = HttpFront(
             self.registry, self, loop, max_input_bytes=max_input_bytes, policy=policy, gate=gate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests_front_models import Served
 
 from tisfast.engine.testing import FakeReply, make_input, submit
-from tisfast.front.trace import Trace, read_context
+from tisfast.telemetry.trace import Trace, read_context
 
 
 def traced(done, number=1, *, status=0, levels=("TIMESTAMPS",), log_frequency=0, traceparent="", tracestate="", id="r"):

@@ -1,4 +1,4 @@
-"""CUDA shared memory on a real GPU: rows 10.01, 10.04 to 10.08 with device memory of another process."""
+"""CUDA shared memory on a real GPU: regions with device memory of another process."""
 
 from __future__ import annotations
 

@@ -7,10 +7,19 @@ import json
 import os
 import signal
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 SECONDS_MAX: Final = 60
+SERVE_FLAGS: Final = (
+    "--log-format=json",
+    "--http-address=127.0.0.1",
+    "--http-port=0",
+    "--grpc-port=0",
+    "--metrics-port=0",
+)
 _SIZES: Final = """
 import importlib.metadata, json
 sizes = {}
@@ -24,6 +33,26 @@ import json
 import tisfast.native.http2
 print(json.dumps(sorted({line.split()[-1] for line in open("/proc/self/maps") if "libnghttp2" in line})))
 """
+
+
+HELP_IMPORTS: Final = """
+import sys
+before = set(sys.modules)
+from tisfast.cli import main
+main(["--help"])
+print("\\n", *sorted(set(sys.modules) - before))
+"""
+"""Prints in its last line the modules that `tisfast --help` imports."""
+_HELP_MODULES_MAX: Final = 110  # 77 with CPython 3.11
+
+
+def imports_little(said: str) -> bool:
+    """Whether what HELP_IMPORTS printed are few modules, of the standard library and of tisfast."""
+    modules = said.splitlines()[-1].split()
+    return len(modules) <= _HELP_MODULES_MAX and {name.partition(".")[0] for name in modules} <= _OURS
+
+
+_OURS: Final = sys.stdlib_module_names | {"tisfast"}
 
 
 class Installed:
@@ -55,18 +84,9 @@ class Installed:
 
     def serves(self) -> None:
         """Serve, answer an inference, end on SIGTERM with code 0."""
-        ports = ("--http-address=127.0.0.1", "--http-port=0", "--grpc-port=0", "--metrics-port=0")
-        server = self._start("tisfast", "serve", f"--model-repository={self.models}", "--log-format=json", *ports)
-        try:
-            said, port = self._until_ready(server)
-            self._ask(port)
-            server.send_signal(signal.SIGTERM)
-            rest, errors = server.communicate(timeout=SECONDS_MAX)
-            assert server.returncode == 0, f"tisfast serve ended with {server.returncode}:\n{said}{rest}{errors}"
-            assert not errors, f"tisfast serve said on stderr:\n{errors}"
-        finally:
-            server.kill()
-            server.communicate()
+        server = self._start("tisfast", "serve", f"--model-repository={self.models}", *SERVE_FLAGS)
+        errors = answers(server, lambda: server.send_signal(signal.SIGTERM))
+        assert not errors, f"tisfast serve said on stderr:\n{errors}"
 
     def _start(self, *command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -79,22 +99,44 @@ class Installed:
             text=True,
         )
 
-    def _until_ready(self, server: subprocess.Popen[str]) -> tuple[str, int]:
-        assert server.stdout is not None
-        said = ""
-        for line in server.stdout:
-            said += line
-            record = json.loads(line)
-            if record.get("event") == "ready":
-                return said, int(record["http_port"])
-        raise AssertionError(f"tisfast serve ended before it was ready:\n{said}{server.communicate()[1]}")
 
-    def _ask(self, port: int) -> None:
-        sent = {"INPUT0": [1, 2, 3, 4], "INPUT1": [1, 1, 1, 1]}
-        tensors = [{"name": name, "shape": [4], "datatype": "FP32", "data": data} for name, data in sent.items()]
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
-        client.request("POST", "/v2/models/add_sub/infer", json.dumps({"inputs": tensors}))
-        answer = client.getresponse()
-        outputs = {output["name"]: output["data"] for output in json.loads(answer.read())["outputs"]}
-        client.close()
-        assert outputs == {"OUTPUT0": [2, 3, 4, 5], "OUTPUT1": [0, 1, 2, 3]}, (answer.status, outputs)
+def answers(server: subprocess.Popen[str], stop: Callable[[], None]) -> str:
+    """Wait until a server with SERVE_FLAGS is ready, ask `add_sub`, and stop it; it is to end with code 0.
+
+    Returns what it said on stderr.
+    """
+    try:
+        said, port = _until_ready(server)
+        _ask(port)
+        stop()
+        rest, errors = server.communicate(timeout=SECONDS_MAX)
+        assert server.returncode == 0, f"the server ended with {server.returncode}:\n{said}{rest}{errors or ''}"
+        return errors or ""
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def _until_ready(server: subprocess.Popen[str]) -> tuple[str, int]:
+    assert server.stdout is not None
+    said = ""
+    for line in server.stdout:
+        said += line
+        if not line.startswith("{"):  # what make says of the set-up, which takes minutes
+            print(line, end="", flush=True)
+            continue
+        record = json.loads(line)
+        if record.get("event") == "ready":
+            return said, int(record["http_port"])
+    raise AssertionError(f"the server ended before it was ready:\n{said}{server.communicate()[1] or ''}")
+
+
+def _ask(port: int) -> None:
+    sent = {"INPUT0": [1, 2, 3, 4], "INPUT1": [1, 1, 1, 1]}
+    tensors = [{"name": name, "shape": [4], "datatype": "FP32", "data": data} for name, data in sent.items()]
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
+    client.request("POST", "/v2/models/add_sub/infer", json.dumps({"inputs": tensors}))
+    answer = client.getresponse()
+    outputs = {output["name"]: output["data"] for output in json.loads(answer.read())["outputs"]}
+    client.close()
+    assert outputs == {"OUTPUT0": [2, 3, 4, 5], "OUTPUT1": [0, 1, 2, 3]}, (answer.status, outputs)

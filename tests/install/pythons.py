@@ -32,6 +32,6 @@ def _candidates() -> list[str]:
 
 def _version(path: str) -> tuple[int, int] | None:
     """Of a CPython that runs (a pyenv shim may be there for nothing), else None."""
-    done = subprocess.run([path, "-I", "-c", _FACTS], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run([path, "-I", "-c", _FACTS], capture_output=True, text=True, check=False, timeout=60)
     words = done.stdout.split()
     return (int(words[1]), int(words[2])) if done.returncode == 0 and words[0] == "cpython" else None

@@ -37,6 +37,25 @@ def test_trim_gives_pages_back():
     assert arena.resident_bytes == 0
 
 
+def test_pages_are_given_back_in_slices_from_the_top():
+    arena = Arena("test", 16 << 20, 16 << 20)
+    memoryview(arena.take_block(8 << 20))[:] = bytes(8 << 20)
+    slices = []
+    while nbytes := arena.trim_top(3 << 20):
+        slices.append((nbytes, arena.resident_bytes))
+    assert slices == [(3 << 20, 5 << 20), (3 << 20, 2 << 20), (2 << 20, 0)]
+
+
+def test_what_is_out_is_not_given_back():
+    arena = Arena("test", 16 << 20, 16 << 20)
+    low, high = arena.take_block(4 << 20), arena.take_block(4 << 20)
+    for block in (low, high):
+        memoryview(block)[:] = b"x" * (4 << 20)
+    last = max(low, high, key=lambda block: block.offset)
+    assert arena.trim_top(1 << 20) == 0
+    assert bytes(memoryview(last)) == b"x" * (4 << 20)
+
+
 def test_small_blocks_lie_together_in_an_arena_of_any_size():
     arena = Arena("test", 25_276_514_304, 1 << 30)
     blocks = [arena.take_block(700) for _ in range(100)]

@@ -2,7 +2,7 @@
 
 The rules (each is a deliberate, general difference or freedom of JSON, and hides nothing else):
 
-1. Row 1.03: Content-Type of an error is application/json in newer Triton and here; 2.51 says text/plain for some.
+1. Content-Type of an error is application/json in newer Triton and here; 2.51 says text/plain for some.
    An answer without a body has none here, where 2.51 says text/plain.
 2. A message may go on where Triton's ends: the beginning is what clients match on, the rest says what to do.
 3. What the JSON parser has to say of broken JSON is its own; the text before it is Triton's.

@@ -21,8 +21,8 @@ from tests.oracle.exchange import Answer, converse
 
 HERE: Final = Path(__file__).parent
 EXAMPLES: Final = HERE.parents[1] / "examples/models"
-DEATH_SECONDS: Final = 1.0  # between the last word of a crashing server and its end
-FORGET_SECONDS: Final = 10.0  # from the answer to a request until Triton lets go of the regions that it used
+DEATH_SECONDS: Final = 2.0  # between the last word of a crashing server and its end
+FORGET_SECONDS: Final = 60.0  # from the answer to a request until Triton lets go of the regions that it used
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -67,9 +67,8 @@ TABLE: Final[list[Deliberate]] = [
         "unknown version ready": ('400 Model version not ready', "404 Request for unknown model: 'add_sub' version 2 is not found"),
         "unknown model ready": ('400 Model version not ready', "400 Request for unknown model: 'nobody' is not found"),
     }),
-    Deliberate('1.08', "A model whose config.pbtxt cannot be read is in the repository all the same; its error is in the log and the index.", {
-        "broken: in_config metadata": ("404 Request for unknown model: 'in_config' is not found", "404 Request for unknown model: 'in_config' has no available versions"),
-        "broken: in_config config": ("404 Request for unknown model: 'in_config' is not found", "404 Request for unknown model: 'in_config' has no available versions"),
+    Deliberate('26.02', "Who is not ready is named.", {
+        "broken: ready": ('400', "400 models that are not ready: in_initialize, without_class, without_version"),
     }),
     Deliberate('1.39', "tritonclient sends names through quote(), so a quoted name is the name.", {
         "metadata of a quoted name": ("404 Request for unknown model: 'add%5Fsub' is not found", '200 add_sub'),
@@ -211,20 +210,9 @@ TABLE: Final[list[Deliberate]] = [
         "model: returns_none": ('silence', "500 Failed to process the request(s) for model 'misbehave_0_0', message: Expected a list in the execute return, found type '<class 'NoneType'>'."),
         "model: returns_none_inside": ('silence', "500 Failed to process the request(s) for model 'misbehave_0_0', message: Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'NoneType'>'."),
     }),
-    Deliberate('16.07', "A model's answer must be what its configuration says: a wrong name, type or shape, or an output twice, is an error that names it; 2.51 drops it or sends it on.", {
-        "model: wrong_name": ("200 OUTPUT1=['text']", "500 model 'misbehave' returned output 'OUTPUT9', which its config does not have; it has 'OUTPUT0', 'OUTPUT1'"),
-        "model: wrong_name, OUTPUT1 asked for": ("200 OUTPUT1=['text']", "500 model 'misbehave' returned output 'OUTPUT9', which its config does not have; it has 'OUTPUT0', 'OUTPUT1'"),
-        "model: wrong_type": ("200 OUTPUT0=[1, 2] OUTPUT1=['text']", "500 model 'misbehave' returned output 'OUTPUT0' with data type INT64, its config says FP32"),
-        "model: wrong_shape": ("200 OUTPUT0=['0.0', '0.0', '0.0'] OUTPUT1=['text']", "500 unexpected shape for output 'OUTPUT0' for model 'misbehave'. Expected [2], got [3]"),
-        "model, binary: wrong_shape": ('200 OUTPUT0=binary OUTPUT1=binary0000000000000000000000000400000074657874', "500 unexpected shape for output 'OUTPUT0' for model 'misbehave'. Expected [2], got [3]"),
-        "model: wrong_rank": ("200 OUTPUT0=['0.0', '0.0'] OUTPUT1=['text']", "500 unexpected shape for output 'OUTPUT0' for model 'misbehave'. Expected [2], got [1,2]"),
-        "model: same_output_twice": ("200 OUTPUT0=['1.0', '2.0'] OUTPUT1=['text'] OUTPUT0=['1.0', '2.0']", "500 model 'misbehave' returned output 'OUTPUT0' twice in one response"),
-        "model: float16_output": ('400 sending FP16 data via JSON is not supported. Please use the binary data format for output', "500 model 'misbehave' returned output 'OUTPUT0' with data type FP16, its config says FP32"),
-        "model, binary: float16_output": ('200 OUTPUT0=binary OUTPUT1=binary003c00400400000074657874', "500 model 'misbehave' returned output 'OUTPUT0' with data type FP16, its config says FP32"),
-    }),
     Deliberate('16.08', "A wrong argument is explained in words, not by a C++ signature.", {
-        "model: tensor_of_list": ("500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: __init__(): incompatible constructor arguments. ...", "500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: Tensor(name: str, array: numpy.ndarray): the array of 'OUTPUT0' is a list..."),
-        "model: error_as_text": ("500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: __init__(): incompatible constructor arguments. ...", "500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: InferenceResponse(output_tensors, error=None): the error is a str..."),
+        "model: tensor_of_list": ("500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: __init__(): incompatible constructor arguments. ...", "500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: Tensor(name: str, array: numpy.ndarray): the array of 'OUTPUT0' is not an array, but an object of type list..."),
+        "model: error_as_text": ("500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: __init__(): incompatible constructor arguments. ...", "500 Failed to process the request(s) for model 'misbehave_0_0', message: TypeError: InferenceResponse: error must be a TritonError, as TritonError(message), not an object of type str..."),
     }),
 ]
 # fmt: on

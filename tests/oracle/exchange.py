@@ -6,7 +6,7 @@ import http.client
 import socket
 from typing import Any, Final, NamedTuple, cast
 
-ANSWER_SECONDS_MAX: Final = 2
+ANSWER_SECONDS_MAX: Final = 8  # then it is silence
 
 
 class Request(NamedTuple):

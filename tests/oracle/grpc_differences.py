@@ -15,12 +15,6 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         f"{method} of version 1x": "INVALID_ARGUMENT failed to get model version from specified version string '1x'"
         for method in ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics")
     },
-    "Row 13.25: newer Triton says why a model is not ready; 2.51 answers false to whatever it does not know.": {
-        "ModelReady of version 0": "NOT_FOUND Request for unknown model: 'add_sub' version 0 is not found",
-        "ModelReady of version 99": "NOT_FOUND Request for unknown model: 'add_sub' version 99 is not found",
-        "ModelReady of nobody": "INVALID_ARGUMENT Request for unknown model: 'nobody' is not found",
-        "ModelReady of an unloaded version": "NOT_FOUND Request for unknown model: 'latest' version 1 is not found",
-    },
     "Tensors that belong to no input are an error of the client's, not to be dropped in silence.": {
         "raw surplus": "INVALID_ARGUMENT unexpected raw_input_contents: 3 entries for 2 inputs",
     },
@@ -28,7 +22,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "negative shape": "INVALID_ARGUMENT invalid shape for input 'INPUT0': shape [-4] contains one or more invalid dimensions",
         "rank 41": "INVALID_ARGUMENT invalid shape for input 'INPUT0': 41 dimensions, 32 is the limit",
     },
-    "Row 13.28: newer Triton refuses an output that is asked for twice, with HTTP's text.": {
+    "Newer Triton refuses an output that is asked for twice, with HTTP's text.": {
         "outputs: twice": "INVALID_ARGUMENT [request id: <id_unknown>] output 'OUTPUT1' already exists in request",
     },
     "Of two inputs that do not fit, the first is named; 2.51 names whichever its hash table has first.": {
@@ -37,10 +31,10 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     "A negative timeout is refused, as over HTTP; 2.51 takes it for half a million years.": {
         "timeout of -1": "INVALID_ARGUMENT invalid value for 'timeout', expected value >= 0. (got -1)",
     },
-    "Rows 13.08 and 13.14: model_version is always filled; 2.51 leaves it out of failures.": {
+    "model_version is always filled; 2.51 leaves it out of failures.": {
         "stream: model fails, then good": "OK {'error_message': 'the model says NOT_FOUND', 'infer_response': {'model_name': 'misbehave', 'model_version': '1', 'id': 'f', 'parameters': {'triton_final_response': {'bool_param': True}}}}",
     },
-    "Rows 13.08 and 13.14: model_version is always filled; 2.51 leaves it out of a decoupled model's errors and end.": {
+    "model_version is always filled; 2.51 leaves it out of a decoupled model's errors and end.": {
         f"decoupled: {plan or 'none'}{end}": "OK {'"
         for plan in ("1", "12", "123", "", "e", "1e", "1e2", "e1", "n")
         for end in ("", ", and the end")
@@ -57,13 +51,13 @@ BY_CALL: Final[dict[str, str]] = {name: ours for calls in TABLE.values() for nam
 # Conversations of cases/grpc_regions.py: the reason, and how ours begins where the two part.
 # fmt: off
 TALKS: Final[dict[str, tuple[str, str]]] = {
-    "part of a file": ("row 10.02: 2.51 adds the region's offset twice, and reads what lies behind the mapping", "OK {'model_name': 'identity_fp32', 'model_version': '1', 'outputs': [{'name': 'OUTPUT0', 'datatype': 'FP32', 'shape': ['4']}], 'raw_output_contents': ['AACARAAggEQAQIBEAGCARA==']}"),
-    "bad register no key": ("row 10.03: newer Triton refuses a key that names no file", "INVALID_ARGUMENT cannot register shared memory region 'g' - invalid shm key ''"),
-    "bad register no size": ("row 10.02: what a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),
-    "bad register reserved": ("row 10.03: newer Triton refuses its backend's own regions", "INVALID_ARGUMENT cannot register shared memory region 'g' with key"),
-    "bad register an offset that overflows": ("row 10.02: what a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),
-    "CUDA without GPU": ("row 10.07: says that there is no GPU", "INVALID_ARGUMENT failed to register CUDA shared memory region: 'c', GPUs not supported"),
-    "CUDA with a short handle": ("row 10.07: the handle is looked at first", "INVALID_ARGUMENT 'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"),
-    "output": ("row 13.08: an output in shared memory says where it is", "OK {'model_name': 'identity_fp32', 'model_version': '1', 'outputs': [{'name': 'OUTPUT0', 'datatype': 'FP32', 'shape': ['4'], 'parameters': {"),
+    "part of a file": ("2.51 adds the region's offset twice, and reads what lies behind the mapping", "OK {'model_name': 'identity_fp32', 'model_version': '1', 'outputs': [{'name': 'OUTPUT0', 'datatype': 'FP32', 'shape': ['4']}], 'raw_output_contents': ['AACARAAggEQAQIBEAGCARA==']}"),
+    "bad register no key": ("Newer Triton refuses a key that names no file", "INVALID_ARGUMENT cannot register shared memory region 'g' - invalid shm key ''"),
+    "bad register no size": ("What a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),
+    "bad register reserved": ("Newer Triton refuses its backend's own regions", "INVALID_ARGUMENT cannot register shared memory region 'g' with key"),
+    "bad register an offset that overflows": ("What a region may be is said, not what the kernel said", "INVALID_ARGUMENT failed to register shared memory region 'g': invalid args"),
+    "CUDA without GPU": ("Says that there is no GPU", "INVALID_ARGUMENT failed to register CUDA shared memory region: 'c', GPUs not supported"),
+    "CUDA with a short handle": ("The handle is looked at first", "INVALID_ARGUMENT 'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"),
+    "output": ("An output in shared memory says where it is", "OK {'model_name': 'identity_fp32', 'model_version': '1', 'outputs': [{'name': 'OUTPUT0', 'datatype': 'FP32', 'shape': ['4'], 'parameters': {"),
 }
 # fmt: on

@@ -17,7 +17,7 @@ from google.protobuf.json_format import MessageToDict
 from tests.oracle.cases.grpc_calls import Call
 from tisfast.descriptors import message_class
 
-SECONDS_MAX: Final = 5
+SECONDS_MAX: Final = 15
 FREE: Final = ("version", "extensions")
 
 

@@ -1,4 +1,4 @@
-"""Which requests meet in a batch, and in which order they run, beside the real Triton (rows 15.11 to 15.25)."""
+"""Which requests meet in a batch, and in which order they run, beside the real Triton."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from perf.oracle.server import Kind, Server
+from tests.oracle.again import again
 from tests.oracle.exchange import Request, converse
 
 pytestmark = pytest.mark.alone
@@ -166,12 +167,14 @@ def batches(played: Played) -> list[str]:
 
 
 @pytest.mark.parametrize("case", DELIBERATE)
+@again
 def test_where_batches_differ_they_do_as_listed(case: str, pair: list[Pair]) -> None:
     triton, tisfast = pair
     assert (batches(usual(triton, case)), batches(tisfast.play(*SEQUENCES[case]))) == DELIBERATE[case][1:]
 
 
 @pytest.mark.parametrize("case", [case for case in SEQUENCES if case not in DELIBERATE])
+@again
 def test_the_same_requests_meet_in_the_same_order(case: str, pair: list[Pair]) -> None:
     triton, tisfast = pair
     assert tisfast.play(*SEQUENCES[case]) == usual(triton, case)

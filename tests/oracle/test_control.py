@@ -1,7 +1,7 @@
 """Both servers with --model-control-mode=explicit: index, load, unload, their parameters and errors, on both protocols.
 
 Each server has the same conversation with a repository of its own copy of the models: what one call does, the next ones
-see.  Rows 6.01 to 6.09, 6.13, 6.14.
+see.
 """
 
 # ruff: noqa: E501  (a table: one call, one line)
@@ -70,6 +70,7 @@ HTTP: Final[list[Step]] = [
     load("override with a wrong value", "add_sub", config='{"max_batch_size": "x"}'),
     load("override with another name", "add_sub", config='{"name": "other"}'),
     load("override of a good kind", "identity_fp32", config=CONFIG),
+    load("override with bare keys and a last comma", "identity_fp32", config=CONFIG[:-1] + ", parameters: {'a': {string_value: 'b'},},}"),
     ("config that was overridden", "GET", "/v2/models/identity_fp32/config", None),
     load("config as number", "add_sub", config=3),
     load("unknown parameter", "add_sub", x="1"),
@@ -127,7 +128,7 @@ DIFFERENT: Final[dict[str, tuple[str, str]]] = {
     "unload with no JSON": ("200", "500 failed to parse the request JSON buffer: "),
     # 2.51 takes whatever its decoder makes of it.
     "file that is no base64": ("200", "400 Invalid file parameter 'file:1/x': its value is no base64"),
-    # Row 6.05: newer Triton looks at names.
+    # newer Triton looks at names.
     "name that leads out": (
         "500 failed to load '..', failed to poll from model repository",
         "400 Model name '..' must not contain path traversal characters",

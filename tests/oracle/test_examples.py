@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import queue
 import re
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ REPOSITORIES: Final = [
     HERE / "example_models",
 ]
 TYPES: Final = {"f": "FP32", "i": "INT32", "I": "UINT32", "O": "BYTES"}
-SECONDS_MAX: Final = 20
+SECONDS_MAX: Final = 60
 Both = tuple[Server, Server]
 
 
@@ -123,22 +122,21 @@ def test_decoupled_repeat(both: Both) -> None:
 
 
 def test_decoupled_async_execute_overlaps(both: Both) -> None:
-    def at_once(server: Server) -> list[Any]:
-        began = time.monotonic()
-        with ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(stream, server, "stream_async", {"WAIT_MS": np.int32([250, i])}) for i in range(4)]
-            found = [each.result() for each in asked]
-        assert time.monotonic() - began < 0.9  # one after the other takes a second
-        return found
+    """Each waits until all four have begun: one after the other, none would end."""
 
-    assert alike(both, at_once)[3] == [{"OUT": [250]}, {"OUT": [3]}, {}]
+    def at_once(server: Server) -> list[Any]:
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(stream, server, "stream_async", {"WAIT_FOR": np.int32([4, i])}) for i in range(4)]
+            return [each.result() for each in asked]
+
+    assert alike(both, at_once)[3] == [{"OUT": [4]}, {"OUT": [3]}, {}]
 
 
 def test_custom_metrics(both: Both) -> None:
     def kept(server: Server) -> Any:
         for size in (1, 20, 20, 3000):
             assert infer(server, "observed_sum", {"IN": np.ones((1, size), np.float32)}) == {"OUT": [[size]]}
-        with urllib.request.urlopen(f"http://localhost:{server.metrics}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://localhost:{server.metrics}/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         about = sorted(line for line in lines if re.match(r"# (HELP|TYPE) example_", line))
         samples = [re.fullmatch(r"(example_\w+)\{(.*)\} (\S+)", line) for line in lines]

@@ -1,4 +1,4 @@
-"""Both servers with flags: restricted APIs (rows 24.01, 24.02, 13.22) and forwarded headers (rows 1.33, 24.04)."""
+"""Both servers with flags: restricted APIs and forwarded headers."""
 
 # ruff: noqa: E501  (a table: one call, one line)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What both servers log while they end, as far as people look for it (rows 26.04 to 26.08), and how long it takes."""
+"""What both servers log while they end, as far as people look for it, and how long it takes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ CONNECTIONS = "Timeout N: Found N HTTP service connections"
 
 
 def last_words(kind: Kind, clients: int) -> tuple[list[str], int | None, float]:
-    """The lines after SIGTERM without repetitions and figures, the exit code, and seconds."""
-    flags = ["--exit-on-error=false", f"--exit-timeout-secs={TRITON_SECONDS}"]
+    """The lines after SIGTERM without repetitions and figures, the exit code, and seconds.
+
+    tisfast gets more than is waited for here: a tisfast that waits for its countdown fails the test.
+    """
+    seconds = TRITON_SECONDS if kind == "triton" else 10 * END_SECONDS_MAX
+    flags = ["--exit-on-error=false", f"--exit-timeout-secs={seconds}"]
     with Server(kind, [MODELS], flags, "/v2/health/live") as server:
-        idle = [http.client.HTTPConnection("localhost", server.http, timeout=30) for _ in range(clients)]
+        idle = [http.client.HTTPConnection("localhost", server.http, timeout=60) for _ in range(clients)]
         for each in idle:
             each.request("GET", "/v2/health/live")
             each.getresponse().read()
@@ -51,4 +55,4 @@ def test_idle_clients_hold_up_triton_and_not_us(clients: int) -> None:
     theirs, ours = last_words("triton", clients), last_words("tisfast", clients)
     assert CONNECTIONS in theirs[0] and CONNECTIONS in ours[0]
     assert (theirs[1], ours[1]) == (1, 0)
-    assert theirs[2] > TRITON_SECONDS > ours[2]
+    assert theirs[2] > TRITON_SECONDS

@@ -18,7 +18,7 @@ COUNTED = (
     *("nv_inference_request_success", "nv_inference_request_failure"),
     *("nv_inference_count", "nv_inference_exec_count"),
 )
-NEWER = ("nv_model_load_duration_secs",)  # 2.51 does not have it yet (row 21.15)
+NEWER = ("nv_model_load_duration_secs",)  # 2.51 does not have it yet
 
 
 class Exposition:
@@ -41,7 +41,7 @@ def scraped(kind: Kind) -> Exposition:
     requests: tuple[Request, ...] = (good, good, good, bad)
     with Server(kind, [EXAMPLES], list(FLAGS)) as server:
         assert [answer.status for answer in converse(server.http, requests)] == [200, 200, 200, 400]
-        connection = http.client.HTTPConnection("localhost", server.metrics, timeout=10)
+        connection = http.client.HTTPConnection("localhost", server.metrics, timeout=60)
         connection.request("GET", "/metrics")
         answer = connection.getresponse()
         assert answer.getheader("Content-Type") == "text/plain; charset=utf-8"

@@ -1,4 +1,4 @@
-"""Both servers in poll mode, and with namespaces: the same edits of a repository (rows 14.08 to 14.12, 14.24)."""
+"""Both servers in poll mode, and with namespaces: the same edits of a repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.oracle.cases.table import Request, post, tensor
 from tests.oracle.exchange import converse
 
 KINDS: Final[tuple[Kind, ...]] = ("triton", "tisfast")
-SECONDS_MAX: Final = 20
+SECONDS_MAX: Final = 60
 TENSORS: Final = """
 input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]

@@ -1,4 +1,4 @@
-"""Sequences that meet: both servers form the same batches, in the same order (rows 9.05, 9.11)."""
+"""Sequences that meet: both servers form the same batches, in the same order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.oracle.again import again
 from tests.oracle.cases.sequences import END, START, ask
 from tests.oracle.conftest import Servers
 from tests.oracle.exchange import Answer, Request, converse
@@ -65,6 +66,7 @@ MEETINGS = {
 
 
 @pytest.mark.parametrize("meeting", MEETINGS)
+@again
 def test_they_meet_alike(meeting: str, triton: Servers, tisfast: Servers) -> None:
     """Direct.  What meets behind the oldest strategy is Triton's luck: its dynamic batcher may have made up its batch
     before the answered sequence's next request has come to it."""

@@ -1,4 +1,4 @@
-"""Warm-up beside the real Triton: what the model is given, what is counted, what fails the load.  Row 15.42."""
+"""Warm-up beside the real Triton: what the model is given, what is counted, what fails the load."""
 
 from __future__ import annotations
 
@@ -117,8 +117,9 @@ def counts(stats: dict[str, Any]) -> tuple[int, int, int]:
 
 def plain(reason: str) -> str:
     """Without places, hints and folders, which are ours or the machine's."""
+    reason = re.sub(r"(; [^\n]*)? \([^()\s]*config\.pbtxt:\d+:\d+\)", "", reason)
     reason = re.sub(r"\S*/models_\w+/", "", reason).replace("[request id: <id_unknown>] ", "")
-    return re.sub(r"\w+/config\.pbtxt:\d+:\d+: ([^;\n]*)(; .*)?", r"\1", reason).rstrip(" .")
+    return reason.rstrip(" .")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,9 @@ from perf.clients import Load
 from perf.compare import Pair
 from perf.figures import Figures
 from perf.machine import Losses
+from perf.open_loop import Tail
 from perf.table import Measured, Results
+from perf.unlike import UNLIKE, Found, Run
 
 
 def measured(load: Load, a: Figures, b: Figures) -> Pair:
@@ -22,6 +24,7 @@ TAILED = SMALL._replace(p99_over_p50_most=1.2)
 PREPARED = Bar("add_sub, prepared call", Load("h2load", "add_sub", 32, "grpc"), None, 4.0)
 TRITON = Figures(1000.0, 200.0, 400.0)
 FAST = Figures(3500.0, 60.0, 200.0)
+UNEVEN = Found(UNLIKE[1], [Run(Tail(20.0, 100.0, 120.0))], [Run(Tail(21.0, 105.0, 150.0))])
 START = Measured("start to ready", "s", 2.0, 0.5, 0.4)
 
 
@@ -30,4 +33,5 @@ def results() -> Results:
     loads = [(bar, measured(bar.load, TRITON, FAST)) for bar in (SMALL, TAILED)]
     rates = [Figures(rate, math.nan, math.nan) for rate in (100.0, 390.0)]
     metrics = [(PREPARED, measured(PREPARED.load, *rates))]
-    return Results(0.01, Losses(12.0, 0.034, 5100.0), loads, metrics, [START], ["bin4, side B: wrk gave no figures"])
+    failures = ["bin4, side B: wrk gave no figures"]
+    return Results(0.01, Losses(12.0, 0.034, 5100.0), loads, metrics, [START], [UNEVEN], failures)

@@ -10,6 +10,7 @@ from perf.bars import BARS, METRICS_BARS
 from perf.bench import MEMORY_CASE, START_CASE, TRITON_DEATHS_MAX, _Loads, select
 from perf.compare import Effort
 from perf.figures import RunFailed, ServerDied
+from perf.unlike import UNLIKE
 
 EFFORT = Effort(3, 1.5)
 
@@ -19,6 +20,7 @@ def test_all_rows_are_measured_unless_some_are_wanted():
     assert everything.loads == list(BARS)
     assert everything.metrics == list(METRICS_BARS)
     assert everything.singles == [START_CASE, MEMORY_CASE]
+    assert everything.unlike == list(UNLIKE)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -30,7 +32,7 @@ def test_rows_of_a_protocol(protocol):
 
 @pytest.mark.parametrize(
     ("only", "count", "clients"),
-    [("h2load", 1, {"h2load"}), ("shared memory grpc", 2, {"perf_analyzer"}), ("wrk 1$", 3, {"wrk"})],
+    [("h2load", 1, {"h2load"}), ("shared memory grpc", 2, {"perf_analyzer"}), ("wrk 1$", 4, {"wrk"})],
 )
 def test_rows_by_title_client_and_concurrency(only, count, clients):
     selection = select(only)
@@ -42,13 +44,20 @@ def test_one_number_of_each_server_can_be_wanted_alone():
     assert select("start").lines() == [START_CASE]
 
 
+@pytest.mark.parametrize("group", ["mixed", "neighbours"])
+def test_rows_of_a_group(group):
+    assert {row.group for row in select(f"{group}:").unlike} == {group}
+    assert not select(f"{group}:").clients()
+
+
 def test_nothing_matches_what_is_nowhere():
     assert not select("ftp").lines()
 
 
 def test_a_part_is_short_enough_to_wait_for():
     assert select("grpc").seconds(EFFORT) < 480
-    assert select("").seconds(EFFORT) < 1300
+    assert select("^(?!mixed|neighbours|paced|heavy)").seconds(EFFORT) < 1300
+    assert select("^(mixed|neighbours|paced|heavy):").seconds(EFFORT) < 1200
 
 
 def test_quick_rounds_take_less():
@@ -89,7 +98,7 @@ def test_a_row_is_played_again_where_the_real_triton_died_but_not_where_tisfast_
             raise RunFailed("no figures")
         (victim,) = (server for server in standing if server.kind == dies)
         victim.process.kill()
-        victim.process.wait(10)
+        victim.process.wait(60)
         raise ServerDied("it ended")
 
     monkeypatch.setattr("perf.bench.pair", pair_that_kills)

@@ -21,7 +21,7 @@ else:
     os.close(1), os.close(2)
     time.sleep(60)
 """
-ENDING_SECONDS_MAX = 10
+ENDING_SECONDS_MAX = 60
 
 
 def ends(pid: int) -> bool:

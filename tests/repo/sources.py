@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tisfast.config.model_config import LoadedConfig, finish, parse
+from tisfast.repo.scan_result import ModelSource, VersionSource
 from tisfast.repo.snapshot import Entry, Snapshot
-from tisfast.repo.source import ModelSource, VersionSource
 
 TENSORS = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
 STEPS = {"a": (), "b": (), "c": (), "d": (), "ab": ("a", "b"), "bc": ("b", "c"), "outer": ("ab", "c")}

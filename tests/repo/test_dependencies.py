@@ -1,4 +1,4 @@
-"""Which models an ensemble needs, and which ensembles cannot be (row 18.04)."""
+"""Which models an ensemble needs, and which ensembles cannot be."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.repo.sources import NAMES, STEPS, source
 from tisfast.errors import ConfigError, Internal
 from tisfast.repo.dependencies import dependencies
-from tisfast.repo.plan import Act, Held, Order, closure, plan
-from tisfast.repo.source import ModelFailure, ModelSource
+from tisfast.repo.load_plan import Act, Held, Order, closure, plan
+from tisfast.repo.scan_result import ModelFailure, ModelSource
 
 
 def held(*names: str, implicit: tuple[str, ...] = (), **sources) -> dict[str, Held]:
@@ -151,7 +151,7 @@ class Served:
 
 
 class Models(RuleBasedStateMachine):
-    """Loads and unloads carried out as supervise.copies does, over folders that come, change, break and go."""
+    """Loads and unloads carried out as models.copies does, over folders that come, change, break and go."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -213,6 +214,20 @@ def test_a_folder_that_cannot_be_looked_at_counts_as_one():
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     assert layout.is_folder(Away(), [])
+
+
+def test_a_path_that_cannot_be_looked_at_counts_as_a_folder(monkeypatch):
+    """Path.is_dir() itself says no from CPython 3.14 on."""
+
+    def away(path, **_):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    monkeypatch.setattr(Path, "stat", away)
+    assert layout.is_folder(Path("/models/m"), [])
+    with pytest.raises(OSError, match="Stale"):
+        layout.is_file(Path("/models/m/config.pbtxt"))
+    with pytest.raises(OSError, match="Stale"):
+        layout.exists(Path("/models/m/config.pbtxt"))
 
 
 @pytest.mark.parametrize("config", [

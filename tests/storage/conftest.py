@@ -46,7 +46,7 @@ class Objects:
         self._do("PUT", "")
 
     def _do(self, verb: str, path: str, data: bytes | None = None) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request(verb, f"/{self.name}/{quote(path)}", data, {"x-amz-acl": "public-read"})
         answer = connection.getresponse()
         assert answer.status < 300, answer.read()

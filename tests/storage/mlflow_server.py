@@ -32,7 +32,7 @@ class Tracking:
         self.uri = f"http://127.0.0.1:{port}"
 
     def _ask(self, verb: str, path: str, body: bytes | None = None) -> dict:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(verb, path, body, {"Content-Type": "application/json"} if verb == "POST" else {})
             answer = connection.getresponse()
@@ -91,7 +91,7 @@ def real_server(command: str, folder: Path) -> Iterator[Tracking]:
 
 def _answers(port: int) -> bool:
     with contextlib.suppress(OSError):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         with contextlib.closing(connection):
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

@@ -86,7 +86,7 @@ def proxy_handler(upstream: int, faults: Faults) -> type[http.server.BaseHTTPReq
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=20)
+            connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=60)
             with contextlib.closing(connection):
                 length = int(self.headers.get("Content-Length", "0"))
                 body = self.rfile.read(length) if length else None

@@ -31,7 +31,7 @@ def azurite(tmp_path_factory):
         deadline = time.monotonic() + SECONDS_MAX
         while True:
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
                 connection.request("GET", "/")
                 connection.getresponse().read()
                 connection.close()
@@ -71,7 +71,7 @@ def _create(port: int, name: str) -> None:
     headers = f"x-ms-date:{date}\nx-ms-version:2021-12-02\n"
     text = "PUT" + "\n" * 12 + headers + f"/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"
     signature = base64.b64encode(hmac.new(base64.b64decode(KEY), text.encode(), hashlib.sha256).digest()).decode()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("PUT", f"/{ACCOUNT}/{name}?restype=container", headers={
         "x-ms-date": date, "x-ms-version": "2021-12-02", "Authorization": f"SharedKey {ACCOUNT}:{signature}",
         "Content-Length": "0",

@@ -20,7 +20,7 @@ from tisfast.leases import lease
 from tisfast.storage.blobs import Blobs
 from tisfast.storage.view import Run, View, sweep
 
-LOOK_SECONDS_MAX = 10
+LOOK_SECONDS_MAX = 60
 ROOT = Path(__file__).parents[2]
 
 

@@ -1,5 +1,5 @@
 from tisfast import limits
-from tisfast.supervise.backoff import Backoff
+from tisfast.processes.backoff import Backoff
 
 
 def test_delays_double_up_to_the_bound_for_workers_that_never_get_ready():

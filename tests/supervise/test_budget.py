@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tisfast.supervise.budget import Account, MemoryBudget, amount, decide
+from tisfast.models.memory_budget import Account, MemoryBudget, amount, decide
 
 MB = 1 << 20
 

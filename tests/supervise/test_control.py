@@ -5,8 +5,8 @@ import pytest
 import zmq
 
 from tests.supervise.conftest import until
-from tisfast.supervise.control import Control
-from tisfast.supervise.directory import ControlDirectory
+from tisfast.processes.control_directory import ControlDirectory
+from tisfast.processes.control_socket import Control
 
 TOKEN = b"t" * 16
 
@@ -41,9 +41,9 @@ def test_messages_reach_their_worker_after_hello(control, peer, run):
     heard: list[dict] = []
     control.expect("w", TOKEN, heard.append)
     say(peer, t="hello", id="w", token=TOKEN)
-    say(peer, t="pong", n=1)
+    say(peer, t="log", n=1)
     run(until(lambda: len(heard) == 2))
-    assert heard[1] == {"t": "pong", "n": 1}
+    assert heard[1] == {"t": "log", "n": 1}
 
 
 def test_answers_go_to_the_peer_that_said_hello(control, peer, run):
@@ -52,8 +52,8 @@ def test_answers_go_to_the_peer_that_said_hello(control, peer, run):
     assert not control.send("w", {"t": "stop"})
     say(peer, t="hello", id="w", token=TOKEN)
     run(until(lambda: heard))
-    assert control.send("w", {"t": "ping", "n": 7})
-    assert msgpack.unpackb(peer.recv()) == {"t": "ping", "n": 7}
+    assert control.send("w", {"t": "is_ready", "n": 7})
+    assert msgpack.unpackb(peer.recv()) == {"t": "is_ready", "n": 7}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tisfast import limits
 from tisfast.errors import Internal
-from tisfast.supervise.directory import ControlDirectory, sweep
+from tisfast.processes.control_directory import ControlDirectory, sweep
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.environments.environment import Interpreter
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
-from tisfast.supervise.instance import Instance, InstanceState
-from tisfast.supervise.nursery import Child
-from tisfast.supervise.worker import Birth, WorkerFailed, Workplace
+from tisfast.processes.instance import Instance, InstanceState
+from tisfast.processes.nursery import Child
+from tisfast.processes.worker import Birth, WorkerFailed, Workplace
 
 HASTE = 100
 S = InstanceState
@@ -210,7 +210,7 @@ def test_an_instance_lives_as_its_diagram_says(births, first, events):
     loop = HastyLoop()
     try:
         world = World(loop, [first, *births])
-        seen = loop.run_until_complete(asyncio.wait_for(live(world, events, 10), 30 * HASTE))
+        seen = loop.run_until_complete(asyncio.wait_for(live(world, events, 10), 90 * HASTE))
         loop.run_until_complete(_gone(world))
     finally:
         loop.close()

@@ -1,6 +1,7 @@
 """Models that come, change and go, with real workers and without fronts."""
 
 import asyncio
+import functools
 import gc
 import os
 import shutil
@@ -9,7 +10,7 @@ import pytest
 
 from tests.supervise.conftest import CONFIG, MODEL, descriptors, descriptors_are, until
 from tisfast.errors import TisError
-from tisfast.supervise.lifecycle import LoadOrder
+from tisfast.models.lifecycle import LoadOrder
 
 
 def index(registry) -> list[tuple[str, str, str, str]]:
@@ -238,47 +239,54 @@ def test_a_wrong_configuration_of_an_ensemble_leaves_what_serves(ensemble, regis
     assert "non-existing output X" in states(registry)["e"]
 
 
-def test_loads_of_one_model_follow_each_other_and_others_run_beside(explicit, write, registry, run):
-    slow = "import time; time.sleep(0.5)\n" + MODEL
-    write("slow", slow)
+@pytest.fixture
+def gated(write, tmp_path):
+    """Write a model that loads when `open()` has been called; `begun()` tells whether it does already."""
+    gate, begun = tmp_path / "gate", tmp_path / "begun"
+    wait = f"while not os.path.exists({str(gate)!r}): time.sleep(0.005)\n"
+    write_gated = functools.partial(write, code=f"import os, time\nopen({str(begun)!r}, 'w').close()\n{wait}{MODEL}")
+    write_gated.open, write_gated.begun = gate.touch, begun.exists
+    return write_gated
+
+
+def test_loads_of_one_model_follow_each_other_and_others_run_beside(explicit, gated, write, registry, run):
+    gated("slow")
     write("quick")
 
-    async def both() -> float:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+    async def both() -> None:
         first = asyncio.ensure_future(explicit.lifecycle.load(LoadOrder("slow")))
         await asyncio.sleep(0)
         second = asyncio.ensure_future(explicit.lifecycle.unload("slow"))
         await explicit.lifecycle.load(LoadOrder("quick"))
         assert not first.done()
+        gated.open()
         await asyncio.gather(first, second)
-        return loop.time() - began
 
     run(both())
     assert states(registry)["quick"] == "READY"
     run(until(lambda: states(registry)["slow"] == "unloaded"))
 
 
-def test_a_load_that_nobody_waits_for_goes_on(explicit, write, registry, run):
-    write("m", "import time; time.sleep(0.2)\n" + MODEL)
+def test_a_load_that_nobody_waits_for_goes_on(explicit, gated, registry, run):
+    gated("m")
 
     async def leave() -> None:
         task = asyncio.ensure_future(explicit.lifecycle.load(LoadOrder("m")))
-        await asyncio.sleep(0.05)
+        await until(gated.begun)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     run(leave())
+    gated.open()
     run(until(lambda: states(registry).get("m") == "READY"))
 
 
-def test_the_end_does_not_wait_for_loads(explicit, write, run):
-    write("m", "import time; time.sleep(60)\n" + MODEL)
+def test_the_end_does_not_wait_for_loads(explicit, gated, run):
+    gated("m")
 
     async def stop() -> None:
         task = asyncio.ensure_future(explicit.lifecycle.load(LoadOrder("m")))
-        await until(lambda: explicit.lifecycle.busy)
-        await asyncio.sleep(0.1)
+        await until(gated.begun)
         await explicit.stop(1)
         with pytest.raises(TisError, match="Server is stopping"):
             await task

@@ -1,19 +1,26 @@
 """Decoupled models from the engine's face to real workers and back, without fronts."""
 
 import asyncio
+import gc
 import os
 import random
 import signal
 import struct
+import sys
 
 import pytest
 
 from tests.supervise.conftest import until
 from tisfast import limits
+from tisfast.config.settings import WorkerSettings
 from tisfast.engine.testing import StreamReply, cancel, expect, place_input, submit
 from tisfast.native.memory import now_ns
-from tisfast.supervise.instance import InstanceState
+from tisfast.processes.instance import InstanceState
+from tisfast.processes.link import RingLink
 from tisfast.types import Status
+
+TWO = "instance_group [ { count: 2 kind: KIND_CPU } ]"
+SUBMIT_SLOTS = limits.SUBMIT_SLOTS
 
 CONFIG = """
 backend: "python"
@@ -47,9 +54,9 @@ def streams(write, supervise, run):
     """A decoupled model; `ask(code)` sends one request, `calls` has what came back."""
 
     class Streams:
-        def __init__(self, code=MODEL, config=CONFIG):
+        def __init__(self, code=MODEL, config=CONFIG, workers=None):
             write("m", code, config)
-            self.supervisor = supervise()
+            self.supervisor = supervise(workers=workers)
             assert self.supervisor.served, supervise
             self.runtime = self.supervisor.served[0].runtime
             self.instance = self.supervisor.served[0].instances[0]
@@ -79,6 +86,34 @@ def streams(write, supervise, run):
     return Streams
 
 
+@pytest.mark.parametrize("decoupled", ["true", "false"])
+def test_what_a_dead_instance_had_ahead_may_be_cancelled_while_its_death_is_told(
+    write, supervise, run, tmp_path, decoupled
+):
+    """As an ensemble does with its other steps, and a stream with its other requests."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    write("m", MODEL, CONFIG.replace("true", decoupled))
+    served = supervise().served[0]
+    runtime, told, ahead = served.runtime, [], []
+
+    def ask(code, id, on_call=lambda: None):
+        data = struct.pack("<I", len(code)) + code.encode()
+        return submit(runtime, place_input(runtime, id, [(0, 13, (1,), data)]), StreamReply(told, on_call))
+
+    begun = tmp_path / "begun"
+    code = f"open({str(begun)!r}, 'w').close(); open({str(gate)!r}).read()"
+    ask(code, "busy", lambda: cancel(runtime, ahead[0]))
+    ahead.append(ask("s.send(answer(1), FINAL)", "ahead"))
+    run(until(begun.exists))
+    os.kill(served.instances[0].pid, signal.SIGKILL)
+    run(until(lambda: len(told) == 2))
+    assert [call[1] for call in told] == [Status.UNAVAILABLE, Status.CANCELLED]
+    run(until(lambda: runtime.links and runtime.links[0].up))
+    gc.collect()
+    assert all(each.up for each in gc.get_objects() if isinstance(each, RingLink))  # the dead one is let go
+
+
 def test_responses_come_in_order_and_the_flag_ends_the_stream(streams):
     m = streams()
     m.ask("s.send(answer(1, 2)); s.send(answer()); s.send(answer(3)); s.send(flags=FINAL)")
@@ -92,6 +127,45 @@ def test_the_loop_stays_awake_for_a_request_that_is_nearly_there(streams, run):
     expect(m.runtime, limits.BODY_NEAR_BYTES + 1)
     assert not poller.scheduled
     expect(m.runtime, limits.BODY_NEAR_BYTES)
+    assert poller.scheduled
+    run(until(lambda: not poller.scheduled))
+
+
+def test_without_yielding_the_loop_sleeps_and_answers_ring(streams):
+    m = streams(workers=WorkerSettings(sys.executable, spin_us=0))
+    poller = m.runtime.links[0].poller
+    for count in (1, 2):
+        m.ask("s.send(answer(1), FINAL)")
+        assert not poller.scheduled
+        m.until_final(count)
+        assert not poller.scheduled
+    expect(m.runtime, limits.BODY_NEAR_BYTES)
+    assert not poller.scheduled
+
+
+def test_where_most_waits_are_long_the_loop_sleeps_at_once(streams, run):
+    m = streams(config=CONFIG.replace("true", "false"))  # one answer to a request, and nothing else, wakes the loop
+    poller = m.runtime.links[0].poller
+    for count in range(1, 20):  # each wait for an answer is longer than limits.SPIN_US
+        m.ask("time.sleep(0.005); returned = [answer(1)]")
+        m.until_final(count)
+        run(until(lambda: not poller.scheduled))
+    m.ask("returned = [answer(1)]")
+    assert not poller.scheduled
+    m.until_final(20)
+
+
+def test_a_model_that_begins_to_call_others_is_looked_at_though_waiting_awake_does_not_pay(streams, run):
+    """Its first call may have come before anybody knew that it calls, and has rung no bell then."""
+    m = streams()
+    (link,) = m.runtime.links
+    poller = link.poller
+    for _ in range(20):  # waits for a request that does not come
+        expect(m.runtime, limits.BODY_NEAR_BYTES)
+        run(until(lambda: not poller.scheduled))
+    expect(m.runtime, limits.BODY_NEAR_BYTES)
+    assert not poller.scheduled
+    link.listen()
     assert poller.scheduled
     run(until(lambda: not poller.scheduled))
 
@@ -215,8 +289,12 @@ def test_stopping_waits_for_open_streams(streams, run):
 
 def test_statistics_of_responses(streams, run):
     m = streams()
+    began = now_ns()
     m.ask("s.send(answer(1)); s.send(failed('x')); time.sleep(.02); s.send(answer(2)); s.send(flags=FINAL)")
     m.until_final()
+    run(until(lambda: m.runtime.stats.execution_count == 1))
+    times = {i: found["compute_infer"]["ns"] for i, found in m.runtime.stats.response_stats().items()}
+    assert times["2"] >= 20_000_000 and sum(times.values()) <= now_ns() - began  # no time counts twice
     m.ask("s.send(answer(1), FINAL)")
     m.until_final(2)
     run(until(lambda: m.runtime.stats.execution_count == 2))
@@ -225,7 +303,6 @@ def test_statistics_of_responses(streams, run):
     assert [found[i]["success"]["count"] for i in "0123"] == [2, 0, 1, 0]
     assert [found[i]["fail"]["count"] for i in "0123"] == [0, 1, 0, 0]
     assert [found[i]["empty_response"]["count"] for i in "0123"] == [0, 0, 0, 1]
-    assert found["2"]["compute_infer"]["ns"] >= 20_000_000 > found["0"]["compute_infer"]["ns"]
     assert m.runtime.stats.inference_stats()["success"]["count"] == 2
 
 
@@ -304,3 +381,58 @@ def test_times_that_a_worker_makes_up_stay_within_those_of_the_server(streams, r
     assert found["success"]["count"] == 20
     for what in ("queue", "compute_input", "compute_infer", "compute_output"):
         assert 0 <= found[what]["ns"] <= 20 * (now_ns() - began)
+
+
+def test_a_request_that_has_been_begun_is_not_taken_for_one_that_has_its_slot_of_the_ring_now(streams, run, tmp_path):
+    m = streams()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    opened = m.ask("self_ = state; self_.open = s", "open")
+    for i in range(SUBMIT_SLOTS - 2):
+        m.ask("s.send(answer(1), FINAL)", f"quick {i}")
+    m.until_final(SUBMIT_SLOTS - 2)
+    m.ask(f"open({str(gate)!r}).read(); s.send(answer(7), FINAL)", "busy")
+    waiting = m.ask("s.send(answer(8), FINAL)", "waiting")
+    cancel(m.runtime, opened)  # the ring has come round: its slot is the waiting one's
+    assert not opened.done and not waiting.done
+    open(gate, "w").close()
+    m.until_final(SUBMIT_SLOTS)
+    assert waiting.done and not opened.done
+    m.ask("state.open.send(flags=FINAL); s.send(flags=FINAL)", "end")
+    m.until_final(SUBMIT_SLOTS + 2)
+    assert m.runtime.inflight == 0 and m.runtime.queued == 0
+
+
+def test_of_several_waiting_batches_the_right_one_is_taken_back(streams, run, tmp_path):
+    m = streams()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    m.ask(f"open({str(gate)!r}).read(); s.send(answer(7), FINAL)", "busy")
+    waiting = [m.ask(f"s.send(answer({i}), FINAL)", f"w{i}") for i in range(3)]
+    for request in waiting[:2]:
+        cancel(m.runtime, request)
+    assert m.told() == [(Status.CANCELLED, "Request cancelled: the client left the queue", True)] * 2
+    open(gate, "w").close()
+    assert m.until_final(4)[2:] == [(0, [7], False), (0, None, True), (0, [2], True)] or m.finals() == 4
+    assert m.runtime.inflight == 0
+
+
+def test_an_instance_that_has_answered_early_is_busy_until_its_execution_ends(write, supervise, run, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    write("m", MODEL, CONFIG.replace("decoupled: true", "decoupled: false") + TWO)
+    runtime, told = supervise().served[0].runtime, []
+
+    def ask(code, id):
+        data = struct.pack("<I", len(code)) + code.encode()
+        return submit(runtime, place_input(runtime, id, [(0, 13, (1,), data)]), StreamReply(told))
+
+    ask(f"s.send(answer(1), FINAL); open({str(gate)!r}).read()", "early")
+    run(until(lambda: len(told) == 1))
+    for i in range(8):  # all go to the other instance, though the first one owes nobody an answer
+        ask(f"s.send(answer({i}), FINAL)", f"q{i}")
+        run(until(lambda i=i: len(told) == 2 + i))
+    assert sorted(link.inflight for link in runtime.links) == [0, 1]
+    open(gate, "w").close()
+    run(until(lambda: all(link.inflight == 0 for link in runtime.links)))
+    assert runtime.stats.execution_count == 9

@@ -1,12 +1,10 @@
-from tisfast.supervise import machine
+import os
 
+import pytest
 
-def test_a_container_s_memory_counts(tmp_path):
-    limit = tmp_path / "memory.max"
-    limit.write_text("1048576\n")
-    assert machine.memory_bytes((limit,)) == 1048576
-    limit.write_text("max\n")
-    assert machine.memory_bytes((limit, tmp_path / "absent")) > 1048576
+from tisfast.processes import machine
+
+ALLOWED = len(os.sched_getaffinity(0))
 
 
 def test_gpus_without_the_management_library(tmp_path):
@@ -23,6 +21,15 @@ def test_the_kernel_counts_what_it_killed_for_memory(tmp_path):
     vmstat.write_text("nr_free_pages 12\n")
     assert machine.oom_kills(vmstat) == machine.oom_kills(tmp_path / "absent") == 0
     assert machine.oom_kills() >= 0
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"), [("max", ALLOWED), (100000 * (ALLOWED + 1), ALLOWED), (190000, 1), (50000, 1)]
+)
+def test_cores_are_those_allowed_and_those_that_a_quota_pays_for(tmp_path, quota, expected):
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+    assert machine.cores(tmp_path / "cgroup", tmp_path) == expected
 
 
 def test_instances_share_the_cores():

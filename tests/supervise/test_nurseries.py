@@ -13,13 +13,14 @@ from tests.supervise.conftest import CONFIG, MODEL, until
 from tisfast.config.environments import EnvironmentSettings
 from tisfast.config.settings import WorkerSettings
 from tisfast.errors import TisError
-from tisfast.supervise.lifecycle import LoadOrder
+from tisfast.models.lifecycle import LoadOrder
 
 
 @pytest.fixture(scope="session")
 def oldest_pack(tmp_path_factory):
-    """A packed environment of the oldest interpreter there is, without numpy."""
-    return write_tar(tmp_path_factory.mktemp("packs") / "env.tar", next(iter(pythons().values())))
+    """A packed environment of the oldest interpreter there is, without numpy, and with a library of its own."""
+    path = tmp_path_factory.mktemp("packs") / "env.tar"
+    return write_tar(path, next(iter(pythons().values())), {"lib/libours.so": ""})
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_another_content_of_an_archive_is_another_environment(explicit, write, r
     run(explicit.lifecycle.load(LoadOrder("m")))
     assert parents(explicit)["m"] == before
     newest = list(pythons().values())[-1]
-    write_tar(pack, newest)
+    write_tar(pack, newest, {"lib/other.txt": "which tells it from the oldest where there is only one"})
     run(explicit.lifecycle.load(LoadOrder("m")))
     run(until(lambda: len(explicit.served) == 1))
     assert parents(explicit)["m"] != before

@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import pytest
 
 from tests.supervise.conftest import until
 from tisfast import limits
-from tisfast.supervise.output import LineReader
+from tisfast.processes.worker_output import LineReader, written_level
 
 
 @pytest.fixture
@@ -149,3 +150,24 @@ def test_finish_does_not_read_forever_from_a_process_that_was_left_behind(pipe, 
     run(flood())
     os.close(write)
     assert sum(map(len, lines)) <= limits.WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX + 2 * 65536
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("ERROR:root:no", logging.ERROR),
+        ("2026-01-01 10:00:00,123 - name - INFO - fine", logging.INFO),
+        ("DEBUG:x:y", logging.DEBUG),
+        ("[CRITICAL] worker timeout", logging.CRITICAL),
+        ("W1124 10:00:00.000000 1 x.cc:3] low memory", logging.WARNING),
+        ("E1124 10:00:00.000000 1 x.cc:3] no memory", logging.ERROR),
+        ("Traceback (most recent call last):", logging.ERROR),
+        ("/x/y.py:3: UserWarning: deprecated", logging.WARNING),
+        ("INFORMATION about an ERRORS", logging.WARNING),
+        ("anything", logging.WARNING),
+        ("", logging.WARNING),
+        ("x" * 200 + " ERROR", logging.WARNING),
+    ],
+)
+def test_the_level_of_a_line_on_stderr(line, level):
+    assert written_level(line) == level

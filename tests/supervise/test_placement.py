@@ -5,8 +5,8 @@ import pytest
 from tisfast.config.instances import Instance
 from tisfast.config.settings import WorkerSettings
 from tisfast.errors import Unavailable
+from tisfast.models.gpu_placement import Placement, placement, visible_names
 from tisfast.native.nvml import GpuFacts, GpuMemory
-from tisfast.supervise.placement import Placement, placement, visible_names
 
 GB = 10**9
 

@@ -8,8 +8,8 @@ import pytest
 from tisfast import limits
 from tisfast.config.settings import RepositorySettings
 from tisfast.errors import Unavailable
+from tisfast.models.polling import Pace, Polling
 from tisfast.repo.changes import Looker
-from tisfast.supervise.polling import Pace, Polling
 
 PACE = Pace(poll=15.0, settle=2.0)
 WATCH = Pace(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS, tries_again=False)
@@ -67,12 +67,12 @@ def write(repository, name, text="x"):
     path.write_text(text)
 
 
-def polled(repository, talk, **more):
+def polled(repository, talk, pace=PACE, **more):
     """Run `talk(time, applied)` with a polling that has begun."""
 
     async def run():
         applied = Applied()
-        time = Time(lambda clock: Polling(applied, Looker([repository]), PACE, clock, **more))
+        time = Time(lambda clock: Polling(applied, Looker([repository]), pace, clock, **more))
         await time.polling.begin()
         try:
             await talk(time, applied)
@@ -96,6 +96,21 @@ def test_looks_are_a_poll_apart_and_a_settle_while_something_moves(repository):
         assert await time.step() == 15.0
 
     polled(repository, talk)
+
+
+def test_a_save_is_seen_within_half_a_second(repository):
+    write(repository, "a")
+
+    async def talk(time, applied):
+        await time.step()
+        began = time.now
+        write(repository, "a", "other")
+        while not applied.names:
+            await time.step()
+            await time.polling.applied()
+        assert time.now - began <= 0.5
+
+    polled(repository, talk, WATCH)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +383,7 @@ def test_it_goes_by_itself_until_it_is_closed(repository):
         await polling.begin()
         polling.start()
         write(repository, "a")
-        await asyncio.wait_for(seen.wait(), 10)
+        await asyncio.wait_for(seen.wait(), 60)
         await polling.close()
         assert applied.names == ["a"]
 

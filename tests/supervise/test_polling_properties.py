@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from hypothesis.strategies import booleans, integers, sampled_from, sets
 
+from tisfast.models.polling import Pace, Polling
 from tisfast.repo.changes import Looker
-from tisfast.supervise.polling import Pace, Polling
 
 NAMES = ("a", "b", "c")
 PACE = Pace(poll=15.0, settle=2.0)

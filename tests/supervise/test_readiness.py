@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tisfast.supervise.readiness import ReadinessCheck, asked
+from tisfast.processes.readiness import ReadinessCheck, asked
 
 
 @pytest.fixture

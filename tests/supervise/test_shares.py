@@ -14,7 +14,7 @@ from tests.supervise.conftest import until
 from tisfast import limits
 from tisfast.engine.testing import KeepingReply, submit
 from tisfast.native.memory import Arena
-from tisfast.supervise.instance import InstanceState
+from tisfast.processes.instance import InstanceState
 from tisfast.types import Status
 from tisfast.wire.compose import ComposeFields, answer_tensors, compose_request
 from tisfast.wire.tensors import in_block

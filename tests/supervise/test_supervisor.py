@@ -10,10 +10,10 @@ import pytest
 from tests.supervise.conftest import CONFIG, MODEL, descriptors, descriptors_are, until
 from tisfast.config.settings import RepositorySettings, WorkerSettings
 from tisfast.errors import TisError
-from tisfast.supervise.clock import MachineClock
-from tisfast.supervise.instance import InstanceState
-from tisfast.supervise.supervisor import Supervisor
-from tisfast.supervise.worker import Worker
+from tisfast.models.supervisor import Supervisor
+from tisfast.processes.clock import MachineClock
+from tisfast.processes.instance import InstanceState
+from tisfast.processes.worker import Worker
 
 
 def state(registry, name: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@ import asyncio
 import time
 
 from tests.supervise.conftest import until
-from tisfast.supervise.timer import RuntimeTimer
+from tisfast.processes.timer import RuntimeTimer
 
 
 class Timed:

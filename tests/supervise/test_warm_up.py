@@ -1,4 +1,4 @@
-"""Warm-up with real workers: what a model is given before it is ready, and what makes its load fail.  Row 15.42."""
+"""Warm-up with real workers: what a model is given before it is ready, and what makes its load fail."""
 
 # ruff: noqa: E501  (tables: one case, one line)
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from tests.supervise.conftest import until
 from tisfast.config.settings import WorkerSettings
-from tisfast.supervise.instance import InstanceState
+from tisfast.processes.instance import InstanceState
 
 SECONDS_MAX = 0.5
 MODEL = """

@@ -18,18 +18,18 @@ from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock
 from tisfast.errors import ConfigError, Internal, TisError
+from tisfast.models.copies import Copies
+from tisfast.models.draining import Leaving
+from tisfast.models.ensemble import load_ensemble
+from tisfast.models.lifecycle import Lifecycle
+from tisfast.models.loader import gather
+from tisfast.models.model import ServedModel
 from tisfast.native.memory import Arena
+from tisfast.processes.instance import InstanceState
+from tisfast.processes.worker import WorkerFailed
 from tisfast.repo.finding import no_model
-from tisfast.repo.plan import closure
-from tisfast.repo.source import ModelFailure
-from tisfast.supervise.copies import Copies
-from tisfast.supervise.ensemble import load_ensemble
-from tisfast.supervise.instance import InstanceState
-from tisfast.supervise.leaving import Leaving
-from tisfast.supervise.lifecycle import Lifecycle
-from tisfast.supervise.loader import gather
-from tisfast.supervise.model import ServedModel
-from tisfast.supervise.worker import WorkerFailed
+from tisfast.repo.load_plan import closure
+from tisfast.repo.scan_result import ModelFailure
 from tisfast.wire.signature import ModelSignature
 
 SECONDS_MAX = 3600.0

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,9 @@ import tritonclient.http as httpclient
 ROOT = Path(__file__).parent.parent.parent
 SECONDS_MAX = 90  # on a busy machine; environments are built meanwhile
 LOOK_SECONDS = 0.01
+AN_HOUR = "--exit-timeout-secs=3600"  # a server that ends in SECONDS_MAX, and well, has not waited for its countdown
+CODEC_BYTES_MIN = os.environ.get("TISFAST_TEST_CODEC_BYTES_MIN")  # 0: codec processes read and write every text
+MAIN = "import sys; from tisfast.cli import main; sys.exit(main(sys.argv[1:]))"
 T = TypeVar("T")
 
 ADD_ONE = """
@@ -57,14 +61,20 @@ def until(condition: Callable[[], object], what: str, seconds: float = SECONDS_M
 
 
 class Server:
-    """One server process.  `log` holds its log records (JSON objects) so far."""
+    """One server process.  `log` holds its log records (JSON objects) so far.
 
-    def __init__(self, repository: Path, flags: tuple[str, ...], scratch: Path) -> None:
+    fault: Python that is executed before the server starts.
+    """
+
+    def __init__(self, repository: Path, flags: tuple[str, ...], scratch: Path, fault: str = "") -> None:
         self.log: list[dict] = []
         self.scratch = scratch
         self.began = time.monotonic()
-        command = [sys.executable, "-m", "tisfast", "serve", f"--model-repository={repository}", "--log-format=json"]
-        command += ["--http-port=0", "--grpc-port=0", "--http-address=127.0.0.1", "--metrics-port=0", *flags]
+        program = ["-c", f"{fault}\n{MAIN}"] if fault else ["-m", "tisfast"]
+        command = [sys.executable, *program, "serve", f"--model-repository={repository}", "--log-format=json"]
+        command += ["--http-port=0", "--grpc-port=0", "--http-address=127.0.0.1", "--metrics-port=0"]
+        command += [f"--codec-bytes-min={CODEC_BYTES_MIN}"] if CODEC_BYTES_MIN else []
+        command += flags
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -112,7 +122,7 @@ class Server:
 
     def ready(self) -> Server:
         """Wait until it serves."""
-        self.port = self.said(lambda r: r.get("event") == "ready", "ready")["http_port"]
+        self.port = self.said(lambda r: r.get("event") in ("ready", "serving"), "it serves")["http_port"]
         return self
 
     def ask(self, method: str, path: str, body: object = None, seconds: float = SECONDS_MAX) -> tuple[int, dict]:
@@ -135,6 +145,18 @@ class Server:
     def model_ready(self, model: str) -> bool:
         """GET .../ready."""
         return self.ask("GET", f"/v2/models/{model}/ready")[0] == 200
+
+    def metrics(self) -> str:
+        """GET /metrics of the metrics port."""
+        port = self.said(lambda r: r.get("event") == "ready", "ready")["metrics_port"]
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)) as connection:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+
+    def pending(self, model: str) -> int:
+        """How many requests wait for an instance of version 1."""
+        name = f'nv_inference_pending_request_count{{model="{model}",version="1"}} '
+        return int(self.metrics().partition(f"\n{name}")[2].partition("\n")[0].partition(".")[0])
 
     def worker(self, instance: str) -> int:
         """Process id of an instance's worker, as the log told it last."""
@@ -208,8 +230,8 @@ def serve(tmp_path):
     # Not below tmp_path: the path of a Unix socket may have 107 bytes at most.
     with tempfile.TemporaryDirectory(prefix="tf") as scratch:
 
-        def start(*flags: str, repository: Path | None = None) -> Server:
-            server = Server(repository or tmp_path / "models", flags, Path(scratch))
+        def start(*flags: str, repository: Path | None = None, fault: str = "") -> Server:
+            server = Server(repository or tmp_path / "models", flags, Path(scratch), fault)
             started.append(server)
             return server
 
@@ -218,3 +240,40 @@ def serve(tmp_path):
             if server.process.poll() is None:
                 server.end(signal.SIGKILL)
             server.process.stdout.close()
+
+
+@pytest.fixture
+def directory():
+    """A path that is short enough for a socket; pytest's own may not be."""
+    short = Path(tempfile.gettempdir(), f"tg-{os.urandom(4).hex()}")
+    yield short
+    shutil.rmtree(short, ignore_errors=True)  # a server that was killed has left its socket
+
+
+@pytest.fixture
+def serve_guests(serve, tmp_path, directory):
+    """Start a server that welcomes guests in `directory`."""
+    (tmp_path / "models").mkdir(exist_ok=True)
+
+    def start(*flags: str):
+        return serve(f"--guest-directory={directory}", *flags).ready()
+
+    return start
+
+
+@pytest.fixture
+def join(directory):
+    """Start a script as a guest: join(code)."""
+    from tests.system.guest_scripts import GuestProcess  # noqa: PLC0415 - it needs this file's names
+
+    started: list[GuestProcess] = []
+
+    def start(code: str) -> GuestProcess:
+        started.append(GuestProcess(directory, code))
+        return started[-1]
+
+    yield start
+    for guest in started:
+        guest.end()
+        guest.process.stdin.close()
+        guest.process.stdout.close()

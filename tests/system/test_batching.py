@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,8 +10,11 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
+from tests.system.conftest import until
+
 EXAMPLES = Path(__file__).parents[2] / "examples/batching"
-SLEEPER = """
+GATED = """
+import os
 import time
 import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
@@ -20,13 +22,14 @@ class TritonPythonModel:
         answers = []
         print("begins", *[request.request_id() for request in requests])
         for request in requests:
-            time.sleep(pb_utils.get_input_tensor_by_name(request, "MS").as_numpy().max() / 1000)
+            while request.request_id() == "run" and not os.path.exists(GATE):
+                time.sleep(0.005)
             answers.append(pb_utils.InferenceResponse([]))
         return answers
 """
-SLEEPER_CONFIG = """
+GATED_CONFIG = """
 backend: "python" max_batch_size: 4
-input [ { name: "MS" data_type: TYPE_UINT32 dims: [ 1 ] } ] output [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
+input [ { name: "A" data_type: TYPE_UINT32 dims: [ 1 ] } ] output [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
 dynamic_batching {
   priority_levels: 3 default_priority_level: 2
   priority_queue_policy { key: 3 value { default_timeout_microseconds: 50000 } }
@@ -79,25 +82,27 @@ def test_texts_of_different_lengths_share_a_batch_within_the_budget(examples):
             assert doubled.tolist() == (text * 2).tolist()
 
 
-def infer(server, id, ms, **parameters):
-    inputs = [{"name": "MS", "datatype": "UINT32", "shape": [1, 1], "data": [ms]}]
-    return server.ask("POST", "/v2/models/sleeper/infer", {"id": id, "inputs": inputs, "parameters": parameters})
+def infer(server, id, **parameters):
+    inputs = [{"name": "A", "datatype": "UINT32", "shape": [1, 1], "data": [1]}]
+    return server.ask("POST", "/v2/models/gated/infer", {"id": id, "inputs": inputs, "parameters": parameters})
 
 
-def test_priorities_and_the_timer_of_a_level(write_model, serve):
-    write_model("sleeper", SLEEPER, SLEEPER_CONFIG)
+def test_priorities_and_the_timer_of_a_level(write_model, serve, tmp_path):
+    gate = tmp_path / "gate"
+    write_model("gated", GATED.replace("GATE", repr(str(gate))), GATED_CONFIG)
     server = serve().ready()
-    began = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
-        first = pool.submit(infer, server, "run", 600)
-        server.says("begins run")
-        late = pool.submit(infer, server, "late", 1, priority=3)
-        status, body = late.result()
-        assert (status, body["error"]) == (503, "Request timeout expired")
-        assert time.monotonic() - began < 0.55  # while the execution goes on
-        others = []
-        for id, priority in (("b", 2), ("a", 1), ("c", 9), ("d", 2)):
-            others.append(pool.submit(infer, server, id, 1, priority=priority))
-            time.sleep(0.02)  # they arrive in this order
+        try:
+            first = pool.submit(infer, server, "run")
+            server.says("begins run")
+            status, body = infer(server, "late", priority=3)
+            assert (status, body["error"]) == (503, "Request timeout expired")
+            assert not first.done()  # while the execution goes on
+            others = []
+            for id, priority in (("b", 2), ("a", 1), ("c", 9), ("d", 2)):  # they arrive in this order
+                others.append(pool.submit(infer, server, id, priority=priority))
+                until(lambda: server.pending("gated") == len(others), f"{id} waits")
+        finally:
+            gate.touch()
         assert [each.result()[0] for each in (first, *others)] == [200] * 5
     server.says("begins a b c d")

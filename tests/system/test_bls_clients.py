@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import queue
+import select
 import signal
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,24 @@ class TritonPythonModel:
         if response.has_error():
             return pb_utils.InferenceResponse([], error=response.error())
         return pb_utils.InferenceResponse(response.output_tensors())
+"""
+# Answers the first request of a batch, and calls `waits` on behalf of the others.
+ANSWERS_THE_FIRST = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        a = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
+        answer = pb_utils.InferenceResponse([pb_utils.Tensor("B", a)])
+        requests[0].get_response_sender().send(answer, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        call = pb_utils.InferenceRequest(
+            model_name="waits", requested_output_names=["B"], inputs=[pb_utils.Tensor("A", a[0])])
+        call.exec()
+        return [None, *[answer for _ in requests[1:]]]
+"""
+BATCHES_OF_TWO = CONFIG + """
+max_batch_size: 2
+dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 20000000 }
 """
 # Answers when it is cancelled, or when the file is there; says in FOLDER/told what it did.
 WAITS = """
@@ -170,7 +189,7 @@ def test_a_stream_that_relays_a_stream(serve, write_model, connect):
     client.async_stream_infer("relay", [tensor(grpcclient, "A", np.float32([40]))], enable_empty_final_response=True)
     got = []
     while True:
-        result, error = answers.get(timeout=30)
+        result, error = answers.get(timeout=60)
         assert error is None
         if result.get_response().parameters["triton_final_response"].bool_param:
             break
@@ -199,8 +218,26 @@ def test_a_grpc_deadline_cancels_the_call(serve, write_model, connect, tmp_path)
     write_model("asks", ASKS.replace("MODEL", "waits"))
     client = connect(serve().ready(), grpcclient)
     with pytest.raises(InferenceServerException, match=r"(?i)deadline"):
-        client.infer("asks", [tensor(grpcclient, "A", np.float32([1]))], client_timeout=0.3)
+        client.infer("asks", [tensor(grpcclient, "A", np.float32([1]))], client_timeout=4)  # by then it runs
     until((tmp_path / "cancelled").exists, "it is told")
+
+
+def test_the_last_client_of_a_batch_cancels_the_call_when_the_first_has_its_answer(serve, write_model, tmp_path):
+    write_model("waits", WAITS.replace("FOLDER", str(tmp_path)))
+    write_model("asks", ANSWERS_THE_FIRST, BATCHES_OF_TWO)
+    server = serve().ready()
+    inputs = [{"name": "A", "shape": [1, 1], "datatype": "FP32", "data": [1]}]
+    connections = [http.client.HTTPConnection("127.0.0.1", server.port) for _ in range(2)]
+    for connection in connections:
+        connection.request("POST", "/v2/models/asks/infer", json.dumps({"inputs": inputs}))
+    until((tmp_path / "begun").exists, "the called model runs")
+    (answered,), _, _ = select.select([connection.sock for connection in connections], [], [], 30)
+    for connection in connections:
+        if connection.sock is not answered:
+            connection.close()
+    until((tmp_path / "cancelled").exists, "it is told")
+    for connection in connections:
+        connection.close()
 
 
 @KINDS
@@ -260,7 +297,7 @@ def ask_traced(server, model):
     body = json.dumps({"inputs": [{"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}]})
     headers = {"traceparent": PARENT, "tracestate": "a=b"}
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}/v2/models/{model}/infer", body.encode(), headers)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.loads(answer.read())
 
 

@@ -1,7 +1,7 @@
-"""Clients that leave, at every stage of a request, over HTTP and gRPC.  Rows 23.01 to 23.05.
+"""Clients that leave, at every stage of a request, over HTTP and gRPC.
 
 The real Triton 2.51 was asked: it goes on with what an HTTP client has left, and executes a request whose client left
-while the one before it ran.  Neither is copied: its documentation promises more of the second (row 23.02).
+while the one before it ran.  Neither is copied: its documentation promises more of the second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.system.conftest import until
 
-SECONDS_MAX = 30
+SECONDS_MAX = 60
+DEADLINE_SECONDS = 4  # until then even a busy machine has begun what is to be cancelled
 # Each execution says when it begins and ends, and runs until the file FOLDER/go is there.
 TOLD = """
 import os, time
@@ -161,9 +162,9 @@ def leave(client):
 WAYS = {
     "HTTP disconnect": lambda s, model, id: s.http(model, id),
     "gRPC cancel": lambda s, model, id: s.grpc(model, id),
-    "gRPC deadline": lambda s, model, id: s.grpc(model, id, timeout=0.3),
+    "gRPC deadline": lambda s, model, id: s.grpc(model, id, timeout=DEADLINE_SECONDS),
     "stream cancel": lambda s, model, id: s.stream(model, id),
-    "stream deadline": lambda s, model, id: s.stream(model, id, timeout=0.3),
+    "stream deadline": lambda s, model, id: s.stream(model, id, timeout=DEADLINE_SECONDS),
 }
 
 
@@ -193,7 +194,7 @@ def test_a_decoupled_model_is_told(stage, way):
         client = s.http("streams", "x", "generate_stream")
         assert client.recv(100)
     else:
-        client = s.stream("streams", "x", timeout=0.5 if "deadline" in way else None)
+        client = s.stream("streams", "x", timeout=DEADLINE_SECONDS if "deadline" in way else None)
         with contextlib.suppress(grpc.RpcError):
             next(iter(client))
     leave(client)
@@ -212,7 +213,7 @@ def test_a_request_that_is_cancelled_before_its_body_has_come_is_forgotten(stage
 
 def metrics(server):
     connection = http.client.HTTPConnection(
-        "127.0.0.1", server.said(lambda r: r.get("event") == "ready", "ready")["metrics_port"], timeout=10
+        "127.0.0.1", server.said(lambda r: r.get("event") == "ready", "ready")["metrics_port"], timeout=60
     )
     connection.request("GET", "/metrics")
     lines = connection.getresponse().read().decode().splitlines()

@@ -219,7 +219,7 @@ def test_no_files_are_left_behind_by_a_server(number, explicit):
 
 def refused(server, headers, path="/v2/repository/models/m/load"):
     """Status and text of a POST."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request("POST", path, headers=headers)
         answer = connection.getresponse()

@@ -129,7 +129,7 @@ def test_a_stream_through_two_models(examples, connect):
     client.async_stream_infer("words", words(" ".join(text)), request_id="w", enable_empty_final_response=True)
     got, final = [], False
     while not final:
-        result, error = answers.get(timeout=30)
+        result, error = answers.get(timeout=60)
         assert error is None
         response = result.get_response()
         final = response.parameters["triton_final_response"].bool_param
@@ -142,7 +142,7 @@ def test_a_stream_through_two_models(examples, connect):
 def test_generate_and_its_stream(examples):
     status, body = examples.ask("POST", "/v2/models/standardize/generate", {"X": [1, 2, 3]})
     assert (status, body["MEAN"]) == (200, 2.0)
-    connection = http.client.HTTPConnection("127.0.0.1", examples.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", examples.port, timeout=60)
     connection.request("POST", "/v2/models/words/generate_stream", json.dumps({"TEXT": "one two"}))
     events = [json.loads(line[6:]) for line in connection.getresponse().read().decode().split("\n\n") if line]
     connection.close()
@@ -238,7 +238,7 @@ def test_an_endless_stream_ends_with_its_client(serve, write_model, write_ensemb
     client, answers = connect(server, grpcclient), queue.Queue()
     client.start_stream(lambda result, error: answers.put(error or result.as_numpy("B")[0]))
     client.async_stream_infer("e", [tensor(grpcclient, "A", np.ones(1, np.float32))])
-    assert [answers.get(timeout=30) for _ in range(200)] == [number + 1 for number in range(200)]
+    assert [answers.get(timeout=60) for _ in range(200)] == [number + 1 for number in range(200)]
     client.stop_stream(cancel_requests=True)
     server.says("cancelled after")
     until(lambda: _stats(server, "e")["fail"]["count"] == 1, "the ensemble's request has ended")
@@ -268,11 +268,12 @@ def test_more_large_responses_than_may_be_unread_through_their_own_only_instance
     client, answers = connect(serve().ready(), grpcclient), queue.Queue()
     client.start_stream(lambda result, error: answers.put(error or result.as_numpy("B")[0]))
     client.async_stream_infer("e", [tensor(grpcclient, "A", np.float32([1200]))])
-    assert [answers.get(timeout=20) for _ in range(1200)] == list(range(1200))
+    assert [answers.get(timeout=60) for _ in range(1200)] == list(range(1200))
     client.stop_stream()
 
 
 OVERLAPS = """
+import os
 import time
 import triton_python_backend_utils as pb_utils
 
@@ -283,7 +284,8 @@ def say(what):
 class TritonPythonModel:
     def execute(self, requests):
         say("+")
-        time.sleep(0.03)
+        while not os.path.exists("{gate}"):
+            time.sleep(0.005)
         say("-")
         return [pb_utils.InferenceResponse([pb_utils.Tensor("B", pb_utils.get_input_tensor_by_name(r, "A").as_numpy())])
                 for r in requests]
@@ -292,15 +294,18 @@ class TritonPythonModel:
 
 @pytest.mark.parametrize("most", [0, 2])
 def test_max_inflight_requests_bounds_what_a_step_has(most, serve, write_model, write_ensemble, tmp_path):
-    told = tmp_path / "told"
-    write_model("slow", OVERLAPS.format(told=told), CONFIG + "instance_group [ { count: 4 } ]")
+    told, gate = tmp_path / "told", tmp_path / "gate"
+    write_model("slow", OVERLAPS.format(told=told, gate=gate), CONFIG + "instance_group [ { count: 4 } ]")
     write_ensemble("e", config=steps("slow").replace("step [", f"max_inflight_requests: {most} step ["))
     server = serve().ready()
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda number: server.infer("e", [number])[1], map(float, range(16))))
+        asked = [pool.submit(server.infer, "e", [number]) for number in map(float, range(16))]
+        until(lambda: told.exists() and len(told.read_text()) >= (most or 4), "as many run as may")
+        gate.touch()
+        found = [each.result()[1] for each in asked]
     assert [body["outputs"][0]["data"] for body in found] == [[number] for number in range(16)]
     running = list(itertools.accumulate(1 if sign == "+" else -1 for sign in told.read_text()))
-    assert (max(running) == most) if most else (max(running) > 2)
+    assert max(running) == (most or 4)
 
 
 def test_a_dying_worker_fails_the_request_and_makes_the_ensemble_unready(serve, write_model, write_ensemble, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import threading
@@ -84,9 +85,10 @@ def test_generate_answers_at_once(server):
     assert (status, answer) == (200, {"id": "q", "model_name": "counter", "model_version": "1", "I": 0})
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl_shows_a_stream(server):
     url = f"http://127.0.0.1:{server.port}/v2/models/counter/generate_stream"
-    done = subprocess.run(["curl", "-sN", url, "-d", '{"N":2}'], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["curl", "-sN", url, "-d", '{"N":2}'], capture_output=True, text=True, timeout=60, check=True)
     start = 'data: {"model_name":"counter","model_version":"1",'
     assert done.stdout == f'{start}"I":0}}\n\n{start}"I":1}}\n\n'
 

@@ -17,13 +17,15 @@ from tritonclient.utils import shared_memory as shm
 from tests.system.conftest import ROOT
 from tests.system.test_tritonclient import CONFIG_NAMES, VALUES
 
-SLEEPER = """
+GATED = """
+import os
 import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        time.sleep(0.3)
+        while not os.path.exists(GATE):
+            time.sleep(0.005)
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor("B", pb_utils.get_input_tensor_by_name(r, "A").as_numpy())])
             for r in requests
@@ -104,7 +106,7 @@ def test_callbacks(examples, connect):
     client, done = connect(examples), queue.Queue()
     calls = [client.async_infer("add_sub", pair(), lambda result, error: done.put((result, error))) for _ in range(20)]
     for _ in calls:
-        result, error = done.get(timeout=20)
+        result, error = done.get(timeout=60)
         assert error is None
         check(result)
 
@@ -138,7 +140,7 @@ def test_a_stream(examples, connect):
         client.async_stream_infer("add_sub", pair(), request_id=str(i))
     client.async_stream_infer("nobody", pair(), request_id="bad")
     client.async_stream_infer("add_sub", pair(), request_id="last")
-    answers = [got.get(timeout=20) for _ in range(12)]
+    answers = [got.get(timeout=60) for _ in range(12)]
     client.stop_stream()
     assert [result.get_response().id for result, error in answers if error is None] == [*map(str, range(10)), "last"]
     assert [error.message() for _, error in answers if error is not None] == [
@@ -146,18 +148,20 @@ def test_a_stream(examples, connect):
     ]
 
 
-def test_a_client_side_timeout_and_cancellation(serve, write_model, connect):
-    write_model("sleeper", SLEEPER)
+def test_a_client_side_timeout_and_cancellation(serve, write_model, connect, tmp_path):
+    gate = tmp_path / "gate"
+    write_model("gated", GATED.replace("GATE", repr(str(gate))))
     server = serve().ready()
     client = connect(server)
     with pytest.raises(InferenceServerException) as error:
-        client.infer("sleeper", [given("A", A)], client_timeout=0.05)
+        client.infer("gated", [given("A", A)], client_timeout=0.05)
     assert error.value.status() == "StatusCode.DEADLINE_EXCEEDED"
     done = queue.Queue()
-    call = client.async_infer("sleeper", [given("A", A)], lambda result, error: done.put(error))
+    call = client.async_infer("gated", [given("A", A)], lambda result, error: done.put(error))
     call.cancel()
-    assert "cancelled" in done.get(timeout=20).message().lower()
-    assert client.infer("sleeper", [given("A", A)]).as_numpy("B").tolist() == A.tolist()
+    assert "cancelled" in done.get(timeout=60).message().lower()
+    gate.touch()
+    assert client.infer("gated", [given("A", A)]).as_numpy("B").tolist() == A.tolist()
 
 
 def test_the_asyncio_client(examples):
@@ -218,8 +222,8 @@ def test_grpcs_own_health_and_reflection_clients(examples):
     reflection = importlib.import_module("grpc_reflection.v1alpha.proto_reflection_descriptor_database")
     with grpc.insecure_channel(address(examples)) as channel:
         stub = health_grpc.HealthStub(channel)
-        assert stub.Check(health.HealthCheckRequest(), timeout=10).status == 1
-        watch = stub.Watch(health.HealthCheckRequest(), timeout=10)
+        assert stub.Check(health.HealthCheckRequest(), timeout=60).status == 1
+        watch = stub.Watch(health.HealthCheckRequest(), timeout=60)
         assert next(watch).status == 1
         watch.cancel()
         database = reflection.ProtoReflectionDescriptorDatabase(channel)

@@ -12,14 +12,16 @@ import pytest
 import tritonclient.grpc as client
 import trustme
 
-SLOW = """
+GATED = """
+import os
 import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
         pb_utils.Logger.log_info("executing")
-        time.sleep(0.3)
+        while not os.path.exists(GATE):
+            time.sleep(0.005)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("B", r.inputs()[0].as_numpy())]) for r in requests]
 """
 
@@ -32,6 +34,17 @@ def tensors(values=(1.0, 2.0)):
     tensor = client.InferInput("A", [len(values)], "FP32")
     tensor.set_data_from_numpy(np.array(values, np.float32))
     return [tensor]
+
+
+@pytest.fixture
+def write_gated(write_model, tmp_path):
+    """Write a model that answers once what this returns has been called."""
+
+    def write(name):
+        write_model(name, GATED.replace("GATE", repr(str(tmp_path / "gate"))))
+        return (tmp_path / "gate").touch
+
+    return write
 
 
 @pytest.fixture
@@ -51,7 +64,7 @@ def test_it_says_where_it_is_and_answers(write_model, serve):
     write_model("m")
     server = serve()
     port = port_of(server)
-    server.says(f"Started GRPCInference Service at 0.0.0.0:{port}")
+    server.says(f"Started GRPCInferenceService at 0.0.0.0:{port}")
     with client.InferenceServerClient(f"localhost:{port}") as asked:
         for coding in (None, "gzip", "deflate"):
             got = asked.infer("m", tensors(), compression_algorithm=coding).as_numpy("B")
@@ -79,7 +92,7 @@ def test_mutual_tls_asks_clients_who_they_are(write_model, serve, files):
         client.InferenceServerClient(address, ssl=True, root_certificates=files["ca"]) as stranger,
         pytest.raises(client.InferenceServerException, match="UNAVAILABLE"),
     ):
-        stranger.infer("m", tensors(), client_timeout=5)
+        stranger.infer("m", tensors(), client_timeout=60)
     with client.InferenceServerClient(
         address,
         ssl=True,
@@ -97,25 +110,28 @@ def test_certificates_that_cannot_be_read_end_the_start(write_model, serve, file
     server.says("cannot read /nowhere.pem")
 
 
-def test_a_deadline_frees_the_queue(write_model, serve):
-    write_model("m", SLOW)
+def test_a_deadline_frees_the_queue(write_gated, serve):
+    open_gate = write_gated("m")
     server = serve()
     with client.InferenceServerClient(f"localhost:{port_of(server)}") as asked, ThreadPoolExecutor(3) as pool:
         running = [pool.submit(asked.infer, "m", tensors()) for _ in range(2)]
         with pytest.raises(client.InferenceServerException, match="Deadline"):
             asked.infer("m", tensors(), client_timeout=0.05)
+        open_gate()
         assert all(one.result().as_numpy("B").tolist() == [1.0, 2.0] for one in running)
 
 
-def test_the_end_waits_for_answers(write_model, serve):
-    write_model("m", SLOW)
+def test_the_end_waits_for_answers(write_gated, serve):
+    open_gate = write_gated("m")
     server = serve()
     with client.InferenceServerClient(f"localhost:{port_of(server)}") as asked, ThreadPoolExecutor(1) as pool:
         running = pool.submit(asked.infer, "m", tensors())
         channel = grpc.insecure_channel(f"localhost:{port_of(server)}")
-        grpc.channel_ready_future(channel).result(10)
+        grpc.channel_ready_future(channel).result(60)
         server.says("executing")
         server.process.send_signal(signal.SIGTERM)
+        server.says("Signal (15) received.")
+        open_gate()
         assert running.result().as_numpy("B").tolist() == [1.0, 2.0]
         assert server.ended() == 0
         channel.close()

@@ -60,7 +60,7 @@ def test_metadata_become_parameters_of_inferences(serve, write_model):
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("--grpc-restricted-protocol=bogus:k=v", "unknown restricted api 'bogus'"),
+        ("--grpc-restricted-protocol=bogus:k=v", "unknown restricted protocol 'bogus'"),
         ("--grpc-header-forward-pattern=(", "--grpc-header-forward-pattern=( is not a regular expression"),
     ],
 )

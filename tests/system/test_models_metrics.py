@@ -45,7 +45,7 @@ class TritonPythonModel:
 
 
 def scrape(server) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     server.about = [line for line in lines if line.startswith("#")]
     values = [line.rsplit(" ", 1) for line in lines if not line.startswith(("#", "nv_", "tisfast_"))]

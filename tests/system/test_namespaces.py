@@ -1,4 +1,4 @@
-"""Models of one name in several repositories (--model-namespacing, row 14.10)."""
+"""Models of one name in several repositories (--model-namespacing)."""
 
 import shutil
 from urllib.parse import quote

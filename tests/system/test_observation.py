@@ -24,7 +24,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def scrape(server) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -70,7 +70,7 @@ class Prometheus:
 
     def ready(self) -> bool:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=10).close()
+            urllib.request.urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=60).close()
         except urllib.error.HTTPError as error:
             error.close()
             return False
@@ -78,14 +78,14 @@ class Prometheus:
 
     def value(self, query: str) -> float | None:
         address = f"http://127.0.0.1:{self._port}/api/v1/query?query={urllib.parse.quote(query)}"
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=60) as answer:
             result = json.loads(answer.read())["data"]["result"]
         return float(result[0]["value"][1]) if result else None
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
-        self._rest.wait(10)
+        self._process.wait(60)
+        self._rest.wait(60)
         assert self._process.stderr is not None
         self._process.stderr.close()
 
@@ -193,7 +193,7 @@ def test_spans_continue_the_callers_trace(served):
             body.encode(),
             {"TraceParent": PARENT, "tracestate": "a=b"},
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 200
         compute, model, root = receiver.spans(3)
         assert server.end() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -29,6 +30,7 @@ def commands_of(page):
     return start[1], shlex.split(start[2].removesuffix("&")), rest
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 @pytest.mark.parametrize("page", PAGES)
 def test_its_commands_work(page, serve):
     repository, flags, typed = commands_of(page)

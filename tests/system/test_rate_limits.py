@@ -3,8 +3,8 @@
 # ruff: noqa: E501  (tables: one case, one line)
 from __future__ import annotations
 
-import http.client
-import json
+import contextlib
+import itertools
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,8 @@ import pytest
 
 from tests.system.conftest import until
 
-TIMED = """
+NOTED = """
+import os
 import time
 import triton_python_backend_utils as pb_utils
 
@@ -22,14 +23,18 @@ class TritonPythonModel:
         self.name = args["model_instance_name"]
 
     def execute(self, requests):
-        began = time.monotonic()
-        time.sleep(0.01)
-        with open("TOLD", "a") as file:
-            file.write(f'["{self.name}", {began}, {time.monotonic()}]\\n')
+        self.note("begins")
+        while os.path.exists("GATE"):
+            time.sleep(0.005)
+        self.note("ends")
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor("B", pb_utils.get_input_tensor_by_name(r, "A").as_numpy())])
             for r in requests
         ]
+
+    def note(self, what):
+        with open("TOLD", "a") as file:
+            file.write(f"{what} {self.name}\\n")
 """
 CONFIG = """
 backend: "python"
@@ -46,15 +51,27 @@ def group(count=1, instances=1, priority=1, scope=""):
 
 @pytest.fixture
 def told(tmp_path, write_model):
-    """Write a model that notes when it executes; `told()` has (instance, start, end) of all executions."""
+    """Write a model that notes when an execution begins, and when it ends: not while the file `gate` with its name is there."""
+
+    def gate(name):
+        return tmp_path / f"gate_{name}"
 
     def write(name, config=""):
-        write_model(name, TIMED.replace("TOLD", str(tmp_path / "told")), CONFIG + config)
+        code = NOTED.replace("TOLD", str(tmp_path / "told")).replace("GATE", str(gate(name)))
+        write_model(name, code, CONFIG + config)
 
-    def read():
-        return [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    def read(word):
+        """The instances of which this is told, in order."""
+        path = tmp_path / "told"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [instance for what, instance in lines if what == word]
 
-    write.read = read
+    def running():
+        """How many executed at one time, from line to line."""
+        lines = (tmp_path / "told").read_text().splitlines()
+        return list(itertools.accumulate(1 if line.startswith("begins") else -1 for line in lines))
+
+    write.gate, write.read, write.running = gate, read, running
     return write
 
 
@@ -63,9 +80,23 @@ def ask_all(server, names):
         return [status for status, _ in pool.map(server.infer, names)]
 
 
-def overlaps(times):
-    ordered = sorted((start, end) for _, start, end in times)
-    return any(end > start for (_, end), (start, _) in zip(ordered, ordered[1:], strict=False))
+@contextlib.contextmanager
+def held(told, server, names, begun, pending):
+    """Ask all these models while they do not end: as many executions as `begun` begin, and the others wait."""
+    for name in set(names):
+        told.gate(name).touch()
+    try:
+        with ThreadPoolExecutor(len(names)) as pool:
+            asked = [pool.submit(server.infer, name) for name in names]
+            until(lambda: sum(server.pending(name) for name in pending) == len(names) - begun, "they wait")
+            until(lambda: len(told.read("begins")) == begun, "they execute")
+            yield
+            for name in set(names):
+                told.gate(name).unlink()
+            assert [each.result()[0] for each in asked] == [200] * len(names)
+    finally:
+        for name in set(names):
+            told.gate(name).unlink(missing_ok=True)
 
 
 def test_executions_of_models_that_share_a_resource_do_not_overlap(told, serve):
@@ -73,40 +104,39 @@ def test_executions_of_models_that_share_a_resource_do_not_overlap(told, serve):
     told("b", group())
     told("free")
     server = serve(ON).ready()
-    assert ask_all(server, ["a", "b", "free"] * 6) == [200] * 18
-    limited = [each for each in told.read() if each[0][0] in "ab"]
-    assert len(limited) == 12 and not overlaps(limited)
-    assert overlaps(told.read())  # the third model shares nothing
+    with held(told, server, ["free"], 1, []):
+        assert ask_all(server, ["a", "b"] * 6) == [200] * 12  # the third model shares nothing
+        assert len(told.read("ends")) == 12 and max(told.running()) == 2
 
 
 def test_without_the_flag_resources_limit_nothing(told, serve):
     told("a", group(instances=2))
     server = serve().ready()
-    assert ask_all(server, ["a"] * 8) == [200] * 8
-    assert overlaps(told.read())
+    with held(told, server, ["a"] * 2, 2, ["a"]):
+        assert sorted(told.read("begins")) == ["a_0_0", "a_0_1"]
 
 
 def test_the_command_line_says_how_much_there_is(told, serve):
     told("a", group(count=2, instances=3))
     server = serve(ON, "--rate-limit-resource=r:5:0").ready()
-    assert ask_all(server, ["a"] * 12) == [200] * 12
-    times = told.read()
-    at_once = [sum(s <= start < e for _, s, e in times) for _, start, _ in times]
-    assert max(at_once) == 2
+    with held(told, server, ["a"] * 12, 2, ["a"]):
+        pass
+    assert len(told.read("ends")) == 12 and max(told.running()) == 2
 
 
 def test_priorities_weigh_executions(told, serve):
+    """The first execution holds the resource until all have come."""
     told("often", group(priority=1))
     told("seldom", group(priority=4))
     server = serve(ON).ready()
-    assert ask_all(server, ["often", "seldom"] * 20) == [200] * 40
-    first = [name for name, _, _ in told.read()[:20]]
-    assert 14 <= first.count("often_0_0") <= 18
+    with held(told, server, ["often", "seldom"] * 20, 1, ["often", "seldom"]):
+        pass
+    assert 14 <= told.read("begins")[:20].count("often_0_0") <= 18
 
 
 def test_a_worker_that_dies_gives_back_what_it_held(told, serve, write_model, tmp_path):
     started = tmp_path / "started"
-    hang = TIMED.replace("time.sleep(0.01)", f"open({str(started)!r}, 'w').close(); time.sleep(60)")
+    hang = NOTED.replace('self.note("begins")', f"open({str(started)!r}, 'w').close(); time.sleep(600)")
     write_model("hangs", hang, CONFIG + group())
     told("b", group())
     server = serve(ON).ready()
@@ -114,20 +144,11 @@ def test_a_worker_that_dies_gives_back_what_it_held(told, serve, write_model, tm
         hanging = pool.submit(server.infer, "hangs")
         until(started.exists, "it executes")
         waiting = pool.submit(server.infer, "b")
-        until(lambda: pending(server, "b"), "the other waits")
+        until(lambda: server.pending("b"), "the other waits")
         os.kill(server.worker("hangs_0_0"), signal.SIGKILL)
         assert waiting.result()[0] == 200
         status, body = hanging.result()
         assert status == 503 and "SIGKILL" in body["error"]
-
-
-def pending(server, model):
-    port = server.said(lambda r: r.get("event") == "ready", "ready")["metrics_port"]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
-    return f'nv_inference_pending_request_count{{model="{model}",version="1"}} 1' in text
 
 
 @pytest.mark.parametrize(

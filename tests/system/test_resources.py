@@ -35,7 +35,7 @@ def limited(code: str, gigabytes: float = 1) -> str:
     return f"""
 import resource
 with open("/proc/self/statm") as statm:
-    mapped = int(statm.read().split()[0]) * 4096
+    mapped = int(statm.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (mapped + int({gigabytes} * 2**30),) * 2)
 {code}"""
 
@@ -46,7 +46,7 @@ def index(server) -> dict[str, dict]:
 
 def metric(server, name: str, model: str) -> float:
     port = server.said(lambda r: r.get("event") == "ready", "ready")["metrics_port"]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     connection.close()

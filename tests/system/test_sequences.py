@@ -107,7 +107,7 @@ def test_sequences_of_one_grpc_stream(server):
                     sequence_end=n == 49)  # fmt: skip
         found = {}
         for _ in range(100):
-            result, error = answers.get(timeout=20)
+            result, error = answers.get(timeout=60)
             assert error is None
             found[result.get_response().id] = int(result.as_numpy("B")[0, 0])
         client.stop_stream()

@@ -6,12 +6,12 @@ import os
 import signal
 import socket
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.conftest import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, until
 
 
 def in_compute(code: str) -> str:
@@ -62,9 +62,8 @@ def test_a_killed_worker_loses_only_what_it_executed_and_comes_back(serve, write
     until(lambda: len(answers) > 50, "answers before the kill")
     mark, first = len(server.log), server.worker("m_0")
     os.kill(first, signal.SIGKILL)
-    killed = time.monotonic()
     server.says("instance m_0 is ready", after=mark)
-    assert time.monotonic() - killed < 2
+    assert not any("could not be restarted" in record["message"] for record in server.log)  # the first try is enough
     count = len(answers)
     until(lambda: len(answers) > count + 50, "answers after the kill")
     stop.set()
@@ -194,9 +193,9 @@ def test_a_model_that_fails_to_initialize_ends_the_server_by_default(serve, writ
     write_model("fine")
     write_model("bad", ADD_ONE + "\n    def initialize(self, args):\n        raise ValueError('no weights')\n")
     server = serve()
-    assert server.process.wait(30) == 1
+    assert server.process.wait(SECONDS_MAX) == 1
     server.says("failed to load all models")
-    assert "ValueError: no weights" in server.says("| bad ")["message"]
+    assert "ValueError: no weights" in server.says("failed to load 'bad'")["message"]
     assert traceback_count(server, "ValueError: no weights") == 1
 
 
@@ -223,8 +222,8 @@ def test_without_exit_on_error_the_others_are_served(serve, write_model):
 def test_whatever_a_model_does_at_load_is_told(serve, write_model, code, told):
     write_model("bad", code)
     server = serve()
-    assert server.process.wait(30) == 1
-    assert told in server.says("| bad ")["message"]
+    assert server.process.wait(SECONDS_MAX) == 1
+    assert told in server.says("failed to load 'bad'")["message"]
 
 
 def test_one_failing_version_fails_the_model(serve, write_model):
@@ -236,29 +235,32 @@ def test_one_failing_version_fails_the_model(serve, write_model):
     until(lambda: len(server.family()) == 2, "only server and nursery: the good version's worker is given up as well")
 
 
-def test_a_model_that_prints_megabytes_slows_only_itself(serve, write_model):
-    write_model("loud", in_compute("for _ in range(20000): print('x' * 100)"))
+def test_a_model_that_prints_megabytes_slows_only_itself(serve, write_model, tmp_path):
+    """It prints until others have had their answers: who waited for its end would wait for ever."""
+    gate = tmp_path / "gate"
+    code = "import os, itertools\nfor n in itertools.count():\n    print('x' * 100)\n"
+    write_model("loud", in_compute(code + f"    if n > 20000 and os.path.exists({str(gate)!r}): break"))
     write_model("fine")
     server = serve().ready()
-    shouting = in_background(lambda: server.infer("loud"))
-    times = []
-    while shouting.is_alive() and len(times) < 100:
-        began = time.monotonic()
-        assert server.infer("fine")[0] == 200
-        times.append(time.monotonic() - began)
-    assert sorted(times)[len(times) // 2] < 0.1
+    with ThreadPoolExecutor(1) as pool:
+        shouting = pool.submit(server.infer, "loud")
+        try:
+            server.says("x" * 100)
+            assert [server.infer("fine")[0] for _ in range(30)] == [200] * 30
+            assert not shouting.done()
+        finally:
+            gate.touch()
+        assert shouting.result()[0] == 200
 
 
 def test_a_model_that_prints_many_short_lines_does_not_wait_for_the_log(serve, write_model):
     write_model("loud", in_compute("import sys; sys.stderr.write('y\\n' * 200000)"))
     server = serve().ready()
-    began = time.monotonic()
     assert server.infer("loud")[0] == 200
-    assert time.monotonic() - began < 5, "0.1 s on an idle machine, 30 s at 32 lines every 5 ms"
     server.end()
     told = [record["message"] for record in server.log if record["message"].startswith("loud_0: ")]
     assert sum(message.count("y") for message in told) == 200000
-    assert len(told) < 1000
+    assert len(told) < 1000, "32 lines at a time, each 5 ms, would take 30 s"
 
 
 def test_what_a_model_prints_and_logs_carries_its_name(serve, write_model):
@@ -287,7 +289,7 @@ def test_an_exception_s_traceback_is_logged_once_with_the_request_s_id(serve, wr
 
 def test_a_wrong_output_is_logged_once_with_who_and_for_whom(serve, write_model):
     write_model("m", ADD_ONE.replace('Tensor("B"', 'Tensor("NOPE"'))
-    server = serve().ready()
+    server = serve("--strict-outputs").ready()
     tensor = {"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}
     status, body = server.ask("POST", "/v2/models/m/infer", {"id": "r7", "inputs": [tensor]})
     assert status == 500 and "returned output 'NOPE'" in body["error"]
@@ -307,13 +309,12 @@ def gone(processes) -> bool:
 
 
 def test_an_idle_server_ends_at_once_and_leaves_nothing(serve, write_model):
+    """Not after the hour that requests would have: `end` waits for a part of it."""
     write_model("m")
-    server = serve().ready()
+    server = serve(AN_HOUR).ready()
     family = server.family()
-    began = time.monotonic()
     with socket.create_connection(("127.0.0.1", server.port)):
         assert server.end() == 0
-    assert time.monotonic() - began < 1
     until(lambda: gone(family), "all processes gone")
     assert list(server.scratch.iterdir()) == []
     for text in ("Signal (15) received.", "Waiting for in-flight requests to complete.", "successfully unloaded 'm'"):
@@ -376,13 +377,11 @@ def test_a_second_signal_ends_the_server_at_once(serve, write_model, tmp_path):
 
 
 def test_a_signal_while_models_load_ends_the_server(serve, write_model):
-    write_model("m", ADD_ONE + "\n    def initialize(self, args):\n        import time; time.sleep(60)\n")
-    server = serve()
+    write_model("m", ADD_ONE + "\n    def initialize(self, args):\n        import time; time.sleep(3600)\n")
+    server = serve(AN_HOUR)
     server.says("loading m:1")
     family = server.family()
-    began = time.monotonic()
     assert server.end() == 0
-    assert time.monotonic() - began < 3
     until(lambda: gone(family), "all processes gone")
     assert list(server.scratch.iterdir()) == []
 
@@ -395,17 +394,29 @@ def read_by_somebody(fifo) -> int | None:
         return None
 
 
-def test_a_load_that_hangs_in_the_file_system_does_not_hold_up_the_end(serve, write_model):
+# A configuration that is read without end, as in a network that is dead.
+DEAD_FILE_SYSTEM = """
+import os
+opens = os.open
+def open(path, *flags, **more):
+    if str(path).endswith("hangs/config.pbtxt"):
+        os.read(opens({dead!r}, os.O_RDONLY), 1)
+    return opens(path, *flags, **more)
+os.open = open
+"""
+
+
+def test_a_load_that_hangs_in_the_file_system_does_not_hold_up_the_end(serve, write_model, tmp_path):
     write_model("m")
-    config = write_model("hangs", config="") / "config.pbtxt"
-    os.mkfifo(config)  # read without end, as in a network that is dead
-    server = serve("--model-control-mode=explicit", "--load-model=m", "--exit-timeout-secs=3").ready()
+    write_model("hangs", config="")
+    dead = tmp_path / "dead"
+    os.mkfifo(dead)
+    fault = DEAD_FILE_SYSTEM.format(dead=str(dead))
+    server = serve("--model-control-mode=explicit", "--load-model=m", AN_HOUR, fault=fault).ready()
     family = server.family()
     asker = in_background(lambda: server.ask("POST", "/v2/repository/models/hangs/load"))
-    writer = until(lambda: read_by_somebody(config), "somebody who reads it")
-    began = time.monotonic()
+    writer = until(lambda: read_by_somebody(dead), "somebody who reads it")
     assert server.end() == 0
-    assert time.monotonic() - began < 5
     os.close(writer)
     asker.join()
     until(lambda: gone(family), "all processes gone")
@@ -426,7 +437,7 @@ def test_a_taken_port_ends_the_start(serve, write_model):
         other.bind(("127.0.0.1", 0))
         other.listen()
         server = serve(f"--http-port={other.getsockname()[1]}")
-        assert server.process.wait(30) == 1
+        assert server.process.wait(SECONDS_MAX) == 1
     server.says("failed to start HTTP service: Unavailable - Socket '127.0.0.1:")
 
 
@@ -452,7 +463,7 @@ def test_metrics_count_restarts_and_leave_the_machine_out_when_asked(serve, writ
     os.kill(server.worker("m_0"), signal.SIGKILL)
     server.says("instance m_0 is ready", after=mark)
     ready = server.said(lambda r: r.get("event") == "ready", "ready")
-    connection = http.client.HTTPConnection("127.0.0.1", ready["metrics_port"], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", ready["metrics_port"], timeout=SECONDS_MAX)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     connection.close()

@@ -1,40 +1,41 @@
-"""How the server ends (rows 26.03 to 26.08): who is let go at once, who is waited for, and the delay before."""
+"""How the server ends: who is let go at once, who is waited for, and the delay before."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import socket
 import ssl
 import time
 
+import numpy as np
 import pytest
 import tritonclient.grpc as client
 import trustme
+from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import ADD_ONE, until
+from tests.system.conftest import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, until
 
-IDLE_SECONDS_MAX = 5
-"""Generous, for a busy machine; Triton waits 30.  What it takes is printed."""
+SEQUENCES = """sequence_batching { max_sequence_idle_microseconds: 60000000 }
+instance_group [ { count: 3 kind: KIND_CPU } ]
+"""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
-def seconds_to_end(server) -> float:
-    began = time.monotonic()
+def ends_without_waiting(server) -> None:
+    """Of a server that began with AN_HOUR: where it waits for a client, `end` does not see its end."""
     assert server.end() == 0, server.text()
-    seconds = time.monotonic() - began
-    print(f"SIGTERM to exit: {seconds:.2f} s")
-    return seconds
 
 
 def kept(server, context=None) -> http.client.HTTPConnection:
     """A keep-alive connection that has had one answer."""
     if context is None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
     else:
-        connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=context)
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=SECONDS_MAX, context=context)
     connection.request("GET", "/v2/health/live")
     assert connection.getresponse().read() == b""
     return connection
@@ -46,13 +47,13 @@ def grpc_port(server) -> int:
 
 def test_idle_clients_are_let_go_at_once(serve, write_model):
     write_model("m")
-    server = serve().ready()
+    server = serve(AN_HOUR).ready()
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.callback(kept(server).close)
             asked = stack.enter_context(client.InferenceServerClient(f"localhost:{grpc_port(server)}"))
             assert asked.is_server_live()
-        assert seconds_to_end(server) < IDLE_SECONDS_MAX
+        ends_without_waiting(server)
 
 
 def test_idle_clients_that_answer_nothing_are_let_go_too(serve, write_model, tmp_path):
@@ -63,13 +64,13 @@ def test_idle_clients_that_answer_nothing_are_let_go_too(serve, write_model, tmp
     context = ssl.create_default_context()
     authority.configure_trust(context)
     write_model("m")
-    server = serve(f"--http-ssl-cert={tmp_path}/both.pem", f"--http-ssl-key={tmp_path}/both.pem").ready()
+    server = serve(AN_HOUR, f"--http-ssl-cert={tmp_path}/both.pem", f"--http-ssl-key={tmp_path}/both.pem").ready()
     with contextlib.ExitStack() as stack:
         stack.callback(kept(server, context).close)
         mute = stack.enter_context(socket.create_connection(("localhost", grpc_port(server))))
         mute.sendall(PREFACE)
         stack.enter_context(socket.create_connection(("localhost", grpc_port(server))))  # has not said a word
-        assert seconds_to_end(server) < IDLE_SECONDS_MAX
+        ends_without_waiting(server)
 
 
 def test_a_running_request_s_answer_closes_its_connection(serve, write_model, tmp_path):
@@ -79,7 +80,7 @@ def test_a_running_request_s_answer_closes_its_connection(serve, write_model, tm
     wait = "\n        ".join(lines)
     write_model("m", ADD_ONE.replace("return a + 1", wait))
     server = serve().ready()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
     body = b'{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[1]}]}'
     connection.request("POST", "/v2/models/m/infer", body)
     until(lambda: os.path.exists(f"{gate}.seen"), "executing")
@@ -94,13 +95,12 @@ def test_a_running_request_s_answer_closes_its_connection(serve, write_model, tm
 
 def test_before_the_end_it_says_so_and_serves_on(serve, write_model):
     write_model("m")
-    server = serve("--drain-delay-secs=1.5").ready()
+    server = serve("--drain-delay-secs=600").ready()
     open_one = kept(server)
     asked = client.InferenceServerClient(f"localhost:{grpc_port(server)}")
     assert asked.is_server_ready()
-    began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
-    server.says("requests are served for another 1.5 seconds (--drain-delay-secs)")
+    server.says("requests are served for another 600 seconds (--drain-delay-secs)")
     assert server.ask("GET", "/v2/health/ready")[0] == 400  # on a new connection
     assert server.ask("GET", "/v2/health/live")[0] == 200
     assert server.infer("m", [1.0])[1]["outputs"][0]["data"] == [2.0]
@@ -110,6 +110,14 @@ def test_before_the_end_it_says_so_and_serves_on(serve, write_model):
     open_one.close()
     assert asked.is_model_ready("m") and not asked.is_server_ready()
     asked.close()
+
+
+def test_it_ends_after_the_delay_and_not_before(serve, write_model):
+    write_model("m")
+    server = serve("--drain-delay-secs=1.5").ready()
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    server.says("requests are served for another 1.5 seconds (--drain-delay-secs)")
     assert server.ended() == 0
     assert time.monotonic() - began > 1.5
     with pytest.raises(ConnectionRefusedError):
@@ -122,3 +130,64 @@ def test_a_second_signal_does_not_wait_for_the_delay(serve, write_model):
     server.process.send_signal(signal.SIGTERM)
     server.says("requests are served for another 600 seconds")
     assert server.end() == 1
+
+
+SEQUENCE = """import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.sums = {}
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            a = pb_utils.get_input_tensor_by_name(request, "A").as_numpy()
+            key = request.correlation_id()
+            self.sums[key] = self.sums.get(key, 0) + a
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("B", self.sums[key])]))
+        return answers
+"""
+STOPS = "UNAVAILABLE.*Server is stopping, scheduler for model has stopped accepting new inference requests"
+
+
+def test_sequences_in_progress_may_end_on_their_connections(serve, write_model):
+    write_model("m")
+    write_model("s", SEQUENCE, CONFIG + SEQUENCES)
+    server = serve().ready()
+    tensor = client.InferInput("A", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+    asked = client.InferenceServerClient(f"localhost:{grpc_port(server)}")
+    over_http = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS_MAX)
+
+    def ask_http(sequence, **flags):
+        value = {"name": "A", "shape": [1], "datatype": "FP32", "data": [1]}
+        body = {"inputs": [value], "parameters": {"sequence_id": sequence, **flags}}
+        over_http.request("POST", "/v2/models/s/infer", json.dumps(body))
+        answer = over_http.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    asked.infer("s", [tensor], sequence_id=1, sequence_start=True)
+    asked.infer("s", [tensor], sequence_id=2, sequence_start=True)
+    assert ask_http(3, sequence_start=True)[0] == 200
+    server.process.send_signal(signal.SIGTERM)
+    server.says("Found 3 sequences in progress")
+    for refused in ({"sequence_id": 4, "sequence_start": True}, {"model_name": "m"}):
+        with pytest.raises(InferenceServerException, match=STOPS):
+            asked.infer(**{"model_name": "s", "inputs": [tensor], **refused})
+    status, body = ask_http(5, sequence_start=True)
+    assert status == 503 and body["error"].startswith("Server is stopping")
+    assert asked.infer("s", [tensor], sequence_id=1).as_numpy("B") == [2]
+    for sequence in (1, 2):
+        asked.infer("s", [tensor], sequence_id=sequence, sequence_end=True)
+    assert ask_http(3, sequence_end=True)[1]["outputs"][0]["data"] == [2]
+    over_http.close()
+    asked.close()
+    assert server.ended() == 0
+
+
+def test_a_sequence_that_nobody_goes_on_with_does_not_hold_the_end_up(serve, write_model):
+    write_model("s", SEQUENCE, CONFIG + SEQUENCES.replace("60", "1"))
+    server = serve(AN_HOUR).ready()
+    with client.InferenceServerClient(f"localhost:{grpc_port(server)}") as asked:
+        tensor = client.InferInput("A", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+        asked.infer("s", [tensor], sequence_id=1, sequence_start=True)
+        ends_without_waiting(server)

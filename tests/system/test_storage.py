@@ -36,7 +36,7 @@ def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess:
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
 

@@ -174,7 +174,7 @@ def test_asyncio_client(examples):
 
 
 def test_a_client_that_gives_up_is_forgotten(examples, connect):
-    """Row 1.32: the connection goes, the server lives on and no request stays behind."""
+    """The connection goes, the server lives on and no request stays behind."""
     values = np.zeros(4_194_304, np.float32)
     with pytest.raises((InferenceServerException, OSError)):
         connect(examples, network_timeout=0.001).infer("identity_fp32", [tensor("INPUT0", values, "FP32")])

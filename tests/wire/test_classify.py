@@ -144,3 +144,17 @@ def test_data_at_an_odd_address():
     request = ask("INT64", classification=2)
     place = answer(request, [(0, BY_WIRE["INT64"].code, [2], struct.pack("<2q", 5, 6))])
     assert b'["6:1","5:0"]' in respond.render(place)[0]
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_the_values_have_the_type_that_the_model_returned(name):
+    """And nothing is read behind them, where the configured type is wider."""
+    values = np.array([3, 1, 2], TYPES[name])
+    shape, found = classes(ask("FP64", classification=3), values)
+    assert (shape, [text.split(":")[1] for text in found]) == ([3], ["0", "2", "1"])
+    assert [float(text.split(":")[0]) for text in found] == [3, 2, 1]
+
+
+def test_a_type_without_an_order_is_named_as_the_model_returned_it():
+    with pytest.raises(BadRequest, match="unsupported type 'BYTES'"):
+        respond.render(answer(ask(classification=1), [(0, 13, [1], strings(b"a"))]))

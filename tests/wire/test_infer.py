@@ -514,3 +514,37 @@ def test_deep_values_are_named_by_their_kind():
     text, _ = body(tensor(data=["DEEP"]))
     text = text.replace(b'"DEEP"', b'{"a":' * 900 + b"1" + b"}" * 900)
     refused(Internal, "value {...}", model(), text)
+
+
+def outcome(signature, text, head_bytes, forwarded):
+    try:
+        got = infer.parse(signature, arena(), text, head_bytes, forwarded=forwarded)
+    except TisError as error:
+        return type(error), str(error)
+    return got.id, read_record(got)  # not where its tensors lie: a request that is known has another layout
+
+
+IDS = [b'{"id":"of another"', b'{"id": "7"', b'{"id":""', b"{", b"", b'"id":"x"', b"\1", b"\0"]
+MIDDLES = [
+    b',"inputs":[{"name":"I","shape":[3],"datatype":"FP32","parameters":{"binary_data_size":12}}]}',
+    b'"inputs":[{"name":"I","shape":[3],"datatype":"FP32","parameters":{"binary_data_size":12}}]}',
+    b',"inputs":[{"name":"I","shape":[3],"datatype":"FP32","data":[1,2,3]}]}',
+    b'"inputs":[{"name":"I","shape":[3],"datatype":"FP32","data":[1,2,3]}]}',
+    b'"inputs":[{"name":"I","shape":[3],"datatype":"FP32","data":[]}]}',
+    b',"\\u0069d":"b","inputs":[{"name":"I","shape":[3],"datatype":"FP32","parameters":{"binary_data_size":12}}]}',
+]
+ENDS = [b"", b'{"x-user":"alice"}', b'\0{"x-user":"alice"}', b"\0", b" "]
+FORWARDED = [b"", b'{"x-user":"alice"}', b'{"x-user":"bob"}']
+
+
+@given(
+    st.lists(
+        st.tuples(*map(st.sampled_from, (IDS, MIDDLES, ENDS, FORWARDED)), st.booleans()), min_size=2, max_size=8
+    )
+)
+def test_nothing_remembered_of_one_request_comes_to_another(requests):
+    known = model()
+    for start, middle, end, forwarded, binary_behind in requests:
+        head = start + middle + end
+        text, n = (head + F3, len(head)) if binary_behind else (head, -1)
+        assert outcome(known, text, n, forwarded) == outcome(model(), text, n, forwarded)

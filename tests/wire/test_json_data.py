@@ -34,6 +34,7 @@ def test_tokens_inside_strings_stay():
         (b"\xff", Internal),
         (b'["\xffNaN"]', Internal),
         (b'[NaN, "\\ud800"]', Internal),
+        (b'[NaN, "\xed\xa0\x80"]', Internal),
         (b"[" * 5000, BadRequest),
         (b"[NaN," + b"[" * 900 + b"]" * 900 + b"]" * 2, Internal),
         (b"[NaN," + b"9" * 5000 + b"]", Internal),
@@ -42,6 +43,29 @@ def test_tokens_inside_strings_stay():
 def test_broken_texts(text, error):
     with pytest.raises(error):
         json_data.load(text)
+
+
+def test_half_a_surrogate_is_no_text():
+    with pytest.raises(Internal, match="text is not valid UTF-8"):
+        json_data.load(b'{"x":"\xed\xa0\x80","y":NaN}')
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{}", b"[1]", b'"ab"', b'{"a":1}'])
+def test_values_that_take_many_times_their_text_are_refused(value):
+    text = b"[" + (value + b",") * 3_000_000 + b"1]"
+    with pytest.raises(BadRequest, match="is the limit for so many.  Send large tensors as binary data"):
+        json_data.load(text)
+
+
+def test_one_wide_character_among_many_words_is_refused():
+    with pytest.raises(BadRequest, match="with Inf in it would take"):
+        json_data.load(b'["\xf0\x9f\x98\x80",' + b"Inf," * 4_000_000 + b"1]")
+    assert len(json_data.load(b"[" + b"Inf," * 400_000 + b"1]")) == 400_001
+
+
+@pytest.mark.parametrize("value", [b"1", b"250", b"0.5", b"true", b'"abcdefg"', b"[0.1234567]"])
+def test_tensors_that_are_spelled_out_are_taken(value):
+    assert len(json_data.load(b"[" + (value + b",") * 1_200_000 + b"1]")) == 1_200_001
 
 
 @given(st.data(), st.sampled_from(["INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"]))

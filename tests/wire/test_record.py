@@ -61,10 +61,10 @@ def test_the_block_lives_as_long_as_the_answer():
     ("outputs", "match"),
     [
         ([(7, FP32, [2], F2)], "output index 7 is beyond the model's 2 outputs"),
-        ([(0, FP32, [2], F2), (0, FP32, [2], F2)], "output 'X' is there twice"),
-        ([(0, 8, [2], F2)], "model 'm' returned output 'X' as INT32, but its configuration says FP32"),
-        ([(0, 99, [2], F2)], "as type code 99"),
-        ([(0, FP32, [2, 1], F2)], "with shape [2, 1], but its configuration says [-1]"),
+        ([(0, 99, [2], F2)], "output 'X' has data type code 99; known codes are 1 to 14"),
+        ([(0, 12, [2], F2)], "has 8 bytes, its shape asks for 16"),
+        ([(0, 6, [2], F2)], "has 8 bytes, its shape asks for 2"),
+        ([(0, 13, [3], F2)], "has 8 bytes, its shape asks for 12"),
         ([(0, FP32, [-2], F2)], "negative dimension -2"),
         ([(0, FP32, [2**62], F2)], "overflows"),
         ([(0, FP32, [1] * 33, F2)], "claims 33 dimensions"),
@@ -82,11 +82,25 @@ def test_lies_are_named(outputs, match):
     assert match in str(caught.value)
 
 
-def test_the_batch_of_an_answer_is_the_requests():
-    signature = model(dims=[2], max_batch=4)
-    assert answer(ask(signature, 3), [(0, FP32, [3, 2], F2 * 3)]).count == 1
-    with pytest.raises(Internal, match="for a batch of 2; the request's batch is 3"):
-        answer(ask(signature, 3), [(0, FP32, [2, 2], F2 * 2)])
+@pytest.mark.parametrize(
+    ("output", "datatype"),
+    [
+        ((0, FP32, [3, 2], F2 * 3), "FP32"),
+        ((0, FP32, [2, 2], F2 * 2), "FP32"),  # rows of another batch
+        ((0, FP32, [2], F2), "FP32"),  # no batch dimension
+        ((0, FP32, [], F2[:4]), "FP32"),
+        ((0, 9, [1], F2), "INT64"),
+        ((0, 2, [2, 4], F2), "UINT8"),
+    ],
+)
+def test_an_output_is_what_the_worker_says_not_what_the_configuration_does(output, datatype):
+    got = answer(ask(model(dims=[2], max_batch=4), 3), [output])
+    assert got.output(0) == ("O", datatype, output[2], output[3])
+
+
+def test_an_output_may_be_there_twice():
+    got = answer(ask(), [(0, FP32, [2], F2), (0, FP32, [1], F2[:4])])
+    assert [got.output(i)[2:] for i in range(2)] == [([2], F2), ([1], F2[:4])]
 
 
 @pytest.mark.parametrize(("data", "fine"), [(strings(b"a", b"bc"), True), (b"\0" * 7, False), (b"", False)])
@@ -139,3 +153,12 @@ def test_any_damage_is_an_answer_or_a_named_lie(data):
         read_raw(bytes(damaged), record_bytes, ask(model(outputs=("X", "Y"))))
     except Internal as error:
         assert "model 'm'" in str(error)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [b"5", b"{", b'"{}"', b"[]", b"{},", b"null", b'{"a":"\xff"}', b"{}}", b'{"a":' * 5000, b"[" * 200_000],
+)
+def test_parameters_that_are_no_object_are_a_broken_answer(parameters):
+    with pytest.raises(Internal, match="gave a broken answer: its parameters are no JSON"):
+        answer(ask(), [(0, FP32, [2], F2)], parameters=parameters)

@@ -172,3 +172,16 @@ def test_any_string_bytes_are_rendered_or_refused(data, n):
     except Internal:
         return
     assert text.endswith(b"]}]}")
+
+
+@pytest.mark.parametrize(
+    ("code", "shape", "data", "text"),
+    [
+        (9, [1], struct.pack("<q", -3), b'{"name":"O","datatype":"INT64","shape":[1],"data":[-3]}'),
+        (6, [2, 1], b"\x01\xff", b'{"name":"O","datatype":"INT8","shape":[2,1],"data":[1,-1]}'),
+        (12, [], struct.pack("<d", 0.5), b'{"name":"O","datatype":"FP64","shape":[],"data":[0.5]}'),
+        (13, [1], strings(b"a"), b'{"name":"O","datatype":"BYTES","shape":[1],"data":["a"]}'),
+    ],
+)
+def test_an_output_is_rendered_as_what_it_is(code, shape, data, text):
+    assert render(ask(dtype="FP32", dims=(2,)), (0, code, shape, data)) == (HEAD + text + b"]}", b"")

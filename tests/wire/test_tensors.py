@@ -198,3 +198,19 @@ def test_a_worker_that_names_other_places_lies(files):
     for where, nbytes in ((place - 4, NBYTES), (place + 4, NBYTES), (place + (1 << 48), NBYTES)):
         with pytest.raises(Internal, match="lies outside the request's blocks"):
             answer(request, [(0, FP32, [LARGE], 0, where, nbytes)])
+
+
+@pytest.mark.parametrize("front", [http, grpc])
+def test_who_may_copy_only_so_much_at_once_leaves_a_long_one_to_others(files, front):
+    files()
+    place, signature = arena(), model()
+    files.table.copied_at_once = NBYTES - 1
+    for _ in range(2):
+        assert flags_of(front(files.table, place=place, signature=signature)) == 16  # nothing is copied
+    signature.copies_regions = True
+    for _ in range(2):
+        with pytest.raises(infer.ReadElsewhere):
+            front(files.table, place=place, signature=signature)
+    assert place.used_blocks == 0
+    files.table.copied_at_once = NBYTES
+    assert read_record(front(files.table, place=place, signature=signature))[1][0][3] == NUMBERS

@@ -145,7 +145,7 @@ def test_execute_is_for_servers_that_do_not_know_execute_batch(serve):
     ],
 )
 def test_what_goes_wrong_is_said_to_every_request(serve, body, said):
-    instance = serve(arrays(body), **ONE)
+    instance = serve(arrays(body), **ONE, strict_outputs=True)
     push(instance, row(instance, 1, 2), row(instance, 3, 4))
     for _ in range(2):
         answer = instance.plane.next()

@@ -417,8 +417,8 @@ except pb_utils.TritonModelException as error:
     ("call", "text"),
     [
         ("r.exec()", "TritonModelException: exec() of a request that `execute` was given: its own model would wait"),
-        ("ask(arr(r)).exec('x')", "TypeError: exec(decoupled: bool): got a str"),
-        ("pb_utils.load_model(3)", "TypeError: load_model(): model_name cannot be a int"),
+        ("ask(arr(r)).exec('x')", "TypeError: exec(): decoupled must be an integer, not an object of type str"),
+        ("pb_utils.load_model(3)", "TypeError: load_model(): model_name must be a str or bytes, not an object"),
         ("ask(arr(r), model_name='n' * 5000).exec()", "a name of 5000 bytes; 4096 is the limit"),
         ("ask(np.zeros(1 << 22, 'f4')).exec().error().message()", "does not fit the output arena of"),
     ],
@@ -428,3 +428,48 @@ def test_what_is_refused_in_the_worker(calling, call, text):
                        REFUSED)  # fmt: skip
     assert text in instance.ask([1], [0]).text
 
+
+
+STREAM_IN_COROUTINE = """
+async def execute(self, rs):
+    asked = ask(arr(rs[0])).async_exec(decoupled=True)
+    turns = 0
+    while not asked.done():
+        turns += 1
+        await asyncio.sleep(0)
+        if turns == 100:
+            self.turned()
+    return [answer(np.array([float(out(x)[0]) for x in asked.result() if x.output_tensors()] + [turns >= 100], 'f4'))]
+
+def turned(self):
+    ask(np.array([5], 'f4')).exec()
+"""
+
+
+def test_a_stream_that_a_coroutine_asks_for_is_there_with_its_first_response(calling):
+    """So that a plain `for`, which stops the event loop, need not wait for it."""
+    source = f"{HEAD}{ASK}\nclass TritonPythonModel:\n" + textwrap.indent(STREAM_IN_COROUTINE, "    ")
+    instance = calling("", source=source)
+    instance.plane.push([instance.record([1], [0])])
+    stream = call_of(instance)
+    call_of(instance).reply([("O", FP32, (1,), raw(0))], answer=1)  # the event loop has gone on turning
+    stream.reply([("O", FP32, (1,), raw(7))], final=False, answer=20)
+    stream.reply([("O", FP32, (1,), raw(8))], final=False, answer=21)
+    stream.end()
+    assert floats(slot_of(instance, ANSWER).outputs[0][4]) == [7, 8, 1]
+
+
+def test_a_stream_that_a_coroutine_no_longer_waits_for_is_given_up(calling):
+    body = """
+async def execute(self, rs):
+    try:
+        await asyncio.wait_for(ask(arr(rs[0])).async_exec(decoupled=True), 0.05)
+    except asyncio.TimeoutError:
+        return [answer(np.array([9], 'f4'))]
+"""
+    instance = calling("", source=f"{HEAD}{ASK}\nclass TritonPythonModel:\n" + textwrap.indent(body, "    "))
+    instance.plane.push([instance.record([1], [0])])
+    stream = call_of(instance)
+    cancelled = slot_of(instance, CALL_CANCEL)
+    assert (cancelled.request, cancelled.flags & FINAL) == (stream.number, FINAL)
+    assert floats(slot_of(instance, ANSWER).outputs[0][4]) == [9]

@@ -28,7 +28,7 @@ def test_constants_are_those_of_the_headers():
     for name, value in re.findall(r"#define (TF_\w+) (\d+)u?", header) + re.findall(r"(TF_[A-Z]+) = (\d+)", header):
         assert getattr(native, name, int(value)) == int(value)
     assert f"#define TF_OUTPUT_BLOCKS_MAX {limits.OUTPUT_BLOCKS_MAX}u" in header
-    assert native.SUBMIT_SLOT.size == 40 and native.COMPLETE_SLOT.size == native.SLOT_BYTES == 64
+    assert native.SUBMIT_SLOT.size == 44 and native.COMPLETE_SLOT.size == native.SLOT_BYTES == 64
 
 
 def test_ring_offsets_are_those_of_the_library():
@@ -42,3 +42,10 @@ def test_ring_offsets_are_those_of_the_library():
     slots = [struct.unpack_from("<II", raw, at + 128) for at in (128, 320, 512, 704)]
     assert [count for count, _ in slots] == [256, 1024, 4096, 1024]
     assert [at + count * 64 for count, at in slots] == [*(at for _, at in slots[1:]), nbytes]
+
+
+def test_the_page_of_the_wire_says_the_abi_of_the_header():
+    page = (ROOT / "workers/WIRE.md").read_text()
+    said = re.findall(r'"abi":(\d+)', page)
+    assert len(said) == 2 and set(said) == {str(native.TF_ABI_VERSION)}
+    assert f"#define TF_ABI_VERSION {native.TF_ABI_VERSION}u" in (ROOT / "csrc/tf_shm.h").read_text()

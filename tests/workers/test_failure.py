@@ -14,6 +14,12 @@ from tests.workers.models import ANSWER, ERROR, model
 # What a field of ours that was never set is to the interpreted writer, and to the compiled one.
 UNSET = "TypeError" if answer.__file__.endswith(".so") else "AttributeError"
 
+BOTH = """
+    @staticmethod
+    def both(r):
+        return pb_utils.InferenceResponse([pb_utils.Tensor(n, arr(r)) for n in "XY"])
+"""
+
 
 @pytest.mark.parametrize(
     ("response", "text"),
@@ -28,11 +34,11 @@ UNSET = "TypeError" if answer.__file__.endswith(".so") else "AttributeError"
     ],
 )
 def test_outputs_that_the_config_does_not_have(serve, router, response, text):
-    instance = serve(model(f"return [{response}, answer(arr(rs[1]) + 1)]"))
+    instance = serve(model(f"return [{response}, self.both(rs[1])]", BOTH), strict_outputs=True)
     instance.plane.push([instance.record([1], [0], id="r7"), instance.record([2], [0], id="r8")])
     bad, good = instance.plane.next(), instance.plane.next()
     assert (bad.kind, bad.status, bad.text) == (ERROR, 2, text)
-    assert floats(good.outputs[0][4]) == [3]
+    assert floats(good.outputs[0][4]) == [2]
     instance.stop()
     assert router.receive() == {"t": "trace", "requests": ["r7"], "traceback": "", "error": text}
     assert router.receive()["t"] == "stopped", "logged once, and nothing of the good answer"
@@ -41,7 +47,7 @@ def test_outputs_that_the_config_does_not_have(serve, router, response, text):
 @pytest.mark.parametrize("nursery", ["this", "oldest"], indirect=True)
 def test_a_response_of_a_stream_that_the_config_does_not_have_is_logged(serve, router, nursery):
     body = "s = r.get_response_sender(); del r, rs[:]; s.send(answer(np.zeros(1, 'f4'), 'NOPE')); s.send(flags=1)"
-    instance = serve(model(body), decoupled=True)
+    instance = serve(model(body), decoupled=True, strict_outputs=True)
     text = "model 'm' returned output 'NOPE', which its config does not have; it has 'X', 'Y'"
     assert instance.ask([1], [0], id="é7").text == text
     instance.stop()
@@ -57,7 +63,7 @@ def test_an_error_that_the_model_answers_with_is_not_logged(serve, router):
 
 
 def test_a_flood_of_wrong_responses_never_blocks(serve, router):
-    instance = serve(model("return [answer(arr(q), 'NOPE' * 8000) for q in rs]"))
+    instance = serve(model("return [answer(arr(q), 'NOPE' * 8000) for q in rs]"), strict_outputs=True)
     for _ in range(600):  # 20 MB of log that nobody reads
         found = instance.ask([1], [0])
         assert found.status == 2
@@ -66,7 +72,7 @@ def test_a_flood_of_wrong_responses_never_blocks(serve, router):
 
 
 def test_what_the_log_is_told_is_bounded(serve, router):
-    assert serve(model("return [answer(arr(r), 'NOPE' * 500000)]")).ask([1], [0]).status == 2
+    assert serve(model("return [answer(arr(r), 'NOPE' * 500000)]"), strict_outputs=True).ask([1], [0]).status == 2
     error = router.receive()["error"]
     assert error.startswith("model 'm' returned output 'NOPENOPE") and error.endswith(" ... (cut)")
     assert len(error) < 70000
@@ -105,8 +111,9 @@ return answers
 
 def test_the_batch_dimension_is_checked(serve):
     instance = serve(
-        model("return [answer(np.zeros((3, 4), 'f4'))]"), outputs=[["X", FP32, [4], None]], max_batch_size=8
-    )
+        model("return [answer(np.zeros((3, 4), 'f4'))]"), outputs=[["X", FP32, [4], None]], max_batch_size=8,
+        strict_outputs=True,
+    )  # fmt: skip
     text = instance.ask([0] * 8, shape=(2, 4), batch=2).text
     assert (
         text == "unexpected shape for output 'X' for model 'm'. Expected [2,4], got [3,4]: the first dimension is the "

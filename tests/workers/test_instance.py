@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from tests.workers.driver import FP32
 from tests.workers.models import ANSWER, both, model
 
 
@@ -61,7 +62,10 @@ def test_stop_finishes_what_submit_holds(serve, router):
             "\n\nAt:\n  MODEL(1): <module>\n",
         ),
         ("class TritonPythonModel\n", "import", "SyntaxError: ", ""),
-        ("x = 1\n", "import", "AttributeError: module '1.model' has no attribute 'TritonPythonModel'", ""),
+        (
+            "x = 1\n", "import",
+            "AttributeError: module '1.model' has no attribute 'TritonPythonModel'; give its class that name", "",
+        ),
         ("import sys; sys.exit(3)\n", "import", "SystemExit: 3", "\n\nAt:\n  MODEL(1): <module>\n"),
         (
             model("pass", "    def initialize(self, args): raise ValueError('no weights')\n"),
@@ -112,13 +116,14 @@ def test_the_model_sees_its_folders_and_its_siblings(serve, tmp_path):
     body = """
 import sibling, backends
 from . import sibling as relative
-said = [__name__, sibling.where, backends.where, relative.where, sys.path[-3:], pb_utils.get_model_dir()]
+said = [__name__, sibling.where, backends.where, relative.where, sys.path[-4:], os.getcwd(), pb_utils.get_model_dir()]
 import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(json.dumps(said)))]
 """
     instance = serve(model(body))
-    name, sibling, backends, relative, path, folder = json.loads(instance.ask([1], [2]).text)
+    name, sibling, backends, relative, path, current, folder = json.loads(instance.ask([1], [2]).text)
     assert (name, sibling, backends, relative) == ("1.model", "version", "model", "version")
     assert path[:2] == [instance.load["version_dir"], instance.load["repository"]] and path[2].endswith("workers")
+    assert (path[3], current) == ("", os.getcwd()), "the server's folder comes last"
     assert folder == instance.load["version_dir"]
 
 
@@ -142,13 +147,18 @@ import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(j
     assert first[4] != second[4]
 
 
-def test_control_goes_on_while_the_model_works(serve, router):
-    instance = serve(model("pb_utils.Logger.log_info('busy'); import time; time.sleep(0.3); return [answer(arr(r))]"))
+def test_control_goes_on_while_the_model_works(serve, router, tmp_path):
+    """Both ways: it says what it does, and hears that it may say more."""
+    gate = tmp_path / "gate"
+    wait = f"while not os.path.exists({str(gate)!r}): pb_utils.Logger.log_verbose('heard'); time.sleep(0.005)\n"
+    body = f"pb_utils.Logger.log_info('busy'); import time\n{wait}return [answer(arr(r))]"
+    instance = serve(model(body))
     instance.plane.push([instance.record([1], [0])])
     logged = router.receive()
     assert (logged["level"], logged["msg"], logged["file"]) == ("INFO", "busy", "model.py") and logged["line"] == 14
-    router.send(instance.id, {"t": "ping", "n": 5})
-    assert router.receive() == {"t": "pong", "n": 5}
+    router.send(instance.id, {"t": "verbose", "level": 1})
+    assert router.receive()["msg"] == "heard"
+    gate.touch()
     assert instance.plane.next().kind == ANSWER
 
 
@@ -161,7 +171,8 @@ def test_verbose_records_are_for_verbose_servers(serve, router):
 
 
 def test_a_flood_of_log_records_never_blocks(serve, router):
-    instance = serve(model("[pb_utils.Logger.log_info('x' * 1000) for _ in range(20000)]; return [answer(arr(r))]"))
+    body = "[pb_utils.Logger.log_info('x' * 1000) for _ in range(20000)]; return [answer(arr(r))]"
+    instance = serve(model(body), outputs=[["X", FP32, [-1], None]])
     assert instance.ask([1], [0]).kind == ANSWER  # nobody has read the control socket yet
     received, dropped = 0, 0
     while received + dropped < 20000:

@@ -123,7 +123,7 @@ def test_ctrl_c_is_the_servers_affair(nursery, serve):
     [
         (b"\xc1", "type byte 0xc1"),
         (msgpack.packb([1]), "expected a fork message"),
-        (msgpack.packb({"t": "fork", "id": "x"}), "needs 8 descriptors, got 0"),
+        (msgpack.packb({"t": "fork", "id": "x"}), "needs 9 descriptors, got 0"),
         (b"\xc6" + (70000).to_bytes(4, "big") + bytes(70000), "more than 65536 bytes"),
     ],
 )

@@ -77,7 +77,7 @@ class Bench:
 
     def read(self, data: bytes):
         at, nbytes = self.plane.place(data)
-        return self.reader.read(at, nbytes, self.lease)
+        return self.reader.read(at, nbytes, self.lease, None)
 
     def write(self, request, response) -> Answer:
         kind, status, nbytes, block = self.writer.write(request, response)
@@ -148,7 +148,7 @@ def test_any_bytes_are_a_request_or_refused(data, nbytes):
     memory[: len(data)] = data
     reader = RequestReader(model_of([(11, 1), (13, 0)], [(11, 1)]), memory, None)
     try:
-        reader.read(0, nbytes, None)
+        reader.read(0, nbytes, None, None)
     except WireError as error:
         assert str(error)
 
@@ -162,7 +162,7 @@ def test_layouts_remembered_are_bounded():
         bench.ours.outputs.collect()
         answer = bench.write(request, pb.InferenceResponse([pb.Tensor("O0", np.zeros(i, "f4"))]))
         bench.plane.give_back(answer.block)
-        bench.reader.read(*bench.plane.place(record([(0, 11, (i % 7,), (0, 4 * (i % 7)))])), bench.lease)
+        bench.reader.read(*bench.plane.place(record([(0, 11, (i % 7,), (0, 4 * (i % 7)))])), bench.lease, None)
     assert len(bench.writer._layouts) <= limits.PLANS_MAX
 
 

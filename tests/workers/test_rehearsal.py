@@ -7,8 +7,8 @@ import os
 import sys
 
 from tisfast_worker import rehearsal
-from tisfast_worker.instance import backend_module
 from tisfast_worker.native import Library
+from tisfast_worker.serve import backend_module
 
 from tests.workers.driver import LIBRARY, NurseryProcess
 

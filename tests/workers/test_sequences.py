@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 import pytest
 
 from tests.workers.driver import BYTES, FP32, floats, record
-from tests.workers.models import ANSWER, ERROR, FINAL, RETAINED, both, model
+from tests.workers.models import ANSWER, ERROR, FINAL, RELEASE, RETAINED, both, model
 
 START, END = 1, 2
 INT32, INT64, UINT32, UINT64, INT8, BOOL, BF16 = 8, 9, 4, 5, 6, 1, 14
@@ -250,6 +251,30 @@ def test_a_state_must_be_what_the_configuration_says(serve, router, array, text,
     assert (trace["t"], trace["requests"], trace["traceback"], trace["error"]) == ("trace", ["r7"], "", answer.text)
 
 
+def test_what_is_sent_early_keeps_its_state(serve, tmp_path):
+    """Whatever `execute` does then."""
+    os.mkfifo(tmp_path / "gate")
+    body = """
+before = r.inputs()[0].as_numpy()
+tensors = [pb_utils.Tensor("X", before), pb_utils.Tensor("OUT_STATE", before + arr(r))]
+r.get_response_sender().send(pb_utils.InferenceResponse(tensors), 1)
+if arr(r)[0] > 2: open(os.environ["GATE"]).read()
+raise ValueError("later")
+"""
+    gate = tmp_path / "gate"
+    instance = serve(model(body), env={"GATE": str(gate)}, **sequence(states=[state()]))
+    early = ask(instance, [5, 6], flags=START)
+    assert floats(early.outputs[0][4]) == [0, 0], "execute has not returned"
+    gate.write_text("")
+    found = []
+    for values, flags in (([1, 1], 0), ([1, 1], END), ([2, 2], START)):
+        answer = ask(instance, values, flags=flags)
+        while answer.kind == RELEASE:
+            answer = instance.plane.next()
+        found.append(floats(answer.outputs[0][4]))
+    assert found == [[5, 6], [6, 7], [0, 0]]
+
+
 def test_errors_and_silence_leave_a_state_as_it_was(serve):
     body = """
 if arr(r)[0] < 0: return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT_STATE", np.full(2, 9, "f4"))],
@@ -352,7 +377,7 @@ return out
          "Expected a None object in the execute function return list for reschduled request, found type '<class "),
         ("return [None]", "Expected an 'InferenceResponse' object in the execute function return list, found type"),
         ("r.set_release_flags(7)", "TritonModelException: set_release_flags(7): TRITONSERVER_REQUEST_RELEASE_ALL or"),
-        ("r.set_release_flags('x')", "TypeError: set_release_flags(): flags must be an int, not a str"),
+        ("r.set_release_flags('x')", "TypeError: set_release_flags(): flags must be an integer, not an object"),
         (f"r.set_release_flags({AGAIN}); raise ValueError('boom')", "ValueError: boom"),
     ],
 )  # fmt: skip
@@ -412,6 +437,23 @@ def test_decoupled_models_that_cannot_reschedule_end_in_an_error(serve):
     instance.plane.push([instance.record([1], [0])])
     found = next(a for a in (instance.plane.next() for _ in range(3)) if a.kind == ERROR)
     assert "while the model is not configured to handle such a flag." in found.text
+
+
+def test_the_sender_of_a_rescheduled_request_ends_with_its_execution(serve):
+    """What is sent through it later is not the answer of the next execution."""
+    body = f"""
+if arr(r)[0] == 0:
+    try: self.kept[0].send(answer(np.float32([7])), 1)
+    except pb_utils.TritonModelException as error:
+        return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(str(error)))]
+self.kept.append(r.get_response_sender())
+r.set_release_flags({AGAIN})
+return [None]
+"""
+    instance = serve(model(body), **sequence(iterative=True))
+    assert ask(instance, [1]).kind == RESCHEDULE
+    found = ask(instance, [0])
+    assert (found.kind, found.text) == (ERROR, "Unable to send response. Response sender has been closed.")
 
 
 def test_a_request_that_was_answered_cannot_be_rescheduled(serve):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections import Counter
 
 import pytest
 
-from tests.workers.driver import floats
+from tests.workers.driver import FP32, floats
 from tests.workers.models import ANSWER, ERROR, FINAL, RELEASE, RETAINED, both, model
 
 CLOSED, EXECUTED = 5, 6
+EARLY = 4
 END = FINAL | RETAINED
 SAID = """
 import threading, time
@@ -75,8 +77,8 @@ def test_an_output_is_a_copy_even_of_an_input(stream):
         ("s.send(None)", "must be provided when the response flags is set to zero."),
         ("s.send(answer(arr(r)), flags=2)", "Unable to send response. Unsupported flag provided."),
         ("s.send(None, 2)", "Unable to send response. Unsupported flag provided."),
-        ("s.send(3)", "TypeError: send(): response must be an InferenceResponse or None, not a int"),
-        ("s.send(answer(arr(r)), flags='x')", "TypeError: send(): flags must be an int, not a str"),
+        ("s.send(3)", "TypeError: send(): response must be an InferenceResponse or None, not an object of type int"),
+        ("s.send(answer(arr(r)), flags='x')", "TypeError: send(): flags must be an integer, not an object of type str"),
         ("r.get_response_sender() is s", "True"),
         ("(s.is_cancelled(), r.is_cancelled())", "(False, False)"),
         ("r.set_release_flags(1)", "None"),
@@ -224,6 +226,7 @@ def test_stop_waits_for_open_streams(stream, router):
 def test_random_streams_end_exactly_once(stream):
     """Sends, errors, ends and losses on random threads; each request has one final slot, and it is the last."""
     body = """
+import os
 import random
 for q in rs:
     how = random.Random(int(q.request_id()))
@@ -293,16 +296,131 @@ def test_a_single_answer_through_a_sender(serve, body, values):
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("s.send(answer(arr(r))); tell(s, lambda: 0)", "Non-decoupled model cannot send more than one response."),
         ("s.send(flags=FINAL)", "Non-decoupled model cannot send complete final before sending a response."),
-        ("s.send(answer(arr(r)), FINAL); s.send(flags=FINAL)", "Response sender has been closed."),
-        ("s.send(answer(arr(r)), FINAL); return [answer(arr(r))]", "was answered through its sender."),
         ("return [None]", "the model let go of this request's response sender without a response"),
         ("s = None", "the model let go of this request's response sender without a response"),
     ],
 )
 def test_misuse_of_a_single_sender(serve, body, text):
     assert text in serve(streaming(body)).ask([3], [0]).text
+
+
+@pytest.mark.parametrize(
+    ("body", "logged"),
+    [
+        ("s.send(answer(arr(r))); s.send(answer(arr(r)))", "Non-decoupled model cannot send more than one response."),
+        ("s.send(answer(arr(r)), FINAL); s.send(flags=FINAL)", "Response sender has been closed."),
+        ("s.send(answer(arr(r)), FINAL); return [answer(2 * arr(r))]", ""),
+        ("s.send(answer(arr(r)), FINAL); raise ValueError('later')", "ValueError: later"),
+        ("s.send(answer(arr(r))); raise ValueError('later')", "ValueError: later"),
+        ("s.send(answer(arr(r)), FINAL); return [1, 2]", "Number of InferenceResponse objects do not match"),
+        ("s.send(answer(arr(r))); return 3", "Expected a list in the execute return"),
+    ],
+)
+def test_what_was_sent_stays_the_answer_whatever_execute_does_then(serve, router, body, logged):
+    instance = serve(streaming(body), outputs=[["X", FP32, [-1], None]])
+    for _ in range(2):
+        assert floats(answer_of(instance, instance.plane.push([instance.record([3], [0])])[0]).outputs[0][4]) == [3]
+    instance.stop()
+    traces = []
+    while (message := router.receive())["t"] != "stopped":
+        traces.append(message["error"])
+    assert len(traces) == (2 if logged else 0) and all(logged in text for text in traces)
+
+
+def answer_of(instance, ticket):
+    """The answer to one request, past the releases of others."""
+    while (found := instance.plane.next()).kind == RELEASE or found.request != ticket:
+        pass
+    return found
+
+
+WAITING = """
+s.send(answer(arr(r)), FINAL)
+with open(os.environ["GATE"]) as gate:
+    gate.read()
+return [None, answer(arr(rs[1]))]
+"""
+
+
+def test_an_answer_with_the_final_flag_leaves_while_execute_goes_on(serve, tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    instance = serve("import os\n" + streaming(WAITING), env={"GATE": str(tmp_path / "gate")})
+    first, second = instance.plane.push([instance.record([3], [0]), instance.record([4], [0])])
+    early = instance.plane.next()
+    assert (early.request, early.flags, early.batch, floats(early.outputs[0][4])) == (first, END | EARLY, 0, [3])
+    with open(tmp_path / "gate", "w"):  # execute goes on
+        pass
+    released, late = instance.plane.next(), instance.plane.next()
+    assert (released.kind, released.request, late.request) == (RELEASE, first, second)
+    assert (late.batch, floats(late.outputs[0][4])) == (2, [4])
+    assert late.times[1] == early.times[1] and late.times[2] >= early.times[2]
+    assert instance.ask([1], [0]).kind == ANSWER
+    over = instance.plane.over[0]
+    assert (over.request, over.batch, over.times[1]) == (second, 0, early.times[1]), "the execution is counted once"
+
+
+def test_an_execution_whose_answers_have_all_left_early_is_told_when_it_ends(serve, tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    body = """
+for q in rs:
+    q.get_response_sender().send(answer(arr(q)), FINAL)
+open(os.environ["GATE"]).read()
+"""
+    instance = serve("import os\n" + SAID + model(body), env={"GATE": str(tmp_path / "gate")})
+    tickets = instance.plane.push([instance.record([3], [0]), instance.record([4], [0])])
+    assert [instance.plane.next().request for _ in tickets] == tickets and not instance.plane.over
+    open(tmp_path / "gate", "w").close()
+    assert [instance.plane.next().kind for _ in tickets] == [RELEASE, RELEASE]
+    instance.plane.push([instance.record([5], [0])])
+    assert floats(instance.plane.next().outputs[0][4]) == [5]
+    open(tmp_path / "gate", "w").close()
+    assert [(over.request, over.batch) for over in instance.plane.over] == [(tickets[1], 2)]
+
+
+def test_what_is_sent_early_is_a_copy(serve, tmp_path):
+    """The model may go on writing to its input, which the client would read."""
+    os.mkfifo(tmp_path / "gate")
+    body = """
+a = arr(r)
+s.send(answer(a), FINAL)
+a[...] = 9
+open(os.environ["GATE"]).read()
+"""
+    instance = serve("import os\n" + streaming(body), env={"GATE": str(tmp_path / "gate")})
+    instance.plane.push([instance.record([3] * 100000, [0])])
+    early = instance.plane.next()
+    assert set(floats(early.outputs[0][4])) == {3} and early.outputs[0][3] == 1
+    open(tmp_path / "gate", "w").close()
+
+
+def test_an_early_answer_that_cannot_be_encoded_is_that_requests_error(serve, router):
+    more = """
+    class Bad:
+        def __str__(self): raise ValueError("no text")
+"""
+    instance = serve(streaming("s.send(answer(np.array([self.Bad()], dtype=object)), FINAL)", more))
+    assert instance.ask([3], [0]).text == "a response of model 'm' cannot be encoded: ValueError: no text"
+
+
+def test_early_answers_from_many_threads(serve):
+    body = """
+def work(q, at):
+    q.get_response_sender().send(answer(arr(q) + at), FINAL)
+threads = [threading.Thread(target=work, args=(q, at)) for at, q in enumerate(rs)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+    instance = serve(SAID + model(body))
+    for _ in range(50):
+        tickets = instance.plane.push([instance.record([10], [0]) for _ in range(8)])
+        found = {}
+        while len(found) < 8:
+            slot = instance.plane.next()
+            if slot.kind != RELEASE:
+                found[slot.request] = floats(slot.outputs[0][4])
+                instance.plane.give_back(slot.block)
+        assert [found[ticket] for ticket in tickets] == [[10 + at] for at in range(8)]
 
 
 def test_sending_from_within_a_send_is_refused_and_does_not_hang(stream):

@@ -1,4 +1,4 @@
-"""batch_input and batch_output: tensors made of a batch, outputs cut by it (rows 15.15, 15.16).  Layer 2 (config)."""
+"""batch_input and batch_output: tensors made of a batch, outputs cut by it.  Layer 2 (config)."""
 
 from __future__ import annotations
 

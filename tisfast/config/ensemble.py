@@ -1,4 +1,4 @@
-"""Ensembles: which models, and which tensors between them (rows 15.32 to 15.34, 18.02).  Layer 2 (config).
+"""Ensembles: which models, and which tensors between them.  Layer 2 (config).
 
 What one file can tell.  What its composing models make of it is checked when they are loaded (ensemble_join).
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tisfast import limits
+from tisfast.config import texts
 from tisfast.config.report import KeyPath, Report
 from tisfast.config.schema import Message
 
@@ -75,9 +76,7 @@ def _refuse_platform(message: Message, report: Report) -> None:
         report.wrong(f"ensemble scheduling cannot be set for model '{name}' whose platform is not ensemble",
                      (SCHEDULING,), hint='set platform: "ensemble" and remove \'backend\'')  # fmt: skip
     else:
-        report.wrong(f"Invalid model name: Could not determine backend for model '{name}' with no backend in model "
-                     "configuration. Expected model name of the form 'model.<backend_name>'.", (SCHEDULING,),
-                     hint='write platform: "ensemble"')  # fmt: skip
+        report.wrong(texts.no_backend(name), (SCHEDULING,), hint='write platform: "ensemble"')
 
 
 def _refuse_fields(message: Message, report: Report) -> None:
@@ -104,7 +103,7 @@ class _Graph:
         self.used: set[str] = set()
 
     def check(self) -> None:
-        """Every rule of row 18.02 that one file can break; the later ones only where the earlier ones are kept."""
+        """Every rule of ensembles that one file can break; the later ones only where the earlier ones are kept."""
         before = len(self.report.errors)
         for index, step in enumerate(self.message.ensemble_scheduling.step):
             self._step(index, step)

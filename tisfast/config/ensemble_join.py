@@ -1,4 +1,4 @@
-"""An ensemble beside its composing models: do their tensors fit (rows 18.02, 18.03, 18.05)?  Layer 2 (config).
+"""An ensemble beside its composing models: do their tensors fit?  Layer 2 (config).
 
 Messages are Triton's, which stops at the first; so do these checks, as what follows a wrong tensor means little.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tisfast.config import schema
+from tisfast.config import schema, texts
 from tisfast.config.ensemble import SCHEDULING, EnsembleConfig, Step
 from tisfast.config.tensors import VARIABLE
 from tisfast.errors import ConfigError
@@ -102,8 +102,7 @@ def join(config: LoadedConfig, models: Sequence[ModelFace]) -> Joined:
     levels = _levels(config, config.ensemble, nodes.by_name, models)
     decoupled = any(levels[name] for name in levels)
     if decoupled and config.message.response_cache.enable:
-        raise _wrong(config, f"Response Cache does not currently support model {config.name} with 'decoupled' "
-                     "transaction policy. Please disable the response cache.")  # fmt: skip
+        raise _wrong(config, texts.no_cache(config.name, texts.DECOUPLED))
     message = schema.model_config()
     message.CopyFrom(config.message)
     message.model_transaction_policy.decoupled = decoupled
@@ -194,7 +193,7 @@ def _alike(a: Sequence[int], b: Sequence[int]) -> bool:
 def _levels(
     config: LoadedConfig, ensemble: EnsembleConfig, nodes: dict[str, _Node], models: Sequence[ModelFace]
 ) -> dict[str, int]:
-    """The level of each tensor, all of a step's inputs and all outputs being of one stream (row 18.05)."""
+    """The level of each tensor, all of a step's inputs and all outputs being of one stream."""
     labels = {tensor.name: -1 for tensor in config.inputs}  # the decoupled step that a tensor's stream comes from
     levels = {tensor.name: 0 for tensor in config.inputs}
     left = dict(enumerate(ensemble.steps))

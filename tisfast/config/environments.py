@@ -10,6 +10,7 @@ from typing import Final
 from tisfast.errors import ConfigError
 
 FLAG: Final = "environment-cache-dir"
+MADE_FILES: Final = "models"
 INDEX_VARIABLES: Final = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONSTRAINT", "PIP_PRE",
     "PIP_CONFIG_FILE", "PIP_NO_BINARY", "PIP_ONLY_BINARY",
@@ -31,6 +32,11 @@ class EnvironmentSettings:
     cache: str = ""
     pyenv_root: str = ""
     index: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def made_files(self) -> str:
+        """Where backends keep what they make of models' files, "" for nowhere."""
+        return os.path.join(self.cache, MADE_FILES) if self.cache else ""
 
     def folder(self) -> str:
         """The cache's folder.  Raises ConfigError when there is none."""

@@ -1,4 +1,4 @@
-"""Instance groups: how many workers, on which devices (rows 15.35 to 15.40).  Layer 2 (config)."""
+"""Instance groups: how many workers, on which devices.  Layer 2 (config)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class InstanceGroup:
 class Instance:
     """One worker to start.  name: group_index, counted over the devices; device_id: 0 unless kind is GPU.
 
-    candidates: devices of which one is chosen when the instance is loaded (supervise/placement.py); device_id is the
+    candidates: devices of which one is chosen when the instance is loaded (models/gpu_placement.py); device_id is the
     first of them until then.
     """
 

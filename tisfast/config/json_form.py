@@ -1,17 +1,18 @@
 """Read the JSON form of a ModelConfig (load overrides, what auto_complete_config returned).  Layer 2 (config).
 
 Takes what protobuf's JSON mapping takes: original or camelCase key names, enums by name or number, 64-bit integers as
-numbers or strings, null for "not set".  Every error is noted with its key; JSON keeps no lines, so only errors of
-syntax have a place.
+numbers or strings, null for "not set"; and of what is no JSON, what its reader takes (lenient_json.py).  Every error is
+noted with its key; JSON keeps no lines, so only errors of syntax have a place.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from tisfast import limits
-from tisfast.config import scalars, schema, suggest
+from tisfast.config import lenient_json, scalars, schema, suggest
 from tisfast.config.report import KeyPath, Place, Report, owner
 from tisfast.config.scalars import BadValue
 from tisfast.config.schema import Field
@@ -25,7 +26,7 @@ def parse_json(text: str, report: Report) -> schema.Message:
         report.malformed = True
         return message
     try:
-        value = json.loads(text, object_pairs_hook=_Pairs)
+        value = lenient_json.loads(text, _Pairs)
     except json.JSONDecodeError as error:
         report.malformed = True
         report.add(f"not JSON: {error.msg}", place=Place(error.lineno, error.colno))
@@ -33,6 +34,10 @@ def parse_json(text: str, report: Report) -> schema.Message:
     except RecursionError:
         report.malformed = True
         report.add("the JSON is nested too deep")
+        return message
+    except ValueError as error:  # an integer of thousands of digits
+        report.malformed = True
+        report.add(f"not JSON: {error}")
         return message
     fill(message, value, report)
     return message
@@ -48,8 +53,8 @@ class _Pairs(dict[str, Any]):
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        names = [name for name, _ in pairs]
-        self.twice = sorted({name for name in names if names.count(name) > 1}) if len(self) < len(names) else []
+        times = Counter(name for name, _ in pairs) if len(self) < len(pairs) else {}
+        self.twice = sorted(name for name, count in times.items() if count > 1)
 
 
 class _Reader:

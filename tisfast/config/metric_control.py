@@ -1,4 +1,4 @@
-"""What a model's configuration says of its metrics: `model_metrics` (row 21.14).  Layer 2 (config)."""
+"""What a model's configuration says of its metrics: `model_metrics`.  Layer 2 (config)."""
 
 from __future__ import annotations
 

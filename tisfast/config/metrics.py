@@ -1,4 +1,4 @@
-"""--metrics-config KEY=VALUE (rows 21.11 to 21.14, 21.21).  Layer 2 (config)."""
+"""--metrics-config KEY=VALUE.  Layer 2 (config)."""
 
 from __future__ import annotations
 

@@ -14,8 +14,20 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tisfast.config import batch_io, ensemble, instances, normal, resources, schema, served, tensors, versions, warm_up
+from tisfast.config import (
+    batch_io,
+    ensemble,
+    instances,
+    normal,
+    resources,
+    schema,
+    tensors,
+    unsupported,
+    versions,
+    warm_up,
+)
 from tisfast.config import scheduler as scheduling
+from tisfast.config.backends import BUILT_IN, Backends
 from tisfast.config.ensemble import EnsembleConfig
 from tisfast.config.instances import Instance, InstanceGroup
 from tisfast.config.json_form import parse_json
@@ -46,8 +58,8 @@ class LoadedConfig:
     """A configuration that keeps every rule.
 
     message: the normalised ModelConfig; read only, shared.  file: where it came from, for later errors.
-    gpus: the device ids it was checked against.  partial: types and dims may be missing until auto_complete_config has
-    been asked (complete.merge_completed).  places: line and column of each key in `file`.
+    gpus, backends: what it was checked against.  partial: types and dims may be missing until a worker has been asked
+    (complete.merge_completed).  places: line and column of each key in `file`.
     """
 
     name: str
@@ -65,6 +77,7 @@ class LoadedConfig:
     default_model_filename: str
     decoupled: bool
     gpus: tuple[int, ...]
+    backends: Backends = field(repr=False, compare=False)
     partial: bool
     warm_up: tuple[WarmUpSample, ...]
     resources: Resources
@@ -93,11 +106,13 @@ def parse_json_form(text: str, file: str) -> Draft:
     return Draft(parse_json(text, report), report)
 
 
-def finish(draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool = False) -> LoadedConfig:
+def finish(
+    draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool = False, backends: Backends = BUILT_IN
+) -> LoadedConfig:
     """Fill in the defaults and check every rule.  Raises ConfigErrors with all errors, those of the text first.
 
     name: the model's folder; gpus: device ids that instances may use; partial: types and dims of tensors may be
-    missing, because auto_complete_config will be asked for them.
+    missing, because a worker will be asked for them; backends: those that there are.
     """
     message, report = draft.message, draft.report
     if report.malformed:  # the brackets do not match, so further complaints would be about things nobody wrote
@@ -108,16 +123,21 @@ def finish(draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool
             ("name",), hint=f'write name: "{name}", or leave it out',
         )  # fmt: skip
     normal.normalise(message, name, gpus)
-    config = _slices(message, report, gpus, partial)
+    config = _slices(message, report, gpus, partial, backends)
     report.raise_if_any()
     return config
 
 
-def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], partial: bool) -> LoadedConfig:
-    served.check(message, report)
+def _slices(
+    message: schema.Message, report: Report, gpus: tuple[int, ...], partial: bool, backends: Backends
+) -> LoadedConfig:
+    unsupported.check(message, report, backends)
     batch_io.check(message, report)
-    inputs, outputs = tensors.read(message, report, partial=partial)
-    wants = resources.read(message, report)
+    with report.loading():
+        inputs, outputs = tensors.read(message, report, partial=partial)
+        wants = resources.read(message, report)
+        groups = instances.read(message, report, gpus, by_free_memory=wants.free_memory)
+        warm = warm_up.read(message, report, None if partial else inputs)
     return LoadedConfig(
         name=message.name,
         file=report.file,
@@ -128,14 +148,15 @@ def _slices(message: schema.Message, report: Report, gpus: tuple[int, ...], part
         outputs=outputs,
         scheduler=scheduling.read(message, report),
         ensemble=ensemble.read(message, report),
-        instance_groups=instances.read(message, report, gpus, by_free_memory=wants.free_memory),
+        instance_groups=groups,
         version_policy=versions.read(message),
         parameters=MappingProxyType({key: message.parameters[key].string_value for key in sorted(message.parameters)}),
         default_model_filename=message.default_model_filename,
         decoupled=message.model_transaction_policy.decoupled,
         gpus=gpus,
+        backends=backends,
         partial=partial,
-        warm_up=warm_up.read(message, report, None if partial else inputs),
+        warm_up=warm,
         resources=wants,
         places=MappingProxyType(report.places),
     )

@@ -1,4 +1,4 @@
-"""Fill in Triton's defaults, and print a ModelConfig the way Triton's /config does (row 1.11).  Layer 2 (config)."""
+"""Fill in Triton's defaults, and print a ModelConfig the way Triton's /config does.  Layer 2 (config)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from tisfast import limits
@@ -23,11 +24,21 @@ NOWHERE = Place(0, 0)
 
 
 class ConfigErrors(ConfigError):
-    """All errors of one configuration; `errors` holds each by itself, str() is one line for each."""
+    """All errors of one configuration; `errors` holds each by itself, str() is one line for each.
 
-    def __init__(self, errors: Iterable[ConfigError]) -> None:
+    versions: that would have been loaded, of a model that could be read.
+    """
+
+    def __init__(self, errors: Iterable[ConfigError], versions: Iterable[int] = ()) -> None:
         self.errors = tuple(errors)
         super().__init__("\n".join(str(error) for error in self.errors))
+        self.at_load = all(error.at_load for error in self.errors)
+        self.versions = tuple(versions) if self.at_load else ()
+
+    @property
+    def message_first(self) -> str:
+        """One line for each."""
+        return "\n".join(error.message_first for error in self.errors)
 
 
 def key_text(path: KeyPath) -> str:
@@ -56,6 +67,19 @@ class Report:
         self.malformed = False  # brackets do not match: what was read after that means nothing
         self._broken: set[KeyPath] = set()
         self.left_off = 0
+        self._at_load = False
+
+    @contextmanager
+    def loading(self, *, readable: bool = True) -> Iterator[None]:
+        """What is noted in here is an error of the load, and not of the configuration's form (ConfigError.at_load).
+
+        readable: False for nothing of the kind.
+        """
+        before, self._at_load = self._at_load, readable
+        try:
+            yield
+        finally:
+            self._at_load = before
 
     def add(self, message: str, path: KeyPath = (), *, hint: str = "", place: Place | None = None) -> None:
         """Note an error at a key; without a place of its own it is shown where the key, or the nearest above, is."""
@@ -63,9 +87,9 @@ class Report:
             self.left_off += 1
             return
         line, column = place or self.place_of(path)
-        self.errors.append(
-            ConfigError(message, file=self.file, line=line, column=column, key=key_text(path), hint=hint)
-        )
+        error = ConfigError(message, file=self.file, line=line, column=column, key=key_text(path), hint=hint)
+        error.at_load = self._at_load
+        self.errors.append(error)
 
     def wrong(self, message: str, path: KeyPath, *, hint: str = "") -> None:
         """Note a broken rule, unless the value could not even be read, which has been said already."""
@@ -92,7 +116,9 @@ class Report:
         """Raise everything noted, as one ConfigErrors, in the order of the file."""
         errors = sorted(self.errors, key=lambda error: (error.line == 0, error.line, error.column))
         if self.left_off:
-            errors.append(ConfigError(f"and {self.left_off} more errors", file=self.file, hint="correct these first"))
+            more = ConfigError(f"and {self.left_off} more errors", file=self.file, hint="correct these first")
+            more.at_load = errors[0].at_load
+            errors.append(more)
         raise ConfigErrors(errors)
 
     def raise_if_any(self) -> None:

@@ -1,4 +1,4 @@
-"""Flags about the machine's resources: GPU limits and the memory budget (rows 14.18, 14.19).  Layer 2 (config)."""
+"""Flags about the machine's resources: GPU limits and the memory budget.  Layer 2 (config)."""
 
 from __future__ import annotations
 

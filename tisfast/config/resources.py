@@ -18,6 +18,7 @@ RETRY: Final = "OUT_OF_MEMORY_RETRY"
 PLACEMENT: Final = "GPU_PLACEMENT"
 KEEP_AWAKE: Final = "KEEP_AWAKE"
 EXECUTION_SECONDS: Final = "EXECUTION_TIMEOUT_SECONDS"
+STRICT_OUTPUTS: Final = "STRICT_OUTPUTS"
 THREAD_VARIABLES: Final = (  # as workers/tisfast_worker/environment.py has them
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS",
 )  # fmt: skip
@@ -33,7 +34,8 @@ class Resources:
 
     cpu_threads: of each instance, 0 for its share of the cores; retry: of an execution that ran out of memory, one of
     RETRIES; free_memory: `count` is of all GPUs together; keep_awake: --model-memory-budget leaves it be;
-    execution_seconds_max: None for the server's own.
+    execution_seconds_max: None for the server's own; strict_outputs: outputs that are not what the configuration says
+    are errors, None for what the server's flag says.
     """
 
     cpu_threads: int = 0
@@ -41,6 +43,7 @@ class Resources:
     free_memory: bool = False
     keep_awake: bool = False
     execution_seconds_max: float | None = None
+    strict_outputs: bool | None = None
 
 
 def read(message: Message, report: Report) -> Resources:
@@ -58,6 +61,7 @@ def read(message: Message, report: Report) -> Resources:
         free_memory=_choice(message, report, PLACEMENT, PLACEMENTS) == FREE_MEMORY,
         keep_awake=_choice(message, report, KEEP_AWAKE, tuple(reversed(_BOOLEANS))) == "true",
         execution_seconds_max=_execution_seconds(message, report),
+        strict_outputs=_BOOLEANS.get(_choice(message, report, STRICT_OUTPUTS, ("", *_BOOLEANS))),
     )
 
 
@@ -73,7 +77,9 @@ def _choice(message: Message, report: Report, key: str, choices: tuple[str, ...]
     value = str(message.parameters[key].string_value)
     if value not in choices:
         report.wrong(
-            f"parameter {key} of {message.name} is '{value}'", ("parameters", key), hint=f"give {', '.join(choices)}"
+            f"parameter {key} of {message.name} is '{value}'",
+            ("parameters", key),
+            hint=f"give {', '.join(filter(None, choices))}",
         )
         return choices[0]
     return value

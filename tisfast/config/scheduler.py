@@ -1,4 +1,4 @@
-"""Settings of the default scheduler and the dynamic batcher (rows 15.18 to 15.23).  Layer 2 (config)."""
+"""Settings of the default scheduler and the dynamic batcher.  Layer 2 (config)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class SchedulerSettings:
     """How requests of one model wait and meet.
 
     max_batch_size: 0 when the model has no batch dimension; preferred_batch_sizes: ascending, each once;
-    priority_levels: 0 for no levels; priority_policies: (level, policy) of those levels that have one of their own.
+    priority_levels: 0 for no levels; priority_policies: (level, policy) of those levels that have one of their own;
+    hold_requests, hold_backlog: a test's (hooks.py): nothing goes out before so many requests wait, in the queue and in
+    the backlog of sequences.
     """
 
     max_batch_size: int = 0
@@ -49,6 +51,8 @@ class SchedulerSettings:
     default_priority_level: int = 0
     priority_policies: tuple[tuple[int, QueuePolicy], ...] = ()
     sequence: SequenceSettings | None = None
+    hold_requests: int = 0
+    hold_backlog: int = 0
 
     def policy_of(self, level: int) -> QueuePolicy:
         """The policy that holds at a level."""

@@ -1,4 +1,4 @@
-"""Settings of the sequence batcher, and Triton's rules for them (rows 9.*, 15.26 to 15.31).  Layer 2 (config)."""
+"""Settings of the sequence batcher, and Triton's rules for them.  Layer 2 (config)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tisfast import limits
+from tisfast.config import texts
 from tisfast.config.report import Report
 from tisfast.config.schema import Message
 from tisfast.config.sequence_controls import Control, read_controls
@@ -46,8 +47,7 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
         return None
     batching = message.sequence_batching
     if message.response_cache.enable:
-        report.wrong(f"Response Cache does not currently support model {message.name} with sequence batching "
-                     "scheduler. Please disable the response cache.", ("response_cache", "enable"))  # fmt: skip
+        report.wrong(texts.no_cache(message.name, texts.SEQUENCES), ("response_cache", "enable"))
     _check_times(message, report)
     if batching.HasField("oldest"):
         _check_oldest(message, report)

@@ -1,4 +1,4 @@
-"""Control inputs: tensors that tell a model where in which sequence it is (rows 9.04, 15.28).  Layer 2 (config)."""
+"""Control inputs: tensors that tell a model where in which sequence it is.  Layer 2 (config)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implicit state: tensors that the server keeps from request to request of a sequence (rows 9.09, 15.29, 15.30).
+"""Implicit state: tensors that the server keeps from request to request of a sequence.
 
 Layer 2 (config).
 """
@@ -10,6 +10,7 @@ from math import prod
 from typing import Final
 
 from tisfast import limits
+from tisfast.config import texts
 from tisfast.config.report import KeyPath, Report
 from tisfast.config.schema import Message
 from tisfast.types import BY_CODE
@@ -91,8 +92,8 @@ def _check_shape(state: Message, model: str, path: KeyPath, report: Report) -> N
                    hint="for example dims: [ 4 ], without the batch dimension; -1 where it varies")  # fmt: skip
     for number, dim in enumerate(state.dims):
         if dim < 1 and dim != VARIABLE:
-            text = f"{called} dimension must be integer >= 1, or -1 to indicate a variable-size dimension"
-            report.wrong(f"{text} for {model}", (*path, "dims", number), hint=f"dims[{number}] is {dim}")
+            text = f"{texts.no_dimension(called)} for {model}"
+            report.wrong(text, (*path, "dims", number), hint=f"dims[{number}] is {dim}")
     if state.use_growable_memory and not state.use_same_buffer_for_input_output:
         report.wrong(
             "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name "

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from tisfast import limits
-from tisfast.config.cache import CacheSettings
+from tisfast.config.backends import BUILT_IN, Backends
+from tisfast.config.cache_flags import CacheSettings
 from tisfast.config.environments import EnvironmentSettings
+from tisfast.config.hooks import SchedulerHooks
 from tisfast.config.metrics import MetricsSettings
 from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
@@ -30,7 +32,8 @@ def _require(good: bool, flag: str, message: str) -> None:
 
 @dataclass(frozen=True)
 class ListenSettings:
-    """One listening socket.  service: its name in messages; port 0 lets the system choose."""
+    """One listening socket.  service: its name in messages; port 0 lets the system choose; unpaced_local: clients on
+    this machine have TCP's reno (front/pacing.py)."""
 
     service: str
     flag: str
@@ -38,6 +41,7 @@ class ListenSettings:
     address: str
     port: int
     reuse_port: bool = False
+    unpaced_local: bool = True
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a port that cannot be."""
@@ -92,7 +96,7 @@ class HttpSettings:
 
 @dataclass(frozen=True)
 class GrpcSettings:
-    """The gRPC port beyond its socket (rows 13.17 to 13.19, 13.22, 24.04).
+    """The gRPC port beyond its socket.
 
     restricted: --grpc-restricted-protocol; forward_pattern: --grpc-header-forward-pattern, "" for none.
     compression: level of answers, none, low, medium or high.  0 for max_pings_without_data and max_ping_strikes: no
@@ -150,7 +154,8 @@ class RepositorySettings:
     model that batches and states no size.  control_mode: one of CONTROL_MODES; poll_seconds: between two looks in mode
     poll, 0 for never again; load_models: those of the start in mode explicit, ("*",) for all; config_name: of
     configs/NAME.pbtxt, "" for config.pbtxt; namespacing: the same name may be in several repositories; watch: load
-    models again when their files are saved; control_token_file: of bearer tokens, "" for none.
+    models again when their files are saved; control_token_file: of bearer tokens, "" for none; backends: that models
+    may name; may_be_none: models come with guests, too.
     """
 
     paths: tuple[str, ...]
@@ -165,10 +170,15 @@ class RepositorySettings:
     namespacing: bool = False
     watch: bool = False
     control_token_file: str = ""
+    backends: Backends = BUILT_IN
+    may_be_none: bool = False
 
     def __post_init__(self) -> None:
         """Raises ConfigError when no repository is named or a count is out of range."""
-        _require(bool(self.paths), "model-repository", "must be given: the folder that holds the models")
+        _require(
+            self.may_be_none or bool(self.paths),
+            "model-repository", "must be given: the folder that holds the models",
+        )  # fmt: skip
         _require(
             self.load_concurrency >= 1, "model-load-thread-count", f"must be 1 or more, not {self.load_concurrency}"
         )
@@ -215,7 +225,9 @@ class WorkerSettings:
     """What all workers share.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU.
 
     gpu_limits: --model-load-gpu-limit, (GPU, fraction of its memory); capability_min: GPUs below are not used;
-    memory_budget: bytes that all models' workers may take, 0 for no bound.
+    memory_budget: bytes that all models' workers may take, 0 for no bound; strict_outputs: outputs that are not what
+    the configuration says are errors; spin_us: how long a side that waits yields before it sleeps, 0 for no time;
+    guest_directory: where guests find the server, "" for none.
     """
 
     interpreter: str
@@ -226,7 +238,11 @@ class WorkerSettings:
     gpu_limits: tuple[tuple[int, float], ...] = ()
     capability_min: float = COMPUTE_CAPABILITY_MIN
     memory_budget: int = 0
+    strict_outputs: bool = False
+    spin_us: int = limits.SPIN_US
+    guest_directory: str = ""
     environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    hooks: SchedulerHooks = field(default_factory=SchedulerHooks)
 
     def __post_init__(self) -> None:
         """Raises ConfigError for limits that are not positive."""
@@ -240,16 +256,42 @@ class WorkerSettings:
             "backend-config=python,stub-timeout-seconds",
             f"must be more than 0, not {self.load_seconds_max:g}",
         )
+        most = limits.SPIN_US_MAX
+        _require(0 <= self.spin_us <= most, "spin-us", f"must be 0 to {most}, not {self.spin_us}")
+
+
+@dataclass(frozen=True)
+class CodecSettings:
+    """Processes that parse and write large texts.  processes_max: 0, the event loop does it all; bytes_min: what is
+    smaller stays there."""
+
+    processes_max: int = limits.CODEC_PROCESSES_MAX
+    bytes_min: int = limits.CODEC_BYTES_MIN
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for numbers that mean nothing."""
+        _require(
+            0 <= self.processes_max <= limits.CODEC_PROCESSES_LIMIT,
+            "codec-processes",
+            f"must be from 0 to {limits.CODEC_PROCESSES_LIMIT}, not {self.processes_max}",
+        )
+        _require(
+            0 <= self.bytes_min <= limits.ARENA_CAP_BYTES_MAX,
+            "codec-bytes-min",
+            f"must be from 0 to {limits.ARENA_CAP_BYTES_MAX}, not {self.bytes_min}",
+        )
 
 
 @dataclass(frozen=True)
 class LifeSettings:
     """Identity, and how the server starts and ends.
 
-    drain_delay_seconds: after the signal to end, not ready and still serving; exit_timeout_seconds begin then.
+    server_version: what clients are told, "" for our own; drain_delay_seconds: after the signal to end, not ready and
+    still serving; exit_timeout_seconds begin then.
     """
 
     server_id: str = "triton"
+    server_version: str = ""
     exit_timeout_seconds: int = limits.STOP_SECONDS_MAX
     drain_delay_seconds: float = 0.0
     exit_on_error: bool = True
@@ -286,11 +328,18 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     grpc_options: GrpcSettings = field(default_factory=GrpcSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
+    access_log: str = ""
+    codecs: CodecSettings = field(default_factory=CodecSettings)
 
     def __post_init__(self) -> None:
-        """Raises ConfigError when two services want one address and port (row 25.14)."""
+        """Raises ConfigError when two services want one address and port."""
         for one, other in combinations((self.http, self.grpc, self.metrics), 2):
             _require_apart(one, other)
+        _require(
+            not (self.workers.guest_directory and self.repository.namespacing),
+            "guest-directory",
+            "does not go with --model-namespacing: a guest's model has no repository, and so no namespace",
+        )
 
 
 def _require_apart(one: ListenSettings, other: ListenSettings) -> None:

@@ -1,4 +1,4 @@
-"""Where remote repositories are kept, and what the environment says of stores (row 14.11).  Layer 2 (config)."""
+"""Where remote repositories are kept, and what the environment says of stores.  Layer 2 (config)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs: names, types, shapes, reshapes (rows 15.06 to 15.13, 15.60).  Layer 2 (config)."""
+"""Inputs and outputs: names, types, shapes, reshapes.  Layer 2 (config)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from tisfast import limits
+from tisfast.config import texts
 from tisfast.config.report import KeyPath, Report
 from tisfast.config.schema import Message
 from tisfast.types import BY_CODE
@@ -117,8 +118,7 @@ class _Check:
                       "for example dims: [ 4 ], without the batch dimension; -1 where it varies")  # fmt: skip
         for index, dim in enumerate(dims):
             if dim < 1 and dim != VARIABLE:
-                text = f"{self.called} dimension must be integer >= 1, or -1 to indicate a variable-size dimension"
-                self.fail(text, "dims", f"dims[{index}] is {dim}", index)
+                self.fail(texts.no_dimension(self.called), "dims", f"dims[{index}] is {dim}", index)
         if len(dims) + (self.max_batch_size > 0) > limits.TENSOR_RANK_MAX:
             self.fail(f"{self.called} has {len(dims)} dimensions, more than {limits.TENSOR_RANK_MAX}", "dims", "")
 
@@ -132,7 +132,7 @@ class _Check:
             return
         wrong = [index for index, dim in enumerate(shape) if dim < 1 and dim != VARIABLE]
         for index in wrong:
-            text = f"{self.called} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension"
+            text = texts.no_dimension(self.called, "reshape dimensions")
             self.fail(text, "reshape", f"shape[{index}] is {shape[index]}", "shape", index)
         if not wrong and _fixed_sizes(shape) != _fixed_sizes(dims):
             self.fail(f"{self.called} has different size for dims and reshape", "reshape",

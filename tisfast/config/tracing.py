@@ -1,6 +1,6 @@
-"""--trace-config and the older --trace-* flags (rows 22.03, 22.09).  Layer 2 (config).
+"""--trace-config and the older --trace-* flags.  Layer 2 (config).
 
-    --trace-config [triton,|opentelemetry,]KEY=VALUE
+--trace-config [triton,|opentelemetry,]KEY=VALUE
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def read_trace_flags(
     found = _Found(environ)
     for name, new, value in _OLD_FLAGS:
         if old.get(name) not in (None, []):
-            notices.append(
-                f"--{name.replace('_', '-')} is deprecated; use --trace-config {new}={value} instead"
-            )
+            notices.append(f"--{name.replace('_', '-')} is deprecated; use --trace-config {new}={value} instead")
             for each in old[name] if isinstance(old[name], list) else [old[name]]:
                 found.take(f"{new}={each}")
     for entry in entries:

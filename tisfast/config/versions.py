@@ -1,4 +1,4 @@
-"""Which versions of a model are served (rows 14.04, 15.05).  Layer 2 (config)."""
+"""Which versions of a model are served.  Layer 2 (config)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that each instance executes before it is ready (row 15.42).  Layer 2 (config)."""
+"""Requests that each instance executes before it is ready.  Layer 2 (config)."""
 
 from __future__ import annotations
 

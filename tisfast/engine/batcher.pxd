@@ -10,6 +10,7 @@ cdef struct Forming:             # a batch that is being put together
     uint32_t best_total          # of the largest preferred size met, and the requests of it; 0: none met
     Py_ssize_t best
     int64_t oldest_ns            # when the first of them was queued
+    int64_t now_ns
     bint closed                  # nothing can be added
 
 cdef class Batcher(Scheduler):
@@ -26,16 +27,20 @@ cdef class Batcher(Scheduler):
     cdef Py_ssize_t size_max             # of all levels together
     cdef uint64_t inferences             # sum of the batch sizes of all that wait
     cdef bint alike                      # all requests so far may share a batch, whatever their shapes and inputs
+    cdef Py_ssize_t hold                 # nothing goes out before so many requests wait; 0: no longer
     cdef int64_t batch_due_ns            # when the batch that is being waited for goes out, 0 none waits
     cdef object strategy                 # strategy.Strategy or None
     cdef Rejoin rejoin                   # None where requests run alone
-    cdef bint limited                    # a timeout, bound or priority is set: no prefetch (row 15.25)
+    cdef bint limited                    # a timeout, bound or priority is set: no prefetch
+    # As `withdraw`, of a request that may be queued again, here or elsewhere.
+    cdef int remove(self, InferRequest request) except -1
     cdef PolicyQueue _level(self, uint64_t priority)
     cdef int _emptied(self, PolicyQueue level) except -1
     cdef int _note_soonest(self) except -1
     # What is to go now, for an instance that is idle or has a batch to execute; None when it is better to wait.
     cdef list choose(self, int64_t now_ns, bint idle)
     cdef list _form(self, int64_t now_ns, bint idle)
+    cdef bint _outgrows(self, InferRequest request, Forming *form) noexcept
     # A custom strategy's word on whether `request` joins the batch that `first` began.
     cdef bint _joins(self, InferRequest request, InferRequest first) except -1
     cdef bint _gather(self, queue, list batch, Forming *form) except -1

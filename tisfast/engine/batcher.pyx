@@ -1,8 +1,9 @@
-"""Default scheduler and dynamic batcher (rows 15.18 to 15.25, 8.*).  Pure: time comes in as numbers.  Layer 3 (engine).
+"""Default scheduler and dynamic batcher.  Pure: time comes in as numbers.  Layer 3 (engine).
 
 Rules, as Triton's: batches add up the requests' own batch sizes and never split a request; they are filled in order of
 priority, and within a level in order of arrival, requests past their timeout (DELAY) last; requests whose shapes or sets
-of inputs differ do not mix.  A preferred size that is reached goes out at once, otherwise whatever is queued goes when an
+of inputs differ do not mix.  A preferred size that is reached goes out at once, and a batch that the next request would take beyond the
+largest one goes without it; otherwise whatever is queued goes when an
 instance is idle and the oldest request has waited `delay_ns`.  Beyond Triton: timeouts fire by timer.
 """
 
@@ -46,6 +47,7 @@ cdef class Batcher(Scheduler):
         self.level_max = settings.priority_levels
         self.level_default = settings.default_priority_level
         self.policies = settings
+        self.hold = settings.hold_requests
         self.size_max = _size_max(settings)
         self.limited = settings.priority_levels > 1 or any(
             policy.max_queue_size or policy.default_timeout_us for policy in _policies(settings))
@@ -83,7 +85,7 @@ cdef class Batcher(Scheduler):
         return 0
 
     cdef PolicyQueue _level(self, uint64_t priority):
-        """Row 8.01: 0 and what is beyond the levels mean the default one."""
+        """0 and what is beyond the levels mean the default one."""
         cdef PolicyQueue level
         if priority == 0 or priority > self.level_max:
             priority = self.level_default
@@ -113,6 +115,13 @@ cdef class Batcher(Scheduler):
     cdef int withdraw(self, InferRequest request) except -1:
         cdef PolicyQueue level = <PolicyQueue>request.level
         level.withdraw(request)
+        self.size -= 1
+        self.inferences -= request.input.batch
+        return self._emptied(level)
+
+    cdef int remove(self, InferRequest request) except -1:
+        cdef PolicyQueue level = <PolicyQueue>request.level
+        level.remove(request)
         self.size -= 1
         self.inferences -= request.input.batch
         return self._emptied(level)
@@ -157,8 +166,12 @@ cdef class Batcher(Scheduler):
     cdef list next_batch(self, Instances instances, int64_t now_ns):
         cdef bint idle = False
         cdef InferRequest request
+        if self.hold:
+            if self.size < self.hold:
+                return None
+            self.hold = 0
         self.batch_due_ns = 0  # where nobody could take a batch then, who becomes free asks again
-        self.target = instances.least_busy(self.requests_max, not self.limited, self.dynamic, &idle)
+        self.target = instances.least_busy(self.requests_max, not self.limited, now_ns, &idle)
         if self.target is None:
             return None
         if not self.dynamic:
@@ -194,7 +207,7 @@ cdef class Batcher(Scheduler):
         form.total = form.best_total = 0
         form.best = 0
         form.closed = False
-        form.oldest_ns = now_ns
+        form.oldest_ns = form.now_ns = now_ns
         for level in self.levels:
             if self._gather(level.waiting, batch, &form) or (level.late and self._gather(level.late, batch, &form)):
                 break
@@ -215,6 +228,7 @@ cdef class Batcher(Scheduler):
             if first is None:
                 first = request
             elif (form.total + request.input.batch > self.max_batch
+                    or self._outgrows(request, form)
                     or (not self.alike and request.input.shape_key != first.input.shape_key)):
                 form.closed = True
                 break
@@ -230,6 +244,11 @@ cdef class Batcher(Scheduler):
                 form.closed = True
                 break
         return form.closed
+
+    cdef bint _outgrows(self, InferRequest request, Forming *form) noexcept:
+        """With it the batch would pass by all preferred sizes, and there is time for a better one."""
+        return (form.best == 0 and form.total + request.input.batch > self.preferred_max
+                and form.now_ns - form.oldest_ns < self.delay_ns)
 
     cdef bint _joins(self, InferRequest request, InferRequest first) except -1:
         if request.facts is None:

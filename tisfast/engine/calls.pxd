@@ -1,8 +1,9 @@
 # What models ask of other models.  Layer 3 (engine): no ring, no socket.
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
-from tisfast.engine.core cimport InferRequest, Link, Reply
+from tisfast.engine.core cimport InferRequest, Link
+from tisfast.engine.deadlock cimport OpenCall, OpenCalls
 from tisfast.engine.runtime cimport ModelRuntime
-from tisfast.engine.served cimport Runtime
+from tisfast.engine.interface cimport Runtime
 from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.call cimport CallRecord
 from tisfast.wire.record cimport Answer, InferInput
@@ -30,13 +31,11 @@ cdef class CallPort:
     # False: no room now; `Calls.flush` is to be called when there is.
     cdef bint send(self, ReplyMark *mark) except -1
 
-cdef class Calls:
+cdef class Calls(OpenCalls):
     """The calls that one instance makes, until its worker ends.  registry: has `resolve(model, version)`."""
-    cdef Link link
     cdef readonly ModelRuntime runtime      # of the caller
     cdef CallPort port
     cdef object registry
-    cdef dict open                          # number: Call
     cdef dict held                          # answer: Held
     cdef object unsent                      # deque of (ReplyMark's fields) that found no room
     cdef dict plans
@@ -65,13 +64,8 @@ cdef class Held:
     cdef list places                        # of each, as the instance names it
     cdef Tensor find(self, uint64_t place, uint64_t nbytes)
 
-cdef class Call(Reply):
+cdef class Call(OpenCall):
     """One call, and where its answers go."""
     cdef readonly uint64_t number
-    cdef Calls calls
-    cdef readonly Runtime callee
-    cdef readonly InferRequest request      # None until it is submitted
-    cdef tuple parents                      # requests on whose behalf it is made
-    cdef readonly bint waits                # its instance executes nothing else meanwhile
     cdef bint over
     cdef int _end(self) except -1

@@ -1,4 +1,4 @@
-from tisfast.engine.core import Link, Reply
+from tisfast.engine.core import Reply
 
 class CallPort: ...
 class Held: ...
@@ -12,5 +12,3 @@ class Calls:
 class Call(Reply):
     number: int
     waits: bool
-
-__all__ = ["Call", "CallPort", "Calls", "Held", "Link"]

@@ -1,14 +1,14 @@
-"""What models ask of other models ("BLS", rows 17.*); see calls.pxd.  Layer 3 (engine).
+"""What models ask of other models ("BLS"); see calls.pxd.  Layer 3 (engine).
 
 A call becomes a request like any other, made of tensors where they lie.  Its answers go back to the instance that asked,
 which keeps them until it says that it does not.  A call that nobody could ever answer is refused (engine/deadlock).
 """
 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
-from tisfast.engine.core cimport InferRequest, Link, Reply
-from tisfast.engine.deadlock cimport stuck, withheld
+from tisfast.engine.core cimport InferRequest, Link
+from tisfast.engine.deadlock cimport OpenCall, OpenCalls, stuck, withheld
 from tisfast.engine.runtime cimport ModelRuntime
-from tisfast.engine.served cimport Runtime
+from tisfast.engine.interface cimport Runtime
 from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.call cimport (
     CALL_ANY_NUMBER, CALL_SEQUENCE, CALL_WAITS, FROM_ANSWER, FROM_CALL, FROM_REQUEST, CallPlace, CallRecord, read_call,
@@ -65,7 +65,7 @@ cdef class Held:
         return None
 
 
-cdef class Calls:
+cdef class Calls(OpenCalls):
     """link: the instance; its runtime; port: the way to it; registry: where models are looked up."""
 
     def __cinit__(self, Link link, ModelRuntime runtime, CallPort port, registry):
@@ -142,7 +142,13 @@ cdef class Calls:
         return 0
 
     cdef Runtime _callee(self, CallRecord record):
-        cdef Runtime callee = self.registry.resolve(record.plan.model, record.plan.version)
+        cdef Runtime callee
+        try:
+            callee = self.registry.resolve(record.plan.model, record.plan.version)
+        except TisError as error:  # Triton's words first: models and people know them
+            raise type(error)(
+                f"Failed for execute the inference request. Model '{record.plan.model}' is not ready. {error.message}"
+            ) from None
         if callee.signature.decoupled and not record.flags & CALL_ANY_NUMBER:
             raise BadRequest(
                 f"Model {record.plan.model} is using the decoupled. The current BLS request call doesn't support models "
@@ -283,13 +289,13 @@ cdef class Calls:
         return 0
 
 
-cdef class Call(Reply):
+cdef class Call(OpenCall):
     """See calls.pxd."""
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         if self.over:
             return 0
-        calls = self.calls
+        calls = <Calls>self.calls
         if final:
             self._end()
         try:
@@ -312,7 +318,7 @@ cdef class Call(Reply):
             message = failed_to_ask(self.callee.signature.name, message)
         if final:
             self._end()
-        return self.calls.tell_error(self.number, status, message, final)
+        return (<Calls>self.calls).tell_error(self.number, status, message, final)
 
     cdef int _end(self) except -1:
         """No further answer goes to the instance."""

@@ -6,6 +6,8 @@ from tisfast.engine.stats cimport FailureReason, Times
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
 
+cdef class Link
+
 cdef class Reply:
     """Where answers go.  Fronts subclass it.  For each submitted request exactly one call has `final` set, and none comes
     after it; only decoupled models answer with more than one call.  May be called before `submit` returns."""
@@ -29,9 +31,13 @@ cdef class InferRequest:
     cdef int64_t dispatched_ns
     cdef uint32_t execution_batch        # inferences of the batch that it was dispatched with
     cdef uint64_t order                  # position among the model's answers, for preserve_ordering
+    cdef bint refused                    # was not queued: its answer waits for no other (preserve_ordering)
     cdef bint timed_out                  # past its queue timeout (action DELAY)
     cdef bint queued                     # waits in the scheduler
     cdef bint closes_batch               # last of its dispatched batch
+    cdef bint early                      # answered while its execution goes on
+    cdef Link link                       # the instance that it was dispatched to, while it is there; else None
+    cdef uint64_t batch_first, batch_end  # the link's: tickets of the first and the last slot of its dispatched batch
     cdef uint32_t slot                   # which of its instance's sequence slots it belongs to
     cdef object place                    # the sequence that it is part of
     cdef object level                    # the queue that it waits in (policy_queue.pxd)
@@ -39,11 +45,11 @@ cdef class InferRequest:
     cdef Refusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
     cdef list calls                      # engine.calls.Call: what its model asks of others on its behalf, or None
-    cdef public object trace             # front.trace.Trace of a sampled request, else None
+    cdef public object trace             # telemetry.trace.Trace of a sampled request, else None
     cdef uint32_t responses              # of a decoupled model: told so far
     cdef int64_t answered_ns             # the same: when the last one was ready, 0 none was
     cdef bytes cache_key                 # by which its answer is kept; None: it is not
-    cdef bint looking                    # waits for what a remote cache knows
+    cdef bint looking                    # waits for its key, or for what a remote cache knows
     cdef int64_t lookup_ns               # what asking the cache took
     cdef bint released                   # the worker let go of the input memory before the final answer
     cdef readonly Times times            # of its (last) execution; all zero when it never reached an instance
@@ -56,21 +62,27 @@ cdef class Clock:
 cdef class Link:
     """One instance as the engine sees it.  The supervisor's subclass writes rings; the tests' one is a list."""
     cdef public str instance
-    cdef public int pid                  # its worker's process; 0 none
     cdef readonly Arena output           # where its answers lie, or None
     cdef readonly bint up                # may be given work
     cdef readonly uint32_t inflight      # requests dispatched, not answered for the last time
     cdef readonly uint32_t batches       # batches dispatched, not wholly answered; of a decoupled model: not executed
     cdef public Claim claim              # on what executions share, None where nothing limits them
+    cdef bint crowded                    # its ring may still have slots of batches that were taken back
+    # Of the execution that runs: what it has answered before its end, which keeps the instance busy all the same.
+    cdef uint32_t early_requests, early_batches, early_inferences
+    cdef int64_t progress_ns             # when it was last given work while idle, or has answered
     cdef int64_t execution_ns            # moving mean of one execution, 0 unknown
     # Hand over one batch (list of InferRequest) and wake the worker.  The link keeps the requests until it reports each
     # to the model.  `room` says how many requests it can take now.
     cdef int dispatch(self, list batch, int64_t now_ns) except -1
     cdef uint32_t room(self) noexcept
+    # Take back what its worker has not begun: the batch of `request`, or every batch (None).  Returns their requests, oldest
+    # first, which the link forgets; it leaves the counters here to the model.
+    cdef list recall(self, InferRequest request)
+    # Requests dispatched that its worker has not begun.
+    cdef uint32_t waiting(self) except? 0xFFFFFFFF
     # A request to its model is nearly there.
     cdef int expect(self) except -1
-    # On which of the machine's cores its worker ran last, as far as that is told; else -1.
-    cdef int core(self) noexcept
     cdef object calls                    # engine.calls.Calls: what its model asks of others, or None
     # Whether this request was dispatched to it and is not answered.  Slow: only for the search for deadlocks.
     cdef bint has(self, InferRequest request) except -1

@@ -22,7 +22,6 @@ class Link:
     @property
     def kept_blocks(self) -> int: ...
     instance: str
-    pid: int
     output: Arena | None
     up: bool
     inflight: int

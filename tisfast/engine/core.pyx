@@ -43,11 +43,14 @@ cdef class Link:
     cdef uint32_t room(self) noexcept:
         return 0
 
-    cdef int expect(self) except -1:
+    cdef list recall(self, InferRequest request):
+        raise NotImplementedError(f"{type(self).__name__}.recall")
+
+    cdef uint32_t waiting(self) except? 0xFFFFFFFF:
         return 0
 
-    cdef int core(self) noexcept:
-        return -1
+    cdef int expect(self) except -1:
+        return 0
 
     @property
     def kept_blocks(self) -> int:

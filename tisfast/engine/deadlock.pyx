@@ -5,10 +5,17 @@ that has the request, or, while that is queued, by any instance of the model.  W
 wait, outwards, until nobody is added: the rest never will.
 """
 
-from tisfast.engine.calls cimport Call, Calls
-from tisfast.engine.core cimport InferRequest, Link
+from tisfast.engine.core cimport InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
-from tisfast.engine.served cimport Runtime
+from tisfast.engine.interface cimport Runtime
+
+
+cdef class OpenCalls:
+    """See deadlock.pxd."""
+
+
+cdef class OpenCall(Reply):
+    """See deadlock.pxd."""
 
 
 cdef bint stuck(Link caller, Runtime callee) except -1:
@@ -43,10 +50,10 @@ cdef bint can_answer(Runtime callee, set going) except -1:
 
 # Whether an instance executes a request that waits for a call.
 cdef bint waits(Link link) except -1:
-    cdef Call call
+    cdef OpenCall call
     if link.calls is None:
         return False
-    for call in (<Calls>link.calls).open.values():
+    for call in (<OpenCalls>link.calls).open.values():
         if call.waits:
             return True
     return False
@@ -80,8 +87,8 @@ cdef set going_on(Link caller, Runtime callee):
 
 # Whether each call that an instance waits for is with somebody that goes on.
 cdef bint goes_on(Link link, set going) except -1:
-    cdef Call call
-    for call in (<Calls>link.calls).open.values():
+    cdef OpenCall call
+    for call in (<OpenCalls>link.calls).open.values():
         if call.waits and not any([each is None or each in going for each in answering_one(call)]):
             return False
     return True
@@ -89,16 +96,16 @@ cdef bint goes_on(Link link, set going) except -1:
 
 # All instances on which the calls of one instance depend.
 cdef list answering(Link link):
-    cdef Call call
+    cdef OpenCall call
     cdef list found = []
-    for call in (<Calls>link.calls).open.values():
+    for call in (<OpenCalls>link.calls).open.values():
         if call.waits:
             found += [each for each in answering_one(call) if each is not None]
     return found
 
 
 # Those that may answer one call: who has it, else all of the model; None stands for somebody unknown, who may.
-cdef list answering_one(Call call):
+cdef list answering_one(OpenCall call):
     cdef Link link
     if call.request is None or call.request.done or not call.callee.links or not call.callee.ready:
         return [None]
@@ -111,7 +118,7 @@ cdef list answering_one(Call call):
     return [None]
 
 
-cdef bint withheld(Link caller, Call call, Runtime callee) except -1:
+cdef bint withheld(Link caller, OpenCall call, Runtime callee) except -1:
     cdef Runtime each
     cdef list holders = None
     for each in callee.needs():
@@ -129,7 +136,7 @@ cdef bint may_ever_run(Link link, list holders) except -1:
 
 
 # The claims of the instances that wait for a call: its caller's, and those of who waits for the caller in turn.
-cdef list waiting_claims(Link caller, Call call):
+cdef list waiting_claims(Link caller, OpenCall call):
     cdef InferRequest request
     cdef list found = [], ahead = [(caller, call)]
     cdef set known = set()
@@ -140,10 +147,10 @@ cdef list waiting_claims(Link caller, Call call):
         known.add(link)
         if (<Link>link).claim is not None:
             found.append((<Link>link).claim)
-        for request in (<Call>asked).parents:
+        for request in (<OpenCall>asked).parents:
             while request is not None:
-                if isinstance(request.reply, Call):
-                    ahead.append(((<Call>request.reply).calls.link, request.reply))
+                if isinstance(request.reply, OpenCall):
+                    ahead.append(((<OpenCall>request.reply).calls.link, request.reply))
                     break
                 request = request.parent
     return found

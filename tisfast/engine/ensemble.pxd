@@ -1,11 +1,11 @@
 # Ensembles: requests that are answered by requests to other models.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t
-from tisfast.engine.cached cimport CachingRuntime
+from tisfast.engine.cached_requests cimport CachingRuntime
 from tisfast.engine.core cimport InferRequest, Reply
 from tisfast.engine.ensemble_graph cimport EnsembleGraph, Selection, StepPlan
 from tisfast.engine.ensemble_limits cimport StepLimits
 from tisfast.engine.ensemble_scope cimport Held, Scope
-from tisfast.engine.served cimport Runtime
+from tisfast.engine.interface cimport Runtime
 from tisfast.engine.stats cimport FailureReason, Times
 from tisfast.wire.compose cimport ComposeFields
 from tisfast.wire.record cimport Answer

@@ -1,10 +1,10 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from tisfast.engine.cached import CachingRuntime
+from tisfast.engine.cached_requests import CachingRuntime
 from tisfast.engine.core import Clock
 from tisfast.engine.ensemble_graph import EnsembleGraph
-from tisfast.engine.served import Runtime
+from tisfast.engine.interface import Runtime
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 

@@ -1,4 +1,4 @@
-"""Ensembles at work: steps run as soon as their tensors are there (rows 18.*).  Layer 3 (engine).
+"""Ensembles at work: steps run as soon as their tensors are there.  Layer 3 (engine).
 
 A request's tensors lie in scopes: one for the request, and one below it for each response of a decoupled step.  All inputs
 of a step are of one scope (config.ensemble_join), and so are all outputs of the ensemble: each scope of their level is one
@@ -184,7 +184,8 @@ cdef class EnsembleRun:
             if b'"sequence_' in answer.parameters:
                 correlation, flags = sequence_of(answer.parameters, correlation, flags)
             for tensor in tensors_of(answer):
-                made[tensor.name] = moved(tensor, self.ensemble.arena) if step.step.moves else tensor
+                if tensor.name not in made:  # of an output that a model returned twice, the first
+                    made[tensor.name] = moved(tensor, self.ensemble.arena) if step.step.moves else tensor
         if step.step.decoupled:
             scope = new_scope(self.selection, scope, scope.level + 1)
             if step.scope.children is None:
@@ -441,7 +442,7 @@ cdef class EnsembleRuntime:
         request.input = None
         return 0
 
-    # ---- max_inflight_requests (row 15.33)
+    # ---- max_inflight_requests
 
     cdef bint admit(self, StepRun step) except -1:
         cdef int entry

@@ -1,4 +1,4 @@
-"""max_inflight_requests of an ensemble (row 15.33); see ensemble_limits.pxd.  Layer 3 (engine)."""
+"""max_inflight_requests of an ensemble; see ensemble_limits.pxd.  Layer 3 (engine)."""
 
 from collections import deque
 

@@ -40,5 +40,5 @@ cdef Answer answer_of(Scope scope, list outlets, InferInput request)
 # The tensor in other memory, so that who made it has its own back.  Raises Unavailable.
 cdef Tensor moved(Tensor tensor, Arena arena)
 
-# (correlation, flags): what a step's response says of the sequence, over what its request said (row 18.07).
+# (correlation, flags): what a step's response says of the sequence, over what its request said.
 cdef tuple sequence_of(bytes parameters, object correlation, object flags)

@@ -13,7 +13,7 @@ cdef class Histogram:
     cdef void add(self, int64_t ns) noexcept
 
 cdef class FirstResponse:
-    """Milliseconds to the first response, in the buckets that the model's configuration names (row 21.14)."""
+    """Milliseconds to the first response, in the buckets that the model's configuration names."""
     cdef readonly tuple bounds_ms
     cdef int bounds_count
     cdef double bounds_ns[BOUNDS_MAX]

@@ -1,62 +1,80 @@
-"""Which instance is given the next batch.  Layer 3 (engine)."""
+"""Which instance is given the next batch, and how much may wait behind what one executes.  Layer 3 (engine).
+
+Work is handed ahead to a busy instance only as far as that gains more than it costs: with short executions, of which the
+way between server and worker is a part.  Where there are several instances it does not wait behind a long execution, and
+what waits behind one that turns out to be long, or while another instance has nothing to do, is taken back
+(ModelRuntime.take_back_ahead).
+"""
 
 from libc.stdint cimport int64_t, uint32_t
 
+from tisfast.limits import BATCH_PREFETCH_NS as _BATCH_PREFETCH_NS
 from tisfast.limits import OUTSTANDING_REQUESTS_MAX as _OUTSTANDING_REQUESTS_MAX
 from tisfast.limits import PREFETCH_NS as _PREFETCH_NS
 from tisfast.limits import PREFETCH_REQUESTS_MAX as _PREFETCH_REQUESTS_MAX
 
 cdef int64_t PREFETCH_NS = _PREFETCH_NS
+cdef int64_t BATCH_PREFETCH_NS = _BATCH_PREFETCH_NS
 cdef int64_t PREFETCH_REQUESTS_MAX = _PREFETCH_REQUESTS_MAX
 cdef uint32_t OUTSTANDING_REQUESTS_MAX = _OUTSTANDING_REQUESTS_MAX
 
 
-cdef inline uint32_t _depth(Link link) noexcept:
-    """Requests that may be at an instance: one running, and so many behind it that they wait PREFETCH_NS at most."""
-    if link.execution_ns == 0:
-        return 2
-    return <uint32_t>(1 + min(max(PREFETCH_NS // (link.execution_ns + 1), 1), PREFETCH_REQUESTS_MAX))
-
-
 cdef class Instances:
-    """The links of a model version; decoupled: requests stay open after `execute` has returned."""
+    """The links of a model version.
 
-    def __cinit__(self, bint decoupled):
+    decoupled: requests stay open after `execute` has returned; batches: whole batches are handed out, not single requests.
+    """
+
+    def __cinit__(self, bint decoupled, bint batches):
         self.links = []
         self.decoupled = decoupled
+        self.batches = batches
+        self.wait_ns_max = BATCH_PREFETCH_NS if batches else PREFETCH_NS
 
     cdef bint may_run(self, Link link) except -1:
         return link.claim is None or link.claim.may_run()
 
-    cdef Link least_busy(self, uint32_t requests, bint prefetch, bint batches, bint *idle):
-        cdef Link best = self._among_streams(requests) if self.decoupled else self._by_requests()
-        cdef uint32_t work
-        if best is None:
-            return None
-        work = best.batches if self.decoupled else best.inflight
-        idle[0] = work == 0
-        if idle[0]:
-            return best
-        if not prefetch or self.call_others or best.room() < requests:
-            return None
-        if batches:
-            return best if best.batches < 2 else None
-        return best if work < _depth(best) else None
-
-    cdef Link _by_requests(self):
+    cdef Link least_busy(self, uint32_t requests, bint prefetch, int64_t now_ns, bint *idle):
         cdef Link link, best = None
+        cdef uint32_t work, least = 0
         for link in self.links:
-            if link.up and (best is None or link.inflight < best.inflight) and self.may_run(link):
-                best = link
-        return best
-
-    cdef Link _among_streams(self, uint32_t requests):
-        """Where requests stay open after `execute` has returned, what keeps an instance busy is executions."""
-        cdef Link link, best = None
-        for link in self.links:
-            if not link.up or link.inflight + requests > OUTSTANDING_REQUESTS_MAX:
+            if not link.up:
                 continue
-            if (best is None or link.batches < best.batches or (
-                    link.batches == best.batches and link.inflight < best.inflight)) and self.may_run(link):
-                best = link
+            work = link.batches if self.decoupled else link.inflight
+            if best is not None and (work > least or work == least and link.inflight >= best.inflight):
+                continue
+            if self.decoupled and link.inflight + requests > OUTSTANDING_REQUESTS_MAX:
+                continue
+            if link.crowded and link.room() < requests:
+                continue
+            if work and not (prefetch and self.may_wait(link, work, requests, now_ns)):
+                continue
+            if self.may_run(link):
+                best, least = link, work
+        idle[0] = best is not None and least == 0
         return best
+
+    cdef bint may_wait(self, Link link, uint32_t work, uint32_t requests, int64_t now_ns) noexcept:
+        cdef int64_t ahead = 1
+        cdef bint alone = len(self.links) == 1
+        if self.call_others or link.room() < requests or not alone and self.is_late(link, now_ns):
+            return False
+        if self.batches:
+            return link.batches < 2 and (alone or link.execution_ns <= BATCH_PREFETCH_NS)
+        if link.execution_ns:
+            ahead = min(PREFETCH_NS // link.execution_ns, PREFETCH_REQUESTS_MAX)
+        return work <= max(ahead, alone)
+
+    cdef bint is_late(self, Link link, int64_t now_ns) noexcept:
+        return now_ns - link.progress_ns > self.wait_ns_max
+
+    cdef bint uneven(self, int64_t now_ns) noexcept:
+        cdef Link link
+        cdef bint idle = False, ahead = False
+        for link in self.links:
+            if link.batches > 1:
+                ahead = True
+                idle |= self.is_late(link, now_ns)
+            elif link.up and (link.batches if self.decoupled else link.inflight) == 0:
+                idle = True
+        return idle and ahead

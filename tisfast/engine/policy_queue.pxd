@@ -16,6 +16,8 @@ cdef class PolicyQueue:
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1
     cdef int put_back(self, InferRequest request) except -1
     cdef int withdraw(self, InferRequest request) except -1
+    # The same, and nothing here names it any more: it may come again.
+    cdef int remove(self, InferRequest request) except -1
     # Takes the first live request, which must be `request`, out.
     cdef int pop(self, InferRequest request) except -1
     cdef InferRequest head(self)

@@ -1,4 +1,4 @@
-"""One priority level's queue: its bound, its timeouts, and what happens to those that wait too long (row 15.23).
+"""One priority level's queue: its bound, its timeouts, and what happens to those that wait too long.
 
 Where all requests have the same timeout they expire in order of arrival, and looking at the first is enough.  Where
 clients may shorten it (allow_timeout_override) the whole queue is looked through, and rests in between for so long that
@@ -34,7 +34,7 @@ cdef class PolicyQueue:
         if self.size >= self.size_max:
             return False
         if timeout_ns:
-            # Row 8.02: an override can only shorten, so it does nothing where no default is set.
+            # an override can only shorten, so it does nothing where no default is set.
             if self.may_override and request.input.timeout_us:
                 timeout_ns = min(timeout_ns, <int64_t>min(request.input.timeout_us, TIMEOUT_US_TOP) * 1000)
             request.expires_ns = now_ns + timeout_ns
@@ -69,6 +69,12 @@ cdef class PolicyQueue:
             self.waiting = deque([r for r in self.waiting if (<InferRequest>r).queued])
             self.late = deque([r for r in self.late if (<InferRequest>r).queued])
             self.gone = 0
+        return 0
+
+    cdef int remove(self, InferRequest request) except -1:
+        (self.late if request.timed_out else self.waiting).remove(request)
+        request.queued = False
+        self.size -= 1
         return 0
 
     cdef InferRequest head(self):

@@ -1,11 +1,11 @@
-"""Which instance may execute next, where executions share resources (rows 20.*).  Pure: no clock, no I/O.  Layer 3 (engine).
+"""Which instance may execute next, where executions share resources.  Pure: no clock, no I/O.  Layer 3 (engine).
 
 An execution takes what its instance group's `rate_limiter` says and gives it back when it is over.  Who has to wait does
 so in one order, the same for all resources: lowest rank first, and who came first among equals.  A waiting claim keeps
 those behind it from what it needs, also while it lacks something else: small demands cannot starve a large one, and as
 the order is one, nobody waits in a circle.  Claims that share nothing with it are not held up.
 
-What counts is Triton's executions x priority, the next execution included, with one difference: who had nothing to run does
+What counts is Triton's executions x priority, which begin with FIRST_COUNT, with one difference: who had nothing to run does
 not collect turns meanwhile.  When it asks again, its score is lifted to where those that use the same resources have come.
 """
 
@@ -16,6 +16,7 @@ from tisfast.errors import BadRequest
 GLOBAL_DEVICE = -1
 cdef int64_t GLOBAL = GLOBAL_DEVICE
 cdef int64_t EVERYWHERE = -2
+cdef int64_t FIRST_COUNT = 2  # executions that an instance counts when it asks for its first, as in Triton
 
 
 cdef class Pool:
@@ -60,7 +61,7 @@ cdef class Claim:
         return False
 
     cdef bint before(self, Claim other) noexcept:
-        cdef int64_t rank = self.score + self.priority, others = other.score + other.priority
+        cdef int64_t rank = self.score + FIRST_COUNT * self.priority, others = other.score + FIRST_COUNT * other.priority
         if rank != others:
             return rank < others
         return self.waiting and self.order < other.order
@@ -169,7 +170,7 @@ cdef class RateLimiter:
         return sorted((pool.name, pool.device, pool.limit, pool.taken) for pool in self.pools.values())
 
     def _check(self, str called, tuple key, dict needs):
-        """Row 20.05.  called: the resource as the configuration spells it."""
+        """Called: the resource as the configuration spells it."""
         for name, device in [*self.pools, *needs]:
             if name == key[0] and (device == GLOBAL) != (key[1] == GLOBAL):
                 raise BadRequest(
@@ -200,7 +201,7 @@ cdef class RateLimiter:
             del self.pools[pool.name, pool.device]
 
     def _resize(self, Pool pool) -> None:
-        """Row 20.03: unless the command line says how much there is, as much as the largest single execution needs."""
+        """Unless the command line says how much there is, as much as the largest single execution needs."""
         granted = self._granted(pool.name, pool.device)
         pool.limit = max(pool.members.values()) if granted is None else granted
 

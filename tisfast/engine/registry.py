@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tisfast import limits
 from tisfast.errors import BadRequest, NotFound, Unavailable
 from tisfast.types import split_identity
 
 if TYPE_CHECKING:
-    from tisfast.engine.served import Runtime
+    from tisfast.engine.interface import Runtime
 
 UNLOADED: Final = "unloaded"
 """Triton's reason of what was unloaded on purpose; clients and strict readiness go by it."""
@@ -18,10 +19,11 @@ UNLOADED: Final = "unloaded"
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One line of the repository index (row 6.01).
+    """One line of the repository index.
 
     version: "" when the model never had one; state: as Triton names it, "" of a model that was never to be loaded;
-    namespace: "" without --model-namespacing.
+    namespace: "" without --model-namespacing; read: its configuration could be read, once: what was never a model takes
+    no readiness away.
     """
 
     name: str
@@ -29,6 +31,7 @@ class ModelEntry:
     state: str
     reason: str
     namespace: str = ""
+    read: bool = True
 
     @property
     def failed(self) -> bool:
@@ -52,6 +55,7 @@ class Registry:
         self._strict_readiness = strict_readiness
         self._live = False
         self._stopping = False
+        self._unusable = ""
 
     # ---- written by the supervisor
 
@@ -70,9 +74,9 @@ class Registry:
         """Whether a model is neither served nor about to be, nor was meant to be."""
         return name not in self._runtimes and all(entry.reason == UNLOADED for entry in self._entries[name].values())
 
-    def declare(self, name: str, version: str, state: str, reason: str = "") -> None:
-        """State of a model version that may have no runtime: LOADING, UNAVAILABLE ..."""
-        self._of(name)[version] = self._entry(name, version, state, reason)
+    def declare(self, name: str, version: str, state: str, reason: str = "", *, read: bool = True) -> None:
+        """State of a model version that may have no runtime: LOADING, UNAVAILABLE ...  read: see ModelEntry."""
+        self._of(name)[version] = self._entry(name, version, state, reason, read=read)
 
     def switch(self, name: str, runtimes: Iterable[Runtime]) -> None:
         """From now on exactly these answer for a model; those that did until now are UNLOADING, see `unloaded`."""
@@ -91,15 +95,19 @@ class Registry:
         for version in served:
             self.declare(name, version, "READY")
 
-    def fail(self, name: str, versions: Iterable[str], reason: str) -> None:
-        """A load came to nothing.  What serves goes on, and says what was tried."""
+    def fail(self, name: str, versions: Iterable[str], reason: str, *, read: bool = True) -> None:
+        """A load came to nothing.  What serves goes on, and says what was tried.
+
+        read: see ModelEntry; once read, a model that fails stays one until it is unloaded.
+        """
         serving = self._runtimes.get(name, {})
         entries = self._of(name)
+        read = read or any(entry.failed and entry.read for entry in entries.values())
         for version in [version for version, entry in entries.items() if entry.state == "LOADING"]:
             del entries[version]
         for version in versions:
             if version or not serving:
-                self.declare(name, version, "UNAVAILABLE", reason)
+                self.declare(name, version, "UNAVAILABLE", reason, read=read)
         for version in serving:
             self.declare(name, version, "READY", reason)
 
@@ -131,26 +139,33 @@ class Registry:
         if self._namespaces:
             self._namesakes[split_identity(name)[1]].discard(name)
 
-    def _entry(self, name: str, version: str = "", state: str = "", reason: str = "") -> ModelEntry:
+    def _entry(
+        self, name: str, version: str = "", state: str = "", reason: str = "", *, read: bool = True
+    ) -> ModelEntry:
         namespace, plain = self.split(name)
-        return ModelEntry(plain, version, state, reason, namespace)
+        return ModelEntry(plain, version, state, reason, namespace, read)
 
     def split(self, identity: str) -> tuple[str, str]:
         """Namespace, "" where there are none, and name."""
         return split_identity(identity) if self._namespaces else ("", identity)
 
     def set_live(self, live: bool) -> None:
-        """The server has initialised (row 26.01)."""
+        """The server has initialised."""
         self._live = live
 
+    def set_unusable(self, why: str) -> None:
+        """The server could not initialise, and runs all the same: it tells so whoever asks for models."""
+        self._live = False
+        self._unusable = why
+
     def set_stopping(self) -> None:
-        """The server drains: not ready from now on, still live (row 26.06)."""
+        """The server drains: not ready from now on, still live."""
         self._stopping = True
 
     # ---- read by fronts
 
     def resolve(self, name: str, version: str = "") -> Runtime:
-        """The runtime to ask; version "" means the newest.  Raises with row 1.08's texts."""
+        """The runtime to ask; version "" means the newest.  Raises with Triton's texts."""
         if not version:
             runtime = self._newest.get(name)
             if runtime is not None:
@@ -164,6 +179,11 @@ class Registry:
             return self.resolve(identity, version)
         raise self._unresolved(name, version)
 
+    def check_usable(self) -> None:
+        """Raises Unavailable, with Triton's words, on a server that could not initialise."""
+        if self._unusable:
+            raise Unavailable(f"Server not ready: {self._unusable}")
+
     def identity(self, name: str) -> str:
         """The model that a name means: without namespaces the name itself.  Raises BadRequest if it means none or many.
 
@@ -171,6 +191,7 @@ class Registry:
         """
         if not self._namespaces or name in self._entries:
             return name
+        self.check_usable()
         namesakes = self._namesakes.get(name, set())
         found = [each for each in namesakes if len(namesakes) == 1 or self._is_wanted(each)]
         if not found:
@@ -183,9 +204,10 @@ class Registry:
         return found[0]
 
     def _unresolved(self, name: str, version: str) -> NotFound | Unavailable:
+        self.check_usable()
         known = self._entries.get(name)
         prefix = f"Request for unknown model: '{name}'"
-        if not known:
+        if not known or not any(entry.read or entry.version for entry in known.values()):
             return NotFound(f"{prefix} is not found")
         if not version:
             return NotFound(f"{prefix} has no available versions")
@@ -232,26 +254,51 @@ class Registry:
         return [entry for name in names for entry in self.states(name) or [self._entry(name)]]
 
     def live(self) -> bool:
-        """Row 26.01."""
+        """Whether the server is up."""
         return self._live
 
     def ready(self) -> bool:
-        """Row 26.02: with strict readiness, what was to be loaded is, and every instance of it is up.
+        """With strict readiness, what was to be loaded is, and every instance of it is up.
 
+        What could not even be read was never a model: it takes nobody's readiness away, as in Triton.
         A model that serves is ready while, and after, another copy of it was tried: nobody is to be sent away for that.
         """
         if not self._live or self._stopping:
             return False
-        if not self._strict_readiness:
-            return True
-        return not any(self._missing(name) for name in self._entries) and all(
-            runtime.ready for versions in self._runtimes.values() for runtime in versions.values()
-        )
+        return not self._strict_readiness or next(self._unready(), None) is None
+
+    def why_not_ready(self) -> str:
+        """In words; "" of a server that is ready."""
+        if self.ready():
+            return ""
+        if not self._live:
+            return self._unusable or "the server has not initialised"
+        return "the server is stopping" if self._stopping else listed("models that are not ready", self._unready())
+
+    def failed(self) -> list[str]:
+        """Models of which nothing serves that should, those included that could not even be read."""
+        entries = self._entries.items()
+        return [n for n, each in entries if n not in self._runtimes and any(entry.failed for entry in each.values())]
+
+    def _unready(self) -> Iterator[str]:
+        yield from (name for name in self._entries if self._missing(name))
+        for name, versions in self._runtimes.items():
+            if not all(runtime.ready for runtime in versions.values()):
+                yield name
 
     def _missing(self, name: str) -> bool:
         """Whether nothing of a model serves that should."""
         entries = self._entries[name].values()
-        return name not in self._runtimes and any(entry.failed or entry.state == "LOADING" for entry in entries)
+        return name not in self._runtimes and any(
+            (entry.failed and entry.read) or entry.state == "LOADING" for entry in entries
+        )
+
+
+def listed(what: str, names: Iterable[str]) -> str:
+    """A sentence's part that names things, as many as one can read."""
+    found = sorted(names)
+    more = f" and {len(found) - limits.NAMES_TOLD_MAX} more" if len(found) > limits.NAMES_TOLD_MAX else ""
+    return f"{what}: {', '.join(found[: limits.NAMES_TOLD_MAX])}{more}"
 
 
 def _number(version: str) -> int:

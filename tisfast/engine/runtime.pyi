@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from tisfast.config.scheduler import SchedulerSettings
-from tisfast.engine.cached import CachingRuntime
+from tisfast.engine.cached_requests import CachingRuntime
 from tisfast.engine.core import Clock, InferRequest, Link
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.strategy import Strategy
@@ -13,6 +13,7 @@ from tisfast.wire.signature import ModelSignature
 class ModelRuntime(CachingRuntime):
     timer_changed: Callable[[], None] | None
     wanted: Callable[[], None] | None
+    threads: Callable[[Callable[[], Any], Callable[[Any], None]], None] | None
     def __init__(
         self,
         signature: ModelSignature,
@@ -36,6 +37,7 @@ class ModelRuntime(CachingRuntime):
     def on_timer(self) -> None: ...
     def lay_side_by_side(self) -> None: ...
     def add_link(self, link: Link) -> None: ...
+    def retire_link(self, link: Link) -> None: ...
     def remove_link(self, link: Link) -> None: ...
     def requeue(self, requests: list[InferRequest]) -> None: ...
     def fail(self, requests: list[InferRequest], status: int, message: str) -> None: ...

@@ -10,22 +10,41 @@ from tisfast.engine.core cimport Clock, Reply
 from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.native.memory cimport Arena
 from tisfast.native.rows cimport RowArena
-from tisfast.wire.record cimport InferInput
+from tisfast.wire.record cimport InferInput, copy_inputs
 from tisfast.wire.signature cimport ModelSignature
 
+from functools import partial
+
 from tisfast import limits
+from tisfast.errors import TisError
 from tisfast.types import Status
 
 cdef uint64_t BODY_NEAR_BYTES = limits.BODY_NEAR_BYTES
 cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, more runs are made
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE
+cdef tuple NO_ANSWER = (None, None, 0, None, True)
+cdef str NOT_COPIED = "too many long outputs that are inputs in shared memory wait to be copied; retry later"
 
 
 cdef inline ResponseKind _response_kind(Answer answer, int status) noexcept:
     if status:
         return ResponseKind.RESPONSE_CANCELED if status == CANCELLED else ResponseKind.RESPONSE_FAILED
     return ResponseKind.RESPONSE_EMPTY if answer is None else ResponseKind.RESPONSE_GOOD
+
+
+# What a thread does, which lets go of what it was given before it tells, as those of engine.response_cache.
+def inputs_copied(list holder):
+    cdef Answer answer = holder.pop()
+    try:
+        copy_inputs(answer)
+    except TisError as error:
+        return error.status, error.message
+    return ()
+
+
+def _by_arrival(InferRequest request) -> int:
+    return request.queued_ns
 
 
 cdef Scheduler scheduler_of(settings, strategy, bint decoupled):
@@ -41,7 +60,7 @@ cdef class ModelRuntime:
     def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config, strategy=None):
         self.found(signature, arena, clock, config)
         self.scheduler = scheduler_of(settings, strategy, signature.decoupled)
-        self.instances = Instances(signature.decoupled)
+        self.instances = Instances(signature.decoupled, settings.dynamic and settings.max_batch_size > 0)
         self.links = self.instances.links
         self.ordered = settings.preserve_ordering
         self.held = {}
@@ -76,6 +95,7 @@ cdef class ModelRuntime:
             request.order = self.next_order
             self.next_order += 1
         if self.refusal is not None:
+            self.leave_order(request)
             self.reject(request, UNAVAILABLE, self.refusal, FailureReason.OTHER)
         elif self.cache is not None:
             self.ask_cache(request, now_ns)
@@ -85,6 +105,7 @@ cdef class ModelRuntime:
 
     cdef int enqueue(self, InferRequest request, int64_t now_ns) except -1:
         if not self.scheduler.add(request, now_ns):
+            self.leave_order(request)
             self.drop([request], False)
             return 0
         self.stats.pending += 1
@@ -102,14 +123,20 @@ cdef class ModelRuntime:
         if request.looking:
             self.stop_looking(request)
             self.reject_cancelled(request)
-        elif request.queued:
+            return 0
+        recalled = []
+        if request.link is not None:
+            recalled = self.recalled(request.link, None if self.scheduler.in_order else request)
+            self.queue_again(recalled)
+        if request.queued:
             self.scheduler.withdraw(request)
             self.stats.pending -= 1
             self.reject_cancelled(request)
-            self.pump(self.clock.now_ns())  # others may not have to wait for it any more, or not be served without it
-        else:
+        elif not request.done:
             request.input.mark_cancelled()
-        return 0
+            if not recalled:
+                return 0
+        return self.pump(self.clock.now_ns())  # others may not have to wait for it any more, or not be served without it
 
     cdef int reject_cancelled(self, InferRequest request) except -1:
         return self.reject(request, CANCELLED, "Request cancelled: the client left the queue", FailureReason.CANCELED)
@@ -122,6 +149,8 @@ cdef class ModelRuntime:
         cdef list batch
         if scheduler.soonest_ns and now_ns >= scheduler.soonest_ns:
             self.drop(scheduler.expire(now_ns), True)
+        if len(self.links) > 1 and self.instances.uneven(now_ns):
+            self.take_back_ahead(None, now_ns)
         while scheduler.size:
             batch = scheduler.next_batch(self.instances, now_ns)
             if batch is None:
@@ -129,6 +158,35 @@ cdef class ModelRuntime:
             self.dispatch(scheduler.target, batch, now_ns)
         self.arm(now_ns)
         return 0 if self.limiter is None else self.share()
+
+    cdef int take_back_ahead(self, Link leaving, int64_t now_ns) except -1:
+        cdef Link link
+        cdef list recalled = []
+        for link in self.links:
+            if link is leaving or link.batches > 1 and self.scheduler.may_move(link, self.instances, now_ns):
+                recalled += self.recalled(link, None)
+        recalled.sort(key=_by_arrival)
+        return self.queue_again(recalled)
+
+    cdef list recalled(self, Link link, InferRequest like):
+        """What the instance has not begun, the batch of `like` or all of it, as if it had never been there."""
+        cdef InferRequest request
+        cdef list recalled = link.recall(like)
+        for request in recalled:
+            request.link = None
+            link.inflight -= 1
+            link.batches -= request.closes_batch
+            if request.closes_batch and link.claim is not None:
+                link.claim.give_back()
+        self.inflight -= len(recalled)
+        return recalled
+
+    cdef int queue_again(self, list requests) except -1:
+        """First in the queue again; those that cannot be served now are answered."""
+        if not requests:
+            return 0
+        self.stats.pending += len(requests)
+        return self.drop(self.scheduler.put_back(requests), True)
 
     cdef int share(self) except -1:
         """Let others have what executions share: what has come back, and the turns of instances with nothing to run."""
@@ -157,6 +215,7 @@ cdef class ModelRuntime:
         for request in batch:  # all of them: one that was put back remembers another batch
             request.execution_batch = inferences
             request.closes_batch = False
+            request.link = link
             request.dispatched_ns = now_ns
         request.closes_batch = True
         self.stats.pending -= count
@@ -201,15 +260,32 @@ cdef class ModelRuntime:
 
     cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1:
         request.times = times[0]
-        link.inflight -= 1
-        link.batches -= request.closes_batch
-        if request.closes_batch and link.claim is not None:
-            link.claim.give_back()
+        request.link = None
         self.inflight -= 1
+        if request.early:
+            link.early_requests += 1
+            link.early_batches += request.closes_batch
+            link.early_inferences = request.execution_batch
+        else:
+            link.inflight -= 1
+            self.leave_batch(link, request.closes_batch)
         self.scheduler.finished(request, link, failed)
         if times.executed:
             self.count_execution(link, request.execution_batch, times)
         return 0
+
+    cdef int leave_batch(self, Link link, uint32_t closed) except -1:
+        link.batches -= closed
+        if closed and link.claim is not None:
+            link.claim.give_back()
+        return 0
+
+    cdef int execution_over(self, Link link, Times *times) except -1:
+        cdef uint32_t closed = link.early_batches
+        link.inflight -= link.early_requests
+        link.early_requests = link.early_batches = 0
+        self.leave_batch(link, closed)
+        return self.count_execution(link, link.early_inferences, times) if times.executed else 0
 
     cdef int count_execution(self, Link link, uint32_t inferences, Times *times) except -1:
         cdef int64_t took = times.done_ns - times.taken_ns
@@ -236,6 +312,7 @@ cdef class ModelRuntime:
 
     cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1:
         cdef int64_t now_ns = self.clock.now_ns()
+        request.link = None
         link.inflight -= 1
         if request.closes_batch and not self.signature.decoupled:
             link.batches -= 1
@@ -275,6 +352,7 @@ cdef class ModelRuntime:
         if not final:
             return self.tell(request, answer, status, message, False)
         request.times = times[0]
+        request.link = None
         link.inflight -= 1
         self.inflight -= 1
         self.scheduler.finished(request, link, status != 0)
@@ -295,21 +373,51 @@ cdef class ModelRuntime:
     cdef int finish(self, InferRequest request, Answer answer, int status, str message) except -1:
         assert not request.done
         request.done = True
+        if answer is not None and answer.uncopied is not None:
+            return self.copy_first(request, answer)
         return self.tell(request, answer, status, message, True)
+
+    cdef int copy_first(self, InferRequest request, Answer answer) except -1:
+        """Long inputs in a client's memory that the model has returned: a thread copies them."""
+        done = partial(self._on_inputs_copied, request, answer)
+        if self.threads is None:
+            done(inputs_copied([answer]))
+        else:
+            self.threads(partial(inputs_copied, [answer]), done)
+        return 0
+
+    def _on_inputs_copied(self, request: InferRequest, answer: Answer, failure):
+        """failure: status and message, or (); None: no thread could do it."""
+        answer.uncopied = None
+        if failure is None:
+            failure = UNAVAILABLE, NOT_COPIED
+        if failure:
+            self.tell(request, None, failure[0], failure[1], True)
+        else:
+            self.tell(request, answer, 0, None, True)
 
     cdef int tell(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
         """Deliver in the order that the model promises: any, or (preserve_ordering) one stream after the other."""
-        if not self.ordered:
+        if not self.ordered or request.refused:
             return self.deliver(request, answer, status, message, final)
-        if request.order != self.next_answer:
-            self.held.setdefault(request.order, []).append((request, answer, status, message, final))
+        return self.in_turn(request.order, (request, answer, status, message, final))
+
+    cdef int leave_order(self, InferRequest request) except -1:
+        """A request that is refused at once: nobody waits for its answer, nor it for others'."""
+        request.refused = True
+        return self.in_turn(request.order, NO_ANSWER) if self.ordered else 0
+
+    cdef int in_turn(self, uint64_t order, tuple said) except -1:
+        if order != self.next_answer:
+            self.held.setdefault(order, []).append(said)
             return 0
         failure = None  # of one request's front: the others have their turn all the same
-        turn = [(request, answer, status, message, final)]
+        turn = [said]
         while turn:
             for request, answer, status, message, final in turn:
                 try:
-                    self.deliver(request, answer, status, message, final)
+                    if request is not None:
+                        self.deliver(request, answer, status, message, final)
                 except Exception as error:
                     failure = error
             if not final:
@@ -347,6 +455,14 @@ cdef class ModelRuntime:
         self.scheduler.link_added(link)
         self.pump(self.clock.now_ns())
 
+    def retire_link(self, Link link) -> None:
+        """An instance gets no more work but of sequences that it has begun: what it has not begun goes to the others."""
+        cdef int64_t now_ns = self.clock.now_ns()
+        link.up = False
+        self.take_back_ahead(link, now_ns)
+        self.scheduler.link_leaves(link)
+        self.pump(now_ns)
+
     def remove_link(self, Link link) -> None:
         """Forget an instance; what it had taken is then failed, what it had not is put back (fail, requeue)."""
         self.instances.links.remove(link)
@@ -365,6 +481,7 @@ cdef class ModelRuntime:
         failure = None  # of one request's front: the others are served first
         self.inflight -= len(requests)
         for request in requests:
+            request.link = None
             if request.cancelled or self.refusal is not None:
                 self.scheduler.finished(request, None, True)
             try:
@@ -375,12 +492,10 @@ cdef class ModelRuntime:
             except Exception as error:
                 failure = error
         requests = [request for request in requests if not request.done]
-        if requests:
-            self.stats.pending += len(requests)
-            try:
-                self.drop(self.scheduler.put_back(requests), True)
-            except Exception as error:
-                failure = error
+        try:
+            self.queue_again(requests)
+        except Exception as error:
+            failure = error
         self.pump(self.clock.now_ns())  # also with nothing put back: what follows a lost request of a sequence is told
         if failure is not None:
             raise failure
@@ -391,6 +506,7 @@ cdef class ModelRuntime:
         failure = None  # of one request's front: the others are told first
         for request in requests:
             self.inflight -= 1
+            request.link = None
             self.scheduler.finished(request, None, True)
             self.stats.count_failure(FailureReason.BACKEND, self.clock.now_ns() - request.queued_ns)
             try:

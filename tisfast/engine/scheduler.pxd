@@ -16,12 +16,15 @@ cdef class Scheduler:
     cdef int64_t soonest_ns              # `expire` has nothing to do before; 0: never has
     cdef readonly bint padded            # a request's `slot` is its place in the batch; links fill gaps with null requests
     cdef readonly bint iterative         # a request may be executed several times before its answer
+    cdef readonly bint in_order          # what is taken back of an instance goes there before whatever followed it
     cdef Link target                     # whom the batch that next_batch returned is for
 
     # A new request.  False: refused.
     cdef bint add(self, InferRequest request, int64_t now_ns) except -1
-    # Handed out, not executed, oldest first: they go first again.  Returns those that are refused now.
+    # Handed out, not begun, by age: they go first again.  Returns those that are refused now.
     cdef list put_back(self, list requests)
+    # Something of what this instance has not begun would go to another one now.
+    cdef bint may_move(self, Link link, Instances instances, int64_t now_ns) except -1
     # The client has left, or nobody is served any more: the request is answered by others.
     cdef int withdraw(self, InferRequest request) except -1
     # Time has passed: those that waited too long.
@@ -36,6 +39,8 @@ cdef class Scheduler:
     cdef Py_ssize_t open_sequences(self)
     # An instance belongs to the model; it gets work while `up`.
     cdef int link_added(self, Link link) except -1
+    # It gets nothing more but what only it can execute; what it had not begun has been put back.
+    cdef int link_leaves(self, Link link) except -1
     # It does not any more.  Answers that it had given may still come in (`finished`); what it had taken is failed and what
     # it had not is put back, after this.  Returns queued requests that cannot be served without it.
     cdef list link_removed(self, Link link)

@@ -16,6 +16,9 @@ cdef class Scheduler:
     cdef list put_back(self, list requests):
         raise NotImplementedError(f"{type(self).__name__}.put_back")
 
+    cdef bint may_move(self, Link link, Instances instances, int64_t now_ns) except -1:
+        return True
+
     cdef int withdraw(self, InferRequest request) except -1:
         raise NotImplementedError(f"{type(self).__name__}.withdraw")
 
@@ -35,6 +38,9 @@ cdef class Scheduler:
         raise NotImplementedError(f"{type(self).__name__}.queued_requests")
 
     cdef int link_added(self, Link link) except -1:
+        return 0
+
+    cdef int link_leaves(self, Link link) except -1:
         return 0
 
     cdef list link_removed(self, Link link):

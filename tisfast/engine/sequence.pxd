@@ -1,8 +1,9 @@
 # The scheduler of models whose requests belong to sequences.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport InferRequest, Link
+from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport Scheduler
-from tisfast.engine.seats cimport Bench, Sequence
+from tisfast.engine.sequence_slots cimport Bench, Sequence
 from tisfast.engine.stats cimport FailureReason
 
 cdef class SequenceScheduler(Scheduler):
@@ -13,6 +14,7 @@ cdef class SequenceScheduler(Scheduler):
     cdef list benches                    # of Bench, one for each instance
     cdef list condemned                  # requests that are handed back at the next look (expire)
     cdef bint decoupled, oldest
+    cdef bint hold                       # nothing goes out yet: a test wants to see many requests together
     cdef int wanted_dtype                # of the tensor in which the model wants the id, 0: it has none
     cdef str wanted_name
     cdef int64_t idle_ns                 # a sequence without a request for so long is over
@@ -26,16 +28,24 @@ cdef class SequenceScheduler(Scheduler):
     cdef bint _refuse(self, InferRequest request, int status, str message, FailureReason reason) except -1
     cdef Sequence _begin(self, InferRequest request)
     cdef int _append(self, Sequence sequence, InferRequest request, int64_t now_ns) except -1
-    cdef int _expires_at(self, Sequence sequence, int64_t due_ns) except -1
+    cdef int _note_timeout(self, Sequence sequence, InferRequest request) except -1
     cdef void _wake_at(self, int64_t due_ns) noexcept
     cdef int _fill(self) except -1
+    # Where a sequence that waits behind what this bench's instance executes would go at once, or None.
+    cdef Bench _better(self, Bench bench, Instances instances, int64_t now_ns)
+    cdef int _spread(self, Instances instances, int64_t now_ns) except -1
+    cdef int _move_fresh(self, Bench bench, Bench target) except -1
     cdef int _advance(self, Sequence sequence) except -1
     cdef int _close(self, Sequence sequence) except -1
+    cdef Bench _bench_of(self, Link link)
+    cdef bint _held_long_enough(self) except -1
     cdef bint _may_take(self, Bench bench, bint *idle) except -1
+    cdef int _began(self, Sequence sequence) except -1
     cdef int _settle(self, Sequence sequence) except -1
     cdef int _cut(self, Sequence sequence, Py_ssize_t start) except -1
     cdef int _condemn(self, InferRequest request, int status, str message, FailureReason reason) except -1
     cdef int _end_idle(self, int64_t now_ns) except -1
     cdef int _expire_backlog(self, int64_t now_ns) except -1
+    cdef int _come_back(self, Sequence sequence) except -1
     cdef int _return(self, list sequences) except -1
     cdef int _lose(self, Sequence sequence) except -1

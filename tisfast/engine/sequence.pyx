@@ -1,4 +1,4 @@
-"""The sequence batcher (rows 9.*, 15.26 to 15.31, 23.03).  Pure: time comes in as numbers.  Layer 3 (engine).
+"""The sequence batcher.  Pure: time comes in as numbers.  Layer 3 (engine).
 
 A sequence has one slot of one instance from its first request to its last; while none is free it waits in the backlog,
 first come first served.  It ends with a request that has END, with a cancelled one, when it has been idle for too long,
@@ -8,11 +8,11 @@ or with its instance: then its next request is told so, until the client starts 
 import logging
 from collections import OrderedDict, deque
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport refusal
-from tisfast.engine.seats cimport DirectBench, OldestBench, Place
+from tisfast.engine.sequence_slots cimport DirectBench, OldestBench, Place
 from tisfast.wire.signature cimport BYTES
 
 from tisfast.limits import (
@@ -44,6 +44,7 @@ cdef class SequenceScheduler(Scheduler):
         control = sequence.correlation_control
         self.settings = settings
         self.decoupled = decoupled
+        self.in_order = True
         self.oldest = sequence.oldest
         self.iterative = sequence.iterative
         self.padded = not sequence.oldest and settings.max_batch_size > 1
@@ -56,6 +57,7 @@ cdef class SequenceScheduler(Scheduler):
         self.benches = []
         self.condemned = []
         self.next_id = 1
+        self.hold = settings.hold_requests > 0 or settings.hold_backlog > 0
 
     # ---- requests in
 
@@ -115,7 +117,7 @@ cdef class SequenceScheduler(Scheduler):
         return False
 
     def _warn(self, InferRequest request, int64_t now_ns):
-        """Row 9.10.  A client that does so all the time is not to fill the log."""
+        """A client that does so all the time is not to fill the log."""
         self.conflicts += 1
         if self.warned_ns and now_ns - self.warned_ns < WARNING_NS:
             return
@@ -147,11 +149,15 @@ cdef class SequenceScheduler(Scheduler):
         if sequence.place == Place.NEW:
             sequence.place = Place.WAITS
             self.backlog.append(sequence)
-        if request.input.timeout_us:
-            self._expires_at(sequence, now_ns + <int64_t>min(request.input.timeout_us, <uint64_t>(1 << 50)) * 1000)
+        self._note_timeout(sequence, request)
         return self._fill()
 
-    cdef int _expires_at(self, Sequence sequence, int64_t due_ns) except -1:
+    cdef int _note_timeout(self, Sequence sequence, InferRequest request) except -1:
+        """Of a request whose sequence has no slot."""
+        cdef int64_t due_ns
+        if request.input.timeout_us == 0:
+            return 0
+        due_ns = request.queued_ns + <int64_t>min(request.input.timeout_us, <uint64_t>(1 << 50)) * 1000
         if sequence.expires_ns == 0 or due_ns < sequence.expires_ns:
             sequence.expires_ns = due_ns
         if self.backlog_soonest_ns == 0 or due_ns < self.backlog_soonest_ns:
@@ -174,7 +180,7 @@ cdef class SequenceScheduler(Scheduler):
             best, lowest = None, -1
             for bench in self.benches:
                 slot = bench.lowest()
-                if slot >= 0 and (best is None or slot < lowest):
+                if bench.link.up and slot >= 0 and (best is None or slot < lowest):
                     best, lowest = bench, slot
             if best is None:
                 return 0
@@ -182,6 +188,40 @@ cdef class SequenceScheduler(Scheduler):
             best.sit(sequence, lowest)
             self._advance(sequence)
         return 0
+
+    cdef int _spread(self, Instances instances, int64_t now_ns) except -1:
+        """New sequences that wait behind an execution go to an instance that can execute them now."""
+        cdef Bench bench, target
+        for bench in self.benches:
+            if bench.fresh and bench.link.batches and bench.ready():
+                target = self._better(bench, instances, now_ns)
+                if target is not None:
+                    self._move_fresh(bench, target)
+        return 0
+
+    cdef Bench _better(self, Bench bench, Instances instances, int64_t now_ns):
+        cdef Bench target
+        cdef bint late = instances.is_late(bench.link, now_ns)
+        for target in self.benches:
+            if (target.link.up and target.link.batches == 0 and target.lowest() >= 0 and (late or not target.ready())
+                    and instances.may_run(target.link)):
+                return target
+        return None
+
+    cdef int _move_fresh(self, Bench bench, Bench target) except -1:
+        """The first one, and as many of the others as leave the benches even: a sequence stays where it begins."""
+        cdef Sequence sequence
+        cdef bint moved = False
+        for sequence in list(bench.fresh):
+            if sequence.out:
+                continue
+            if target.lowest() < 0 or moved and bench.taken() <= target.taken() + 1:
+                break
+            moved = True
+            bench.unseat(sequence)
+            target.sit(sequence, <uint32_t>target.lowest())
+            self._advance(sequence)
+        return self._fill() if moved else 0
 
     cdef int _advance(self, Sequence sequence) except -1:
         """A sequence with a slot has other requests than before, or its slot has become quiet."""
@@ -207,7 +247,13 @@ cdef class SequenceScheduler(Scheduler):
         cdef Sequence sequence
         cdef list batch
         cdef bint idle = False
+        if self.hold and not self._held_long_enough():
+            return None
         self.due_ns = 0
+        if self.backlog:
+            self._fill()  # an instance may have come up
+        if len(self.benches) > 1:
+            self._spread(instances, now_ns)
         for bench in self.benches:
             if not self._may_take(bench, &idle) or not instances.may_run(bench.link):
                 continue
@@ -218,9 +264,11 @@ cdef class SequenceScheduler(Scheduler):
                 continue
             self.size -= len(batch)
             self.target = bench.link
+            bench.fresh_ahead = False
             for request in batch:
                 sequence = <Sequence>request.place
                 sequence.out += 1
+                bench.fresh_ahead |= not sequence.begun and sequence.out == 1
                 request.queued = False
                 request.slot = sequence.slot
             if self.decoupled:
@@ -231,22 +279,31 @@ cdef class SequenceScheduler(Scheduler):
             return batch
         return None
 
+    cdef bint _held_long_enough(self) except -1:
+        """Whether as many requests with a slot, and behind them in the backlog, wait as a test wants to see together."""
+        cdef Py_ssize_t behind = sum([len((<Sequence>sequence).waiting) for sequence in self.backlog])
+        if self.size - behind < self.settings.hold_requests or behind < self.settings.hold_backlog:
+            return False
+        self.hold = False
+        return True
+
     cdef bint _may_take(self, Bench bench, bint *idle) except -1:
         """Whether the instance of a bench with requests may be given a batch now; one more may wait behind a running one."""
         cdef Link link = bench.link
-        if not bench.ready() or not link.up:
+        if not bench.ready() or not (link.up or bench.leaving):
             return False
         idle[0] = link.batches == 0
-        if idle[0]:
-            return not self.decoupled or link.inflight + bench.requests_max() <= OUTSTANDING_MAX
-        return link.batches < 2 and link.room() >= bench.requests_max() and (
-            not self.decoupled or link.inflight + bench.requests_max() <= OUTSTANDING_MAX)
+        if self.decoupled and link.inflight + bench.requests_max() > OUTSTANDING_MAX:
+            return False
+        if idle[0] and not link.crowded:
+            return True
+        return link.batches < 2 and link.room() >= bench.requests_max()
 
     cdef int finished(self, InferRequest request, Link link, bint failed) except -1:
         cdef Sequence sequence = <Sequence>request.place
         request.place = None
         sequence.out -= 1
-        sequence.begun = True
+        self._began(sequence)
         if sequence.place == Place.DOUBTFUL:
             return self._lose(sequence)
         if not sequence.bench.alive:
@@ -278,7 +335,7 @@ cdef class SequenceScheduler(Scheduler):
         """An iterative request that was executed and is not done: it is the next of its sequence."""
         cdef Sequence sequence = <Sequence>request.place
         sequence.out -= 1
-        sequence.begun = True
+        self._began(sequence)
         request.input.set_sequence(request.input.correlation, 0)
         request.queued = True
         self.size += 1
@@ -289,7 +346,13 @@ cdef class SequenceScheduler(Scheduler):
             sequence.bench.done(request.slot)
         return self._advance(sequence)
 
-    # ---- requests that are not to go
+    cdef int _began(self, Sequence sequence) except -1:
+        if not sequence.begun:
+            sequence.begun = True
+            sequence.bench.fresh.pop(sequence, None)
+        return 0
+
+    # ---- requests that are not to go, or not yet
 
     cdef int withdraw(self, InferRequest request) except -1:
         cdef Sequence sequence = <Sequence>request.place
@@ -322,7 +385,7 @@ cdef class SequenceScheduler(Scheduler):
         return 0
 
     cdef int _cut(self, Sequence sequence, Py_ssize_t start) except -1:
-        """A cancelled request ends its sequence: what came after it is cancelled, too (row 23.03)."""
+        """A cancelled request ends its sequence: what came after it is cancelled, too."""
         self._close(sequence)
         while len(sequence.waiting) > start:
             self._condemn(
@@ -370,7 +433,7 @@ cdef class SequenceScheduler(Scheduler):
         return expired
 
     cdef int _end_idle(self, int64_t now_ns) except -1:
-        """Row 9.08.  A sequence that waits, or is being answered, is not idle."""
+        """A sequence that waits, or is being answered, is not idle."""
         cdef Sequence sequence
         while self.live:
             sequence = <Sequence>next(iter(self.live.values()))
@@ -385,7 +448,7 @@ cdef class SequenceScheduler(Scheduler):
         return 0
 
     cdef int _expire_backlog(self, int64_t now_ns) except -1:
-        """Row 9.11: the first timeout of a sequence that has no slot yet ends all of it."""
+        """The first timeout of a sequence that has no slot yet ends all of it."""
         cdef Sequence sequence
         self.backlog_soonest_ns = 0
         for sequence in list(self.backlog):
@@ -416,8 +479,26 @@ cdef class SequenceScheduler(Scheduler):
         self.benches.append(OldestBench(link, self.settings) if self.oldest else DirectBench(link, self.settings))
         return self._fill()
 
+    cdef Bench _bench_of(self, Link link):
+        cdef Bench bench
+        for bench in self.benches:
+            if bench.link is link:
+                return bench
+        raise KeyError(link.instance)
+
+    cdef int link_leaves(self, Link link) except -1:
+        cdef Bench bench = self._bench_of(link)
+        cdef Sequence sequence
+        cdef list again = []
+        bench.leaving = True
+        for sequence in list(bench.fresh):
+            if sequence.out == 0:
+                bench.unseat(sequence)
+                again.append(sequence)
+        return self._return(again)
+
     cdef list link_removed(self, Link link):
-        cdef Bench bench = next(each for each in self.benches if (<Bench>each).link is link)
+        cdef Bench bench = self._bench_of(link)
         cdef InferRequest request
         cdef Sequence sequence
         cdef list lost, again = []
@@ -444,10 +525,20 @@ cdef class SequenceScheduler(Scheduler):
     cdef int _return(self, list sequences) except -1:
         """Sequences of which nothing was executed wait for another instance, before all others."""
         cdef Sequence sequence
+        cdef InferRequest request
         for sequence in reversed(sequences):
             sequence.place = Place.WAITS
             self.backlog.appendleft(sequence)
-        return self._fill()
+        self._fill()
+        for sequence in sequences:
+            if sequence.place == Place.WAITS:
+                for request in sequence.waiting:
+                    self._note_timeout(sequence, request)
+        return 0
+
+    cdef bint may_move(self, Link link, Instances instances, int64_t now_ns) except -1:
+        cdef Bench bench = self._bench_of(link)
+        return bench.fresh_ahead and self._better(bench, instances, now_ns) is not None
 
     cdef list put_back(self, list requests):
         cdef InferRequest request
@@ -456,18 +547,38 @@ cdef class SequenceScheduler(Scheduler):
         for request in reversed(requests):
             sequence = <Sequence>request.place
             sequence.out -= 1
-            request.queued = True
             self.size += 1
+            if sequence.bench.alive and self.decoupled and request.closes_batch:
+                sequence.bench.executing.pop()
+            if sequence.bench.alive and (sequence.place != Place.LEFT or sequence.begun or sequence.out):
+                if sequence.place == Place.LEFT:
+                    self._come_back(sequence)
+                sequence.bench.put_back(sequence, request)
+                continue
+            request.queued = True
             sequence.waiting.appendleft(request)
-            if sequence not in again:
-                again.append(sequence)
-        for sequence in again:
             if sequence.begun:
                 self._lose(sequence)
+            elif sequence.out:
+                sequence.place = Place.DOUBTFUL
+            elif sequence not in again:
+                again.append(sequence)
         again.reverse()
-        self._return([sequence for sequence in again if not (<Sequence>sequence).begun])
+        self._return(again)
         refused, self.condemned = self.condemned, []
         return refused
+
+    cdef int _come_back(self, Sequence sequence) except -1:
+        """A sequence that was over sits in its slot again, for its state is there, and who has the slot now did not begin."""
+        cdef Bench bench = sequence.bench
+        cdef Sequence other = <Sequence>bench.seats[sequence.slot]
+        if other is not None:
+            bench.unseat(other)
+            other.place = Place.WAITS
+            self.backlog.appendleft(other)
+            for request in other.waiting:
+                self._note_timeout(other, <InferRequest>request)
+        return bench.sit(sequence, sequence.slot)
 
     cdef int _lose(self, Sequence sequence) except -1:
         """Its instance died with what it knew of it."""

@@ -10,19 +10,19 @@ cdef struct Times:
     int64_t taken_ns, infer_start_ns, infer_end_ns, done_ns
     uint32_t executed  # requests that `execute` was given, told once for each execution; else 0
 
-cdef enum FailureReason:  # row 21.05
+cdef enum FailureReason:
     REJECTED, CANCELED, BACKEND, OTHER
     MISTAKEN  # the request's own fault, found late: not counted, like those that fronts refuse
 
-cdef enum ResponseKind:  # row 11.03
+cdef enum ResponseKind:
     RESPONSE_GOOD, RESPONSE_FAILED, RESPONSE_EMPTY, RESPONSE_CANCELED
 
 cdef class Statistics:
     cdef Tally success, fail, queue, compute_input, compute_infer, compute_output, cache_hit, cache_miss
     cdef readonly uint64_t inference_count, execution_count
-    cdef public uint64_t last_inference_ms     # since the epoch, row 11.02
-    cdef readonly uint64_t pending             # queued, not executing (row 21.08)
-    cdef readonly uint64_t rejected, canceled, backend_failed, other_failed  # row 21.05
+    cdef public uint64_t last_inference_ms     # since the epoch
+    cdef readonly uint64_t pending             # in the queue; what is handed ahead is in none (Runtime.pending)
+    cdef readonly uint64_t rejected, canceled, backend_failed, other_failed
     cdef readonly dict batch_stats             # batch size -> BatchTally
     cdef readonly list responses               # ResponseTally by position in the stream; empty unless decoupled
     cdef void count_success(self, uint32_t batch, Times *t, int64_t queued_ns, int64_t now_ns) noexcept

@@ -1,4 +1,4 @@
-"""Counters of one model version (rows 11.02 to 11.06, 21.04 to 21.10).  Layer 3 (engine)."""
+"""Counters of one model version.  Layer 3 (engine)."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -17,7 +17,7 @@ cdef inline void _add(Tally *t, int64_t ns) noexcept:
 
 
 cdef class Statistics:
-    """Monotonic within one life of a model version; a reload starts anew (row 21.23)."""
+    """Monotonic within one life of a model version; a reload starts anew."""
 
     def __cinit__(self):
         self.batch_stats = {}
@@ -82,11 +82,11 @@ cdef class Statistics:
         return 0
 
     def response_stats(self) -> dict:
-        """The `response_stats` object of row 11.03: {"0": {...}, ...}, by position of the response in its stream."""
+        """The `response_stats` object: {"0": {...}, ...}, by position of the response in its stream."""
         return {str(index): tally.as_dict() for index, tally in enumerate(self.responses)}
 
     def inference_stats(self) -> dict:
-        """The `inference_stats` object of row 11.02 for this version."""
+        """The `inference_stats` object for this version."""
         return {
             "success": _tally(self.success),
             "fail": _tally(self.fail),
@@ -99,7 +99,7 @@ cdef class Statistics:
         }
 
     def batches(self) -> list:
-        """The `batch_stats` array of row 11.04, by batch size."""
+        """The `batch_stats` array, by batch size."""
         return [{"batch_size": size, **tally.as_dict()} for size, tally in sorted(self.batch_stats.items())]
 
 
@@ -107,7 +107,7 @@ cdef class BatchTally:
     """Times of the executions of one batch size."""
 
     def as_dict(self) -> dict:
-        """One entry of row 11.04, without its batch size."""
+        """One entry of `batch_stats`, without its batch size."""
         return {
             "compute_input": _tally(self.compute_input),
             "compute_infer": _tally(self.compute_infer),
@@ -119,7 +119,7 @@ cdef class ResponseTally:
     """What became of the responses at one position of their streams."""
 
     def as_dict(self) -> dict:
-        """One entry of row 11.03."""
+        """One entry of `response_stats`."""
         return {
             "compute_infer": _tally(self.compute_infer),
             "compute_output": _tally(self.compute_output),

@@ -1,4 +1,4 @@
-"""A custom batching strategy: two functions of the model's author that say who may still join a batch (row 15.24).
+"""A custom batching strategy: two functions of the model's author that say who may still join a batch.
 
 They run in the server, between a request and its dispatch, so they are written in a part of Python that cannot wait,
 loop or reach anything: no loops, no imports, no calls but those in CALLS.  So the length of the file bounds a call.  It

@@ -5,11 +5,12 @@ Real parts of the engine meet these where production meets the machine's clock, 
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from tisfast.engine.cache cimport LocalStore, ModelCache
+from tisfast.engine.batcher cimport Batcher
+from tisfast.engine.response_cache cimport LocalStore, ModelCache
 from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
 from tisfast.engine.runtime cimport ModelRuntime
-from tisfast.engine.served cimport Runtime
-from tisfast.engine.seats cimport Place, Sequence
+from tisfast.engine.interface cimport Runtime
+from tisfast.engine.sequence_slots cimport Bench, Place, Sequence
 from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.engine.stats cimport Times
 from tisfast.native.memory cimport Block
@@ -97,6 +98,11 @@ cdef class FakeLink(Link):
     cdef public list dispatched
     cdef public list streams             # requests of a decoupled model whose `execute` has returned
     cdef public uint32_t slots
+    cdef public uint32_t begun           # batches of `dispatched` that its worker has begun, as one that is awake does
+    cdef uint64_t written                # slots of its ring, ever
+    cdef list recalled                   # (last ticket, slots) of batches taken back that its worker has not passed over
+    cdef bint closed
+    cdef public bint lags                # its worker answers first and passes over those later (pass_over)
     cdef public int expected             # how often it was told of a request that is nearly there
     cdef ModelRuntime runtime
     cdef FakeClock clock
@@ -108,14 +114,63 @@ cdef class FakeLink(Link):
         self.slots = slots
         self.dispatched = []
         self.streams = []
+        self.begun = 1
+        self.recalled = []
         self.up = True
 
     cdef int dispatch(self, list batch, int64_t now_ns) except -1:
+        cdef InferRequest request
+        if not self.dispatched:
+            self.progress_ns = now_ns
+        for request in batch:
+            request.batch_first, request.batch_end = self.written, self.written + len(batch) - 1
+        self.written += len(batch)
         self.dispatched.append(batch)
+        if sum([len(batch) for batch in self.dispatched]) + self.ghosts > self.slots:
+            raise AssertionError(f"{self.instance} was given more than its ring holds")
         return 0
 
     cdef uint32_t room(self) noexcept:
-        return self.slots - self.inflight
+        return <uint32_t>max(0, <int64_t>self.slots - self.inflight - <int64_t>self.ghosts)
+
+    @property
+    def ghosts(self) -> int:
+        """Slots of its ring whose batches were taken back and that its worker has not passed over."""
+        return sum([slots for _, slots in self.recalled])
+
+    def pass_over(self) -> None:
+        """The worker has come to what it executes, or to the end; then the engine goes on, as a poll does."""
+        cdef uint64_t head = (<InferRequest>self.dispatched[0][0]).batch_first if self.dispatched else self.written
+        self.recalled = [each for each in self.recalled if each[0] >= head]
+        self.crowded = len(self.recalled) > 0
+        self.runtime.pump(self.clock.now)
+
+    cdef list recall(self, InferRequest request):
+        cdef list taken = [batch for batch in self.dispatched[self.begun:] if request is None or request in batch]
+        if self.closed:
+            return []
+        self.dispatched = [batch for batch in self.dispatched if batch not in taken]
+        self.recalled += [((<InferRequest>batch[0]).batch_end, len(batch)) for batch in taken]
+        self.crowded = len(self.recalled) > 0
+        return [each for batch in taken for each in batch]
+
+    cdef list _next(self):
+        """The oldest batch, which is executed now."""
+        self.begun = max(1, self.begun - 1)
+        self.progress_ns = self.clock.now
+        return self.dispatched.pop(0)
+
+    cdef int _poll(self) except -1:
+        if not self.lags:
+            self.pass_over()
+        return self.runtime.pump(self.clock.now)
+
+    def begin(self) -> None:
+        """The worker is quicker than its answers: it has begun one batch more."""
+        self.begun = min(self.begun + 1, max(1, <uint32_t>len(self.dispatched)))
+
+    cdef uint32_t waiting(self) except? 0xFFFFFFFF:
+        return <uint32_t>sum([len(batch) for batch in self.dispatched[self.begun:]])
 
     cdef int expect(self) except -1:
         self.expected += 1
@@ -145,7 +200,7 @@ cdef class FakeLink(Link):
         self.clock.now += took_ns
         times.infer_start_ns = times.taken_ns
         times.infer_end_ns = times.done_ns = self.clock.now
-        batch = self.dispatched.pop(0)
+        batch = self._next()
         times.executed = <uint32_t>len(batch)
         for request in batch:
             if status:
@@ -153,20 +208,21 @@ cdef class FakeLink(Link):
             else:
                 self.runtime.complete(self, request, answer and answer(request.input), &times)
             times.executed = 0
-        self.runtime.pump(self.clock.now)
+        self._poll()
 
     def reschedule(self, int64_t took_ns=1000) -> None:
         """Execute the oldest batch, all of whose requests want to be executed again."""
         cdef Times times
-        cdef list batch = self.dispatched.pop(0)
+        cdef list batch
         times.taken_ns = times.infer_start_ns = self.clock.now
         self.clock.now += took_ns
         times.infer_end_ns = times.done_ns = self.clock.now
+        batch = self._next()
         times.executed = <uint32_t>len(batch)
         for request in batch:
             self.runtime.reschedule(self, request, &times)
             times.executed = 0
-        self.runtime.pump(self.clock.now)
+        self._poll()
 
     def respond(
             self, InferRequest request, int status=0, bint final=False, int64_t took_ns=0, Answer answer=None) -> None:
@@ -180,37 +236,41 @@ cdef class FakeLink(Link):
         if answer is None and not final and not status:
             answer = Answer.__new__(Answer)
         self.runtime.respond(self, request, answer, status, message, final, &times)
-        self.runtime.pump(self.clock.now)
+        self._poll()
 
     def execute_streams(self, int64_t took_ns=1000) -> list:
         """`execute` of the oldest batch of a decoupled model returns; its requests, which stay open."""
         cdef Times times
-        cdef list batch = self.dispatched.pop(0)
+        cdef list batch
         times.taken_ns = times.infer_start_ns = self.clock.now
         self.clock.now += took_ns
         times.infer_end_ns = times.done_ns = self.clock.now
+        batch = self._next()
         times.executed = <uint32_t>len(batch)
         self.streams += batch
         self.runtime.executed(self, (<InferRequest>batch[0]).execution_batch, &times)
-        self.runtime.pump(self.clock.now)
+        self._poll()
         return batch
 
-    def die(self) -> None:
-        """Lose the oldest batch, give the others back: what the supervisor does with RingLink.close()."""
-        taken = [request for request in self.streams if not (<InferRequest>request).done]
-        taken += self.dispatched[0] if self.dispatched else []
-        self.streams = []
-        kept = [request for batch in self.dispatched[1:] for request in batch]
-        self.dispatched = []
+    def die(self, uint32_t taken=1) -> None:
+        """Lose the batches taken, give the others back, as the supervisor does: RingLink.close() comes after remove_link.
+
+        taken: fewer than were begun where the worker died between a claim and the ring's head.
+        """
         self.up = False
-        self.inflight = self.batches = 0
         self.runtime.remove_link(self)
-        self.runtime.fail(taken, 5, f"{self.instance} died")
+        lost = [request for request in self.streams if not (<InferRequest>request).done]
+        lost += [request for batch in self.dispatched[:taken] for request in batch]
+        kept = [request for batch in self.dispatched[taken:] for request in batch]
+        self.streams, self.dispatched, self.recalled = [], [], []
+        self.closed, self.crowded, self.begun = True, False, 1
+        self.inflight = self.batches = 0
+        self.runtime.fail(lost, 5, f"{self.instance} died")
         self.runtime.requeue(kept)
 
     def revive(self) -> None:
         """A worker in its place is ready."""
-        self.up = True
+        self.up, self.closed = True, False
         self.runtime.add_link(self)
 
 
@@ -230,8 +290,12 @@ def make_input(
     return input
 
 
-def place_input(Runtime runtime, str id, list tensors, bytes parameters=b"", uint32_t batch=1) -> InferInput:
-    """An InferInput as fronts make it, in the model's arena.  tensors: (index, data type code, shape, bytes) each."""
+def place_input(
+        Runtime runtime, str id, list tensors, bytes parameters=b"", uint32_t batch=1, sequence=None) -> InferInput:
+    """An InferInput as fronts make it, in the model's arena.
+
+    tensors: (index, data type code, shape, bytes) each; sequence: its number and flags.
+    """
     cdef InferInput input = make_input(runtime.signature, id, batch)
     cdef InputRef refs[8]
     cdef int64_t shapes[8][8]
@@ -254,6 +318,8 @@ def place_input(Runtime runtime, str id, list tensors, bytes parameters=b"", uin
         places[2 * i] += input.extra.offset
     input.record_offset = input.extra.offset + end
     template.write(input.extra.data + end, places, raw, <uint32_t>len(raw))
+    if sequence is not None:
+        input.set_sequence(sequence[0], sequence[1])
     return input
 
 
@@ -295,3 +361,42 @@ def sequences(ModelRuntime runtime) -> dict:
         id: (None, -1) if (<Sequence>sequence).place == Place.WAITS else (sequence.bench.link.instance, sequence.slot)
         for id, sequence in scheduler.live.items()
     }
+
+
+def batch_due(ModelRuntime runtime) -> int:
+    """When the batch that is being waited for goes out though an instance is idle; 0: none is waited for."""
+    if isinstance(runtime.scheduler, Batcher):
+        return (<Batcher>runtime.scheduler).batch_due_ns
+    return (<SequenceScheduler>runtime.scheduler).due_ns
+
+
+def free_slots(ModelRuntime runtime) -> dict:
+    """How many sequences each instance that takes new ones could take."""
+    cdef SequenceScheduler scheduler = runtime.scheduler
+    cdef Bench bench
+    return {bench.link.instance: <int>(bench.size - bench.taken()) for bench in scheduler.benches if bench.link.up}
+
+
+def queued_places(ModelRuntime runtime) -> dict:
+    """The instance for which each queued request of a sequence waits, None for any: by the request's id."""
+    cdef SequenceScheduler scheduler = runtime.scheduler
+    cdef InferRequest request
+    cdef Sequence sequence
+    cdef dict found = {}
+    for request in scheduler.queued_requests():
+        sequence = request.place
+        found[request.input.id] = None if sequence.place == Place.WAITS else sequence.bench.link.instance
+    return found
+
+
+def waiting_new(ModelRuntime runtime) -> list:
+    """Ids of queued requests of sequences of which nothing is, or was, at an instance."""
+    cdef SequenceScheduler scheduler = runtime.scheduler
+    cdef InferRequest request
+    cdef Sequence sequence
+    cdef list found = []
+    for request in scheduler.queued_requests():
+        sequence = request.place
+        if not sequence.begun and not sequence.out:
+            found.append(request.input.id)
+    return found

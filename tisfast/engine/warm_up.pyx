@@ -1,4 +1,4 @@
-"""Requests that no client sent: an instance executes them before it is ready (row 15.42).  Layer 3 (engine).
+"""Requests that no client sent: an instance executes them before it is ready.  Layer 3 (engine).
 
 They pass no queue, no sequence slots and no rate limiter: an instance that is not ready takes nothing from those that are.
 The model's counters count them, as Triton's do.
@@ -6,28 +6,12 @@ The model's counters count them, as Triton's do.
 
 from libc.stdint cimport int64_t, uint32_t
 
+from tisfast.engine.asking cimport AnswerQueue, answers_of
 from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.runtime cimport ModelRuntime
-from tisfast.wire.record cimport Answer, InferInput
+from tisfast.wire.record cimport InferInput
 
 from tisfast.config.scheduler import SchedulerSettings
-
-
-cdef class Sink(Reply):
-    """See warm_up.pxd."""
-
-    cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
-        return self._ended() if final else 0
-
-    cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
-        self.errors.append(message)
-        return self._ended() if final else 0
-
-    def _ended(self) -> int:
-        self.open -= 1
-        if self.open == 0:
-            self.done()
-        return 0
 
 
 def rehearsal_of(ModelRuntime runtime) -> ModelRuntime:
@@ -38,22 +22,24 @@ def rehearsal_of(ModelRuntime runtime) -> ModelRuntime:
     return made
 
 
-def execute_together(ModelRuntime rehearsal, Link link, list inputs, done) -> Sink:
+def ask_instance(ModelRuntime rehearsal, Link link, list inputs) -> list:
     """Have an instance execute these inputs (of InferInput, at most as many as `link` has room for) as one batch.
 
-    done: called when the last one has its final answer.
+    The Answers of each, as of engine.asking.ask.
     """
-    cdef Sink sink = Sink.__new__(Sink)
     cdef int64_t now_ns = rehearsal.clock.now_ns()
     cdef InferRequest request
     cdef InferInput input
-    cdef list batch = []
-    sink.errors, sink.open, sink.done = [], len(inputs), done
+    cdef AnswerQueue queue
+    cdef list batch = [], found = []
     for input in inputs:
+        queue = AnswerQueue()
         request = InferRequest.__new__(InferRequest)
-        request.input, request.reply, request.queued_ns = input, sink, now_ns
+        request.input, request.reply, request.queued_ns = input, queue, now_ns
         request.slot = <uint32_t>len(batch)  # of a sequence model: side by side, as if each began there
+        queue.submitted(rehearsal, request)
         batch.append(request)
+        found.append(answers_of(queue))
     rehearsal.stats.pending += len(batch)
     rehearsal.dispatch(link, batch, now_ns)
-    return sink
+    return found

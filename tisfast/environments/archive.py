@@ -141,25 +141,40 @@ def _unpacker(path: Path, kind: Compression) -> list[str]:
 class _Forward:
     """A stream that can be moved forward, which is as much as tarfile asks for.
 
-    tarfile reads a long name or a table of attributes whole, as large as the archive says it is.
+    tarfile keeps a long name or a table of attributes whole, as large as the archive says it is.  It is read at once,
+    and since the summer of 2026 in pieces.
     last: what was read last; where tarfile finds no further entry, the block in which it looked for one.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._at = 0
+        self._header_left = sys.maxsize
         self.last = b""
+
+    @contextmanager
+    def header(self) -> Iterator[None]:
+        """What is read within is one entry's header, and bounded as a whole."""
+        self._header_left = limits.ENVIRONMENT_HEADER_BYTES_MAX
+        try:
+            yield
+        finally:
+            self._header_left = sys.maxsize
 
     def tell(self) -> int:
         return self._at
 
     def seek(self, position: int) -> None:
-        while self._at < position and self.read(min(position - self._at, _BUFFER_BYTES)):
+        while self._at < position and self._take(min(position - self._at, _BUFFER_BYTES)):
             pass
 
     def read(self, size: int) -> bytes:
-        if size > limits.ENVIRONMENT_HEADER_BYTES_MAX:
-            raise tarfile.ReadError(f"a header of {size} bytes")
+        self._header_left -= size
+        if self._header_left < 0:
+            raise tarfile.ReadError(f"a header of more than {limits.ENVIRONMENT_HEADER_BYTES_MAX} bytes")
+        return self._take(size)
+
+    def _take(self, size: int) -> bytes:
         data = self.last = self._stream.read(size)
         self._at += len(data)
         return data
@@ -171,8 +186,14 @@ def tar_entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Callable[[
     Raises tarfile.ReadError, at its end too: tarfile itself takes a damaged header, or none, for the end.
     """
     forward = _Forward(stream)
-    with tarfile.TarFile(fileobj=cast(IO[bytes], forward), mode="r", errorlevel=2) as tar:
-        while (entry := tar.next()) is not None:
+    with forward.header():  # it reads the first one at once
+        tar = tarfile.TarFile(fileobj=cast(IO[bytes], forward), mode="r", errorlevel=2)
+    with tar:
+        while True:
+            with forward.header():
+                entry = tar.next()
+            if entry is None:
+                break
             cast(Any, tar).members.clear()  # it would keep them all
             yield entry, partial(cast(Callable[[tarfile.TarInfo], IO[bytes]], tar.extractfile), entry)
     if forward.last != bytes(tarfile.BLOCKSIZE):  # the standard wants two such blocks; some programs write one

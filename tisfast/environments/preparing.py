@@ -77,11 +77,10 @@ class Environments:
         raise EnvironmentFailed(f"{environment} is removed as often as it is prepared", "who prunes the cache?")
 
     async def close(self) -> None:
-        """End what is under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        """End what is under way.  Waits for what was given up, too: a second cancel would leave its process alone."""
+        for task in list(self._running.values()):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _means(self) -> Means:
         return Means(Cache(Path(self._settings.folder())), self._settings.pyenv_root, self._settings.index)

@@ -7,6 +7,7 @@ archive refused (only bin/python* may lead to an interpreter of this machine, as
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable
@@ -74,10 +75,13 @@ class Tree:
                 raise self._refused(f"holds the link '{name}', which leads out of it, to '{target}'")
 
     def _leads_to(self, path: str, name: str) -> str:
+        """Of a link that can be followed: the system does so through 40 others at most."""
         try:
-            return os.path.realpath(path)
-        except RecursionError as error:
-            raise self._refused(f"holds the link '{name}', which leads through too many others") from error
+            os.stat(path)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._refused(f"holds the link '{name}', which leads through too many others") from error
+        return os.path.realpath(path)
 
     def _write(self, name: str, item: Item) -> None:
         if item.kind == "folder":

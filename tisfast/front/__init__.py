@@ -1,1 +1,1 @@
-"""Owns client sockets: HTTP and metrics.  Layer 4."""
+"""Owns client sockets: HTTP and gRPC connections, and the requests on them.  Layer 4 (front)."""

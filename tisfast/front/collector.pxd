@@ -1,21 +1,26 @@
 # The body of a request that does not go straight into an arena.  Layer 4 (front).
 from libc.stdint cimport uint64_t
 from tisfast.front.shared cimport FrontShared
-from tisfast.wire.chunked cimport ChunkDecoder
+
+cdef class Spilled:
+    """A body in a memory file, for a codec process: it is written once and never copied here."""
+    cdef int fd
+    cdef readonly uint64_t nbytes
 
 cdef class Collector:
     """Collects one body after the other.  What it holds is bounded by itself and, in `shared.collected`, with all others."""
     cdef FrontShared shared
-    cdef object body                     # a BytesIO, which gives its bytes away uncopied; None while there is none
-    cdef ChunkDecoder chunks             # of a chunked one, else None
+    cdef object body                     # a BytesIO, which gives its bytes away uncopied, or a Spilled; None: there is none
+    cdef bint spills                     # it goes to a codec process when it is large
     cdef uint64_t nbytes                 # that are to come; of a chunked one, that may
     cdef uint64_t counted                # bytes of it in shared.collected
-    cdef int begin(self, uint64_t nbytes, bint chunked) except -1
-    # Take what is the body's; returns how many bytes that were.  Raises TisError, and has dropped the body then.
-    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n) except -1
-    cdef bint whole(self) except -1
+    cdef int begin(self, uint64_t nbytes, bint chunked, bint spills) except -1
+    # The next bytes of the body.  Raises TisError, and has dropped the body then.
+    cdef int add(self, const unsigned char *data, Py_ssize_t n) except -1
     # The body, b"" when there was none; it no longer counts from here on.
     cdef bytes take(self)
+    # The body if it lies in a memory file, else None.  It counts until `drop`.
+    cdef Spilled spilled(self)
     cdef int drop(self) except -1
-    cdef Py_ssize_t _feed(self, const unsigned char *data, Py_ssize_t n) except -1
     cdef int _count(self, uint64_t nbytes) except -1
+    cdef int _spill(self) except -1

@@ -13,3 +13,6 @@ cdef int send_generated(Sender sender, Body body, Answer answer, Head head, bint
 
 # head: of the request, or None when it had none.
 cdef int send_response(Sender sender, object response, Head head, bint closes) except -1
+
+# The same of one that a codec process has written (codec.jobs.Rendered); answer: None where no output is sent as it is.
+cdef int send_rendered(Sender sender, Body body, Answer answer, object rendered, Head head, bint closes) except -1

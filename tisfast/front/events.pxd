@@ -1,5 +1,6 @@
-# Server-sent events (row 4.06).  Layer 4 (front).
+# Server-sent events.  Layer 4 (front).
 from tisfast.front.sender cimport Sender
+from tisfast.native.memory cimport Block
 from tisfast.wire.head cimport Head
 from tisfast.wire.respond cimport Body
 from tisfast.wire.text cimport TextBuffer
@@ -13,3 +14,6 @@ cdef bytes stream_head(int http_status, Head head, bint closes)
 
 # One write: `before`, the event in `text` unless that is empty, the end of the stream if `last`.
 cdef int send_event(Sender sender, bytes before, TextBuffer text, bint chunked, bint last) except -1
+
+# The same of what a codec process has written: all of a block.
+cdef int send_rendered_event(Sender sender, bytes before, Block text, bint chunked, bint last) except -1

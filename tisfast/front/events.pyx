@@ -1,21 +1,26 @@
-"""Answers as server-sent events in a chunked body (row 4.06).  Layer 4 (front)."""
+"""Answers as server-sent events in a chunked body.  Layer 4 (front)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdio cimport snprintf
+from libc.string cimport strlen
 from tisfast.front.sender cimport iovec
+from tisfast.native.memory cimport Block
 from tisfast.wire.generate cimport render_generate
 from tisfast.wire.record cimport Answer
 
 import orjson
 
 from tisfast.errors import TisError
-from tisfast.front.response import EVENTS, printable, status_line
+from tisfast.operations.response import EVENTS, printable, status_line
 from tisfast.types import Status
 
 cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between events
 cdef int OK = Status.OK
 cdef const char *END = "0\r\n\r\n"
 cdef const char *LINE_END = "\r\n"
+cdef const char *EVENT_START = "data: "
+cdef const char *EVENT_END = "\n\n"
+cdef size_t EVENT_BYTES = strlen(EVENT_START) + strlen(EVENT_END)
 
 
 cdef int render_event(Body body, object event, bint generate) except -1:
@@ -68,3 +73,25 @@ cdef int send_event(Sender sender, bytes before, TextBuffer text, bint chunked, 
         pieces[n] = [<void *>END, 5]
         n += 1
     return sender.send(pieces, n, n, None)
+
+
+cdef int send_rendered_event(Sender sender, bytes before, Block text, bint chunked, bint last) except -1:
+    cdef iovec pieces[7]
+    cdef char size[24]
+    cdef int n = 1, passing
+    pieces[0] = [PyBytes_AS_STRING(before), PyBytes_GET_SIZE(before)]
+    if chunked:
+        pieces[n] = [size, snprintf(size, sizeof(size), b"%zx\r\n", <size_t>text.nbytes + EVENT_BYTES)]
+        n += 1
+    pieces[n] = [<void *>EVENT_START, strlen(EVENT_START)]
+    passing = n + 1
+    pieces[n + 1] = [text.data, text.nbytes]
+    pieces[n + 2] = [<void *>EVENT_END, strlen(EVENT_END)]
+    n += 3
+    if chunked:
+        pieces[n] = [<void *>LINE_END, 2]
+        n += 1
+        if last:
+            pieces[n] = [<void *>END, 5]
+            n += 1
+    return sender.send(pieces, n, passing, text)

@@ -1,18 +1,29 @@
 # One request of a connection and its answers.  Layer 4 (front).
+from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport InferRequest, Reply
-from tisfast.engine.served cimport Runtime
+from tisfast.engine.interface cimport Runtime
 from tisfast.front.sender cimport Sender
 from tisfast.wire.head cimport Head
-from tisfast.wire.record cimport Answer
+from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.respond cimport Body
 
+cdef class Exchange
+
 cdef class Turns:
-    """What an exchange knows of its connection."""
+    """What an exchange, and the reader of bodies, know of their connection."""
+    cdef object codecs                   # codec.pool.Codecs, or None
+    cdef uint64_t text_bytes_max         # larger answers are written there
     # Something can be sent: send what is due, in the order of arrival.
     cdef int flush(self) except -1
     # The client reads its stream so slowly that it must be given up.
     cdef int give_up(self) except -1
+    # The request at hand gets its place among those that are to be answered.
+    cdef Exchange open(self)
+    # Answer the request at hand, which is none; `close` when what follows cannot be told from its body.
+    cdef int refuse(self, object response, bint close) except -1
+    # A trace of the request at hand, which has become this input; None when it is not to be traced.
+    cdef object sample(self, InferInput input)
 
 cdef class Exchange(Reply):
     """One request of a connection and its answer."""
@@ -22,9 +33,19 @@ cdef class Exchange(Reply):
     cdef InferRequest request            # while the engine has it
     cdef bint ready                      # has something to send
     cdef bint close_after, linger
-    cdef object trace                    # front.trace.Trace of a sampled request, else None
+    cdef int64_t began_ns                # 0 where it gets no line of the access log
+    cdef uint64_t received_bytes         # of its body
+    cdef Head noted                      # the head for that line; None where it could not be read
+    cdef str id                          # the request's, for that line; None where it has none
+    cdef bint is_stream
+    cdef object trace                    # telemetry.trace.Trace of a sampled request, else None
     cdef Answer answer                   # one of these two is set when ready
     cdef object response                 # response.Response
+    cdef object job                      # codec.jobs.RenderJob: its answer is being written elsewhere, or None
+    cdef object rendered                 # codec.jobs.Rendered: of that
+    # The answer is there: it may be sent, or be written elsewhere first.
+    cdef int _complete(self, str form) except -1
+    cdef int _write_elsewhere(self, str form, Answer answer, uint64_t nbytes) except -1
     cdef int respond(self, object response) except -1
     # A Response, or a Future of one, which is sent when it is done.
     cdef int respond_when_done(self, object response) except -1
@@ -43,6 +64,8 @@ cdef class StreamExchange(Exchange):
     cdef int _arrived(self, object event, bint final) except -1
     cdef int _send_next(self, Sender sender, Body body) except -1
     cdef int _write(self, Sender sender, Body body, int status) except -1
+    cdef bytes _before(self, Sender sender, int status)
+    cdef int _send_written(self, Sender sender) except -1
 
 # Whether an inference can be answered in events.  Raises BadRequest when it asks for binary outputs.
 cdef int check_events(OutputChoice choice) except -1

@@ -6,15 +6,18 @@ answer is rendered only then: answers may come before their turn.
 
 from collections import deque
 
-from tisfast.front.deliver cimport send_answer, send_generated, send_response
-from tisfast.front.events cimport render_event, send_event, stream_head
+from libc.stdint cimport uint64_t
+from tisfast.front.deliver cimport send_answer, send_generated, send_rendered, send_response
+from tisfast.front.events cimport render_event, send_event, send_rendered_event, stream_head
 from tisfast.front.sender cimport Sender
 from tisfast.wire.plan cimport OutputChoice
-from tisfast.wire.respond cimport Body
+from tisfast.wire.respond cimport Body, text_bytes
 
 from tisfast import limits
-from tisfast.errors import BadRequest
-from tisfast.front.response import Response, error_response
+from tisfast.codec.jobs import RenderJob
+from tisfast.codec.messages import GENERATE as GENERATE_FORM, INFER as INFER_FORM
+from tisfast.errors import BadRequest, TisError
+from tisfast.operations.response import Response, error_response
 from tisfast.types import STATUS_CODES, Status
 
 cdef Py_ssize_t WAITING_MAX = limits.HTTP_STREAM_WAITING_MAX
@@ -32,6 +35,15 @@ cdef class Turns:
     cdef int give_up(self) except -1:
         raise NotImplementedError("give_up")
 
+    cdef Exchange open(self):
+        raise NotImplementedError("open")
+
+    cdef int refuse(self, object response, bint close) except -1:
+        raise NotImplementedError("refuse")
+
+    cdef object sample(self, InferInput input):
+        raise NotImplementedError("sample")
+
 
 cdef class Exchange(Reply):
     """See exchange.pxd."""
@@ -41,8 +53,40 @@ cdef class Exchange(Reply):
         if self.connection is None:
             return 0  # the client has gone; dropping the answer gives its block back
         self.answer = answer
+        return self._complete(INFER_FORM)
+
+    cdef int _complete(self, str form) except -1:
+        cdef uint64_t nbytes = text_bytes(self.answer, self.head is not None and bool(self.head.accept_encoding))
+        if nbytes > self.connection.text_bytes_max:
+            return self._write_elsewhere(form, self.answer, nbytes)
         self.ready = True
         return self.connection.flush()
+
+    cdef int _write_elsewhere(self, str form, Answer answer, uint64_t nbytes) except -1:
+        """A codec process writes it."""
+        coding = self.head.accept_encoding if form == INFER_FORM and not self.is_stream else ""
+        self.job = RenderJob(self.connection, self._written, form=form, answer=answer, nbytes=nbytes, coding=coding)
+        try:
+            self.connection.codecs.submit(self.job)
+        except TisError as error:
+            self.job.error = error
+            self._written(self.job)
+        return 0
+
+    def _written(self, job) -> None:
+        """The codec's news about the answer."""
+        self.job = None
+        if self.connection is None:
+            return
+        if job.error is not None:
+            self.answer = None
+            self.respond(error_response(job.error.status, job.error.message))
+            return
+        self.rendered = job.rendered
+        if not self.rendered.tensors:
+            self.answer = None  # its memory is free
+        self.ready = True
+        self.connection.flush()
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         self.request = None
@@ -74,7 +118,9 @@ cdef class Exchange(Reply):
             raise response.exception()
 
     cdef bint send(self, Sender sender, Body body) except -1:
-        if self.answer is not None:
+        if self.rendered is not None:
+            send_rendered(sender, body, self.answer, self.rendered, self.head, self.close_after)
+        elif self.answer is not None:
             send_answer(sender, body, self.answer, self.head, self.close_after)
         else:
             send_response(sender, self.response, self.head, self.close_after)
@@ -95,8 +141,7 @@ cdef class GenerateExchange(Exchange):
             self.answer = answer
         if not final:
             return 0
-        self.ready = True
-        return self.connection.flush()
+        return self._complete(GENERATE_FORM)
 
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1:
         if final:
@@ -114,7 +159,9 @@ cdef class GenerateExchange(Exchange):
         return self.respond(error_response(status, message))
 
     cdef bint send(self, Sender sender, Body body) except -1:
-        if self.answer is not None:
+        if self.rendered is not None:
+            send_rendered(sender, body, self.answer, self.rendered, self.head, self.close_after)
+        elif self.answer is not None:
             send_generated(sender, body, self.answer, self.head, self.close_after)
         else:
             send_response(sender, self.response, self.head, self.close_after)
@@ -133,6 +180,7 @@ cdef class StreamExchange(Exchange):
     """See exchange.pxd."""
 
     def __cinit__(self):
+        self.is_stream = True
         self.waiting = deque()
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
@@ -160,9 +208,11 @@ cdef class StreamExchange(Exchange):
         if self.response is not None:  # refused before it became a request
             send_response(sender, self.response, self.head, self.close_after)
             return True
-        while self.waiting and not sender.backlog:
+        if self.rendered is not None:
+            self._send_written(sender)
+        while self.waiting and not sender.backlog and self.job is None:
             self._send_next(sender, body)
-        if self.waiting:
+        if self.waiting or self.job is not None:
             return False
         if not self.ended:
             self.ready = False
@@ -174,14 +224,38 @@ cdef class StreamExchange(Exchange):
 
     cdef int _send_next(self, Sender sender, Body body) except -1:
         event = self.waiting.popleft()
+        if isinstance(event, Answer) and text_bytes(<Answer>event, False) > self.connection.text_bytes_max:
+            return self._write_elsewhere(
+                GENERATE_FORM if self.generate else INFER_FORM, <Answer>event, text_bytes(<Answer>event, False))
         return self._write(sender, body, render_event(body, event, self.generate))
 
     cdef int _write(self, Sender sender, Body body, int status) except -1:
         """What is in body.text; before it the head, behind it the end, when it is time for them."""
+        cdef bytes before = self._before(sender, status)
+        return send_event(sender, before, body.text, not self.head.http10, self.finished)
+
+    cdef bytes _before(self, Sender sender, int status):
         cdef bytes before = b""
         if not self.started:  # the first event's status is that of all
             self.started = True
             self.close_after = self.close_after or self.head.http10
-            before = stream_head(STATUS_CODES[status].http, self.head, self.close_after)
+            sender.status = STATUS_CODES[status].http
+            before = stream_head(sender.status, self.head, self.close_after)
         self.finished = self.ended and not self.waiting
-        return send_event(sender, before, body.text, not self.head.http10, self.finished)
+        return before
+
+    cdef int _send_written(self, Sender sender) except -1:
+        """An event that a codec process has written."""
+        cdef object rendered = self.rendered
+        self.rendered = None
+        return send_rendered_event(sender, self._before(sender, Status.OK), rendered.text, not self.head.http10, self.finished)
+
+    def _written(self, job) -> None:
+        """See Exchange: here one event of several."""
+        self.job = None
+        if self.connection is None:
+            return
+        if job.error is not None:
+            self.waiting.appendleft((job.error.status, job.error.message))
+        self.rendered = job.rendered
+        self.connection.flush()

@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tisfast.front.attended import AttendedFront
 from tisfast.front.connection import HttpConnection
+from tisfast.front.connections import AttendedFront
 from tisfast.front.shared import FrontShared
 
 if TYPE_CHECKING:
+    from tisfast.codec.pool import Codecs
     from tisfast.engine.registry import Registry
-    from tisfast.front.access import HttpGate
-    from tisfast.front.policy import Policy
-    from tisfast.front.response import Handler
-    from tisfast.front.tracer import Tracer
     from tisfast.native.region import Regions
+    from tisfast.operations.access import HttpGate
+    from tisfast.operations.policy import Policy
+    from tisfast.operations.response import Handler
+    from tisfast.telemetry.access_log import AccessLog
+    from tisfast.telemetry.tracer import Tracer
 
 
 class HttpFront(AttendedFront):
@@ -24,7 +26,8 @@ class HttpFront(AttendedFront):
 
     registry: where inference requests go, None for a listener without inference; routes: everything else;
     max_input_bytes: --http-max-input-size; policy: what flags say about headers, None when they say nothing; regions:
-    shared memory that clients have registered; gate: of calls that load and unload models, None for one that is open.
+    shared memory that clients have registered; gate: of calls that load and unload models, None for one that is open;
+    codecs: processes for large texts, None: the loop does it all.
     """
 
     def __init__(  # noqa: PLR0913 - its parts, most of them optional
@@ -37,9 +40,17 @@ class HttpFront(AttendedFront):
         policy: Policy | None = None,
         gate: HttpGate | None = None,
         regions: Regions | None = None,
+        codecs: Codecs | None = None,
     ) -> None:
         self._shared = FrontShared(
-            registry, routes, loop, max_input_bytes=max_input_bytes, policy=policy, regions=regions, gate=gate
+            registry,
+            routes,
+            loop,
+            max_input_bytes=max_input_bytes,
+            policy=policy,
+            regions=regions,
+            gate=gate,
+            codecs=codecs,
         )
         super().__init__(self._shared, loop, f"{'HTTP' if registry is not None else 'metrics'} service connections")
 
@@ -51,6 +62,10 @@ class HttpFront(AttendedFront):
     def trace_with(self, tracer: Tracer | None) -> None:
         """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
         self._shared.tracer = tracer
+
+    def log_to(self, access_log: AccessLog) -> None:
+        """Note each request there (see AccessLog)."""
+        self._shared.log_to(access_log)
 
     def _connect(self) -> HttpConnection:
         return HttpConnection(self._shared)

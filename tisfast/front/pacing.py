@@ -6,7 +6,8 @@ never paces, and every Linux has it.
 
 But a connection that has been bbr's for a moment is paced for good, whatever it is set to later (the kernel keeps
 `sk_pacing_status`).  So the listening socket is set to reno, of which connections are then born; those from elsewhere
-get the machine's choice.  Where an operator forbids reno, theirs stays for all.
+get the machine's choice.  Where an operator forbids reno, theirs stays for all, and so it does with
+--unpaced-local=false.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ _UNPACED = b"reno"
 _NAME_BYTES_MAX = 16  # TCP_CA_NAME_MAX
 
 
-def listen_unpaced(listening: socket.socket) -> None:
-    """What `listening` accepts from now on is not paced."""
+def listen_unpaced(listening: socket.socket) -> str:
+    """What `listening` accepts from now on is not paced.  Returns the machine's choice that this sets aside, or ""."""
     with contextlib.suppress(OSError):
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _UNPACED)
+        choice = _control_of(listening)
+        if choice != _UNPACED:
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _UNPACED)
+            return choice.decode()
+    return ""
 
 
 def pace_strangers(transport: asyncio.BaseTransport) -> None:
@@ -31,6 +36,12 @@ def pace_strangers(transport: asyncio.BaseTransport) -> None:
     if own and peer and own[0] == peer[0]:
         return
     connection = transport.get_extra_info("socket")
-    with contextlib.suppress(OSError), socket.socket() as fresh:  # a system out of descriptors has reno for this one
-        choice = fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES_MAX)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, choice)
+    with contextlib.suppress(OSError):
+        if _control_of(connection) != _UNPACED:
+            return
+        with socket.socket() as fresh:  # a system out of descriptors has reno for this one
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _control_of(fresh))
+
+
+def _control_of(connection: socket.socket) -> bytes:
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES_MAX).rstrip(b"\0")

@@ -2,6 +2,9 @@
 
 GIL: held; the socket does not block, so a send costs what the kernel's copy costs.
 
+While small requests come, nobody sends more than TURN_BYTES in one turn of the loop (front/sharing.pyx): what is left waits
+here for the next one.
+
 Under TLS the transport encrypts whatever it is given at once, and does not count what its own transport below then
 holds.  So it gets slices, the next one when it has passed on the last: what is encrypted ahead of the client is two
 slices, and what the client does not take stays in its arena and is counted here.
@@ -13,10 +16,12 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
+from tisfast.front.sharing cimport Sharing
 from tisfast.native.memory cimport View
 
 from tisfast import limits
 from tisfast.front.pacing import pace_strangers
+from tisfast.front.sharing import SHARING
 
 cdef extern from "<sys/socket.h>":
     enum: MSG_NOSIGNAL, MSG_DONTWAIT
@@ -38,43 +43,45 @@ cdef extern from "<string.h>":
 cdef enum:
     SMALL_BYTES = 8192  # joined into one buffer below: copying this much costs less than a gathered write
 
-cdef Py_ssize_t SLICE_BYTES = limits.TLS_SLICE_BYTES
+cdef Sharing sharing = SHARING
+cdef Py_ssize_t WHOLE_BYTES = limits.TURN_WHOLE_BYTES
+cdef Py_ssize_t TLS_SLICE_BYTES = limits.TLS_SLICE_BYTES
 cdef int FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT
 
 
 cdef class Sender:
-    """transport: uvloop's; its write limits are set so that resume_writing means empty.  direct: the socket may be
-    written past the transport (not under TLS)."""
+    """transport: uvloop's; its write limits are set so that resume_writing means empty; loop: its.  direct: the socket may
+    be written past the transport (not under TLS)."""
 
-    def __cinit__(self, transport, bint direct=True):
+    def __cinit__(self, transport, loop, bint direct=True):
         self.transport = transport
+        self.loop = loop
         self.fd = transport.get_extra_info("socket").fileno() if direct else -1
         # Paused is what holds a byte; uvloop's TLS transport would be paused at 0 when it holds none.
         transport.set_write_buffer_limits(high=0 if direct else 1, low=0)
-        self.waiting = None if direct else deque()
+        self.waiting = deque()
         pace_strangers(transport)
 
     cdef int send(self, iovec *pieces, int n, int passing, object owner) except -1:
         cdef char joined[SMALL_BYTES]
         cdef char *end = joined
-        cdef msghdr message
         cdef size_t total = 0
-        cdef ssize_t sent
+        cdef ssize_t sent, turn = -1
         cdef int i
         for i in range(n):
             total += pieces[i].iov_len
+        self.sent_bytes += total
         if self.backlog or self.fd < 0:
-            return self._queue(pieces, n, passing, owner, 0)
+            self._queue(pieces, n, passing, owner, 0)
+            return self._drain()
         if total <= SMALL_BYTES:
             for i in range(n):
                 memcpy(end, pieces[i].iov_base, pieces[i].iov_len)
                 end += pieces[i].iov_len
             sent = c_send(self.fd, joined, total, FLAGS)
         else:
-            memset(&message, 0, sizeof(message))
-            message.msg_iov = pieces
-            message.msg_iovlen = n
-            sent = c_sendmsg(self.fd, &message, FLAGS)
+            turn = sharing.turn(total)
+            sent = self._send_turn(pieces, n, turn)
         if sent == <ssize_t>total:
             return 0
         if sent < 0:
@@ -82,10 +89,35 @@ cdef class Sender:
                 self.transport.abort()  # the client has reset the connection
                 return 0
             sent = 0
-        return self._queue(pieces, n, passing, owner, sent)
+        self._queue(pieces, n, passing, owner, sent)
+        if sent == turn:
+            self.backlog = True
+            return self._ask_turn()
+        return self._drain()
+
+    cdef ssize_t _send_turn(self, iovec *pieces, int n, size_t room) noexcept:
+        """The first `room` bytes, by one call."""
+        cdef msghdr message
+        cdef size_t whole
+        cdef ssize_t sent
+        cdef int count = 0
+        while count < n and pieces[count].iov_len <= room:
+            room -= pieces[count].iov_len
+            count += 1
+        memset(&message, 0, sizeof(message))
+        message.msg_iov = pieces
+        message.msg_iovlen = count
+        if count == n or room == 0:
+            return c_sendmsg(self.fd, &message, FLAGS)
+        message.msg_iovlen += 1
+        whole = pieces[count].iov_len
+        pieces[count].iov_len = room
+        sent = c_sendmsg(self.fd, &message, FLAGS)
+        pieces[count].iov_len = whole
+        return sent
 
     cdef int _queue(self, iovec *pieces, int n, int passing, object owner, size_t sent) except -1:
-        """Leave what was not sent to the transport."""
+        """Let wait what was not sent."""
         cdef View view
         cdef unsigned char *at
         cdef size_t left
@@ -104,17 +136,12 @@ cdef class Sender:
                 view = View.__new__(View)
                 view.aim(owner, at, left, False)
                 rest.append(view if self.fd >= 0 else memoryview(view))  # TLS takes slices of it
-        if self.waiting is not None:
-            self.waiting.extend(rest)
-            self.waiting_bytes += sum(map(len, rest))
-            return self._drain()
-        self.transport.writelines(rest)
-        # The transport tries once more before it pauses us; when that took all, no resume_writing follows.
-        self.backlog = self.transport.get_write_buffer_size() > 0
+        self.waiting.extend(rest)
+        self.waiting_bytes += sum(map(len, rest))
         return 0
 
     cdef int write(self, bytes data) except -1:
-        if self.waiting is None:
+        if self.fd >= 0 and not self.waiting:
             self.transport.write(data)
             return 0
         self.waiting.append(data)
@@ -127,30 +154,53 @@ cdef class Sender:
 
     cdef int resume(self) except -1:
         self.paused = False
-        if self.waiting is not None:
-            return self._drain()
-        self.backlog = False
-        return 0
+        return self._drain()
 
     cdef int _drain(self) except -1:
-        """Slices of what waits, until the transport pauses us.  It may pause and resume us within a write."""
-        if self.draining:
+        """Slices of what waits, until the transport pauses us, or others have their turn.  The transport may pause and
+        resume us within a write."""
+        if self.draining or self.turn_asked:
             return 0
         self.draining = self.backlog = True
         try:
             while self.waiting and not self.paused:
                 self._write_slice()
+                if sharing.turn(self.waiting_bytes) < self.waiting_bytes:
+                    break
         finally:
             self.draining = False
         self.backlog = self.paused or self.waiting_bytes > 0
-        if self.ending and not self.waiting:
+        if self.waiting:
+            return 0 if self.paused else self._ask_turn()
+        if self.ending:
             self.transport.close()
+        elif self.eof_owed:
+            self.eof_owed = False
+            self.transport.write_eof()
         return 0
 
+    cdef int _ask_turn(self) except -1:
+        if not self.turn_asked:
+            self.turn_asked = True
+            self.loop.call_soon(self._have_turn)
+        return 0
+
+    def _have_turn(self) -> None:
+        """The others had theirs.  The transport has room, so that nobody else will call the connection."""
+        self.turn_asked = False
+        if not self.paused and not self.transport.is_closing():
+            self.transport.get_protocol().resume_writing()
+
     cdef int _write_slice(self) except -1:
-        cdef Py_ssize_t room = SLICE_BYTES
+        cdef Py_ssize_t room = sharing.turn(self.waiting_bytes) if self.fd >= 0 else TLS_SLICE_BYTES
         cdef Py_ssize_t nbytes
         cdef list pieces = []
+        if room == self.waiting_bytes:
+            pieces = list(self.waiting)
+            self.waiting.clear()
+            self.waiting_bytes = 0
+            self.transport.writelines(pieces)
+            return 0
         while self.waiting and room > 0:
             piece = self.waiting.popleft()
             nbytes = len(piece)
@@ -161,29 +211,53 @@ cdef class Sender:
             pieces.append(piece)
             room -= nbytes
             self.waiting_bytes -= nbytes
+            if self.waiting_bytes > WHOLE_BYTES:
+                sharing.count(nbytes)
         self.transport.writelines(pieces)
         return 0
 
     cdef int close(self) except -1:
         if not self.waiting:
             self.transport.close()
-        elif not self.ending:
-            self.ending = True
-            self.transport.pause_reading()  # a closed transport reads no more, and this one is as good as closed
+            return 0
+        self.ending = True
+        return self._update_reading()  # a closed transport reads no more, and this one is as good as closed
+
+    cdef int write_eof(self) except -1:
+        if self.waiting:
+            self.eof_owed = True
+        else:
+            self.transport.write_eof()
         return 0
 
     cdef int drop(self) except -1:
         self.ending = False
         self.waiting_bytes = 0
-        if self.waiting is not None:
-            self.waiting.clear()
+        self.waiting.clear()
         return 0
 
     cdef int hold(self, bint held) except -1:
-        if held == self.held or self.transport.is_closing():
+        if held == self.held:
             return 0
         self.held = held
-        if held:
+        return self._update_reading()
+
+    cdef int rest(self) except -1:
+        if not self.resting:
+            self.resting = True
+            self.loop.call_soon(self._end_rest)
+        return self._update_reading()
+
+    def _end_rest(self) -> None:
+        self.resting = False
+        self._update_reading()
+
+    cdef int _update_reading(self) except -1:
+        cdef bint stopped = self.held or self.resting or self.ending
+        if stopped == self.stopped or self.transport.is_closing():
+            return 0
+        self.stopped = stopped
+        if stopped:
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()

@@ -1,6 +1,5 @@
 # What all connections of one listener share.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
-from tisfast.front.cores cimport Cores
 from tisfast.native.region cimport Regions
 from tisfast.wire.respond cimport Body
 
@@ -13,9 +12,14 @@ cdef class FrontShared:
     cdef readonly object loop
     cdef readonly uint64_t max_input_bytes
     cdef readonly Regions regions
-    cdef public object tracer            # front.tracer.Tracer while any request may be traced, else None
+    cdef readonly object codecs          # codec.pool.Codecs, or None: everything is parsed and written on the loop
+    cdef readonly uint64_t codec_bytes_min   # larger texts go there
+    cdef public object tracer            # telemetry.tracer.Tracer while any request may be traced, else None
+    cdef readonly object access_log      # access_log.AccessLog, or None
+    cdef readonly object access          # the same while anybody reads its lines, else None
     cdef readonly set connections
     cdef readonly bint draining
+    cdef readonly str closing            # why only sequences in progress are served; None: everything is
     cdef readonly bint verbose           # each request is logged
     cdef public object on_made           # called when a connection has been made (behind its TLS handshake)
     cdef public object on_empty          # called when the last connection has gone
@@ -24,7 +28,6 @@ cdef class FrontShared:
     cdef bytearray receive               # heads arrive here; emptied before buffer_updated returns
     cdef object receive_start            # its first bytes, where large bodies are awaited
     cdef unsigned char *receive_data
-    cdef Cores cores
     cdef Body body                       # answers are rendered here, one at a time
     cdef int look_at_log(self) except -1 # set `verbose`
     cdef object handle(self, head, bytes body)

@@ -2,13 +2,15 @@ import asyncio
 from collections.abc import Callable
 from typing import final
 
+from tisfast.codec.pool import Codecs
 from tisfast.engine.registry import Registry
-from tisfast.front.access import HttpGate
 from tisfast.front.connection import HttpConnection
-from tisfast.front.policy import Policy
-from tisfast.front.response import Handler
-from tisfast.front.tracer import Tracer
 from tisfast.native.region import Regions
+from tisfast.operations.access import HttpGate
+from tisfast.operations.policy import Policy
+from tisfast.operations.response import Handler
+from tisfast.telemetry.access_log import AccessLog
+from tisfast.telemetry.tracer import Tracer
 
 @final
 class FrontShared:
@@ -29,7 +31,10 @@ class FrontShared:
         policy: Policy | None = None,
         regions: Regions | None = None,
         gate: HttpGate | None = None,
+        codecs: Codecs | None = None,
     ) -> None: ...
+    def log_to(self, access_log: AccessLog) -> None: ...
     def sweep(self) -> None: ...
+    def finish_sequences(self, message: str) -> None: ...
     def begin_drain(self) -> None: ...
     def drain(self) -> None: ...

@@ -2,8 +2,10 @@
 
 import logging
 
+from libc.stdint cimport UINT64_MAX, uint64_t
+
 from tisfast import limits
-from tisfast.front.response import error_response
+from tisfast.operations.response import error_response
 from tisfast.errors import TisError
 from tisfast.types import Status
 
@@ -13,9 +15,13 @@ cdef object log = logging.getLogger("tisfast.http")
 cdef class FrontShared:
     """registry: engine.registry.Registry or None; routes: has handle(head, body) -> Response; loop: uvloop; policy: has
     judge(head) -> Verdict, or None; regions: those that clients have registered; gate: has admit(head, transport) ->
-    Admission, or None."""
+    Admission, or None; codecs: codec.pool.Codecs, or None."""
 
-    def __init__(self, registry, routes, loop, *, uint64_t max_input_bytes, policy=None, Regions regions=None, gate=None):
+    def __init__(
+            self, registry, routes, loop, *, uint64_t max_input_bytes, policy=None, Regions regions=None, gate=None,
+            codecs=None):
+        self.codecs = codecs
+        self.codec_bytes_min = UINT64_MAX if codecs is None else codecs.bytes_min
         self.registry = registry
         self.routes = routes
         self.policy = policy
@@ -28,13 +34,18 @@ cdef class FrontShared:
         self.receive_start = memoryview(self.receive)[:limits.RECEIVE_START_BYTES]
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
         self.body = Body()
-        self.cores = Cores()
         self.look_at_log()
 
     cdef int look_at_log(self) except -1:
         """Whether to log requests: asked for once a second and after calls that may change it, not for each inference."""
         self.verbose = self.registry is not None and log.isEnabledFor(logging.DEBUG)
+        self.access = self.access_log if self.access_log is not None and self.access_log.wanted else None
         return 0
+
+    def log_to(self, access_log) -> None:
+        """Note each request in `access_log` from now on, while anybody reads its lines."""
+        self.access_log = access_log
+        self.look_at_log()
 
     cdef object handle(self, head, bytes body):
         """The routes' Response, whatever happens in them."""
@@ -62,6 +73,10 @@ cdef class FrontShared:
         self.look_at_log()
         for connection in list(self.connections):
             connection.close_if_stalled()
+
+    def finish_sequences(self, str message) -> None:
+        """From now on sequences in progress are served, and nothing else: that is refused with this message."""
+        self.closing = message
 
     def begin_drain(self) -> None:
         """From now on every answer closes its connection."""

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 cdef extern from "tf_ring.h" nogil:
     enum: TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED
     enum: TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_RESCHEDULE
-    enum: TF_FINAL, TF_RETAINED
+    enum: TF_FINAL, TF_RETAINED, TF_EARLY
     enum: TF_NULL
     enum: TF_SUBMIT_SLOTS
     enum: TF_VAIN_SPINS_MAX
@@ -37,15 +37,19 @@ cdef extern from "tf_ring.h" nogil:
         pass
 
 cdef class Bell:
-    """One file and one eventfd for the whole server; every worker maps the file and rings the eventfd.  Behind the bell's
-    page lie the cells of all custom metrics."""
-    cdef readonly int fd
+    """One page and one eventfd for the whole server; every worker reads the page and rings the eventfd."""
+    cdef readonly int fd                      # read-only
     cdef readonly int eventfd
     cdef tf_bell *page
     cdef void announce_sleep(self) noexcept   # then look at the rings once more
     cdef void awake(self) noexcept
-    cdef double *_cell(self, uint32_t index) except NULL
     cdef bint clear(self) noexcept            # read the eventfd; True when it had been rung
+
+cdef class Cells:
+    """The numbers of all custom metrics, in one file that every worker maps and changes (csrc/tf_cell.h)."""
+    cdef readonly int fd
+    cdef double *numbers
+    cdef double *_cell(self, uint32_t index) except NULL
 
 cdef class Channel:
     """The server's end of one worker's three rings.  Event-loop thread only."""
@@ -62,10 +66,10 @@ cdef class Channel:
     cdef void publish(self) noexcept          # all written slots, and wake the worker if it sleeps
     cdef bint next_answer(self, tf_complete_slot *out) noexcept
     cdef uint64_t taken(self) noexcept        # tickets below this were taken by the worker
+    cdef bint recall(self, uint64_t last) noexcept  # the batch that ends with this ticket; False: the worker has begun it
     cdef void give(self, uint64_t block) noexcept
     cdef uint32_t room(self) noexcept         # free submit slots
     # One answer to a call of the worker's; `told` is set here.  False: the ring is full, and the worker rings the bell when
     # it has taken some.
     cdef bint reply(self, tf_reply_slot *answer) noexcept
     cdef void nudge(self) noexcept            # an idle worker looks at its share socket
-    cdef int core(self) noexcept              # on which the worker says it runs; -1: it has not said so yet

@@ -6,6 +6,10 @@ def abi_version() -> int: ...
 class Bell:
     fd: int
     eventfd: int
+
+@final
+class Cells:
+    fd: int
     def cell(self, index: int) -> float: ...
     def zero_cell(self, index: int) -> None: ...
 

@@ -30,17 +30,19 @@ cdef extern from "tf_ring.h":
     #define TF_RING_REPLY(c) (&(c)->reply)
     static inline void tf_bell_init(struct tf_bell *b) { b->magic = TF_CHANNEL_MAGIC; b->abi = TF_ABI_VERSION; }
     static inline void tf_bell_sleep(struct tf_bell *b) {
-        atomic_store_explicit(&b->asleep, 1, memory_order_relaxed);
+        static uint32_t sleeps;
+        if (++sleeps == 0) ++sleeps;
+        atomic_store_explicit(&b->asleep, sleeps, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst); /* our announcement before our last look at the rings */
+    }
+    static inline void tf_submit_offer(struct tf_submit_slot *s) {
+        atomic_store_explicit(&s->claim, TF_OFFERED, memory_order_relaxed); /* seen with the slot, when it is published */
     }
     static inline void tf_bell_awake(struct tf_bell *b) {
         atomic_store_explicit(&b->asleep, 0, memory_order_relaxed);
     }
     static inline uint64_t tf_ring_head(struct tf_ring *r) {
         return atomic_load_explicit(&r->head, memory_order_acquire);
-    }
-    static inline int tf_channel_core(struct tf_channel *c) {
-        return atomic_load_explicit(&c->core, memory_order_relaxed);
     }
     static inline void tf_channel_stop(struct tf_channel *c) {
         atomic_store_explicit(&c->stop, 1, memory_order_release);
@@ -51,7 +53,7 @@ cdef extern from "tf_ring.h":
         pass
     enum: EFD_CLOEXEC, EFD_NONBLOCK
     enum: TF_ABI_VERSION
-    enum: TF_CELLS, TF_CELLS_AT
+    enum: TF_CELLS
     int eventfd(unsigned int value, int flags)
     tf_ring *TF_RING_SUBMIT(tf_channel *c) noexcept
     tf_ring *TF_RING_COMPLETE(tf_channel *c) noexcept
@@ -63,6 +65,8 @@ cdef extern from "tf_ring.h":
     uint64_t tf_ring_head(tf_ring *r) noexcept
     void tf_channel_stop(tf_channel *c) noexcept
     int tf_channel_core(tf_channel *c) noexcept
+    void tf_submit_offer(tf_submit_slot *s) noexcept
+    int tf_submit_recall(tf_channel *c, uint64_t last) noexcept
     uint64_t tf_channel_bytes() noexcept
     void tf_channel_init(tf_channel *c) noexcept
     void *tf_ring_reserve(tf_channel *c, tf_ring *r, uint32_t ahead) noexcept
@@ -75,7 +79,8 @@ cdef extern from "tf_ring.h":
     void tf_worker_nudge(tf_channel *c) noexcept
     ssize_t c_read "read"(int fd, void *buffer, size_t n) noexcept
 
-cdef uint64_t BELL_BYTES = TF_CELLS_AT + <uint64_t>TF_CELLS * sizeof(double)
+cdef uint64_t BELL_BYTES = sizeof(tf_bell)
+cdef uint64_t CELLS_BYTES = <uint64_t>TF_CELLS * sizeof(double)
 
 
 cdef void *_new_file(str label, uint64_t nbytes, int *fd) except NULL:
@@ -99,9 +104,16 @@ cdef class Bell:
     """Raises Internal when the kernel refuses a descriptor."""
 
     def __cinit__(self):
+        cdef int written = -1
         self.fd = self.eventfd = -1
-        self.page = <tf_bell *>_new_file("tisfast-bell", BELL_BYTES, &self.fd)
+        self.page = <tf_bell *>_new_file("tisfast-bell", BELL_BYTES, &written)
         tf_bell_init(self.page)
+        try:
+            self.fd = os.open(f"/proc/self/fd/{written}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Internal(f"cannot open the bell page for reading: {error.strerror}") from None
+        finally:
+            close(written)
         self.eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.eventfd < 0:
             raise Internal("cannot create an eventfd: too many open files?")
@@ -124,10 +136,24 @@ cdef class Bell:
         cdef uint64_t count = 0
         return c_read(self.eventfd, &count, sizeof(count)) == sizeof(count)
 
+
+cdef class Cells:
+    """Raises Internal when the kernel refuses a descriptor."""
+
+    def __cinit__(self):
+        self.fd = -1
+        self.numbers = <double *>_new_file("tisfast-cells", CELLS_BYTES, &self.fd)
+
+    def __dealloc__(self):
+        if self.numbers != NULL:
+            tf_shm_unmap(self.numbers, CELLS_BYTES)
+        if self.fd >= 0:
+            close(self.fd)
+
     cdef double *_cell(self, uint32_t index) except NULL:
         if index >= TF_CELLS:
             raise IndexError(f"cell {index} of {TF_CELLS}")
-        return <double *>(<char *>self.page + TF_CELLS_AT) + index
+        return self.numbers + index
 
     def cell(self, uint32_t index) -> float:
         """The number in a cell of the custom metrics, whoever wrote it."""
@@ -168,6 +194,7 @@ cdef class Channel:
         slot.submit_ns = now
         slot.told = self.told
         slot.slot = sequence_slot
+        tf_submit_offer(slot)
         self.unpublished += 1
         self.written += 1
         return <int64_t>slot.request
@@ -189,6 +216,10 @@ cdef class Channel:
     cdef uint64_t taken(self) noexcept:
         return min(tf_ring_head(TF_RING_SUBMIT(self.c)), self.written)  # the worker may write nonsense there
 
+    cdef bint recall(self, uint64_t last) noexcept:
+        # Not beyond head: there the ring's slot may be that of another, later batch.
+        return self.taken() <= last < self.written and tf_submit_recall(self.c, last) != 0
+
     cdef uint32_t room(self) noexcept:
         cdef uint64_t waiting = self.written - self.taken()
         return TF_SUBMIT_SLOTS - <uint32_t>waiting if waiting <= TF_SUBMIT_SLOTS else 0
@@ -202,9 +233,6 @@ cdef class Channel:
 
     cdef void nudge(self) noexcept:
         tf_worker_nudge(self.c)
-
-    cdef int core(self) noexcept:
-        return tf_channel_core(self.c)
 
     cdef bint reply(self, tf_reply_slot *answer) noexcept:
         cdef tf_reply_slot *slot = tf_reply_reserve(self.c)

@@ -1,121 +1,49 @@
-"""HTTP/2 server sessions over nghttp2, sans-io.  Layer 1 (native).
+"""HTTP/2 sessions over nghttp2, of a server and of a client, sans-io.  Layer 1 (native).
 
 GIL: held; nghttp2 calls back on the same thread, from `receive` and `collect` only.  An exception in an override stops
 the call that led to it and comes out of `receive` or `collect`.
 
-Bounds against misuse: streams, header bytes, CONTINUATION frames, SETTINGS entries, resets of streams (rapid reset) and
-unsent acknowledgements are limited by nghttp2 with the figures of limits.py; its subclass counts what is left.
+Bounds against misuse: streams, CONTINUATION frames, SETTINGS entries and unsent acknowledgements are limited by nghttp2
+with the figures of limits.py, resets of calls, header blocks and frames that move nothing by native/frames before it.  A
+head whose fields are too long is decoded no further than HPACK's state demands.
+
+From nghttp2 1.52 (Debian 12) to 1.70 its defaults have changed: what it did by itself in one of them is asked for here.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from tisfast.native.frames cimport FrameGate, Piece
+from tisfast.native.nghttp2 cimport *
 from tisfast.native.outgoing cimport Outgoing
 
 from tisfast import limits
 from tisfast.errors import Internal
 
-cdef extern from "<nghttp2/nghttp2.h>":
-    ctypedef struct nghttp2_nv:
-        uint8_t *name
-        uint8_t *value
-        size_t namelen
-        size_t valuelen
-        uint8_t flags
-    ctypedef struct nghttp2_session_callbacks:
-        pass
-    ctypedef struct nghttp2_option:
-        pass
-    ctypedef struct nghttp2_settings_entry:
-        int32_t settings_id
-        uint32_t value
-    ctypedef struct nghttp2_frame_hd:
-        size_t length
-        int32_t stream_id
-        uint8_t type
-        uint8_t flags
-    ctypedef struct nghttp2_headers:
-        int cat
-    ctypedef struct nghttp2_rst_stream:
-        uint32_t error_code
-    ctypedef union nghttp2_frame:
-        nghttp2_frame_hd hd
-        nghttp2_headers headers
-        nghttp2_rst_stream rst_stream
-    ctypedef union nghttp2_data_source:
-        void *ptr
-    ctypedef ssize_t (*nghttp2_data_source_read_callback)(
-        nghttp2_session *, int32_t, uint8_t *, size_t, uint32_t *, nghttp2_data_source *, void *) noexcept
-    ctypedef int (*frame_callback)(nghttp2_session *, const nghttp2_frame *, void *) noexcept
-    ctypedef struct nghttp2_data_provider:
-        nghttp2_data_source source
-        nghttp2_data_source_read_callback read_callback
-    enum:
-        NGHTTP2_DATA, NGHTTP2_HEADERS, NGHTTP2_PRIORITY, NGHTTP2_RST_STREAM, NGHTTP2_SETTINGS, NGHTTP2_PING
-        NGHTTP2_GOAWAY, NGHTTP2_CONTINUATION
-        NGHTTP2_FLAG_NONE, NGHTTP2_FLAG_END_STREAM, NGHTTP2_FLAG_ACK, NGHTTP2_FLAG_PADDED, NGHTTP2_HCAT_REQUEST
-        NGHTTP2_DATA_FLAG_EOF, NGHTTP2_DATA_FLAG_NO_END_STREAM, NGHTTP2_DATA_FLAG_NO_COPY
-        NGHTTP2_NV_FLAG_NONE, NGHTTP2_NV_FLAG_NO_COPY_NAME, NGHTTP2_NV_FLAG_NO_COPY_VALUE
-        NGHTTP2_ERR_DEFERRED, NGHTTP2_ERR_WOULDBLOCK, NGHTTP2_ERR_CALLBACK_FAILURE, NGHTTP2_ERR_NOMEM
-        NGHTTP2_ERR_INVALID_ARGUMENT, NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE, NGHTTP2_ERR_CANCEL
-        NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, NGHTTP2_SETTINGS_MAX_FRAME_SIZE
-        NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES
-    const char *nghttp2_strerror(int code) noexcept
-    int nghttp2_session_callbacks_new(nghttp2_session_callbacks **) noexcept
-    void nghttp2_session_callbacks_del(nghttp2_session_callbacks *) noexcept
-    void nghttp2_session_callbacks_set_on_begin_headers_callback(nghttp2_session_callbacks *, frame_callback) noexcept
-    void nghttp2_session_callbacks_set_on_header_callback(nghttp2_session_callbacks *, int (*)(
-        nghttp2_session *, const nghttp2_frame *, const uint8_t *, size_t, const uint8_t *, size_t, uint8_t,
-        void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_on_begin_frame_callback(nghttp2_session_callbacks *, int (*)(
-        nghttp2_session *, const nghttp2_frame_hd *, void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_unpack_extension_callback(nghttp2_session_callbacks *, int (*)(
-        nghttp2_session *, void **, const nghttp2_frame_hd *, void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_on_frame_recv_callback(nghttp2_session_callbacks *, frame_callback) noexcept
-    void nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(
-        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, int, void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_on_data_chunk_recv_callback(nghttp2_session_callbacks *, int (*)(
-        nghttp2_session *, uint8_t, int32_t, const uint8_t *, size_t, void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_on_stream_close_callback(
-        nghttp2_session_callbacks *, int (*)(nghttp2_session *, int32_t, uint32_t, void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_on_frame_send_callback(nghttp2_session_callbacks *, frame_callback) noexcept
-    void nghttp2_session_callbacks_set_send_data_callback(nghttp2_session_callbacks *, int (*)(
-        nghttp2_session *, nghttp2_frame *, const uint8_t *, size_t, nghttp2_data_source *, void *) noexcept) noexcept
-    void nghttp2_session_callbacks_set_data_source_read_length_callback(nghttp2_session_callbacks *, ssize_t (*)(
-        nghttp2_session *, uint8_t, int32_t, int32_t, int32_t, uint32_t, void *) noexcept) noexcept
-    int nghttp2_option_new(nghttp2_option **) noexcept
-    void nghttp2_option_del(nghttp2_option *) noexcept
-    void nghttp2_option_set_no_auto_window_update(nghttp2_option *, int) noexcept
-    void nghttp2_option_set_no_closed_streams(nghttp2_option *, int) noexcept
-    void nghttp2_option_set_user_recv_extension_type(nghttp2_option *, uint8_t) noexcept
-    void nghttp2_option_set_max_settings(nghttp2_option *, size_t) noexcept
-    void nghttp2_option_set_max_outbound_ack(nghttp2_option *, size_t) noexcept
-    void nghttp2_option_set_stream_reset_rate_limit(nghttp2_option *, uint64_t burst, uint64_t rate) noexcept
-    void nghttp2_option_set_max_continuations(nghttp2_option *, size_t) noexcept
-    int nghttp2_session_server_new2(
-        nghttp2_session **, const nghttp2_session_callbacks *, void *, const nghttp2_option *) noexcept
-    void nghttp2_session_del(nghttp2_session *) noexcept
-    ssize_t nghttp2_session_mem_recv(nghttp2_session *, const uint8_t *, size_t) noexcept
-    ssize_t nghttp2_session_mem_send(nghttp2_session *, const uint8_t **) noexcept
-    int nghttp2_session_want_read(nghttp2_session *) noexcept
-    int nghttp2_session_want_write(nghttp2_session *) noexcept
-    int nghttp2_session_set_stream_user_data(nghttp2_session *, int32_t, void *) noexcept
-    void *nghttp2_session_get_stream_user_data(nghttp2_session *, int32_t) noexcept
-    int nghttp2_session_get_stream_remote_close(nghttp2_session *, int32_t) noexcept
-    int nghttp2_session_set_local_window_size(nghttp2_session *, uint8_t, int32_t, int32_t) noexcept
-    int nghttp2_session_consume_connection(nghttp2_session *, size_t) noexcept
-    int nghttp2_session_consume_stream(nghttp2_session *, int32_t, size_t) noexcept
-    int nghttp2_session_resume_data(nghttp2_session *, int32_t) noexcept
-    int32_t nghttp2_session_get_last_proc_stream_id(nghttp2_session *) noexcept
-    int nghttp2_submit_settings(nghttp2_session *, uint8_t, const nghttp2_settings_entry *, size_t) noexcept
-    int nghttp2_submit_response(
-        nghttp2_session *, int32_t, const nghttp2_nv *, size_t, const nghttp2_data_provider *) noexcept
-    int nghttp2_submit_trailer(nghttp2_session *, int32_t, const nghttp2_nv *, size_t) noexcept
-    int nghttp2_submit_rst_stream(nghttp2_session *, uint8_t, int32_t, uint32_t) noexcept
-    int nghttp2_submit_ping(nghttp2_session *, uint8_t, const uint8_t *) noexcept
-    int nghttp2_submit_shutdown_notice(nghttp2_session *) noexcept
-    int nghttp2_submit_goaway(nghttp2_session *, uint8_t, int32_t, uint32_t, const uint8_t *, size_t) noexcept
+cdef extern from *:
+    """
+    #ifdef TISFAST_NGHTTP2_CHECKS_SPACES
+    #define take_outer_spaces(option) nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1)
+    #else
+    #define take_outer_spaces(option) (void)(option)
+    #endif
+    """
+    void take_outer_spaces(nghttp2_option *) noexcept
+
+cdef extern from *:
+    """
+    #if NGHTTP2_VERSION_NUM >= 0x014300
+    #define set_glitch_rate_limit(option, burst, rate) nghttp2_option_set_glitch_rate_limit(option, burst, rate)
+    #else
+    #define set_glitch_rate_limit(option, burst, rate) ((void)(burst), (void)(rate))
+    #endif
+    """
+    void set_glitch_rate_limit(nghttp2_option *, uint64_t burst, uint64_t rate) noexcept
 
 cdef enum:
     FRAME_HEAD_BYTES = 9
+    FIELD_OVERHEAD_BYTES = 32    # RFC 9113, 6.5.2
+    LIBRARY_SHARE = 10           # its own bound for resets comes after ours, whose reason the client is told
+cdef size_t FIELDS_BYTES_MAX = limits.HTTP2_FIELDS_BYTES_MAX
+cdef int LARGE_HEADS_MAX = limits.HTTP2_LARGE_HEADS_MAX
 
 
 cdef Field constant_field(const char *name, size_t name_bytes, const char *value, size_t value_bytes) noexcept:
@@ -130,37 +58,44 @@ cdef Field copied_field(const char *name, size_t name_bytes, const char *value, 
 cdef class Http2Session:
     """See http2.pxd."""
 
-    def __cinit__(self, *_):
+    def __cinit__(self, *_, **__):
+        self.streams = {}
+        self.gate = FrameGate.__new__(FrameGate)
+        self.out = Outgoing()
+
+    def __dealloc__(self):
+        nghttp2_session_del(self.raw)
+
+    cdef int _begin(self, bint client) except -1:
         cdef nghttp2_session_callbacks *callbacks = NULL
         cdef nghttp2_option *option = NULL
         cdef int code
-        self.streams = {}
-        self.out = Outgoing()
+        self.client = client
         if nghttp2_session_callbacks_new(&callbacks) or nghttp2_option_new(&option):
             nghttp2_session_callbacks_del(callbacks)
             raise MemoryError()
         set_callbacks(callbacks)
         set_options(option)
-        code = nghttp2_session_server_new2(&self.raw, callbacks, <void *>self, option)
+        if client:
+            code = nghttp2_session_client_new2(&self.raw, callbacks, <void *>self, option)
+        else:
+            code = nghttp2_session_server_new2(&self.raw, callbacks, <void *>self, option)
         nghttp2_session_callbacks_del(callbacks)
         nghttp2_option_del(option)
         if code:
             raise MemoryError()
-        submit_settings(self.raw)
-
-    def __dealloc__(self):
-        nghttp2_session_del(self.raw)
+        return submit_settings(self.raw, client)
 
     # ---- overridden (Cython has no abstract methods: what raises here must be)
 
-    cdef int on_request_begins(self) except -1:
+    cdef int on_head_begins(self, int32_t stream_id) except -1:
         return 0
 
     cdef int on_field(self, const uint8_t *name, size_t name_bytes, const uint8_t *value, size_t value_bytes) except -1:
         return 0
 
-    cdef object on_request(self, int32_t stream_id):
-        raise NotImplementedError(f"{type(self).__name__}.on_request")
+    cdef int on_head(self, int32_t stream_id) except -1:
+        raise NotImplementedError(f"{type(self).__name__}.on_head")
 
     cdef void on_head_invalid(self) noexcept:
         pass
@@ -184,7 +119,10 @@ cdef class Http2Session:
     cdef int on_ping(self, bint ack) except -1:
         return 0
 
-    cdef int on_idle_frame(self) except -1:
+    cdef int on_flood(self, bytes reason) except -1:
+        return 0
+
+    cdef int on_goaway(self, int32_t last_stream_id, uint32_t error_code) except -1:
         return 0
 
     cdef int on_sent(self, bint carries, bint resets) except -1:
@@ -193,8 +131,21 @@ cdef class Http2Session:
     # ---- called
 
     cdef int receive(self, const uint8_t *data, size_t n) except -2:
-        cdef ssize_t code = nghttp2_session_mem_recv(self.raw, data, n)
-        return self._settle(code) if code < 0 else 0
+        cdef size_t at = 0
+        cdef ssize_t code
+        cdef Piece piece
+        if self.client:  # what the gate counts are requests
+            code = nghttp2_session_mem_recv(self.raw, data, n)
+            return self._settle(code) if code < 0 else 0
+        while at < n and self.gate.refusal is None:
+            at += self.gate.next(data + at, n - at, &piece)
+            if piece.nbytes:
+                code = nghttp2_session_mem_recv(self.raw, piece.data, piece.nbytes)
+                if code < 0:
+                    return self._settle(code)
+        if self.gate.refusal is not None:
+            self.on_flood(self.gate.refusal)
+        return 0
 
     cdef int collect(self) except -1:
         cdef const uint8_t *data
@@ -224,16 +175,6 @@ cdef class Http2Session:
     cdef bint over(self) noexcept:
         return not nghttp2_session_want_read(self.raw) and not nghttp2_session_want_write(self.raw)
 
-    cdef int respond(self, int32_t stream_id, const Field *fields, int n, bint body) except -1:
-        cdef nghttp2_data_provider provider
-        provider.source.ptr = NULL
-        provider.read_callback = read_body
-        return check(nghttp2_submit_response(
-            self.raw, stream_id, <const nghttp2_nv *>fields, n, &provider if body else NULL))
-
-    cdef int trail(self, int32_t stream_id, const Field *fields, int n) except -1:
-        return check(nghttp2_submit_trailer(self.raw, stream_id, <const nghttp2_nv *>fields, n))
-
     cdef int resume(self, int32_t stream_id) except -1:
         cdef int code = nghttp2_session_resume_data(self.raw, stream_id)
         return 0 if code == NGHTTP2_ERR_INVALID_ARGUMENT else check(code)  # it was not waiting: it goes on anyway
@@ -260,6 +201,73 @@ cdef class Http2Session:
             self.raw, NGHTTP2_FLAG_NONE, last, error_code, <const uint8_t *>reason, len(reason)))
 
 
+cdef class Http2Server(Http2Session):
+    """See http2.pxd."""
+
+    def __cinit__(self, *_, **__):
+        self._begin(False)
+
+    cdef int on_request_begins(self) except -1:
+        return 0
+
+    cdef object on_request(self, int32_t stream_id):
+        raise NotImplementedError(f"{type(self).__name__}.on_request")
+
+    cdef int on_head_begins(self, int32_t stream_id) except -1:
+        return self.on_request_begins()
+
+    cdef int on_head(self, int32_t stream_id) except -1:
+        stream = self.on_request(stream_id)
+        self.streams[stream_id] = stream
+        return check(nghttp2_session_set_stream_user_data(self.raw, stream_id, <void *>stream))
+
+    cdef int respond(self, int32_t stream_id, const Field *fields, int n, bint body) except -1:
+        cdef nghttp2_data_provider provider
+        provider.source.ptr = NULL
+        provider.read_callback = read_body
+        return check(nghttp2_submit_response(
+            self.raw, stream_id, <const nghttp2_nv *>fields, n, &provider if body else NULL))
+
+    cdef int trail(self, int32_t stream_id, const Field *fields, int n) except -1:
+        return check(nghttp2_submit_trailer(self.raw, stream_id, <const nghttp2_nv *>fields, n))
+
+
+cdef class Http2Client(Http2Session):
+    """See http2.pxd."""
+
+    def __cinit__(self, *_, **__):
+        self._begin(True)
+
+    cdef int32_t request(self, const Field *fields, int n, object stream, bint body) except -1:
+        cdef nghttp2_data_provider provider
+        cdef int32_t stream_id
+        provider.source.ptr = NULL
+        provider.read_callback = read_body
+        stream_id = nghttp2_submit_request(
+            self.raw, NULL, <const nghttp2_nv *>fields, n, &provider if body else NULL, <void *>stream)
+        if stream_id < 0:
+            check(stream_id)
+        self.streams[stream_id] = stream
+        return stream_id
+
+    cdef uint32_t streams_max(self) noexcept:
+        return nghttp2_session_get_remote_settings(self.raw, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+
+    cdef int on_response_begins(self, object stream) except -1:
+        return 0
+
+    cdef int on_response(self, object stream) except -1:
+        return 0
+
+    cdef int on_head_begins(self, int32_t stream_id) except -1:
+        stream = self.streams.get(stream_id)
+        return 0 if stream is None else self.on_response_begins(stream)
+
+    cdef int on_head(self, int32_t stream_id) except -1:
+        stream = self.streams.get(stream_id)
+        return 0 if stream is None else self.on_response(stream)
+
+
 cdef int check(int code) except -1:
     if code:
         raise Internal(f"HTTP/2 library: {nghttp2_strerror(code).decode()}")
@@ -270,7 +278,7 @@ cdef void set_callbacks(nghttp2_session_callbacks *callbacks) noexcept:
     nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, begin_frame)
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers)
     nghttp2_session_callbacks_set_on_header_callback(callbacks, header)
-    nghttp2_session_callbacks_set_unpack_extension_callback(callbacks, unpack_extension)
+    nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, invalid_field)
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_received)
     nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, frame_invalid)
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_chunk)
@@ -281,24 +289,28 @@ cdef void set_callbacks(nghttp2_session_callbacks *callbacks) noexcept:
 
 
 cdef void set_options(nghttp2_option *option):
-    cdef int kind
-    for kind in range(NGHTTP2_CONTINUATION + 1, 256):  # passed over either way, but so their beginning is told
-        nghttp2_option_set_user_recv_extension_type(option, <uint8_t>kind)
+    take_outer_spaces(option)  # of values, as grpcio's own server does, and older versions of the library
     nghttp2_option_set_no_auto_window_update(option, 1)  # `consumed` says what may come again
     nghttp2_option_set_no_closed_streams(option, 1)      # they serve the priority tree, which is not used
     nghttp2_option_set_max_settings(option, limits.HTTP2_SETTINGS_MAX)
     nghttp2_option_set_max_outbound_ack(option, limits.HTTP2_UNSENT_ACKS_MAX)
-    nghttp2_option_set_stream_reset_rate_limit(option, limits.HTTP2_RESETS_BURST, limits.HTTP2_RESETS_PER_SECOND)
+    nghttp2_option_set_stream_reset_rate_limit(
+        option, LIBRARY_SHARE * limits.HTTP2_RESETS_BURST, LIBRARY_SHARE * limits.HTTP2_RESETS_PER_SECOND)
     nghttp2_option_set_max_continuations(option, limits.HTTP2_CONTINUATIONS_MAX)
+    # From 1.67 on it counts odd frames, too, and sends away who sends more than 33 a second.  Ours is the stricter count
+    # of resets, and the milder one of frames that do nothing: with either version the same clients are sent away.
+    set_glitch_rate_limit(option, limits.HTTP2_IDLE_FRAMES_MAX, limits.HTTP2_IDLE_FRAMES_MAX)
 
 
-cdef int submit_settings(nghttp2_session *raw) except -1:
+cdef int submit_settings(nghttp2_session *raw, bint client) except -1:
     cdef nghttp2_settings_entry entries[5]
     entries[0] = nghttp2_settings_entry(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits.GRPC_STREAMS_MAX)
     entries[1] = nghttp2_settings_entry(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.HTTP2_STREAM_WINDOW_BYTES)
     entries[2] = nghttp2_settings_entry(NGHTTP2_SETTINGS_MAX_FRAME_SIZE, limits.HTTP2_FRAME_BYTES_MAX)
     entries[3] = nghttp2_settings_entry(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, limits.GRPC_METADATA_BYTES_MAX)
     entries[4] = nghttp2_settings_entry(NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1)
+    if client:  # a server opens no streams
+        entries[0] = nghttp2_settings_entry(NGHTTP2_SETTINGS_ENABLE_PUSH, 0)
     check(nghttp2_submit_settings(raw, NGHTTP2_FLAG_NONE, entries, 5))
     return check(nghttp2_session_set_local_window_size(raw, NGHTTP2_FLAG_NONE, 0, limits.HTTP2_CONNECTION_WINDOW_BYTES))
 
@@ -311,30 +323,19 @@ cdef int failed(Http2Session session, object error) noexcept:
 
 
 cdef int begin_frame(nghttp2_session *raw, const nghttp2_frame_hd *head, void *user) noexcept:
-    """Priorities are switched off, so the library drops these frames, as those of unknown types, without telling
-    further."""
     cdef Http2Session session = <Http2Session>user
     session.data_left = 0
     if head.type == NGHTTP2_DATA and not head.flags & NGHTTP2_FLAG_PADDED:
         session.data_stream, session.data_left = head.stream_id, head.length
-    if head.type <= NGHTTP2_CONTINUATION and head.type != NGHTTP2_PRIORITY:
-        return 0
-    try:
-        session.on_idle_frame()
-    except BaseException as error:
-        return failed(session, error)
     return 0
-
-
-cdef int unpack_extension(nghttp2_session *raw, void **payload, const nghttp2_frame_hd *head, void *user) noexcept:
-    return NGHTTP2_ERR_CANCEL
 
 
 cdef int begin_headers(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
     cdef Http2Session session = <Http2Session>user
+    session.fields_bytes = 0
     try:
-        if frame.headers.cat == NGHTTP2_HCAT_REQUEST:
-            session.on_request_begins()
+        if session.client or frame.headers.cat == NGHTTP2_HCAT_REQUEST:
+            session.on_head_begins(frame.hd.stream_id)
     except BaseException as error:
         return failed(session, error)
     return 0
@@ -344,12 +345,24 @@ cdef int header(
         nghttp2_session *raw, const nghttp2_frame *frame, const uint8_t *name, size_t name_bytes, const uint8_t *value,
         size_t value_bytes, uint8_t flags, void *user) noexcept:
     cdef Http2Session session = <Http2Session>user
+    session.fields_bytes += name_bytes + value_bytes + FIELD_OVERHEAD_BYTES
     try:
-        if frame.headers.cat == NGHTTP2_HCAT_REQUEST:  # trailers of a request say nothing in gRPC
+        if session.fields_bytes > FIELDS_BYTES_MAX or session.gate.large_heads > LARGE_HEADS_MAX:
+            session.gate.count_large_head()
+            session.on_head_invalid()
+            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE  # the call is reset; the rest is decoded without telling
+        if session.client or frame.headers.cat == NGHTTP2_HCAT_REQUEST:  # trailers of a request say nothing in gRPC
             session.on_field(name, name_bytes, value, value_bytes)
     except BaseException as error:
         return failed(session, error)
     return 0
+
+
+cdef int invalid_field(
+        nghttp2_session *raw, const nghttp2_frame *frame, const uint8_t *name, size_t name_bytes, const uint8_t *value,
+        size_t value_bytes, uint8_t flags, void *user) noexcept:
+    """The call is reset: without this callback 1.52 does so by itself, and 1.70 passes over the field."""
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE
 
 
 cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *user) noexcept:
@@ -358,20 +371,16 @@ cdef int frame_received(nghttp2_session *raw, const nghttp2_frame *frame, void *
     cdef int kind = frame.hd.type
     try:
         if kind == NGHTTP2_HEADERS or kind == NGHTTP2_DATA:
-            if kind == NGHTTP2_HEADERS and frame.headers.cat == NGHTTP2_HCAT_REQUEST:
-                stream = session.on_request(frame.hd.stream_id)
-                session.streams[frame.hd.stream_id] = stream
-                nghttp2_session_set_stream_user_data(raw, frame.hd.stream_id, <void *>stream)
+            if kind == NGHTTP2_HEADERS and (session.client or frame.headers.cat == NGHTTP2_HCAT_REQUEST):
+                session.on_head(frame.hd.stream_id)
             if frame.hd.flags & NGHTTP2_FLAG_END_STREAM:
                 known = nghttp2_session_get_stream_user_data(raw, frame.hd.stream_id)
                 if known != NULL:
                     session.on_end(<object>known)
-            elif kind == NGHTTP2_DATA and frame.hd.length == 0:
-                session.on_idle_frame()
         elif kind == NGHTTP2_PING:
             session.on_ping(frame.hd.flags & NGHTTP2_FLAG_ACK)
-        elif kind == NGHTTP2_SETTINGS or kind == NGHTTP2_GOAWAY:
-            session.on_idle_frame()
+        elif kind == NGHTTP2_GOAWAY:
+            session.on_goaway(frame.goaway.last_stream_id, frame.goaway.error_code)
     except BaseException as error:
         return failed(session, error)
     return 0
@@ -415,9 +424,12 @@ cdef int frame_sent(nghttp2_session *raw, const nghttp2_frame *frame, void *user
     try:
         if carries or kind == NGHTTP2_RST_STREAM:
             session.on_sent(carries, kind == NGHTTP2_RST_STREAM and frame.rst_stream.error_code != NO_ERROR)
-        if carries and frame.hd.flags & NGHTTP2_FLAG_END_STREAM \
+        if not session.client and carries and frame.hd.flags & NGHTTP2_FLAG_END_STREAM \
                 and nghttp2_session_get_stream_remote_close(raw, frame.hd.stream_id) == 0:
             session.reset(frame.hd.stream_id, NO_ERROR)  # answered early: the rest of the request is not wanted
+        if kind == NGHTTP2_RST_STREAM and frame.rst_stream.error_code == NGHTTP2_FLOW_CONTROL_ERROR:
+            # It is nghttp2's word.  From 1.69 on it ends the connection at once, as RFC 9113, 6.9.2, asks.
+            check(nghttp2_session_terminate_session(raw, NGHTTP2_FLOW_CONTROL_ERROR))
     except BaseException as error:
         return failed(session, error)
     return 0
@@ -446,7 +458,9 @@ cdef ssize_t read_body(
         return NGHTTP2_ERR_DEFERRED
     flags[0] |= NGHTTP2_DATA_FLAG_NO_COPY
     if end:
-        flags[0] |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM  # the trailers end it
+        flags[0] |= NGHTTP2_DATA_FLAG_EOF
+        if not session.client:
+            flags[0] |= NGHTTP2_DATA_FLAG_NO_END_STREAM  # the trailers end it
     return n
 
 

@@ -1,5 +1,5 @@
 # Arenas and the blocks in them.  Layer 1 (native).
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "tf_arena.h":
     struct tf_arena:
@@ -35,6 +35,8 @@ cdef class Arena(MemoryFile):
     cdef readonly uint64_t stale
     cdef readonly str label
     cdef readonly uint64_t use_bytes_max
+    cdef set promises               # of blocks that are being received; None until there is one
+    cdef bint _make_room(self, uint64_t nbytes) except -1
     # A lease on a block that is already out (a worker's answer).
     cdef Block lease(self, uint64_t handle, uint64_t nbytes)
 
@@ -49,6 +51,20 @@ cdef class Block:
     cdef unsigned char* data        # borrowed from the arena; valid while this object lives
     cdef readonly uint64_t offset   # of data in the arena
     cdef readonly uint64_t nbytes
+
+cdef class Promise:
+    """A block of an arena whose content is still to come.
+
+    A client pays nothing for a promise, so one that comes too slowly gives way when others find no room: `owner.give_way()`
+    drops the block and tells the client.
+    """
+    cdef Arena arena
+    cdef object owner
+    cdef uint64_t nbytes, come
+    cdef int64_t began_ns
+    cdef int withdraw(self) except -1    # all has come, or the client has gone; may be called twice
+
+cdef Promise promise(Arena arena, object owner, uint64_t nbytes, uint64_t come)
 
 cdef class View:
     """A buffer over part of something that `owner` keeps alive; may be aimed again while nobody has it exported."""

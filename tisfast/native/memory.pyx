@@ -5,13 +5,18 @@ GIL: held throughout; every call is a few loads and stores, or happens once per 
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+from libc.signal cimport SIGKILL
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 from posix.unistd cimport close
 
 import os
 
+from tisfast import limits
 from tisfast.errors import Internal, Unavailable
+
+cdef double PROMISE_NS_MAX = limits.PROMISE_SECONDS_MAX * 1e9
+cdef int GIVE_WAY_MAX = limits.GIVE_WAY_MAX
 
 cdef extern from "tf_shm.h":
     int tf_shm_create(const char *label, uint64_t nbytes)
@@ -19,6 +24,7 @@ cdef extern from "tf_shm.h":
     int tf_shm_unmap(void *base, uint64_t nbytes)
     int tf_shm_discard(int fd, uint64_t offset, uint64_t nbytes)
     int64_t tf_now_ns() noexcept
+    int tf_die_with_parent(int sig, int parent_pid) noexcept
 
 cdef extern from "tf_arena.h":
     tf_arena *tf_arena_new(uint64_t cap_bytes, uint64_t use_bytes_max)
@@ -30,11 +36,38 @@ cdef extern from "tf_arena.h":
     uint64_t tf_arena_used_bytes(const tf_arena *a)
     uint64_t tf_arena_used_blocks(const tf_arena *a)
     uint64_t tf_arena_trim(tf_arena *a, int fd)
+    uint64_t tf_arena_trim_top(tf_arena *a, int fd, uint64_t most)
+
+
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    #define give_heap_back() malloc_trim(0)
+    #else
+    #define give_heap_back() 0  /* musl does so by itself */
+    #endif
+    """
+    int give_heap_back() nogil
+
+
+def trim_heap() -> None:
+    """Give free pages of the C heap back to the system, which glibc keeps between blocks that live: some ms."""
+    with nogil:  # walks through the whole heap
+        give_heap_back()
 
 
 def now_ns() -> int:
     """CLOCK_MONOTONIC in ns, the clock of rings and statistics."""
     return tf_now_ns()
+
+
+def die_with_parent(int parent_pid) -> None:
+    """From now on this process is killed when the thread that started it ends.  Raises ProcessLookupError when it has."""
+    cdef int err = tf_die_with_parent(SIGKILL, parent_pid)
+    if err:
+        raise OSError(-err, os.strerror(-err))
 
 
 cdef class MemoryFile:
@@ -49,12 +82,13 @@ cdef class Arena(MemoryFile):
     """One memory file.
 
     label: shown in /proc/PID/maps; cap_bytes: address space; use_bytes_max: most bytes given out at one time, 0 for an
-    arena whose blocks a worker hands out.  Raises Internal when the kernel refuses.
+    arena whose blocks a worker hands out; fd: of the file where another process made it, ours from here on.  Raises
+    Internal when the kernel refuses.
     """
 
-    def __cinit__(self, str label, uint64_t cap_bytes, uint64_t use_bytes_max=0):
+    def __cinit__(self, str label, uint64_t cap_bytes, uint64_t use_bytes_max=0, int fd=-1):
         cdef int err = 0
-        self.fd = tf_shm_create(label.encode()[:200], cap_bytes)
+        self.fd = tf_shm_create(label.encode()[:200], cap_bytes) if fd < 0 else fd
         if self.fd < 0:
             err, self.fd = self.fd, -1
             raise Internal(f"cannot create memory file {label!r} of {cap_bytes} bytes: {os.strerror(-err)}")
@@ -80,12 +114,37 @@ cdef class Arena(MemoryFile):
 
     cdef Block take(self, uint64_t nbytes):
         cdef uint64_t handle = tf_arena_take(self.blocks, nbytes)
+        cdef int gone = 0
+        while handle == 0 and gone < GIVE_WAY_MAX and self._make_room(nbytes):
+            gone += 1
+            handle = tf_arena_take(self.blocks, nbytes)
         if handle == 0:
             raise Unavailable(
                 f"no room for {nbytes} bytes in {self.label}: {tf_arena_used_bytes(self.blocks)} of "
                 f"{self.use_bytes_max} bytes are in use; retry when other requests have been answered"
             )
         return self.lease(handle, nbytes)
+
+    cdef bint _make_room(self, uint64_t nbytes) except -1:
+        """Whether a body gave way, the slowest one; none does where all that are slow could not make room enough."""
+        cdef Promise each, slowest = None
+        cdef double expected, longest = PROMISE_NS_MAX
+        cdef int64_t now = tf_now_ns()
+        cdef uint64_t used = tf_arena_used_bytes(self.blocks), slow = 0
+        if not self.promises:
+            return False
+        for each in self.promises:
+            expected = <double>(now - each.began_ns) * <double>each.nbytes / <double>max(each.come, <uint64_t>1)
+            if expected > PROMISE_NS_MAX:
+                slow += tf_arena_cost_bytes(each.nbytes)
+            if expected > longest:
+                slowest, longest = each, expected
+        if slowest is None or used + tf_arena_cost_bytes(nbytes) > self.use_bytes_max + slow:
+            return False
+        owner = slowest.owner
+        slowest.withdraw()
+        owner.give_way()
+        return True
 
     cdef Block lease(self, uint64_t handle, uint64_t nbytes):
         cdef Block block = Block.__new__(Block)
@@ -110,6 +169,10 @@ cdef class Arena(MemoryFile):
     def trim(self) -> int:
         """Give free pages back to the system; returns bytes.  Call when idle."""
         return tf_arena_trim(self.blocks, self.fd) if self.blocks != NULL else 0
+
+    def trim_top(self, uint64_t most) -> int:
+        """The same for at most so many bytes, the last ones first; 0: what is left needs a whole trim."""
+        return tf_arena_trim_top(self.blocks, self.fd, most) if self.blocks != NULL else 0
 
     @property
     def used_bytes(self) -> int:
@@ -141,6 +204,27 @@ cdef class Block:
 
     def __len__(self):
         return self.nbytes
+
+
+@cython.freelist(64)
+cdef class Promise:
+    """See memory.pxd."""
+
+    cdef int withdraw(self) except -1:
+        if self.owner is not None:
+            self.owner = None
+            self.arena.promises.discard(self)
+        return 0
+
+
+cdef Promise promise(Arena arena, object owner, uint64_t nbytes, uint64_t come):
+    cdef Promise made = Promise.__new__(Promise)
+    made.arena, made.owner, made.nbytes, made.come = arena, owner, nbytes, come
+    made.began_ns = tf_now_ns()
+    if arena.promises is None:
+        arena.promises = set()
+    arena.promises.add(made)
+    return made
 
 
 @cython.freelist(64)

@@ -1,4 +1,4 @@
-"""This machine's GPUs through NVIDIA's management library, loaded when there is one (row 21.18).  Layer 1 (native).
+"""This machine's GPUs through NVIDIA's management library, loaded when there is one.  Layer 1 (native).
 
 The library comes with the driver; ctypes is enough for the functions that are needed, and none of them makes a CUDA
 context.  Reading may take milliseconds per GPU.  Numbers count GPUs as nvidia-smi does: in the order of the PCI bus.

@@ -10,7 +10,7 @@ cdef class Region:
     cdef readonly uint64_t offset     # of the region in the file
     cdef readonly uint64_t nbytes
     cdef readonly int device          # -1: system memory, a SystemRegion
-    # Raises BadRequest with Triton's wording (row 10.08) when [offset, offset + nbytes) is not within the region.
+    # Raises BadRequest with Triton's wording when [offset, offset + nbytes) is not within the region.
     cdef int check(self, uint64_t offset, uint64_t nbytes) except -1
     # Copy out of and into the region; the bounds are checked against the memory's size as it is now.  Raises TisError.
     cdef int read(self, uint64_t offset, void *to, uint64_t nbytes) except -1
@@ -33,7 +33,8 @@ cdef class DeviceRegion(Region):
     cdef object memory                # native.cuda.DeviceMemory
 
 cdef class Regions:
-    """All registered regions by name: one name space for both families (row 10.04)."""
+    """All registered regions by name: one name space for both families."""
     cdef dict by_name
-    # Raises NotFound (row 10.01).
+    cdef public uint64_t copied_at_once  # bytes that one request may have copied out of system memory where it is read
+    # Raises NotFound.
     cdef Region find(self, str name)

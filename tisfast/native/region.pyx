@@ -3,17 +3,18 @@
 A client may truncate its file at any moment.  So every use looks at the file's size (0.4 us), and copies under a guard
 that turns a page that vanished meanwhile into an error of this one request (csrc/tf_guard.h).
 
-GIL: held; a copy of 16 MB takes 0.8 ms, and nobody else in the server runs Python meanwhile that would want it.
+GIL: held up to LOOP_COPY_BYTES_MAX; longer copies are made by threads, beside which the loop goes on.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport errno
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from posix.unistd cimport close
-from tisfast.native.memory cimport MemoryFile
+from tisfast.native.memory cimport Block, MemoryFile
 
 import os
 
+from tisfast import limits
 from tisfast.errors import BadRequest, Internal, NotFound
 
 cdef extern from "tf_shm.h":
@@ -21,7 +22,7 @@ cdef extern from "tf_shm.h":
 
 cdef extern from "tf_guard.h":
     int tf_guard_install() noexcept
-    int tf_guard_copy(void *to, const void *data, size_t n) noexcept
+    int tf_guard_copy(void *to, const void *data, size_t n) noexcept nogil
 
 cdef extern from "<sys/mman.h>":
     enum: PROT_READ, PROT_WRITE, MAP_SHARED
@@ -30,6 +31,7 @@ cdef extern from "<sys/mman.h>":
     int munmap(void *at, size_t n) noexcept
 
 cdef uint64_t PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
 
 
 cdef class Region:
@@ -67,6 +69,12 @@ cdef class Region:
         found = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>nbytes)
         self.read(offset, PyBytes_AS_STRING(found), nbytes)
         return found
+
+    def copy_to(self, uint64_t offset, Block block, uint64_t at, uint64_t nbytes) -> None:
+        """Copy bytes of it to [at, at + nbytes) of a block.  Raises TisError."""
+        if at > block.nbytes or nbytes > block.nbytes - at:
+            raise Internal(f"{nbytes} bytes at {at} lie outside a block of {block.nbytes} bytes")
+        self.read(offset, block.data + at, nbytes)
 
     def store(self, uint64_t offset, bytes data) -> None:
         """Write bytes, for tests and tools.  Raises TisError."""
@@ -120,8 +128,14 @@ cdef class ClientFile(MemoryFile):
 
     cdef int copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
         cdef unsigned char *at = self.at(offset)
+        cdef int failed
         self.check_size(offset + nbytes)
-        if tf_guard_copy(host if out else at, at if out else host, nbytes) == 0:
+        if nbytes <= LOOP_COPY_BYTES_MAX:
+            failed = tf_guard_copy(host if out else at, at if out else host, nbytes)
+        else:
+            with nogil:  # a long copy, by a thread beside the loop
+                failed = tf_guard_copy(host if out else at, at if out else host, nbytes)
+        if not failed:
             return 0
         raise Internal(
             f"shared memory region '{self.name}' could not be {'read' if out else 'written'}: its memory went away "
@@ -170,6 +184,7 @@ cdef class Regions:
 
     def __cinit__(self):
         self.by_name = {}
+        self.copied_at_once = UINT64_MAX
 
     cdef Region find(self, str name):
         region = self.by_name.get(name)
@@ -180,6 +195,10 @@ cdef class Regions:
     def add(self, Region region) -> None:
         """Register; the name must be free (the caller has looked)."""
         self.by_name[region.name] = region
+
+    def lookup(self, str name) -> Region:
+        """The region of that name.  Raises NotFound."""
+        return self.find(name)
 
     def get(self, str name):
         """The region of that name, or None."""

@@ -107,6 +107,11 @@ cdef class RowArena(Arena):
         self._drop_empty()
         return Arena.trim(self)
 
+    def trim_top(self, uint64_t most) -> int:
+        """As Arena's, likewise."""
+        self._drop_empty()
+        return Arena.trim_top(self, most)
+
     @property
     def run_rows(self) -> list:
         """(taken rows, rows) of each run, for tests."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tisfast.config import batch_io
+from tisfast.config.backends import PYTHON
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
 from tisfast.repo.complete import fill_from_files, model_files
 from tisfast.repo.dependencies import impossible, unfit
 from tisfast.repo.scan import Looking, environment_of, read_draft, scan
-from tisfast.repo.source import ModelFailure
+from tisfast.repo.scan_result import ModelFailure
 from tisfast.repo.syntax import check_file
 
 
@@ -27,6 +28,11 @@ class Finding:
     def __str__(self) -> str:
         """The error's line, with the model's name in front where the error has no file to say it."""
         return str(self.error) if self.error.file or not self.model else f"{self.model}: {self.error}"
+
+
+def count(repositories: Sequence[Path | str]) -> int:
+    """How many models there are to look at, good and bad."""
+    return len(layout.model_folders([path for path in map(Path, repositories) if path.is_dir()])[0])
 
 
 def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> list[Finding]:  # noqa: B008 - frozen
@@ -43,9 +49,9 @@ def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> l
             findings.append(Finding("", error))
     found = scan(readable, looking)
     for failure in found.failures:
-        findings += [Finding(failure.name, error) for error in (*failure.errors, *_files_beside(failure))]
+        findings += [Finding(failure.name, error) for error in (*failure.errors, *_files_beside(failure, looking))]
     for model in found.models:
-        files = [version.file for version in model.versions] if model.config.ensemble is None else []
+        files = [version.file for version in model.versions] if model.config.backend == PYTHON else []
         errors = _file_errors(files, model.environment, batch_io.asked(model.config.message))
         findings += [Finding(model.name, error) for error in errors]
     ensembles = {**unfit(found.models), **impossible(found.models, found.failures)}
@@ -56,10 +62,10 @@ def _file_errors(files: Iterable[Path], environment: Environment | None, arrays_
     return [error for file in files for error in check_file(file, environment, arrays_for)]
 
 
-def _files_beside(failure: ModelFailure) -> list[ConfigError]:
+def _files_beside(failure: ModelFailure, looking: Looking) -> list[ConfigError]:
     """What is wrong with the model files of a model whose configuration is wrong too, as far as it can be read."""
     try:
-        draft = read_draft(failure.folder, Looking())
+        draft = read_draft(failure.folder, looking)
         versions = [folder for _, folder in sorted(layout.versions_of(failure.folder).folders.items())]
     except ConfigError:  # among the failure's own errors
         return []
@@ -67,6 +73,8 @@ def _files_beside(failure: ModelFailure) -> list[ConfigError]:
     environment = environment_of(draft, failure.folder)
     if len(draft.report.errors) > already:  # an environment that is not there: who knows its Python's syntax
         return []
-    fill_from_files(draft, failure.folder, versions[-1] if versions else None)
+    fill_from_files(draft, failure.folder, versions[-1] if versions else None, looking.backends)
+    if draft.message.backend != PYTHON:
+        return []
     files = [file for file in model_files(draft, versions) if file.is_file()]
     return _file_errors(files, environment, batch_io.asked(draft.message))

@@ -1,4 +1,4 @@
-"""Which models an ensemble is made of, and ensembles that cannot be for that reason (row 18.04).  Layer 3 (repo)."""
+"""Which models an ensemble is made of, and ensembles that cannot be for that reason.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tisfast.config.ensemble_join import join
 from tisfast.config.model_config import LoadedConfig
 from tisfast.errors import ConfigError
-from tisfast.repo.source import ModelFailure, ModelSource
+from tisfast.repo.scan_result import ModelFailure, ModelSource
 
 
 def dependencies(model: ModelSource) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from typing import Final
 
 from tisfast.config.schema import Message
 from tisfast.environments.environment import Environment
+from tisfast.repo.scan_result import ModelSource, VersionSource
 from tisfast.repo.snapshot import Entry
-from tisfast.repo.source import ModelSource, VersionSource
 
 CONFIG: Final = "config.pbtxt"
 CONFIGS: Final = "configs"

@@ -1,4 +1,4 @@
-"""The environment that a model's parameters name (row 16.23).  Layer 3 (repo)."""
+"""The environment that a model's parameters name.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from tisfast.environments.environment import Environment
 from tisfast.environments.recognise import PARAMETER, PYTHON_PARAMETER, recognise
 from tisfast.errors import ConfigError
+from tisfast.repo import layout
 
 MODEL_FOLDER: Final = "$$TRITON_MODEL_DIRECTORY"
 STUB: Final = "triton_python_backend_stub"
@@ -39,6 +40,6 @@ def _refuse_stub(folder: Path) -> None:
 
     Beside EXECUTION_ENV_PATH, which names that Python, it is harmless: Triton needs it there, and here nobody runs it.
     """
-    if (folder / STUB).exists():
+    if layout.exists(folder / STUB):
         raise ConfigError(f"{STUB} in the model folder chooses a Python version, which tisfast does not read from it",
                           hint=f"name the environment with parameter {PARAMETER}, or remove the stub")  # fmt: skip

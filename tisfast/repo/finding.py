@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tisfast.errors import Internal, NotFound
 from tisfast.repo import layout
-from tisfast.repo.plan import Found
+from tisfast.repo.load_plan import Found
 from tisfast.repo.scan import Looking, scan, scan_model
 
 
 class NoModel(Internal):
-    """No repository has a model of that name (row 6.04 has it as an internal error)."""
+    """No repository has a model of that name (Triton has it as an internal error)."""
 
 
 @dataclass(frozen=True)

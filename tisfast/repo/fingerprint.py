@@ -15,6 +15,7 @@ from typing import Any
 
 from tisfast import limits
 from tisfast.errors import ConfigError
+from tisfast.repo import layout
 
 DIGEST_BYTES = 32
 
@@ -37,7 +38,8 @@ def _facts(path: Path) -> tuple[Any, ...]:
     stat = path.stat()
     if stat.st_size > limits.FINGERPRINT_FILE_BYTES_MAX:
         return stat.st_size, stat.st_mtime_ns
-    return stat.st_size, hashlib.blake2b(path.read_bytes(), digest_size=DIGEST_BYTES).hexdigest()
+    data = layout.read_file(path, limits.FINGERPRINT_FILE_BYTES_MAX)
+    return stat.st_size, hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -53,5 +55,5 @@ def _files(folder: Path) -> Iterator[Path]:
                     hint="move what is no part of the model elsewhere, or switch response_cache off for this model",
                 )
             path = Path(place, name)
-            if path.is_file():
+            if layout.is_file(path):
                 yield path

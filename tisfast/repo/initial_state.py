@@ -1,4 +1,4 @@
-"""Files that hold what a sequence's state starts with (row 15.29).  Layer 3 (repo)."""
+"""Files that hold what a sequence's state starts with.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from tisfast import limits
 from tisfast.config.sequence_states import State
 from tisfast.errors import ConfigError
+from tisfast.repo import layout
 from tisfast.types import BY_CODE
 
 FOLDER: Final = "initial_state"
@@ -29,7 +30,7 @@ def initial_state_file(folder: Path, state: State) -> Path | None:
             hint=f"put it into {folder / FOLDER}",
         )
     try:
-        with path.open("rb") as file:
+        with layout.open_file(path) as file:
             size = file.seek(0, 2)
     except OSError as error:
         raise ConfigError(

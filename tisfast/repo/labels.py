@@ -1,4 +1,4 @@
-"""Label files of classification outputs (row 3.03).  Layer 3 (repo)."""
+"""Label files of classification outputs.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tisfast import limits
 from tisfast.errors import ConfigError
+from tisfast.repo import layout
 
 
 def read_labels(folder: Path, name: str) -> tuple[bytes, ...]:
@@ -17,7 +18,7 @@ def read_labels(folder: Path, name: str) -> tuple[bytes, ...]:
         return ()
     path = folder / name
     try:
-        with path.open("rb") as file:
+        with layout.open_file(path) as file:
             data = file.read(limits.LABELS_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(

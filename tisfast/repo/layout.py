@@ -1,13 +1,14 @@
-"""Names and versions of models, from folders alone (rows 14.01, 14.02, 14.07, 14.09).  Layer 3 (repo)."""
+"""Names and versions of models, from folders alone.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import BinaryIO, Final
 
 from tisfast import limits
 from tisfast.errors import ConfigError, NotFound, writable
@@ -15,7 +16,9 @@ from tisfast.types import NAMESPACE_SIGN, identity_of, split_identity
 
 NO_VERSIONS: Final = frozenset({"warmup", "initial_state", "configs"})
 VERSION_MAX: Final = 2**63 - 1  # versions are int64 on the wire
+NO_FILE: Final = "it is not a regular file"
 _NOWHERE: Final = (errno.ELOOP, errno.ENAMETOOLONG)
+_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP)
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,7 @@ class Versions:
     notes: tuple[str, ...]
 
 
-def model_folders(
-    repositories: Iterable[Path], *, namespaces: bool = False
-) -> tuple[dict[str, list[Path]], list[str]]:
+def model_folders(repositories: Iterable[Path], *, namespaces: bool = False) -> tuple[dict[str, list[Path]], list[str]]:
     """Model folders by name, one for each repository that has the name; and notes about what was left aside.
 
     namespaces: names are told apart by their repositories, which are their namespaces (types.identity_of).
@@ -73,13 +74,59 @@ def is_folder(entry: Path | os.DirEntry[str], notes: list[str] | None = None) ->
     for this folder alone, and says why, where a model that serves would otherwise be taken for removed.
     """
     try:
-        return entry.is_dir()
+        return stat.S_ISDIR(_mode(entry)) if isinstance(entry, Path) else entry.is_dir()
     except OSError as error:
         if error.errno not in _NOWHERE:
             return True
         if notes is not None:
             notes.append(writable(f"{os.fspath(entry)}: what cannot be followed is no folder: {error.strerror}"))
         return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether it is a regular file, or a link to one.  Raises OSError for what cannot be looked at.
+
+    Path's own functions pass over such errors from CPython 3.14 on, and a file without rights would be no file.
+    """
+    return stat.S_ISREG(_mode(path))
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything.  Raises OSError as above."""
+    return bool(_mode(path))
+
+
+def read_file(path: Path, bytes_max: int) -> bytes:
+    """All of a regular file, or of what a link to one leads to.
+
+    Raises OSError, also for what is no regular file (a pipe would be waited for, a device read without end) and for one
+    of more than bytes_max bytes.
+    """
+    with open_file(path) as file:
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
+        raise OSError(errno.EFBIG, f"it has more than {bytes_max} bytes", str(path))
+    return data
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The same, opened to be read.  Raises OSError."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb")  # noqa: SIM115 - the caller's
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        code, why = (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, NO_FILE)
+        raise OSError(code, why, str(path))
+    return file
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return 0
+        raise
 
 
 def is_plain_name(name: str) -> bool:

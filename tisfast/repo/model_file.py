@@ -1,18 +1,33 @@
-"""What serving must know of model.py before it runs.  Layer 3 (repo)."""
+"""What serving must know of a model's files before a worker loads it.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from tisfast import limits
+from tisfast.config.backends import Backend, Completion
+from tisfast.config.schema import Message
+from tisfast.repo import layout
 
 CLASS: Final = "TritonPythonModel"
 COMPLETE: Final = "auto_complete_config"
 
 
-def may_complete(file: Path) -> bool:
+def may_complete(backend: Backend, files: Iterable[Path], message: Message) -> bool:
+    """Whether a worker must be asked what the model's configuration leaves open.  files: of its versions."""
+    if not backend.served or backend.completion is Completion.ALWAYS:
+        return backend.served
+    if backend.completion is Completion.OPEN:
+        return not ((message.input or message.batch_input) and message.output)
+    return any(map(_may_complete, files))
+
+
+def _may_complete(file: Path) -> bool:
     """Whether the model has, or could inherit, an auto_complete_config.  A file that cannot be judged counts as yes."""
     try:
-        source = file.read_bytes()
+        source = layout.read_file(file, limits.MODEL_FILE_BYTES_MAX)
     except OSError:
         return True
     if COMPLETE.encode() in source:

@@ -1,4 +1,4 @@
-"""Which models a name means, with and without namespaces (row 14.10).  Layer 3 (repo)."""
+"""Which models a name means, with and without namespaces.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tisfast.config.ensemble import EnsembleConfig
 from tisfast.repo.layout import is_folder, is_plain_name
-from tisfast.repo.source import ModelSource
+from tisfast.repo.scan_result import ModelSource
 from tisfast.types import identity_of, split_identity
 
 

@@ -1,7 +1,7 @@
 """Models as a load call says instead of the disk: another configuration, other files.  Layer 3 (repo).
 
 Files lie in a private folder of the server's, one for each load, which goes with the copy that was loaded from it.  The
-base is a folder that is removed after the server, however it ends.  Rows 6.06, 6.07.
+base is a folder that is removed after the server, however it ends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from tisfast import limits
+from tisfast.config.report import ConfigErrors
 from tisfast.errors import ConfigError, Internal, NotFound, TisError
 from tisfast.repo.layout import is_plain_name
 from tisfast.repo.scan import CONFIG, Looking, scan_model
-from tisfast.repo.source import ModelFailure, ModelSource
+from tisfast.repo.scan_result import ModelFailure, ModelSource
 
 FOLDER: Final = "overrides"
 """Below the control directory; the nurseries remove it by this name when the server was killed."""
@@ -59,6 +60,8 @@ def find_overridden(
         return replace(_checked(scan_model(repositories, order.name, looking)), overridden=True)
     except NotFound:
         return _refused(order.name)
+    except ConfigErrors as error:
+        return error
     except TisError as error:
         return _refused(order.name, str(error))
     except OSError as error:
@@ -89,9 +92,12 @@ def _from_files(order: LoadOrder, looking: Looking, base: Path) -> ModelSource:
 
 
 def _checked(found: ModelSource | ModelFailure) -> ModelSource:
-    """Raises Internal with all that is wrong."""
+    """Raises Internal with all that is wrong, or ConfigErrors with what only a load fails by."""
     if isinstance(found, ModelSource):
         return found
+    errors = ConfigErrors(found.errors, found.versions)
+    if errors.at_load:
+        raise errors
     raise Internal("\n".join(map(_said, found.errors)))
 
 
@@ -146,6 +152,6 @@ def _invalid(name: str, reason: str) -> Internal:
 
 
 def _refused(name: str, reason: str = "") -> Internal:
-    """Row 6.04, and what Triton has in its log only."""
+    """What Triton has in its log only."""
     start = f"failed to load '{name}', failed to poll from model repository"
     return Internal(f"{start}: {reason}" if reason else start)

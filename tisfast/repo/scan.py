@@ -9,6 +9,7 @@ from typing import Final
 
 from tisfast import leases, limits
 from tisfast.config import versions as policies
+from tisfast.config.backends import BUILT_IN, Backends
 from tisfast.config.model_config import Draft, finish, parse, parse_json_form
 from tisfast.config.report import ConfigErrors, Place
 from tisfast.environments.environment import Environment
@@ -19,11 +20,18 @@ from tisfast.repo.complete import check_model_files, fill_from_files, model_file
 from tisfast.repo.environment import read_environment
 from tisfast.repo.model_file import may_complete
 from tisfast.repo.names import steps_of
+from tisfast.repo.scan_result import ModelFailure, ModelSource, Scan, VersionSource
 from tisfast.repo.snapshot import Snapshot, snapshot
-from tisfast.repo.source import ModelFailure, ModelSource, Scan, VersionSource
 
 CONFIG: Final = "config.pbtxt"
 CONFIGS: Final = "configs"
+
+
+class NotUnique(ConfigError):
+    """A name that two repositories have."""
+
+    TEXT: Final = "model appears in two or more repositories"
+    """What Triton's index says, and scripts compare."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class Looking:
 
     auto_complete: without --disable-auto-complete-config; gpus: device ids instances may use; config_name: of
     --model-config-name; config: a configuration in JSON in place of the file's; namespaces: --model-namespacing;
+    backends: that there are;
     leases: hold folders that are replaced by others beside them (leases.py) for as long as the sources that come of it.
     """
 
@@ -41,6 +50,7 @@ class Looking:
     config: str | None = None
     namespaces: bool = False
     leases: bool = False
+    backends: Backends = BUILT_IN
 
 
 def scan(repositories: Sequence[Path], looking: Looking = Looking()) -> Scan:  # noqa: B008 - frozen
@@ -72,9 +82,10 @@ def _placed(
 
 def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | ModelFailure:
     if len(folders) > 1:
-        error = ConfigError(f"model '{name}' is not unique across all model repositories",
-                            hint="model appears in two or more repositories: rename one of "
-                                 + ", ".join(map(str, folders)))  # fmt: skip
+        error = NotUnique(
+            f"model '{name}' is not unique across all model repositories",
+            hint=f"{NotUnique.TEXT}: rename one of {', '.join(map(str, folders))}",
+        )
         return ModelFailure(name, folders[0].parent, folders[0], (error,))
     folder, repository = folders[0], folders[0].parent
     notes: tuple[str, ...] = ()
@@ -86,7 +97,7 @@ def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | Mo
         notes = versions.notes
         return replace(_source(folder, versions, looking, seen), name=name, repository=repository, lease=lease)
     except ConfigErrors as error:
-        return ModelFailure(name, repository, folder, error.errors, notes)
+        return ModelFailure(name, repository, folder, error.errors, notes, error.versions)
     except ConfigError as error:
         return ModelFailure(name, repository, folder, (error,), notes)
     except OSError as error:  # whichever file it is, it is this model's alone
@@ -97,21 +108,28 @@ def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | Mo
 def _source(folder: Path, versions: layout.Versions, looking: Looking, seen: Snapshot) -> ModelSource:
     """Raises ConfigErrors with everything that is wrong with the model."""
     draft = read_draft(folder, looking)
-    numbers = _chosen(draft, versions, folder)
-    chosen = [versions.folders[number] for number in numbers]
-    environment = environment_of(draft, folder)
-    _check_labels(draft, folder)
-    fill_from_files(draft, folder, chosen[-1] if chosen else None)
-    check_model_files(draft, chosen)
-    partial = looking.auto_complete and any(map(may_complete, model_files(draft, chosen)))
+    is_model = bool(versions.folders) or looking.config is not None or config_file(folder, looking.config_name).exists()
+    with draft.report.loading(readable=is_model):
+        numbers = _chosen(draft, versions, folder)
+        chosen = [versions.folders[number] for number in numbers]
+        environment = environment_of(draft, folder)
+        _check_labels(draft, folder)
+    fill_from_files(draft, folder, chosen[-1] if chosen else None, looking.backends)
+    with draft.report.loading():
+        check_model_files(draft, chosen, looking.backends)
     files = model_files(draft, chosen)
-    config = finish(draft, folder.name, gpus=looking.gpus, partial=partial)
+    backend = looking.backends.named(draft.message.backend)
+    partial = looking.auto_complete and backend is not None and may_complete(backend, files, draft.message)
+    try:
+        config = finish(draft, folder.name, gpus=looking.gpus, partial=partial, backends=looking.backends)
+    except ConfigErrors as error:
+        raise ConfigErrors(error.errors, numbers) from None
     return ModelSource(
         name=folder.name,
         repository=folder.parent,
         folder=folder,
         config=config,
-        versions=tuple(map(VersionSource, numbers, chosen, files if config.ensemble is None else chosen)),
+        versions=tuple(map(VersionSource, numbers, chosen, files or chosen)),
         environment=environment,
         may_complete=partial,
         notes=versions.notes,
@@ -125,7 +143,7 @@ def read_draft(folder: Path, looking: Looking) -> Draft:
         return parse_json_form(looking.config, "")
     path = config_file(folder, looking.config_name)
     try:
-        data = path.read_bytes()
+        data = layout.read_file(path, limits.MODEL_CONFIG_BYTES_MAX)
     except FileNotFoundError as error:
         if looking.auto_complete:
             return Draft.empty(str(path))
@@ -138,9 +156,9 @@ def read_draft(folder: Path, looking: Looking) -> Draft:
 
 
 def config_file(folder: Path, config_name: str = "") -> Path:
-    """Where a model's configuration is (row 14.16): configs/NAME.pbtxt, if a name is given and there is such a file."""
+    """Where a model's configuration is: configs/NAME.pbtxt, if a name is given and there is such a file."""
     chosen = folder / CONFIGS / f"{config_name}.pbtxt"
-    return chosen if config_name and chosen.exists() else folder / CONFIG
+    return chosen if config_name and layout.exists(chosen) else folder / CONFIG
 
 
 def _decoded(data: bytes, file: str) -> Draft:
@@ -174,7 +192,7 @@ def _folder_above(folder: Path) -> str:
         return ""
     repository = folder.parent
     beside = layout.versions_of(repository)
-    if (repository / CONFIG).is_file():
+    if layout.is_file(repository / CONFIG):
         sign = f"a {CONFIG}"
     elif beside.folders and not beside.notes:
         sign = "only folders that are numbers"
@@ -199,6 +217,6 @@ def _check_labels(draft: Draft, folder: Path) -> None:
         hint = "label files lie in the model folder"
         if not layout.stays_inside(name):
             draft.report.wrong(f"label_filename '{name}' leaves the folder of {folder.name}", key, hint=hint)
-        elif name and not (folder / name).is_file():
+        elif name and not layout.is_file(folder / name):
             draft.report.wrong(f"failed to open text file for read {folder / name}: No such file or directory", key,
                                hint=hint)  # fmt: skip

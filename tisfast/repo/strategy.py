@@ -1,4 +1,4 @@
-"""Files of custom batching strategies (row 15.24).  Layer 3 (repo)."""
+"""Files of custom batching strategies.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from tisfast import limits
 from tisfast.config.model_config import LoadedConfig
-from tisfast.config.served import STRATEGY_PARAMETER
+from tisfast.config.unsupported import STRATEGY_PARAMETER
 from tisfast.errors import ConfigError
+from tisfast.repo import layout
 
 
 class StrategyFile(NamedTuple):
@@ -28,7 +29,7 @@ def read_strategy(config: LoadedConfig, folder: Path) -> StrategyFile | None:
         return None
     path = folder / name
     try:
-        with path.open("rb") as file:
+        with layout.open_file(path) as file:
             data = file.read(limits.STRATEGY_BYTES_MAX + 1)
         if len(data) > limits.STRATEGY_BYTES_MAX:
             text = f"batching strategy {path} has more than {limits.STRATEGY_BYTES_MAX} bytes"

@@ -13,6 +13,7 @@ from typing import Final
 from tisfast import limits
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
+from tisfast.repo import layout
 from tisfast.repo.model_file import CLASS
 
 BATCH: Final = "execute_batch"
@@ -27,7 +28,7 @@ def check_file(file: Path, environment: Environment | None, arrays_for: str = ""
     prepared cannot be asked.  arrays_for: a key of the configuration that wants execute_batch, "" for none.
     """
     try:
-        source = file.read_bytes()
+        source = layout.read_file(file, limits.MODEL_FILE_BYTES_MAX)
     except OSError as error:
         return [ConfigError(f"cannot read the model file: {error.strerror}", file=str(file))]
     if environment is not None and environment.interpreter is not None:

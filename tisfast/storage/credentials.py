@@ -1,4 +1,4 @@
-"""Triton's credential conventions for object stores (row 14.11): settings to options of obstore.  Layer 3 (storage).
+"""Triton's credential conventions for object stores: settings to options of obstore.  Layer 3 (storage).
 
 What is not said here obstore finds by itself: AWS_* variables, web identity, container and instance roles; Google's
 application default credentials; Azure's service principals, federated tokens, SAS tokens and managed identities.
@@ -62,7 +62,7 @@ def _entry(location: Location, bucket: Bucket, variables: Mapping[str, str]) -> 
         prefixes = [prefix for prefix in section if _spelled(location, bucket).startswith(prefix)]
         prefixes += [prefix for prefix in section if location.text.startswith(prefix)]
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{FILE}={path} cannot be used: {error}", hint="see docs/storage.md") from error
+        raise ConfigError(f"{FILE}={path} cannot be used: {error}", hint="see 'tisfast docs storage'") from error
     if not prefixes:
         hint = f'add an entry to its section "{SECTIONS[bucket.kind]}"; the prefix "" fits all'
         raise ConfigError(f"Cannot match credential for path  {location.shown}", file=path, hint=hint)
@@ -76,7 +76,8 @@ def _spelled(location: Location, bucket: Bucket) -> str:
 
 def _object(entry: Any, kind: str) -> Mapping[str, str]:
     if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
-        raise ConfigError(f"{FILE}: an entry of section {kind!r} is no object of texts", hint="see docs/storage.md")
+        what = f"{FILE}: an entry of section {kind!r} is no object of texts"
+        raise ConfigError(what, hint="see 'tisfast docs storage'")
     return entry
 
 

@@ -24,7 +24,7 @@ NO_MD5: Final = ("aws:kms", "aws:kms:dsse")
 """Encryptions of S3 with which an object's ETag is no MD5."""
 STATUS: Final = re.compile(r"\bstatus code: (4(?!08|29)\d\d)\b")
 ANSWER: Final = re.compile(r"status code: (\d+ [\w ]+).*<Code>([^<]*)</Code>\s*<Message>([^<]*)")
-RIGHTS: Final = "the credentials lack the right to list or read it; see docs/storage.md"
+RIGHTS: Final = "the credentials lack the right to list or read it; see 'tisfast docs storage'"
 NOBODY: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
 METADATA_HOSTS: Final = ("169.254.169.254", "169.254.170.", "metadata.google.internal")
 

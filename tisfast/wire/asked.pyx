@@ -1,4 +1,4 @@
-"""Request parameters and requested outputs, for every protocol (rows 3.*, 7.*, 10.08, 10.09).  Layer 2 (wire)."""
+"""Request parameters and requested outputs, for every protocol.  Layer 2 (wire)."""
 
 from libc.stdint cimport uint16_t, uint64_t
 from tisfast.wire.fields cimport is_parameter, not_a, text_of, truth, unsigned
@@ -7,6 +7,7 @@ from tisfast.wire.signature cimport TensorSpec
 
 from tisfast.errors import BadRequest, Internal, Unsupported
 from tisfast.limits import CORRELATION_ID_BYTES_MAX
+from tisfast.wire import refusals
 
 cdef str EMPTY_FINAL = "triton_enable_empty_final_response"
 cdef dict GRPC_KINDS = {
@@ -46,7 +47,7 @@ cdef int request_parameter(InferPlan plan, str name, object value, dict custom, 
         raise BadRequest(
             f"invalid value type for '{name}' parameter, expected int64_param, bool_param, or string_param. (got {kind})")
     else:
-        raise BadRequest(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+        raise refusals.no_parameter(name)
     return 0
 
 
@@ -77,9 +78,7 @@ cdef int choose_output(InferPlan plan, str name, dict parameters) except -1:
         check_output_parameters(parameters)
     spec = plan.model.output_by_name.get(name)
     if spec is None:
-        raise BadRequest(
-            f"unexpected inference output '{name}' for model '{plan.model.name}' "
-            f"(its outputs are {', '.join(plan.model.output_by_name)})")
+        raise refusals.unknown_output(name, plan.model.name, plan.model.output_by_name)
     if not outputs.listed:
         outputs.listed = True
         plan.requested = 0

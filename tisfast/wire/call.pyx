@@ -8,6 +8,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.align cimport align64
 from tisfast.wire.tensors cimport SHARE_SHIFT, Tensor
 
 from tisfast import limits
@@ -41,10 +42,6 @@ cdef Py_ssize_t PLANS_MAX = limits.CALL_PLANS_MAX
 
 cdef inline uint64_t align8(uint64_t n) noexcept:
     return (n + 7) & ~<uint64_t>7
-
-
-cdef inline uint64_t align64(uint64_t n) noexcept:
-    return (n + 63) & ~<uint64_t>63
 
 
 cdef lied(str what):
@@ -134,7 +131,7 @@ cdef CallPlan new_plan(bytes signature):
     cursor.end = begin + PyBytes_GET_SIZE(signature)
     model = <const ModelEntry *>cursor.take(sizeof(ModelEntry), "the head of its signature")
     plan.model = cursor.text(model.name_bytes, "the model's name")
-    plan.version = str(model.version) if model.version > 0 else ""
+    plan.version = "" if model.version == -1 else str(model.version)
     plan.requested = [] if model.requested else None
     for i in range(model.requested):
         memcpy(&length, cursor.take(2, "the length of an output's name"), 2)

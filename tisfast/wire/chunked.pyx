@@ -26,23 +26,36 @@ cdef inline int _hex(unsigned char c) noexcept:
 cdef class ChunkDecoder:
     """One chunked body."""
 
-    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n, object out, uint64_t most) except -1:
-        cdef Py_ssize_t i = 0, take
-        cdef uint64_t held = out.tell()
+    def __cinit__(self):
+        self.chunks_max = CHUNKS_MAX
+
+    cdef Py_ssize_t next(
+            self, const unsigned char *data, Py_ssize_t n, const unsigned char **piece, Py_ssize_t *piece_bytes) except -1:
+        cdef Py_ssize_t i = 0
+        piece_bytes[0] = 0
         while i < n and not self.done:
             if self.state == DATA:
-                take = min(n - i, <Py_ssize_t>self.left)
-                if held + <uint64_t>take > most:
-                    raise BadRequest(f"chunked body exceeds {most} bytes")
-                out.write(data[i:i + take])
-                held += <uint64_t>take
-                i += take
-                self.left -= take
+                piece[0] = data + i
+                piece_bytes[0] = <Py_ssize_t>min(<uint64_t>(n - i), self.left)
+                self.left -= <uint64_t>piece_bytes[0]
                 if self.left == 0:
                     self.state = DATA_CR
-            else:
-                self._byte(data[i])
-                i += 1
+                return i + piece_bytes[0]
+            self._byte(data[i])
+            i += 1
+        return i
+
+    cdef Py_ssize_t feed(self, const unsigned char *data, Py_ssize_t n, object out, uint64_t most) except -1:
+        cdef const unsigned char *piece = NULL
+        cdef Py_ssize_t i = 0, piece_bytes = 0
+        cdef uint64_t held = out.tell()
+        while i < n and not self.done:
+            i += self.next(data + i, n - i, &piece, &piece_bytes)
+            if held + <uint64_t>piece_bytes > most:
+                raise BadRequest(f"chunked body exceeds {most} bytes")
+            if piece_bytes:
+                out.write(piece[:piece_bytes])
+                held += <uint64_t>piece_bytes
         return i
 
     cdef int _byte(self, unsigned char c) except -1:
@@ -96,8 +109,8 @@ cdef class ChunkDecoder:
             self.state = TRAILER_START
             return 0
         self.chunks += 1
-        if self.chunks > CHUNKS_MAX:
-            raise BadRequest(f"chunked body has more than {CHUNKS_MAX} chunks")
+        if self.chunks > self.chunks_max >= 0:
+            raise BadRequest(f"chunked body has more than {self.chunks_max} chunks")
         self.state = DATA
         return 0
 

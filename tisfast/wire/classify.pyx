@@ -1,4 +1,4 @@
-"""Classification: the best classes of an output as text (rows 3.01 to 3.04).  Layer 2 (wire).
+"""Classification: the best classes of an output as text.  Layer 2 (wire).
 
 A heap of the best so far: one pass over the values, whatever the number of classes asked for.
 """
@@ -14,6 +14,7 @@ from tisfast.wire.text cimport TextBuffer
 
 from tisfast import limits
 from tisfast.errors import BadRequest
+from tisfast.types import BY_CODE
 
 cdef uint64_t CLASSES_MAX = limits.CLASSES_MAX
 
@@ -33,15 +34,16 @@ ctypedef fused number:
     double
 
 
-cdef bytes best_classes(TensorSpec spec, const unsigned char *data, uint64_t rows, uint64_t elements, uint64_t classes):
-    cdef uint32_t item = item_bytes(spec.dtype)
+cdef bytes best_classes(
+        TensorSpec spec, int dtype, const unsigned char *data, uint64_t rows, uint64_t elements, uint64_t classes):
+    cdef uint32_t item = item_bytes(dtype)
     cdef TextBuffer text
     cdef uint32_t *best
     cdef unsigned char *row
     cdef uint64_t i
-    if spec.dtype not in (UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP32, FP64):
+    if dtype not in (UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP32, FP64):
         raise BadRequest(
-            f"class result not available for output due to unsupported type '{spec.datatype}' (output '{spec.name}')")
+            f"class result not available for output due to unsupported type '{BY_CODE[dtype].wire}' (output '{spec.name}')")
     if elements > CLASSES_MAX:
         raise BadRequest(
             f"classification output tensor too large (output '{spec.name}' has {elements} elements a batch entry, "
@@ -54,31 +56,31 @@ cdef bytes best_classes(TensorSpec spec, const unsigned char *data, uint64_t row
     try:
         for i in range(rows):
             memcpy(row, data + i * elements * item, elements * item)  # so that it is aligned
-            put_row(text, spec, row, <uint32_t>elements, best, <uint32_t>classes)
+            put_row(text, spec, dtype, row, <uint32_t>elements, best, <uint32_t>classes)
     finally:
         PyMem_Free(row)
     return text.value()
 
 
 cdef int put_row(
-    TextBuffer text, TensorSpec spec, const unsigned char *row, uint32_t n, uint32_t *best, uint32_t k) except -1:
-    if spec.dtype == FP32:
+    TextBuffer text, TensorSpec spec, int dtype, const unsigned char *row, uint32_t n, uint32_t *best, uint32_t k) except -1:
+    if dtype == FP32:
         return put_best[float](text, spec, <const float *>row, n, best, k)
-    if spec.dtype == FP64:
+    if dtype == FP64:
         return put_best[double](text, spec, <const double *>row, n, best, k)
-    if spec.dtype == INT64:
+    if dtype == INT64:
         return put_best[int64_t](text, spec, <const int64_t *>row, n, best, k)
-    if spec.dtype == INT32:
+    if dtype == INT32:
         return put_best[int32_t](text, spec, <const int32_t *>row, n, best, k)
-    if spec.dtype == INT16:
+    if dtype == INT16:
         return put_best[int16_t](text, spec, <const int16_t *>row, n, best, k)
-    if spec.dtype == INT8:
+    if dtype == INT8:
         return put_best[int8_t](text, spec, <const int8_t *>row, n, best, k)
-    if spec.dtype == UINT64:
+    if dtype == UINT64:
         return put_best[uint64_t](text, spec, <const uint64_t *>row, n, best, k)
-    if spec.dtype == UINT32:
+    if dtype == UINT32:
         return put_best[uint32_t](text, spec, <const uint32_t *>row, n, best, k)
-    if spec.dtype == UINT16:
+    if dtype == UINT16:
         return put_best[uint16_t](text, spec, <const uint16_t *>row, n, best, k)
     return put_best[uint8_t](text, spec, <const uint8_t *>row, n, best, k)
 

@@ -7,6 +7,8 @@ and pages are what can be shared (limits.REFERENCE_BYTES_MIN).
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.align cimport align64
+from tisfast.wire.draft cimport Draft, new_draft
 from tisfast.wire.plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.request cimport count_elements, finish, new_plan
@@ -16,7 +18,8 @@ from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, new_foreign
 import struct
 
 from tisfast import limits
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import Internal
+from tisfast.wire import refusals
 
 cdef Py_ssize_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef Py_ssize_t FOREIGN_INPUTS_MAX = limits.FOREIGN_INPUTS_MAX
@@ -35,12 +38,9 @@ cdef class ComposeFields:
         self.parameters = b""
 
 
-cdef inline uint64_t align64(uint64_t n) noexcept:
-    return (n + 63) & ~<uint64_t>63
-
-
 cdef InferInput compose(ModelSignature model, Arena arena, list tensors, ComposeFields fields):
     cdef InferPlan plan = planned(model, tensors, fields)
+    cdef Draft draft = new_draft(plan, plan.id, None)
     cdef InferInput request = InferInput.__new__(InferInput)
     cdef Py_ssize_t id_bytes
     cdef const char *id_text = PyUnicode_AsUTF8AndSize(plan.id, &id_bytes)
@@ -59,8 +59,8 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     request.record_block = arena.take(align64(record_bytes) + copied_bytes(plan, tensors))
     request.record_offset = request.record_block.offset
     request.record_bytes = <uint32_t>record_bytes
-    place(plan, request.record_block, align64(record_bytes), tensors, foreign)
-    plan.template.write(request.record_block.data, plan.places, id_text, <uint32_t>id_bytes)
+    place(draft, request.record_block, align64(record_bytes), tensors, foreign)
+    plan.template.write(request.record_block.data, draft.places, id_text, <uint32_t>id_bytes)
     if foreign:
         request.set_foreign(plan.template, foreign)
     return request
@@ -84,13 +84,11 @@ cdef InferPlan planned(ModelSignature model, list tensors, ComposeFields fields)
     for tensor in tensors:
         dims += len(tensor.shape)
     plan.reserve(len(tensors), dims)
-    plan.data = [None] * len(tensors)
-    plan.count = <int>len(tensors)
     shape = plan.shapes
     for i in range(plan.count):
         tensor = <Tensor>tensors[i]
         if tensor.name in names:
-            raise BadRequest(f"{plan.who()}input '{tensor.name}' already exists in request")
+            raise refusals.input_twice(plan.who(), tensor.name)
         names.add(tensor.name)
         shape = declare(plan, &plan.tensors[i], tensor, i, shape)
     return finish(plan, fields.parameters)
@@ -102,7 +100,7 @@ cdef int64_t *declare(InferPlan plan, TensorPlan *planned, Tensor tensor, int po
     cdef Py_ssize_t rank = len(tensor.shape)
     cdef Py_ssize_t i
     if rank > RANK_MAX:
-        raise BadRequest(f"invalid shape for input '{tensor.name}': {rank} dimensions, {RANK_MAX} is the limit")
+        raise refusals.too_many_dimensions(tensor.name, rank)
     planned.position = <uint32_t>position
     planned.index = <uint16_t>spec.index if spec is not None else 0xFFFF
     planned.dtype = <uint8_t>tensor.dtype
@@ -113,11 +111,10 @@ cdef int64_t *declare(InferPlan plan, TensorPlan *planned, Tensor tensor, int po
     for i in range(rank):
         shape[i] = tensor.shape[i]
         if shape[i] < 0:
-            raise BadRequest(
-                f"invalid shape for input '{tensor.name}': shape {list(tensor.shape)} contains one or more invalid dimensions")
+            raise refusals.impossible_dimension(tensor.name, list(tensor.shape))
     count_elements(planned, tensor.name)
     if spec is None:
-        plan.data[position] = tensor.name  # check_fit names it after counting the inputs
+        plan.names[position] = tensor.name  # check_fit names it after counting the inputs
     return shape + rank
 
 
@@ -127,9 +124,7 @@ cdef uint64_t requested_bits(InferPlan plan, names) except? 0xFFFFFFFFFFFFFFFF:
     for name in names:
         spec = plan.model.output_by_name.get(name)
         if spec is None:
-            raise BadRequest(
-                f"unexpected inference output '{name}' for model '{plan.model.name}' "
-                f"(its outputs are {', '.join(plan.model.output_by_name)})")
+            raise refusals.unknown_output(name, plan.model.name, plan.model.output_by_name)
         bits |= <uint64_t>1 << spec.index
     return bits
 
@@ -149,7 +144,8 @@ cdef uint64_t copied_bytes(InferPlan plan, list tensors):
 
 # Copies what is small, from `free` on in the block, and notes where each input lies; the order of the decisions is that of
 # copied_bytes.
-cdef int place(InferPlan plan, Block block, uint64_t free, list tensors, list foreign) except -1:
+cdef int place(Draft draft, Block block, uint64_t free, list tensors, list foreign) except -1:
+    cdef InferPlan plan = draft.plan
     cdef dict taken = {}
     cdef Tensor tensor
     cdef int i
@@ -165,12 +161,12 @@ cdef int place(InferPlan plan, Block block, uint64_t free, list tensors, list fo
         free += align64(tensor.nbytes)
     for i in range(plan.count):  # by input index now
         where = taken[plan.tensors[i].position]
-        plan.places[2 * i] = 0
-        plan.places[2 * i + 1] = plan.tensors[i].nbytes
+        draft.places[2 * i] = 0
+        draft.places[2 * i + 1] = plan.tensors[i].nbytes
         if isinstance(where, ForeignInput):
             (<ForeignInput>where).position = <uint32_t>i
         else:
-            plan.places[2 * i] = <uint64_t>where
+            draft.places[2 * i] = <uint64_t>where
     return 0
 
 

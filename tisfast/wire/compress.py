@@ -1,7 +1,8 @@
-"""gzip and deflate of bodies, with bounds, and the choice among them (rows 1.26, 1.27).  Layer 2 (wire)."""
+"""gzip and deflate of bodies, with bounds, and the choice among them.  Layer 2 (wire)."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -9,12 +10,18 @@ from tisfast.errors import BadRequest, Internal, Unsupported
 from tisfast.limits import GZIP_MEMBERS_MAX
 
 CODINGS: Final = ("gzip", "deflate")
+INPUT_SIZE_HINT: Final = " Use --http-max-input-size to increase the limit."
 UNSUPPORTED_CODING: Final = "Unsupported compression type"
 _WINDOW: Final = {"gzip": 31, "deflate": 15}  # zlib's wbits: gzip framing, zlib framing
+_ITEM: Final = re.compile("[^,]+")
 _STEP_BYTES: Final = 64 * 1024
 """Input per call: what a call leaves over is copied, so feeding all at once would cost its square in gzip members."""
 _LEVEL: Final = 1
 """Fastest: answers are compressed while the client waits, and level 6 costs three times as much for a few percent."""
+
+
+class TooLong(BadRequest):
+    """A body that expands beyond what was allowed."""
 
 
 def check_coding(coding: str) -> None:
@@ -23,11 +30,12 @@ def check_coding(coding: str) -> None:
         raise Unsupported(UNSUPPORTED_CODING)
 
 
-def decompress(coding: str, data: bytes | bytearray | memoryview, bytes_max: int) -> bytes:
+def decompress(coding: str, data: bytes | bytearray | memoryview, bytes_max: int, hint: str = INPUT_SIZE_HINT) -> bytes:
     """Expand a whole body.
 
-    bytes_max: most bytes of the result; expansion stops there, whatever the body claims.  Several gzip members are one
-    body.  Raises BadRequest for a result beyond bytes_max and for bytes that are not in that coding or end early.
+    bytes_max: most bytes of the result; expansion stops there, whatever the body claims; hint: how to raise it.
+    Several gzip members are one body.  Raises BadRequest for a result beyond bytes_max and for bytes that are not in
+    that coding or end early.
     """
     check_coding(coding)
     parts: list[bytes] = []
@@ -47,15 +55,18 @@ def decompress(coding: str, data: bytes | bytearray | memoryview, bytes_max: int
             part = _expand(expander, rest, room + 1, coding)
             room -= len(part)
             if room < 0:
-                raise BadRequest(
-                    f"Decompressed data size exceeds the maximum allowed value of {bytes_max} bytes. "
-                    "Use --http-max-input-size to increase the limit."
-                )
+                raise TooLong(f"Decompressed data size exceeds the maximum allowed value of {bytes_max} bytes.{hint}")
             parts.append(part)
             rest = expander.unused_data
     if not expander.eof:
         raise BadRequest(f"request body in {coding} format ends before its data does ({len(data)} bytes received)")
     return b"".join(parts)
+
+
+def beginning(coding: str, data: bytes, bytes_max: int) -> bytes:
+    """At most so many bytes of what the body expands to.  Raises BadRequest as `decompress` does."""
+    check_coding(coding)
+    return _expand(zlib.decompressobj(_WINDOW[coding]), data[:_STEP_BYTES], bytes_max, coding)
 
 
 def _expand(expander: zlib._Decompress, data: bytes | memoryview, bytes_max: int, coding: str) -> bytes:
@@ -65,19 +76,19 @@ def _expand(expander: zlib._Decompress, data: bytes | memoryview, bytes_max: int
         raise BadRequest(f"request body is not in the {coding} format its Content-Encoding says: {error}") from None
 
 
-def compress(coding: str, data: bytes | bytearray | memoryview) -> bytes:
-    """A body in one of CODINGS."""
+def compress(coding: str, *parts: bytes | bytearray | memoryview) -> bytes:
+    """A body, of one part or several, in one of CODINGS."""
     if coding not in CODINGS:
         raise Internal(f"no such coding: {coding!r}")
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW[coding])
-    return compressor.compress(data) + compressor.flush()
+    return b"".join([*map(compressor.compress, parts), compressor.flush()])
 
 
 def choose(accept_encoding: str) -> str:
     """The client's best coding by an Accept-Encoding text: highest q, the first of equals; "" for identity."""
     best, best_weight = "", 0.0
-    for item in accept_encoding.split(","):
-        coding, _, parameter = item.strip(" ").partition(";")
+    for item in _ITEM.finditer(accept_encoding):  # one at a time: a list of them takes twelve times their bytes
+        coding, _, parameter = item[0].strip(" ").partition(";")
         name, _, value = parameter.strip(" ").partition("=")
         if coding not in ("identity", *CODINGS):
             continue

@@ -34,6 +34,19 @@ cdef bint feed(InferInput request, object update) except -1:
     return True
 
 
+cdef uint64_t fed_bytes(InferInput request) noexcept:
+    cdef const unsigned char *record = request.address(request.record_offset)
+    cdef const RequestHead *head = <const RequestHead *>record
+    cdef const unsigned char *at = record + sizeof(RequestHead) + ((head.signature_bytes + 7) & ~<uint32_t>7)
+    cdef uint64_t place[2]
+    cdef uint64_t total = 0
+    cdef uint32_t i
+    for i in range(head.count):
+        memcpy(place, at + 16 * i, 16)
+        total += place[1]
+    return total
+
+
 # Where input number i of the record lies here; NULL where it may change.
 cdef unsigned char *address_of(InferInput request, uint32_t i, uint64_t offset, uint64_t nbytes) except? NULL:
     cdef ForeignInput foreign

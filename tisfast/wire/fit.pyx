@@ -1,4 +1,4 @@
-"""Does a request fit its model?  Triton's checks of row 15.55, in its order and words.  Layer 2 (wire)."""
+"""Does a request fit its model?  Triton's checks, in its order and words.  Layer 2 (wire)."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -32,7 +32,7 @@ cdef int check_fit(InferPlan plan) except -1:
 
 cdef str name_of(InferPlan plan, TensorPlan *tensor):
     if tensor.index == 0xFFFF:
-        return plan.data[tensor.position]
+        return plan.names[tensor.position]
     return (<TensorSpec>plan.model.inputs[tensor.index]).name
 
 

@@ -1,4 +1,4 @@
-# The generate extension (rows 4.*): a flat JSON object instead of tensors.  Layer 2 (wire).
+# The generate extension: a flat JSON object instead of tensors.  Layer 2 (wire).
 from libc.stdint cimport uint64_t
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput

@@ -1,5 +1,4 @@
-"""The generate extension's bodies: a flat JSON object to tensors and parameters, an answer to such an object (rows 4.02 to
-4.04, 4.08).  Layer 2 (wire).
+"""The generate extension's bodies: a flat JSON object to tensors and parameters, an answer to such an object.  Layer 2 (wire).
 
 Triton maps by name: a key that is an input of the model becomes that tensor, any other a parameter that only the model
 reads: none is reserved, `id` is a parameter besides being the request's id, and `parameters` holds more of the same.
@@ -8,6 +7,7 @@ reads: none is reserved, `id` is a parameter besides being the request's id, and
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from tisfast.native.memory cimport Arena
+from tisfast.wire.draft cimport InferBody, new_draft
 from tisfast.wire.fields cimport is_parameter
 from tisfast.wire.infer cimport assemble
 from tisfast.wire.json_data cimport load_json
@@ -21,6 +21,7 @@ from tisfast.wire.text cimport TextBuffer
 import orjson
 
 from tisfast.errors import BY_STATUS, BadRequest, Internal, TisError
+from tisfast.wire import refusals
 
 cdef str NESTED = "parameters"
 
@@ -28,17 +29,21 @@ cdef str NESTED = "parameters"
 cdef InferInput read_generate(ModelSignature model, Arena arena, bytes text, uint64_t max_input_bytes):
     cdef InferPlan plan = new_plan(model)
     cdef object doc = load_json(<const unsigned char *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    cdef InferBody body = InferBody.__new__(InferBody)
     cdef list inputs = []
+    cdef list values = []
     cdef dict parameters = {}
     if type(doc) is not dict:
         raise Internal("attempt to get members for non-object")
     if "id" in <dict>doc:
         read_id(plan, <dict>doc)
     sort_out(model, <dict>doc, inputs, parameters, True)
-    read_inputs(plan, inputs, 0, max_input_bytes)
+    read_inputs(plan, inputs, 0, max_input_bytes, values)
     finish(plan, orjson.dumps(parameters) if parameters else b"")
     # Numbers are hardly ever longer than their text, so one block usually holds record and tensors.
-    return assemble(plan, arena, arena.take(model.record_room + <uint64_t>len(text)), 0, 0, max_input_bytes, None)
+    body.model, body.arena, body.max_input_bytes = model, arena, max_input_bytes
+    body.block = arena.take(model.record_room + <uint64_t>len(text))
+    return assemble(new_draft(plan, plan.id, values), body, 0)
 
 
 cdef int sort_out(ModelSignature model, dict values, list inputs, dict parameters, bint top) except -1:
@@ -53,7 +58,7 @@ cdef int sort_out(ModelSignature model, dict values, list inputs, dict parameter
         elif is_parameter(value):
             parameters[name] = value
         else:
-            raise BadRequest(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+            raise refusals.no_parameter(name)
     return 0
 
 

@@ -1,8 +1,15 @@
 from typing import final
 
-@final
-class Head:
+class MessageHead:
     raw: bytes
+    http10: bool
+    keep_alive: bool
+    chunked: bool
+    content_length: int
+    def headers(self) -> list[tuple[bytes, bytes]]: ...
+
+@final
+class Head(MessageHead):
     method: str
     target: str
     path: str
@@ -10,16 +17,11 @@ class Head:
     call: int
     name: str
     version: str
-    http10: bool
-    keep_alive: bool
-    chunked: bool
     expect_continue: bool
-    content_length: int
     inference_header_length: int
     content_encoding: str
     accept_encoding: str
     accepts_events: bool
-    def headers(self) -> list[tuple[bytes, bytes]]: ...
 
 def parse(raw: bytes) -> Head: ...
 def find(data: bytes, searched: int = 0) -> int: ...

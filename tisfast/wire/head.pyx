@@ -25,7 +25,7 @@ cdef dict CALLS = {"infer": INFER, "generate": GENERATE, "generate_stream": GENE
 cdef str JSON_BYTES_HEADER = "Inference-Header-Content-Length"
 
 
-cdef class Head:
+cdef class MessageHead:
     """See head.pxd."""
 
     cpdef list headers(self):
@@ -37,30 +37,46 @@ cdef class Head:
             pairs.append((name, value.strip(b" \t")))
         return pairs
 
+    cdef object bad(self, str text):
+        return BadRequest(text)
 
-cdef class Collector:
-    """What llhttp reports about one head."""
+    cdef str kind(self):
+        return "request"
 
-    cdef bytes url
-    cdef dict headers    # lower-case name -> list of values
+
+cdef class Head(MessageHead):
+    """See head.pxd."""
+
+
+cdef class HeaderLines:
+    """See head.pxd."""
 
     def __cinit__(self):
-        self.headers = {}
+        self.values = {}
 
     def on_url(self, bytes url):
         """The request target."""
         self.url = url
 
+    def on_status(self, bytes reason):
+        """What follows the status of a response."""
+        self.reason = reason
+
     def on_header(self, bytes name, bytes value):
         """One header line."""
-        self.headers.setdefault(name.lower(), []).append(value)
+        self.values.setdefault(name.lower(), []).append(value)
+
+
+cdef Py_ssize_t end_of_head(const unsigned char *data, Py_ssize_t n, Py_ssize_t searched) noexcept:
+    cdef Py_ssize_t begin = searched - 3 if searched > 3 else 0
+    cdef const unsigned char *end = <const unsigned char *>memmem(data + begin, n - begin, b"\r\n\r\n", 4)
+    return 0 if end == NULL else end - data + 4
 
 
 cdef Py_ssize_t head_bytes(const unsigned char *data, Py_ssize_t n, Py_ssize_t searched) except -1:
-    cdef Py_ssize_t begin = searched - 3 if searched > 3 else 0
-    cdef const unsigned char *end = <const unsigned char *>memmem(data + begin, n - begin, b"\r\n\r\n", 4)
-    if end != NULL:
-        return end - data + 4
+    cdef Py_ssize_t size = end_of_head(data, n, searched)
+    if size:
+        return size
     if n > HEAD_BYTES_MAX:
         raise BadRequest(f"HTTP request head exceeds {HEAD_BYTES_MAX} bytes")
     check_start(data, n)
@@ -82,7 +98,7 @@ cdef int check_start(const unsigned char *data, Py_ssize_t n) except -1:
 
 
 cdef Head parse_head(bytes raw):
-    cdef Collector seen = Collector()
+    cdef HeaderLines seen = HeaderLines()
     cdef Head head = Head.__new__(Head)
     if len(raw) > HEAD_BYTES_MAX:
         raise BadRequest(f"HTTP request head has {len(raw)} bytes, {HEAD_BYTES_MAX} is the limit")
@@ -100,8 +116,9 @@ cdef Head parse_head(bytes raw):
         raise BadRequest(f"HTTP/{parser.get_http_version()} is not served on this port, HTTP/1.0 and HTTP/1.1 are")
     head.http10 = parser.get_http_version() == "1.0"
     read_target(head, seen.url)
-    read_framing(head, seen.headers)
-    read_codings(head, seen.headers)
+    read_framing(head, seen.values)
+    head.expect_continue = not head.http10 and b"100-continue" in tokens(seen.values, b"expect")
+    read_codings(head, seen.values)
     return head
 
 
@@ -138,13 +155,13 @@ cdef int read_model(Head head) except -1:
     return 0
 
 
-# The only value of a header that may be there once; a repetition of the same value is harmless.
-cdef bytes single(dict headers, bytes name):
+# A repetition of the same value is harmless.
+cdef bytes single(MessageHead head, dict headers, bytes name):
     cdef list values = headers.get(name)
     if values is None:
         return None
     if len(set(values)) > 1:
-        raise BadRequest(f"HTTP request head has {len(values)} different {name.decode('latin-1')} headers: {values!r:.200}")
+        raise head.bad(f"HTTP {head.kind()} head has {len(values)} different {name.decode('latin-1')} headers: {values!r:.200}")
     return (<bytes>values[0]).strip(b" \t")
 
 
@@ -152,26 +169,25 @@ cdef set tokens(dict headers, bytes name):
     return {token.strip(b" \t").lower() for token in b",".join(headers.get(name, [])).split(b",")}
 
 
-cdef int read_framing(Head head, dict headers) except -1:
-    cdef bytes length = single(headers, b"content-length")
+cdef int read_framing(MessageHead head, dict headers) except -1:
+    cdef bytes length = single(head, headers, b"content-length")
     cdef set connection = tokens(headers, b"connection")
     head.keep_alive = b"close" not in connection and (not head.http10 or b"keep-alive" in connection)
     head.chunked = b"transfer-encoding" in headers
     if head.chunked and tokens(headers, b"transfer-encoding") != {b"chunked"}:
-        raise BadRequest(f"Transfer-Encoding {headers[b'transfer-encoding']!r:.200} is not supported, chunked is")
+        raise head.bad(f"Transfer-Encoding {headers[b'transfer-encoding']!r:.200} is not supported, chunked is")
     if head.chunked and length is not None:
-        raise BadRequest("HTTP request head has both Content-Length and Transfer-Encoding")
-    head.expect_continue = not head.http10 and b"100-continue" in tokens(headers, b"expect")
+        raise head.bad(f"HTTP {head.kind()} head has both Content-Length and Transfer-Encoding")
     head.content_length = -1
     if length is not None:
         if not length.isdigit() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
-            raise BadRequest(f"Content-Length {length!r:.60} is not a number from 0 to {BODY_BYTES_MAX}")
+            raise head.bad(f"Content-Length {length!r:.60} is not a number from 0 to {BODY_BYTES_MAX}")
         head.content_length = int(length)
     return 0
 
 
 cdef int read_codings(Head head, dict headers) except -1:
-    cdef bytes length = single(headers, b"inference-header-content-length")
+    cdef bytes length = single(head, headers, b"inference-header-content-length")
     head.inference_header_length = -1
     if length is not None and head.is_infer:
         head.inference_header_length = json_bytes_of(head, length.decode("latin-1"))

@@ -3,10 +3,12 @@ from tisfast.native.region import Regions
 from tisfast.wire.record import InferInput
 from tisfast.wire.signature import ModelSignature
 
+class ReadElsewhere(Exception): ...
+
 def parse(
     model: ModelSignature,
     arena: Arena,
-    body: bytes,
+    text: bytes,
     head_bytes: int = -1,
     *,
     max_input_bytes: int = ...,

@@ -2,15 +2,18 @@
 
 A head whose tensors are all binary or in regions is remembered with its plan (bounded by limits.HEAD_CACHE_*).  Clients number their
 requests, and put the id first: so a head that starts with {"id":"…" is remembered without that id, and a stream of
-numbered requests is one entry.
+numbered requests is one entry.  Such a key says whether an id was cut off, and where the JSON ends and forwarded headers begin, in
+bytes that no JSON text holds: what is remembered of one request never comes to another that only looks like it.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from tisfast.native.memory cimport Arena, Block
 from tisfast.native.region cimport Region, Regions, SystemRegion
+from tisfast.wire.align cimport align64
+from tisfast.wire.draft cimport Draft, InferBody, new_draft
 from tisfast.wire.json_data cimport binary_head, fill_numbers, fill_strings, load_json, measure_strings
 from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.record cimport InferInput
@@ -21,7 +24,7 @@ from tisfast.wire.tensors cimport Tensor, by_reference, new_foreign, new_tensor
 
 from tisfast import limits
 from tisfast.errors import BadRequest, Internal
-
+from tisfast.wire import refusals
 
 
 class Unusual(Exception):
@@ -35,73 +38,72 @@ cdef uint64_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
 cdef const char *ID_START = b'{"id":'
 
 
-cdef InferInput read_infer(
-    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, int64_t head_bytes,
-    uint64_t max_input_bytes, Regions regions, bytes forwarded):
+cdef InferInput read_infer(InferBody body):
+    cdef ModelSignature model = body.model
     cdef InferPlan plan
-    cdef const unsigned char *data = body.data + start
-    cdef uint64_t json_bytes = nbytes if head_bytes < 0 else <uint64_t>head_bytes
-    if json_bytes > nbytes:
-        raise BadRequest(f"inference header size should be in range (0, {nbytes}), got: {head_bytes}")
+    cdef uint64_t json_bytes = body.nbytes if body.head_bytes < 0 else <uint64_t>body.head_bytes
+    if json_bytes > body.nbytes:
+        raise BadRequest(f"inference header size should be in range (0, {body.nbytes}), got: {body.head_bytes}")
     if json_bytes == 0:
-        plan = raw_plan(model, nbytes, max_input_bytes, forwarded)
-    else:
-        if json_bytes > max_input_bytes:
-            raise BadRequest(
-                f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {max_input_bytes} "
-                "bytes. Use --http-max-input-size to increase the limit.")
-        if (head_bytes <= 0 and not model.region_heads) or json_bytes > CACHED_HEAD_BYTES_MAX:
-            return read_text(model, arena, body, start, json_bytes, nbytes, max_input_bytes, regions, forwarded)
-        plan = remembered_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, regions, forwarded)
-    return assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
+        plan = raw_plan(body)
+        return assemble(new_draft(plan, plan.id, None), body, body.start)
+    if json_bytes > body.max_input_bytes:
+        raise BadRequest(
+            f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {body.max_input_bytes} "
+            "bytes. Use --http-max-input-size to increase the limit.")
+    if (body.head_bytes <= 0 and not model.region_heads) or json_bytes > CACHED_HEAD_BYTES_MAX:
+        return read_text(body, json_bytes)
+    return assemble(remembered_draft(body, json_bytes), body, body.start + json_bytes)
 
 
 # A request whose tensors are spelled out in its JSON, or whose head is too long to be remembered.
-cdef InferInput read_text(
-    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t json_bytes, uint64_t nbytes,
-    uint64_t max_input_bytes, Regions regions, bytes forwarded):
-    cdef const unsigned char *data = body.data + start
+cdef InferInput read_text(InferBody body, uint64_t json_bytes):
+    cdef ModelSignature model = body.model
+    cdef const unsigned char *data = body.block.data + body.start
     cdef Span spans[SPANS_MAX]
-    cdef int count = find_spans(data, json_bytes, spans) if nbytes == json_bytes else 0
+    cdef int count = find_spans(data, json_bytes, spans) if body.nbytes == json_bytes else 0
     cdef uint64_t begin = 0, skip = leading_id(data, json_bytes, &begin)
-    cdef bytes key = elided(data, json_bytes, skip, spans, count, CACHED_HEAD_BYTES_MAX) if count else None
+    cdef bytes key = elided(data, json_bytes, skip, spans, count, CACHED_HEAD_BYTES_MAX, body.forwarded) if count else None
     cdef InferPlan plan = None
-    if key is not None and forwarded:
-        key += forwarded
+    cdef Draft draft
     if key is not None and skip <= ID_BYTES_MAX + begin + 1:
         plan = model.heads.get(key)
     if plan is not None:
-        if skip:
-            plan.id = PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL)
-        plan.spans = spans
+        draft = new_draft(plan, id_at(data, begin, skip, plan), None)
+        draft.spans = spans  # the draft does not outlive this call
         try:
-            return assemble(plan, arena, body, start, nbytes, max_input_bytes, regions)
+            return assemble(draft, body, body.start + body.nbytes)
         except Unusual:
             pass  # the parser below knows what it is
-        finally:
-            plan.spans = NULL
-    plan = read_plan(model, data, json_bytes, nbytes - json_bytes, max_input_bytes, regions, forwarded)
+    draft = read_draft(body, json_bytes)
+    plan = draft.plan
     model.region_heads = plan.regional and plan.all_binary
-    request = assemble(plan, arena, body, start, start + json_bytes, max_input_bytes, regions)
+    request = assemble(draft, body, body.start + json_bytes)
     # With an escape in it, a text may hold a "data" that is spelled otherwise.
-    if key is not None and is_all_spelled(plan, count) and b"\\" not in key and not (skip and b'"id"' in key):
-        plan.data = None
+    if key is not None and is_all_spelled(plan, count) and b"\\" not in key and not names_id(key, skip):
         remember(model, key, plan)
     return request
 
 
-cdef InferPlan read_plan(
-    ModelSignature model, const unsigned char *data, uint64_t json_bytes, uint64_t binary_bytes,
-    uint64_t max_input_bytes, Regions regions, bytes forwarded):
+cdef Draft read_draft(InferBody body, uint64_t json_bytes):
+    cdef const unsigned char *data = body.block.data + body.start
+    cdef list values = []
+    cdef InferPlan plan
     try:
         doc = load_json(data, json_bytes)
     except Internal:
         # Tensors behind the JSON whose beginning nobody told, or told wrongly: the request is at fault, and hears how.
         doc = binary_head(data, json_bytes)
         if doc is not None:
-            parse_plan(model, doc, binary_bytes, max_input_bytes, regions, forwarded)
+            parse_plan(body, doc, body.nbytes - json_bytes, values)
         raise
-    return parse_plan(model, doc, binary_bytes, max_input_bytes, regions, forwarded)
+    plan = parse_plan(body, doc, body.nbytes - json_bytes, values)
+    return new_draft(plan, plan.id, values)
+
+
+# A second "id" further on, perhaps in escapes, would win over the leading one, so such a text is not remembered.
+cdef bint names_id(bytes key, uint64_t skip):
+    return skip > 0 and (b'"id"' in key or b"\\" in key)
 
 
 cdef int remember(ModelSignature model, bytes key, InferPlan plan) except -1:
@@ -122,7 +124,6 @@ cdef bint is_all_spelled(InferPlan plan, int count) noexcept:
     return True
 
 
-# Bytes of a leading {"id":"…" whose text needs no decoding, else 0.  begin: where the text starts.
 cdef uint64_t leading_id(const unsigned char *data, uint64_t n, uint64_t *begin) noexcept:
     cdef uint64_t i
     cdef unsigned char c
@@ -140,67 +141,62 @@ cdef uint64_t leading_id(const unsigned char *data, uint64_t n, uint64_t *begin)
     return 0
 
 
-cdef InferPlan remembered_plan(
-    ModelSignature model, const unsigned char *data, uint64_t head_bytes, uint64_t binary_bytes,
-    uint64_t max_input_bytes, Regions regions, bytes forwarded):
+# The id of a request with a remembered plan: what leading_id found, or as in the head that was parsed.
+cdef inline str id_at(const unsigned char *data, uint64_t begin, uint64_t skip, InferPlan plan):
+    return PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL) if skip else plan.id
+
+
+cdef Draft remembered_draft(InferBody body, uint64_t head_bytes):
+    cdef ModelSignature model = body.model
+    cdef const unsigned char *data = body.block.data + body.start
     cdef uint64_t begin = 0
     cdef uint64_t skip = leading_id(data, head_bytes, &begin)
-    cdef bytes key = PyBytes_FromStringAndSize(<char *>data + skip, head_bytes - skip)
-    cdef InferPlan plan
-    if forwarded:
-        key += forwarded  # behind a whole JSON object: no other head has this key
-    plan = model.heads.get(key)
-    if plan is not None and plan.binary_bytes == binary_bytes and skip <= ID_BYTES_MAX + begin + 1:
-        if skip:
-            plan.id = PyUnicode_DecodeASCII(<char *>data + begin, skip - begin - 1, NULL)
-        return plan
-    plan = read_plan(model, data, head_bytes, binary_bytes, max_input_bytes, regions, forwarded)
-    # A second "id" further on would win over the leading one, so such a head is not remembered.
-    if plan.all_binary and not (skip and b'"id"' in key):
-        remember(model, key, plan)
-        if not plan.regional:
-            plan.data = None
-    return plan
+    cdef bytes key = elided(data, head_bytes, skip, NULL, 0, CACHED_HEAD_BYTES_MAX, body.forwarded)
+    cdef InferPlan plan = model.heads.get(key)
+    cdef Draft draft
+    if plan is not None and plan.binary_bytes == body.nbytes - head_bytes and skip <= ID_BYTES_MAX + begin + 1:
+        return new_draft(plan, id_at(data, begin, skip, plan), None)
+    draft = read_draft(body, head_bytes)
+    if draft.plan.all_binary and not names_id(key, skip):
+        remember(model, key, draft.plan)
+    return draft
 
 
-cdef inline uint64_t align64(uint64_t n) noexcept:
-    return (n + 63) & ~<uint64_t>63
-
-
-cdef InferInput assemble(
-    InferPlan plan, Arena arena, Block body, uint64_t start, uint64_t tail, uint64_t max_input_bytes, Regions regions):
-    cdef InferInput request = new_request(plan, regions)
+cdef InferInput assemble(Draft draft, InferBody body, uint64_t tail):
+    cdef InferPlan plan = draft.plan
+    cdef InferInput request = new_request(draft, body.regions)
     cdef Py_ssize_t id_bytes
-    cdef const char *id_text = PyUnicode_AsUTF8AndSize(plan.id, &id_bytes)
-    cdef uint64_t tensors = measure(plan, max_input_bytes)
+    cdef const char *id_text = PyUnicode_AsUTF8AndSize(draft.id, &id_bytes)
+    cdef uint64_t tensors = measure(draft, body.max_input_bytes)
     cdef uint64_t record_bytes = plan.template.nbytes(id_bytes)
     cdef uint64_t need = align64(record_bytes) + tensors
     cdef uint64_t free = align64(record_bytes)
-    cdef Block home = body       # of the record
+    cdef Block home = body.block       # of the record
     request.record_bytes = <uint32_t>record_bytes
     if plan.stays:
-        request.body = body
-        if record_bytes > start:
-            home = request.extra = arena.take(need)
+        request.body = body.block
+        if record_bytes > body.start:
+            home = request.extra = body.arena.take(need)
         elif tensors:
-            request.extra = arena.take(tensors)
+            request.extra = body.arena.take(tensors)
             free = 0
-    elif plan.binary_bytes or plan.spans != NULL or need > body.nbytes:
-        home = request.extra = arena.take(need)
+    elif plan.binary_bytes or draft.spans != NULL or need > body.block.nbytes:
+        home = request.extra = body.arena.take(need)
     else:
-        request.extra = body     # its JSON has become Python values
-    place(plan, request, body, tail, free, regions)
+        request.extra = body.block     # its JSON has become Python values
+    place(draft, request, body.block, tail, free, body.regions)
     request.record_offset = home.offset
-    plan.template.write(home.data, plan.places, id_text, <uint32_t>id_bytes)
+    plan.template.write(home.data, draft.places, id_text, <uint32_t>id_bytes)
     if request.foreign is not None:
         request.set_foreign(plan.template, request.foreign)
     return request
 
 
-cdef InferInput new_request(InferPlan plan, Regions regions):
+cdef InferInput new_request(Draft draft, Regions regions):
+    cdef InferPlan plan = draft.plan
     cdef InferInput request = InferInput.__new__(InferInput)
     request.model = plan.model
-    request.id = plan.id
+    request.id = draft.id
     request.batch = plan.batch
     request.priority = plan.priority
     request.timeout_us = plan.timeout_us
@@ -209,7 +205,7 @@ cdef InferInput new_request(InferPlan plan, Regions regions):
     request.requested = plan.requested
     request.shape_key = plan.shape_key
     if plan.regional:
-        look_at_regions(plan, request, regions)
+        look_at_regions(draft, request, regions)
     request.outputs = plan.outputs
     if plan.outputs.in_regions:
         request.outputs = plan.outputs.bind(regions)
@@ -217,22 +213,32 @@ cdef InferInput new_request(InferPlan plan, Regions regions):
     return request
 
 
+class ReadElsewhere(Exception):
+    """The inputs that must be copied out of regions are so long that a codec process is to read the request."""
+
+
 # Before anything is reserved for them: checks the bounds, and decides what stays where it is.
-cdef int look_at_regions(InferPlan plan, InferInput request, Regions regions) except -1:
+cdef int look_at_regions(Draft draft, InferInput request, Regions regions) except -1:
+    cdef InferPlan plan = draft.plan
     cdef TensorPlan *tensor
     cdef Region region
     cdef list foreign = []
+    cdef uint64_t copied = 0
     cdef int i
     for i in range(plan.count):
         tensor = &plan.tensors[i]
         if tensor.source != FROM_REGION:
             continue
-        region = find(regions, <str>plan.data[tensor.position])
+        region = find(regions, <str>plan.names[tensor.position])
         region.check(tensor.offset, tensor.nbytes)
-        tensor.referred = region.device < 0 and len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
-            plan.model, tensor.dtype, (<SystemRegion>region).file, region.offset + tensor.offset, tensor.nbytes)
-        if tensor.referred:
+        if region.device < 0 and len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
+                plan.model, tensor.dtype, (<SystemRegion>region).file, region.offset + tensor.offset, tensor.nbytes):
+            draft.inputs[i].referred = True
             foreign.append(new_foreign(in_place(plan, tensor, <SystemRegion>region), <uint32_t>i))
+        elif region.device < 0:  # another process cannot copy a device's
+            copied += tensor.nbytes
+    if copied > regions.copied_at_once:
+        raise ReadElsewhere()
     if foreign:
         request.foreign = foreign  # the record learns of it when it is written
     return 0
@@ -248,9 +254,10 @@ cdef Tensor in_place(InferPlan plan, TensorPlan *tensor, SystemRegion region):
     return new_tensor(name, tensor.dtype, shape, region.file, offset, tensor.nbytes, region)
 
 
-cdef int fetch(InferPlan plan, TensorPlan *tensor, Regions regions, unsigned char *at) except -1:
-    find(regions, <str>plan.data[tensor.position]).read(tensor.offset, at, tensor.nbytes)
-    return walk_strings(plan, tensor, at) if tensor.dtype == BYTES else 0
+cdef int fetch(Draft draft, int i, Regions regions, unsigned char *at) except -1:
+    cdef TensorPlan *tensor = &draft.plan.tensors[i]
+    find(regions, <str>draft.plan.names[tensor.position]).read(tensor.offset, at, tensor.nbytes)
+    return walk_strings(draft, i, at) if tensor.dtype == BYTES else 0
 
 
 # True when the tensor's bytes are used where they were received.
@@ -258,99 +265,111 @@ cdef inline bint stays(InferPlan plan, TensorPlan *tensor) noexcept:
     return plan.stays and tensor.source == FROM_BINARY
 
 
+cdef inline str name_of(InferPlan plan, TensorPlan *tensor):
+    return (<TensorSpec>plan.model.inputs[tensor.index]).name
+
+
 # Bytes needed for tensors that must be written elsewhere, each rounded up to 64.
-cdef uint64_t measure(InferPlan plan, uint64_t max_input_bytes) except? 0xFFFFFFFFFFFFFFFF:
+cdef uint64_t measure(Draft draft, uint64_t max_input_bytes) except? 0xFFFFFFFFFFFFFFFF:
+    cdef InferPlan plan = draft.plan
     cdef TensorPlan *tensor
-    cdef uint64_t elements, total = 0
+    cdef uint64_t total = 0
     cdef int i
     for i in range(plan.count):
         tensor = &plan.tensors[i]
         if tensor.source == FROM_JSON and tensor.dtype == BYTES:
-            name = (<TensorSpec>plan.model.inputs[tensor.index]).name
-            measure_strings(<list>plan.data[tensor.position], &elements, &tensor.nbytes, name)
-            if tensor.nbytes > max_input_bytes:
-                raise BadRequest(
-                    f"JSON input '{name}' has a byte_size ({tensor.nbytes} bytes) that exceeds the maximum allowed value "
-                    f"of {max_input_bytes} bytes. Use --http-max-input-size to increase the limit.")
-            check_strings(plan, name, elements, tensor.elements)
-        if not stays(plan, tensor) and not tensor.referred:
-            total += align64(tensor.nbytes)
+            measure_texts(draft, i, max_input_bytes)
+        if not stays(plan, tensor) and not draft.inputs[i].referred:
+            total += align64(draft.inputs[i].nbytes)
     return total
 
 
-cdef int check_strings(InferPlan plan, str name, uint64_t got, uint64_t expected) except -1:
+# Bytes and number of the strings of input i, which is spelled in JSON.
+cdef int measure_texts(Draft draft, int i, uint64_t max_input_bytes) except -1:
+    cdef TensorPlan *tensor = &draft.plan.tensors[i]
+    cdef str name = name_of(draft.plan, tensor)
+    cdef uint64_t elements
+    measure_strings(<list>draft.values[tensor.position], &elements, &draft.inputs[i].nbytes, name)
+    if draft.inputs[i].nbytes > max_input_bytes:
+        raise refusals.json_input_too_large(name, draft.inputs[i].nbytes, max_input_bytes)
+    return check_strings(draft, name, elements, tensor.elements)
+
+
+cdef int check_strings(Draft draft, str name, uint64_t got, uint64_t expected) except -1:
     if got > expected:
         raise BadRequest(
-            f"{plan.who()}unexpected number of string elements {expected + 1} for inference input '{name}' for model "
-            f"'{plan.model.name}', expecting {expected}")
+            f"{draft.who()}unexpected number of string elements {expected + 1} for inference input '{name}' for model "
+            f"'{draft.plan.model.name}', expecting {expected}")
     if got < expected:
         raise BadRequest(
-            f"{plan.who()}expected {expected} string elements for inference input '{name}' for model "
-            f"'{plan.model.name}', got {got}")
+            f"{draft.who()}expected {expected} string elements for inference input '{name}' for model "
+            f"'{draft.plan.model.name}', got {got}")
     return 0
 
 
 # Copies or decodes what does not stay, from `free` on in the extra block, and notes where each tensor lies.
 cdef int place(
-    InferPlan plan, InferInput request, Block body, uint64_t tail, uint64_t free, Regions regions) except -1:
+    Draft draft, InferInput request, Block body, uint64_t tail, uint64_t free, Regions regions) except -1:
+    cdef InferPlan plan = draft.plan
     cdef TensorPlan *tensor
     cdef unsigned char *at
+    cdef uint64_t nbytes
     cdef int i
     for i in range(plan.count):
         tensor = &plan.tensors[i]
-        plan.places[2 * i + 1] = tensor.nbytes
+        nbytes = draft.places[2 * i + 1] = draft.inputs[i].nbytes
         if stays(plan, tensor):
             if tensor.dtype == BYTES:
-                walk_strings(plan, tensor, body.data + tail + tensor.offset)
-            plan.places[2 * i] = body.offset + tail + tensor.offset
+                walk_strings(draft, i, body.data + tail + tensor.offset)
+            draft.places[2 * i] = body.offset + tail + tensor.offset
             continue
-        if tensor.referred:
-            plan.places[2 * i] = 0  # the link says where, to each worker in its words
+        if draft.inputs[i].referred:
+            draft.places[2 * i] = 0  # the link says where, to each worker in its words
             continue
-        if tensor.nbytes == 0:
-            plan.places[2 * i] = body.offset if request.extra is None else request.extra.offset
+        if nbytes == 0:
+            draft.places[2 * i] = body.offset if request.extra is None else request.extra.offset
             if tensor.dtype == BYTES:
-                check_strings(plan, (<TensorSpec>plan.model.inputs[tensor.index]).name, 0, tensor.elements)
+                check_strings(draft, name_of(plan, tensor), 0, tensor.elements)
             continue
         at = request.extra.data + free
-        plan.places[2 * i] = request.extra.offset + free
-        free += align64(tensor.nbytes)
+        draft.places[2 * i] = request.extra.offset + free
+        free += align64(nbytes)
         if tensor.source == FROM_JSON:
-            fill(plan, tensor, at)
+            fill(draft, tensor, at)
         elif tensor.source == FROM_REGION:
-            fetch(plan, tensor, regions, at)
+            fetch(draft, i, regions, at)
         else:  # a raw string: its length goes in front
-            (<uint32_t *>at)[0] = <uint32_t>(tensor.nbytes - 4)
-            memcpy(at + 4, body.data + tail, tensor.nbytes - 4)
+            (<uint32_t *>at)[0] = <uint32_t>(nbytes - 4)
+            memcpy(at + 4, body.data + tail, nbytes - 4)
     return 0
 
 
-cdef int fill(InferPlan plan, TensorPlan *tensor, unsigned char *at) except -1:
-    if plan.spans != NULL:
-        if not read_span(&plan.spans[tensor.position], tensor.dtype, at, tensor.elements):
+cdef int fill(Draft draft, TensorPlan *tensor, unsigned char *at) except -1:
+    if draft.spans != NULL:
+        if not read_span(&draft.spans[tensor.position], tensor.dtype, at, tensor.elements):
             raise Unusual()
         return 0
-    return fill_parsed(plan, tensor, at)
+    return fill_parsed(draft, tensor, at)
 
 
-cdef int fill_parsed(InferPlan plan, TensorPlan *tensor, unsigned char *at) except -1:
-    cdef list data = <list>plan.data[tensor.position]
+cdef int fill_parsed(Draft draft, TensorPlan *tensor, unsigned char *at) except -1:
+    cdef list data = <list>draft.values[tensor.position]
     if tensor.dtype == BYTES:
         return fill_strings(data, &at)
-    name = (<TensorSpec>plan.model.inputs[tensor.index]).name
-    return fill_numbers(data, tensor.dtype, at, tensor.elements, name)
+    return fill_numbers(data, tensor.dtype, at, tensor.elements, name_of(draft.plan, tensor))
 
 
-# Counts and lengths inside a BYTES tensor (row 15.55).
-cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *at) except -1:
-    cdef uint64_t left = tensor.nbytes, got = 0
+# Counts and lengths inside a BYTES tensor.
+cdef int walk_strings(Draft draft, int i, const unsigned char *at) except -1:
+    cdef TensorPlan *tensor = &draft.plan.tensors[i]
+    cdef uint64_t left = draft.inputs[i].nbytes, got = 0
     cdef uint32_t length
-    name = (<TensorSpec>plan.model.inputs[tensor.index]).name
+    cdef str name = name_of(draft.plan, tensor)
     while left:
         if left < 4:
             raise BadRequest(
-                f"{plan.who()}incomplete string length indicator for inference input '{name}' for model "
-                f"'{plan.model.name}', expecting 4 bytes but only {left} bytes available. Please make sure the string "
+                f"{draft.who()}incomplete string length indicator for inference input '{name}' for model "
+                f"'{draft.plan.model.name}', expecting 4 bytes but only {left} bytes available. Please make sure the string "
                 "length indicator is in one buffer.")
         memcpy(&length, at, 4)
         at += 4
@@ -360,21 +379,23 @@ cdef int walk_strings(InferPlan plan, TensorPlan *tensor, const unsigned char *a
             break
         if length > left:
             # Triton counts first: too few elements is the better news of the two.
-            check_strings(plan, name, got, tensor.elements)
+            check_strings(draft, name, got, tensor.elements)
             raise BadRequest(
                 f"incomplete string data for inference input '{name}', expecting string of length {length} "
                 f"but only {left} bytes available")
         at += length
         left -= length
-    return check_strings(plan, name, got, tensor.elements)
+    return check_strings(draft, name, got, tensor.elements)
 
 
 def parse(
-    ModelSignature model, Arena arena, bytes body, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26,
+    ModelSignature model, Arena arena, bytes text, int64_t head_bytes=-1, *, uint64_t max_input_bytes=1 << 26,
     Regions regions=None, bytes forwarded=b"") -> InferInput:
     """Parse a body as though it had been received into a block of the arena."""
-    cdef uint64_t start = body_start(model.record_room, head_bytes)
-    cdef Block block = arena.take(start + <uint64_t>len(body))
-    memcpy(block.data + start, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
-    return read_infer(
-        model, arena, block, start, PyBytes_GET_SIZE(body), head_bytes, max_input_bytes, regions, forwarded)
+    cdef InferBody body = InferBody.__new__(InferBody)
+    body.model, body.arena, body.regions, body.forwarded = model, arena, regions, forwarded
+    body.nbytes, body.head_bytes, body.max_input_bytes = <uint64_t>len(text), head_bytes, max_input_bytes
+    body.start = body_start(model.record_room, head_bytes)
+    body.block = arena.take(body.start + body.nbytes)
+    memcpy(body.block.data + body.start, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    return read_infer(body)

@@ -1,20 +1,20 @@
 """JSON text to values, and JSON tensor data straight to tensor bytes.  Layer 2 (wire).
 
-orjson parses.  It refuses NaN and Infinity, which Triton takes (row 1.18): only a text that holds such a word is parsed
-again by the standard library.
+orjson parses.  It refuses NaN and Infinity, which Triton takes: only a text that holds such a word is parsed
+again by the standard library.  Values take more memory than their text: a large text is weighed before it is parsed.
 """
 
 from cpython.bool cimport PyBool_Check
 from cpython.buffer cimport PyBUF_READ
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsDouble, PyLong_AsUnsignedLongLong, PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 from tisfast.wire.fields cimport shown
 from tisfast.wire.signature cimport BOOL, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
 
@@ -33,45 +33,146 @@ cdef extern from "Python.h":
 cdef int DEPTH_MAX = limits.JSON_DEPTH_MAX
 cdef object orjson_loads = orjson.loads
 cdef object JSON_DECODER = json.JSONDecoder()
-cdef object STRING_OR_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Inf(?:inity)?)')
 cdef object JSON_SPACE = re.compile(rb"[ \t\r\n]*")
-cdef object SURROGATE = re.compile(rb"\\u[dD]")
+cdef object WIDE = re.compile(rb"[\xf0-\xf4]")
+cdef object SURROGATE = re.compile(r"\\u[dD]")
+cdef Py_ssize_t WEIGHED_BYTES_MIN = limits.JSON_WEIGHED_BYTES_MIN
+cdef uint64_t VALUE_BYTES_FREE = limits.JSON_VALUE_BYTES_FREE
+cdef uint64_t VALUES_SHARE_MAX = limits.JSON_VALUES_SHARE_MAX
+
+# What CPython takes for one value, with its place in a list or dict.
+cdef enum:
+    LIST_WEIGHT = 96
+    DICT_WEIGHT = 88
+    MEMBER_WEIGHT = 48      # of a dict's table, beside name and value
+    STRING_WEIGHT = 64
+    NUMBER_WEIGHT = 32
+    SMALL_WEIGHT = 8        # true, false, null, numbers of two digits: these exist already
 
 
 cdef object load_json(const unsigned char *text, Py_ssize_t n):
+    if n >= WEIGHED_BYTES_MIN:
+        check_weight(text, n)
     try:
         return orjson_loads(PyMemoryView_FromMemory(<char *>text, n, PyBUF_READ))
     except ValueError as error:
         return load_lenient(PyBytes_FromStringAndSize(<char *>text, n), error)
 
 
+# Where the string that begins before `at` ends: behind its quote, or at `end` when it is not closed.
+cdef const unsigned char *string_end(const unsigned char *at, const unsigned char *end) noexcept:
+    while at < end and at[0] != c'"':
+        at += 2 if at[0] == c'\\' else 1
+    return at + 1 if at < end else end
+
+
+# Memory that the values of a text take, at most, as of JSON; text that is none has no values.
+cdef uint64_t values_weight(const unsigned char *text, Py_ssize_t n) noexcept:
+    cdef const unsigned char *at = text
+    cdef const unsigned char *end = text + n
+    cdef const unsigned char *start
+    cdef uint64_t weight = 0
+    cdef unsigned char c
+    while at < end:
+        c = at[0]
+        at += 1
+        if c == c'"':
+            start = at
+            at = string_end(at, end)
+            weight += STRING_WEIGHT + (at - start)
+        elif c == c'[':
+            weight += LIST_WEIGHT
+        elif c == c'{':
+            weight += DICT_WEIGHT
+        elif c == c':':
+            weight += MEMBER_WEIGHT
+        elif c == c'-' or c'0' <= c <= c'9' or c == c'N' or c == c'I':
+            start = at
+            while at < end and (c'+' <= at[0] <= c'9' and at[0] != c',' or c'a' <= (at[0] | 0x20) <= c'z'):
+                at += 1
+            weight += NUMBER_WEIGHT if at - start > 1 else SMALL_WEIGHT
+        elif c == c't' or c == c'f' or c == c'n':
+            weight += SMALL_WEIGHT
+    return weight
+
+
+cdef int check_weight(const unsigned char *text, Py_ssize_t n) except -1:
+    cdef uint64_t weight = values_weight(text, n)
+    cdef uint64_t most = VALUE_BYTES_FREE + VALUES_SHARE_MAX * <uint64_t>n
+    if weight > most:
+        raise BadRequest(
+            f"the values of {n} bytes of request JSON would take up to {weight} bytes of memory; {most} is the limit "
+            "for so many.  Send large tensors as binary data")
+    return 0
+
+
 cdef object load_lenient(bytes text, error):
+    cdef str spelled
     if "depth" in error.msg:
         raise too_deep()
     if b"NaN" not in text and b"Inf" not in text:
         raise unreadable(error.msg, error.pos) if "UTF-8" not in error.msg else not_utf8(text)
     try:
-        value = json.loads(STRING_OR_TOKEN.sub(spell_out, text))
-        if SURROGATE.search(text):
+        spelled = spelled_out(text)
+        value = json.loads(spelled)
+        if SURROGATE.search(spelled):
             json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text: orjson refuses it, so do we
         return value
     except RecursionError:
         raise too_deep() from None
     except UnicodeError as again:
-        raise unreadable(again.reason, again.start) from None
+        raise unreadable(f"text is not valid UTF-8: {again.reason}", again.start) from None
     except json.JSONDecodeError as again:
         raise unreadable(again.msg, again.pos) from None
     except ValueError as again:  # an integer of thousands of digits
         raise unreadable(str(again), 0) from None
 
 
+cdef inline bint starts(const unsigned char *at, const unsigned char *end, const char *word, Py_ssize_t n) noexcept:
+    return end - at >= n and memcmp(at, word, n) == 0
+
+
+# One character beyond the first 65,536 makes Python spend four bytes on each.
+cdef int check_spelled(bytes text, uint64_t longer) except -1:
+    cdef uint64_t n = <uint64_t>len(text)
+    cdef uint64_t taken = n + (n + longer) * (5 if WIDE.search(text) else 3 if not text.isascii() else 2)
+    if taken > VALUE_BYTES_FREE + VALUES_SHARE_MAX * n:
+        raise BadRequest(
+            f"{n} bytes of request JSON with Inf in it would take {taken} bytes of memory to read; write Infinity, or send "
+            "large tensors as binary data")
+    return 0
+
+
 # Triton's parser also takes Inf and -NaN; the standard library's does not.
-def spell_out(match) -> bytes:
-    """The standard library's spelling of one string or token."""
-    token = match.group(0)
-    if token.endswith(b"NaN"):
-        return b"NaN"
-    return token + b"inity" if token.endswith(b"Inf") else token
+cdef str spelled_out(bytes text):
+    """The text with the standard library's spelling of these words; strings stay.  Raises UnicodeDecodeError also for half
+    a surrogate, which `json.loads` of bytes would let pass."""
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(text)
+    cdef const unsigned char *end = at + len(text)
+    cdef const unsigned char *start
+    cdef Py_ssize_t longer = 5 * text.count(b"Inf")
+    check_spelled(text, longer)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, len(text) + longer)
+    cdef unsigned char *out = <unsigned char *>PyBytes_AS_STRING(made)
+    while at < end:
+        start = at
+        if at[0] == c'"':
+            at = string_end(at + 1, end)
+        elif at[0] == c'-' and starts(at + 1, end, b"NaN", 3):
+            at += 1
+            continue
+        elif starts(at, end, b"Infinity", 8):
+            at += 8
+        elif starts(at, end, b"Inf", 3):
+            at += 3
+            memcpy(out, <const char *>b"Infinity", 8)
+            out += 8
+            continue
+        else:
+            at += 1
+        memcpy(out, start, at - start)
+        out += at - start
+    return PyUnicode_DecodeUTF8(PyBytes_AS_STRING(made), out - <unsigned char *>PyBytes_AS_STRING(made), NULL)
 
 
 cdef unreadable(what, place):

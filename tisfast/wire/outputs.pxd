@@ -10,6 +10,7 @@ cdef class Special:
     cdef readonly tuple shape             # of `strings`
     cdef readonly uint64_t elements       # of `strings`
 
-# For an output whose bit is set in OutputChoice.special; once per answer.  Raises Internal when the region is too small
-# (row 10.08), BadRequest when the output cannot be classified (row 3.04) or its region has gone.
+# For an output whose bit is set in OutputChoice.special; once per answer.  Raises Internal when the region is too small,
+# BadRequest when the output cannot be classified or its region has gone.
+cdef bint into_region(Answer answer, OutputRef *out) except -1
 cdef Special prepare(Answer answer, OutputRef *out)

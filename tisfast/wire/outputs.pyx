@@ -15,6 +15,30 @@ cdef class Special:
     """See outputs.pxd."""
 
 
+def region_bytes(Answer answer) -> int:
+    """Of the outputs that go into regions."""
+    cdef uint64_t total = 0
+    cdef int i
+    for i in range(answer.count):
+        if into_region(answer, &answer.outputs[i]):
+            total += answer.outputs[i].nbytes
+    return total
+
+
+def write_regions(Answer answer) -> None:
+    """Write them, before the answer is described: in any thread, while others use the answer.  Raises TisError."""
+    cdef int i
+    for i in range(answer.count):
+        if into_region(answer, &answer.outputs[i]):
+            prepare(answer, &answer.outputs[i])
+
+
+cdef bint into_region(Answer answer, OutputRef *out) except -1:
+    cdef OutputChoice choice = <OutputChoice>answer.input.outputs
+    return answer.input.requested >> out.index & 1 and choice.special >> out.index & 1 and (
+        (<Way>choice.ways[out.index]).region is not None)
+
+
 cdef Special prepare(Answer answer, OutputRef *out):
     cdef Way way = <Way>(<OutputChoice>answer.input.outputs).ways[out.index]
     cdef TensorSpec spec = <TensorSpec>answer.input.model.outputs[out.index]
@@ -29,7 +53,9 @@ cdef Special to_region(Answer answer, Way way, TensorSpec spec, OutputRef *out):
         raise Internal(
             f"shared memory size specified with the request for output '{spec.name}' ({way.nbytes} bytes) should be at "
             f"least {out.nbytes} bytes to hold the results")
-    if out.data == NULL:  # an input in a client's memory, returned as it is
+    if way.target is None:
+        pass  # in a codec process: the server wrote it before (wire/described)
+    elif out.data == NULL:  # an input in a client's memory, returned as it is
         move(answer, way, out)
     else:
         way.target.write(way.offset, out.data, out.nbytes)
@@ -48,7 +74,7 @@ cdef int move(Answer answer, Way way, OutputRef *out) except -1:
     return way.target.write(way.offset, tensor.file.at(offset), out.nbytes)
 
 
-# Each entry of the batch is classified by itself (row 3.02).
+# Each entry of the batch is classified by itself.
 cdef Special to_classes(Answer answer, Way way, TensorSpec spec, OutputRef *out):
     cdef Special special = Special.__new__(Special)
     cdef bint batched = answer.input.model.max_batch_size > 0 and out.rank > 0 and out.shape[0] > 0
@@ -58,7 +84,7 @@ cdef Special to_classes(Answer answer, Way way, TensorSpec spec, OutputRef *out)
     for i in range(batched, out.rank):
         elements *= <uint64_t>out.shape[i]
     classes = min(way.classes, elements)
-    special.strings = best_classes(spec, out.data, rows, elements, classes)
+    special.strings = best_classes(spec, out.dtype, out.data, rows, elements, classes)
     if batched:
         special.shape = (rows, classes)
     else:

@@ -4,17 +4,16 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.native.region cimport Region, Regions
 from tisfast.wire.record cimport RecordTemplate
 from tisfast.wire.signature cimport ModelSignature
-from tisfast.wire.spelled cimport Span
 
 cdef enum Source:
     FROM_BINARY     # bytes behind the head
-    FROM_JSON       # `data` in the head
+    FROM_JSON       # in the head; the draft's `values` at its position hold them
     FROM_NOWHERE    # no elements
-    FROM_REGION     # in a region that the client registered; `data` at its position holds the region's name
-    FROM_CONTENTS   # typed elements of a gRPC message; `data` at its position holds their decoder
+    FROM_REGION     # in a region that the client registered; `names` at its position holds the region's
+    FROM_CONTENTS   # typed elements of a gRPC message; the draft's `values` at its position hold their decoder
 
 cdef struct TensorPlan:
-    uint64_t nbytes         # FROM_JSON BYTES: known when the strings are measured
+    uint64_t nbytes         # FROM_JSON BYTES: 0, each request's strings are measured
     uint64_t elements
     uint64_t offset         # FROM_BINARY: behind the head; FROM_REGION: in the region
     const int64_t *shape    # rank entries, in the plan
@@ -23,7 +22,6 @@ cdef struct TensorPlan:
     uint8_t dtype
     uint8_t rank
     uint8_t source
-    uint8_t referred        # FROM_REGION, of the request at hand: the worker reads it where it lies
 
 cdef class Way:
     """How one output is given that is not simply its tensor: its best classes, or written into a region."""
@@ -47,18 +45,19 @@ cdef class OutputChoice:
     cdef OutputChoice bind(self, Regions regions)
 
 cdef class InferPlan:
-    """One parsed head.  A plan whose tensors are all binary holds for every request with the same head."""
+    """One parsed head.  A plan whose tensors are all binary holds for every request with the same head.
+
+    It is filled in while the head is parsed, and frozen by `finish` (wire/request): what a request has for itself is in its Draft.
+    """
     cdef ModelSignature model
-    cdef readonly str id
+    cdef readonly str id            # of the request whose head was parsed; others with the same plan have their own
     cdef int count
     cdef TensorPlan *tensors        # by input index
     cdef int64_t *shapes
-    cdef uint64_t *places           # scratch of the assembly: offset and bytes of each input
-    cdef list data                  # per position: JSON data of FROM_JSON inputs, region name of FROM_REGION, else None
+    cdef list names                 # per position: the region's of FROM_REGION inputs, its own of one that the model has not, else None
     cdef readonly bint all_binary   # no tensor is in JSON
     cdef readonly bint regional     # some input is in a region
     cdef Regions regions            # where those that the request names are looked up; None: none is known
-    cdef const Span *spans          # while a request is made whose numbers are read from its text (wire/spelled), else NULL
     cdef bint raw                   # a body that is nothing but one tensor
     cdef bint stays                 # binary tensors are used where they were received
     cdef readonly uint64_t binary_bytes   # behind the head

@@ -58,15 +58,15 @@ cdef class InferPlan:
     def __dealloc__(self):
         PyMem_Free(self.tensors)
         PyMem_Free(self.shapes)
-        PyMem_Free(self.places)
 
     cdef int reserve(self, Py_ssize_t inputs, Py_ssize_t dims) except -1:
         self.tensors = <TensorPlan *>PyMem_Malloc((inputs or 1) * sizeof(TensorPlan))
         self.shapes = <int64_t *>PyMem_Malloc((dims or 1) * sizeof(int64_t))
-        self.places = <uint64_t *>PyMem_Malloc((inputs or 1) * 2 * sizeof(uint64_t))
-        if self.tensors == NULL or self.shapes == NULL or self.places == NULL:
+        if self.tensors == NULL or self.shapes == NULL:
             raise MemoryError()
         memset(self.tensors, 0, inputs * sizeof(TensorPlan))
+        self.names = [None] * inputs
+        self.count = <int>inputs
         return 0
 
     cdef str who(self):

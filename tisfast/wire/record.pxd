@@ -110,6 +110,7 @@ cdef class Answer:
     cdef readonly bytes parameters  # JSON object text, b"" when none
     cdef list tensors               # of Tensor, in the order of outputs: of an answer that no worker gave (wire/joined); else None
     cdef list copies                # blocks with outputs that a client could have taken away, or None
+    cdef list uncopied              # (Tensor, start, bytes, copy) of those that are long: `copy_inputs` is to fill them; or None
     cdef list kept                  # what a codec made of outputs and sends instead of them, or None
 
 # ---- for wire/joined
@@ -121,3 +122,5 @@ cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) 
 
 # Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)
+# What of it read_answer has left: in any thread, while nobody uses the answer.  Raises TisError.
+cdef int copy_inputs(Answer answer) except -1

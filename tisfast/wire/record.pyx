@@ -10,8 +10,11 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block
+from tisfast.wire.fields cimport shown
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
 from tisfast.wire.tensors cimport FOREIGN, SHARE_SHIFT, ForeignInput, Tensor
+
+import json
 
 import orjson
 
@@ -39,6 +42,7 @@ cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef uint32_t OUTPUTS_MAX = limits.OUTPUTS_MAX
 cdef Py_ssize_t LAYOUTS_MAX = limits.ANSWER_LAYOUTS_MAX
+cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
 
 
 @cython.freelist(256)
@@ -227,7 +231,6 @@ cdef AnswerLayout new_layout(ModelSignature model, bytes signature, uint32_t cou
     cdef const unsigned char *end = at + PyBytes_GET_SIZE(signature)
     cdef const SignatureEntry *entry
     cdef OutputRef *out
-    cdef uint64_t seen = 0
     cdef uint32_t i
     layout.signature = signature
     layout.count = <int>count
@@ -244,9 +247,6 @@ cdef AnswerLayout new_layout(ModelSignature model, bytes signature, uint32_t cou
             raise lied(model, f"output {i} claims {entry.rank} dimensions; {(end - at) // 8} follow, {RANK_MAX} is the limit")
         if entry.index >= len(model.outputs):
             raise lied(model, f"output index {entry.index} is beyond the model's {len(model.outputs)} outputs")
-        if seen >> entry.index & 1:
-            raise lied(model, f"output '{(<TensorSpec>model.outputs[entry.index]).name}' is there twice")
-        seen |= <uint64_t>1 << entry.index
         out = &layout.outputs[i]
         out.index = entry.index
         out.dtype = entry.dtype
@@ -262,16 +262,13 @@ cdef AnswerLayout new_layout(ModelSignature model, bytes signature, uint32_t cou
     return layout
 
 
-# Type and shape against the configuration; sets out.nbytes.
+# Sets out.nbytes.  Type and shape need not be the configuration's, so whoever reads an output goes by these.
 cdef int check_output(ModelSignature model, TensorSpec spec, OutputRef *out) except -1:
     cdef uint64_t elements = 1, dim
     cdef uint64_t size = item_bytes(out.dtype) or 4
-    cdef int batched = model.max_batch_size > 0
     cdef int i
-    if out.dtype != spec.dtype:
-        given = BY_CODE[out.dtype].wire if out.dtype in BY_CODE else f"type code {out.dtype}"
-        raise Internal(
-            f"model '{model.name}' returned output '{spec.name}' as {given}, but its configuration says {spec.datatype}")
+    if out.dtype not in BY_CODE:
+        raise lied(model, f"output '{spec.name}' has data type code {out.dtype}; known codes are 1 to {max(BY_CODE)}")
     for i in range(out.rank):
         if out.shape[i] < 0:
             raise lied(model, f"output '{spec.name}' has the negative dimension {out.shape[i]}")
@@ -279,28 +276,14 @@ cdef int check_output(ModelSignature model, TensorSpec spec, OutputRef *out) exc
         if dim and elements > (<uint64_t>1 << 62) // dim // size:
             raise lied(model, f"the shape of output '{spec.name}' overflows")
         elements *= dim
-    if not shape_fits(spec.dims, out, batched):
-        want = [-1] * batched + list(spec.dims)
-        raise Internal(
-            f"model '{model.name}' returned output '{spec.name}' with shape {[out.shape[i] for i in range(out.rank)]}, "
-            f"but its configuration says {want}")
     out.nbytes = elements * size
     return 0
 
 
-cdef bint shape_fits(tuple dims, OutputRef *out, int batched):
-    cdef int i
-    if out.rank != len(dims) + batched:
-        return False
-    for i in range(len(dims)):
-        if dims[i] != -1 and dims[i] != out.shape[i + batched]:
-            return False
-    return True
-
-
 cdef bytes output_json(TensorSpec spec, OutputRef *out):
     shape = ",".join([str(out.shape[i]) for i in range(out.rank)])
-    return b'{"name":%b,"datatype":"%b","shape":[%b]' % (orjson.dumps(spec.name), spec.datatype.encode(), shape.encode())
+    return b'{"name":%b,"datatype":"%b","shape":[%b]' % (
+        orjson.dumps(spec.name), BY_CODE[out.dtype].wire.encode(), shape.encode())
 
 
 @cython.freelist(64)
@@ -324,7 +307,7 @@ cdef class Answer:
         shape = [out.shape[k] for k in range(out.rank)]
         data = PyBytes_FromStringAndSize(NULL, min(<Py_ssize_t>out.nbytes, max(most, 0)))
         read_output(self, out, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        return spec.name, spec.datatype, shape, data, out.nbytes
+        return spec.name, BY_CODE[out.dtype].wire, shape, data, out.nbytes
 
 
 cdef int read_output(Answer answer, OutputRef *out, void *to, uint64_t nbytes) except -1:
@@ -360,8 +343,23 @@ cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes):
     answer.layout = layout_of(model, answer.signature, head.count)
     answer.parameters = PyBytes_FromStringAndSize(
         <char *>block.data + need - head.parameters_bytes, head.parameters_bytes)
+    if head.parameters_bytes:
+        check_parameters(model, answer.parameters)
     fill_outputs(answer, block.data + need - head.parameters_bytes - 24 * head.count)
     return answer
+
+
+# They stand in answers as they are: a model may set anything, and what is no object would break them.
+cdef int check_parameters(ModelSignature model, bytes parameters) except -1:
+    try:
+        values = json.loads(parameters.decode())
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise lied(model, f"its parameters are no JSON: {error}") from None
+    except ValueError:  # a number of thousands of digits: who writes the answer knows whether it can
+        return 0
+    if type(values) is not dict:
+        raise lied(model, f"its parameters are no JSON object but {shown(values)}")
+    return 0
 
 
 # Where each output lies: `places` (arena, offset, bytes of each) is in shared memory and read once.
@@ -393,10 +391,6 @@ cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
                 f"{'request' if place[0] == 0 else 'answer'}'s blocks")
         if place[2] != out.nbytes and (out.dtype != BYTES or place[2] < out.nbytes or out.nbytes == 0):
             raise lied(model, f"output '{name}' has {place[2]} bytes, its shape asks for {out.nbytes}")
-        if model.max_batch_size > 0 and out.shape[0] != request.batch:
-            raise Internal(
-                f"model '{model.name}' returned output '{name}' for a batch of {out.shape[0]}; "
-                f"the request's batch is {request.batch}")
         out.nbytes = place[2]
     return 0
 
@@ -416,12 +410,25 @@ cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t n
         return True  # from there to there, under the guard
     # Its owner may take it away while it is being sent.
     copy = answer.input.arena().take(nbytes)
-    foreign.tensor.read(place - foreign.place, copy.data, nbytes)
+    if nbytes <= LOOP_COPY_BYTES_MAX:
+        foreign.tensor.read(place - foreign.place, copy.data, nbytes)
+    else:
+        if answer.uncopied is None:
+            answer.uncopied = []
+        answer.uncopied.append((foreign.tensor, place - foreign.place, nbytes, copy))
     out.data = copy.data
     if answer.copies is None:
         answer.copies = []
     answer.copies.append(copy)
     return True
+
+
+cdef int copy_inputs(Answer answer) except -1:
+    cdef Tensor tensor
+    cdef Block copy
+    for tensor, start, nbytes, copy in answer.uncopied:
+        tensor.read(start, copy.data, nbytes)
+    return 0
 
 
 def read(InferInput request, Block block, uint32_t record_bytes) -> Answer:

@@ -1,22 +1,20 @@
 # Parse an inference head; and the parts of that which every protocol has.  Layer 2 (wire).
 from libc.stdint cimport uint64_t
-from tisfast.native.region cimport Regions
+from tisfast.wire.draft cimport InferBody
 from tisfast.wire.plan cimport InferPlan, TensorPlan
 from tisfast.wire.signature cimport ModelSignature
 
-# binary_bytes: received behind the head; max_input_bytes: --http-max-input-size; forwarded: further parameters, a JSON
-# object as text or b"".
-cdef InferPlan parse_plan(
-    ModelSignature model, object doc, uint64_t binary_bytes, uint64_t max_input_bytes, Regions regions, bytes forwarded)
+# doc: the body's head as JSON values; binary_bytes: received behind it; values: an empty list, which becomes a Draft's.
+cdef InferPlan parse_plan(InferBody body, object doc, uint64_t binary_bytes, list values)
 
-# A body that is one tensor and nothing else (row 2.06).
-cdef InferPlan raw_plan(ModelSignature model, uint64_t nbytes, uint64_t max_input_bytes, bytes forwarded)
+# A body that is one tensor and nothing else.
+cdef InferPlan raw_plan(InferBody body)
 
 # ---- For every protocol's codec.  Set plan.regions and fill in plan.tensors between new_plan (and plan.reserve) and
 # finish.
 
 cdef InferPlan new_plan(ModelSignature model)
-# Checks the request against the model, then builds the part of the record that repeats.  parameters: JSON text of the
+# Checks the request against the model, then builds the part of the record that repeats: the plan is frozen from here on.  parameters: JSON text of the
 # request's custom parameters, b"" when there are none.
 cdef InferPlan finish(InferPlan plan, bytes parameters)
 
@@ -28,4 +26,5 @@ cdef int region_input(InferPlan plan, TensorPlan *tensor, str region, uint64_t o
 
 # Into a plan, as an inference request has them: the id of the document, and its entries of `inputs`.
 cdef int read_id(InferPlan plan, dict root) except -1
-cdef int read_inputs(InferPlan plan, list inputs, uint64_t binary_bytes, uint64_t max_input_bytes) except -1
+cdef int read_inputs(
+    InferPlan plan, list inputs, uint64_t binary_bytes, uint64_t max_input_bytes, list values) except -1

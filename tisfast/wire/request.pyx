@@ -1,13 +1,13 @@
 """From a parsed inference head (JSON values) to a checked InferPlan.  Layer 2 (wire).
 
-Statuses and texts are Triton's (rows 1.13 to 1.25, 2.*, 7.*, 15.55), in Triton's order: first what the head itself says
+Statuses and texts are Triton's, in Triton's order: first what the head itself says
 wrong, then what does not fit the model.  What stands behind Triton's text in brackets is ours.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from tisfast.native.region cimport Regions
 from tisfast.wire.asked cimport check_output_parameters, choose_output, request_parameter
+from tisfast.wire.draft cimport InferBody
 from tisfast.wire.fields cimport absent, list_of, not_a, text_of, truth, unsigned
 from tisfast.wire.fit cimport check_fit
 from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_NOWHERE, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
@@ -19,6 +19,7 @@ import orjson
 from tisfast import limits
 from tisfast.errors import BadRequest, Internal
 from tisfast.types import BY_WIRE
+from tisfast.wire import refusals
 
 cdef dict DTYPE_BY_WIRE = {name: kind.code for name, kind in BY_WIRE.items()}
 cdef Py_ssize_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
@@ -28,11 +29,10 @@ cdef Py_ssize_t SURPLUS_INPUTS_MAX = limits.SURPLUS_INPUTS_MAX
 cdef object MISSING = object()
 
 
-cdef InferPlan parse_plan(
-    ModelSignature model, object doc, uint64_t binary_bytes, uint64_t max_input_bytes, Regions regions, bytes forwarded):
-    cdef InferPlan plan = new_plan(model)
+cdef InferPlan parse_plan(InferBody body, object doc, uint64_t binary_bytes, list values):
+    cdef InferPlan plan = new_plan(body.model)
     cdef dict root
-    plan.regions = regions
+    plan.regions = body.regions
     if type(doc) is not dict:
         raise absent("inputs")
     root = <dict>doc
@@ -41,14 +41,14 @@ cdef InferPlan parse_plan(
         read_id(plan, root)
     if "parameters" in root:
         parameters = read_parameters(plan, root["parameters"])
-    read_inputs(plan, list_of(root, "inputs"), binary_bytes, max_input_bytes)
+    read_inputs(plan, list_of(root, "inputs"), binary_bytes, body.max_input_bytes, values)
     outputs = root.get("outputs", MISSING)
     if outputs is not MISSING:
         if type(outputs) is not list:
             raise not_a("outputs", "array")
         read_outputs(plan, <list>outputs)
-    if forwarded:
-        parameters = orjson.dumps({**orjson.loads(parameters or b"{}"), **orjson.loads(forwarded)})
+    if body.forwarded:
+        parameters = orjson.dumps({**orjson.loads(parameters or b"{}"), **orjson.loads(body.forwarded)})
     return finish(plan, parameters)
 
 
@@ -110,7 +110,8 @@ cdef bytes read_parameters(InferPlan plan, object parameters):
     return orjson.dumps(custom) if custom else b""
 
 
-cdef int read_inputs(InferPlan plan, list inputs, uint64_t binary_bytes, uint64_t max_input_bytes) except -1:
+cdef int read_inputs(
+    InferPlan plan, list inputs, uint64_t binary_bytes, uint64_t max_input_bytes, list values) except -1:
     cdef Py_ssize_t n = len(inputs)
     cdef Py_ssize_t dims = 0
     cdef int64_t *shape
@@ -122,14 +123,12 @@ cdef int read_inputs(InferPlan plan, list inputs, uint64_t binary_bytes, uint64_
             if type(declared) is list:
                 dims += len(<list>declared)
     if n > len(plan.model.inputs) + SURPLUS_INPUTS_MAX:  # before anything is reserved for them
-        raise BadRequest(
-            f"{plan.who()}expected {len(plan.model.inputs)} inputs but got {n} inputs for model '{plan.model.name}'")
+        raise refusals.too_many_inputs(plan.who(), len(plan.model.inputs), n, plan.model.name)
     plan.reserve(n, dims)
-    plan.data = [None] * n
-    plan.count = <int>n
+    values.extend(plan.names)
     shape = plan.shapes
     for i in range(n):
-        shape = read_input(plan, i, inputs[i], shape, names, binary_bytes, max_input_bytes)
+        shape = read_input(plan, i, inputs[i], shape, names, binary_bytes, max_input_bytes, values)
     if plan.binary_bytes != binary_bytes:
         raise BadRequest(
             f"unexpected additional input data for model '{plan.model.name}' "
@@ -140,7 +139,7 @@ cdef int read_inputs(InferPlan plan, list inputs, uint64_t binary_bytes, uint64_
 # Returns where the next input's shape goes.
 cdef int64_t *read_input(
     InferPlan plan, int position, object item, int64_t *shape, dict names, uint64_t binary_bytes,
-    uint64_t max_input_bytes) except NULL:
+    uint64_t max_input_bytes, list values) except NULL:
     cdef TensorPlan *tensor = &plan.tensors[position]
     cdef dict entry = <dict>item if type(item) is dict else {}
     cdef dict parameters
@@ -155,7 +154,7 @@ cdef int64_t *read_input(
     tensor.shape = shape
     shape = read_shape(list_of(entry, "shape"), shape, tensor, name)
     if name in names:
-        raise BadRequest(f"{plan.who()}input '{name}' already exists in request")
+        raise refusals.input_twice(plan.who(), name)
     names[name] = position
     tensor.dtype = <uint8_t>DTYPE_BY_WIRE.get(datatype, 0)
     spec = plan.model.input_by_name.get(name)
@@ -165,9 +164,9 @@ cdef int64_t *read_input(
     elif "binary_data_size" in parameters:
         read_binary(plan, tensor, name, unsigned(parameters["binary_data_size"], "binary_data_size"), binary_bytes)
     else:
-        read_json(plan, tensor, name, entry, max_input_bytes)
+        read_json(plan, tensor, name, entry, max_input_bytes, values)
     if spec is None:
-        plan.data[position] = name  # check_fit names it after counting the inputs
+        plan.names[position] = name  # check_fit names it after counting the inputs
     return shape
 
 
@@ -187,12 +186,11 @@ cdef int64_t *read_shape(list declared, int64_t *shape, TensorPlan *tensor, str 
     cdef uint64_t dim
     cdef Py_ssize_t i
     if len(declared) > RANK_MAX:
-        raise BadRequest(f"invalid shape for input '{name}': {len(declared)} dimensions, {RANK_MAX} is the limit")
+        raise refusals.too_many_dimensions(name, len(declared))
     for i in range(len(declared)):
         dim = unsigned(declared[i], "shape")
         if dim > INT64_TOP:
-            raise BadRequest(
-                f"invalid shape for input '{name}': shape {declared} contains one or more invalid dimensions")
+            raise refusals.impossible_dimension(name, declared)
         shape[i] = <int64_t>dim
     tensor.rank = <uint8_t>len(declared)
     count_elements(tensor, name)
@@ -230,13 +228,14 @@ cdef int read_binary(InferPlan plan, TensorPlan *tensor, str name, uint64_t nbyt
     return 0
 
 
-cdef int read_json(InferPlan plan, TensorPlan *tensor, str name, dict entry, uint64_t max_input_bytes) except -1:
+cdef int read_json(
+    InferPlan plan, TensorPlan *tensor, str name, dict entry, uint64_t max_input_bytes, list values) except -1:
     cdef uint64_t size = item_bytes(tensor.dtype)
     plan.all_binary = False
     tensor.source = FROM_NOWHERE
     if tensor.elements == 0:
         return 0
-    plan.data[tensor.position] = list_of(entry, "data")
+    values[tensor.position] = list_of(entry, "data")
     tensor.source = FROM_JSON
     if tensor.dtype == BYTES:
         return 0
@@ -252,9 +251,7 @@ cdef int read_json(InferPlan plan, TensorPlan *tensor, str name, dict entry, uin
             f"exceeds maximum allowed size ({INT64_TOP})")
     tensor.nbytes = tensor.elements * size
     if tensor.nbytes > max_input_bytes:
-        raise BadRequest(
-            f"JSON input '{name}' has a byte_size ({tensor.nbytes} bytes) that exceeds the maximum allowed value of "
-            f"{max_input_bytes} bytes. Use --http-max-input-size to increase the limit.")
+        raise refusals.json_input_too_large(name, tensor.nbytes, max_input_bytes)
     return 0
 
 
@@ -267,7 +264,7 @@ cdef int read_region(InferPlan plan, TensorPlan *tensor, dict parameters) except
 
 cdef int region_input(InferPlan plan, TensorPlan *tensor, str region, uint64_t offset, uint64_t nbytes) except -1:
     find(plan.regions, region).check(offset, nbytes)  # as at every use; here because Triton looks before it counts
-    plan.data[tensor.position] = region
+    plan.names[tensor.position] = region
     plan.regional = True
     tensor.source = FROM_REGION
     tensor.offset = offset
@@ -286,13 +283,15 @@ cdef int read_outputs(InferPlan plan, list outputs) except -1:
     return 0
 
 
-cdef InferPlan raw_plan(ModelSignature model, uint64_t nbytes, uint64_t max_input_bytes, bytes forwarded):
+cdef InferPlan raw_plan(InferBody body):
+    cdef ModelSignature model = body.model
     cdef InferPlan plan = new_plan(model)
+    cdef uint64_t nbytes = body.nbytes
     cdef TensorPlan *tensor
     cdef TensorSpec spec
-    if nbytes > max_input_bytes:
+    if nbytes > body.max_input_bytes:
         raise BadRequest(
-            f"Raw input has a byte_size ({nbytes} bytes) that exceeds the maximum allowed value of {max_input_bytes} "
+            f"Raw input has a byte_size ({nbytes} bytes) that exceeds the maximum allowed value of {body.max_input_bytes} "
             "bytes. Use --http-max-input-size to increase the limit.")
     if len(model.inputs) != 1:
         raise BadRequest(
@@ -300,8 +299,6 @@ cdef InferPlan raw_plan(ModelSignature model, uint64_t nbytes, uint64_t max_inpu
             f"in '{model.name}' model configuration")
     spec = model.inputs[0]
     plan.reserve(1, len(spec.dims) + 1)
-    plan.count = 1
-    plan.data = [None]
     plan.binary_bytes = nbytes
     plan.outputs.binary_default = True
     plan.raw = True
@@ -311,7 +308,7 @@ cdef InferPlan raw_plan(ModelSignature model, uint64_t nbytes, uint64_t max_inpu
     tensor.nbytes = nbytes
     tensor.source = FROM_BINARY
     deduce_shape(plan, tensor, spec, nbytes)
-    return finish(plan, forwarded)
+    return finish(plan, body.forwarded)
 
 
 cdef int deduce_shape(InferPlan plan, TensorPlan *tensor, TensorSpec spec, uint64_t nbytes) except -1:

@@ -23,3 +23,10 @@ cdef class Body:
 
 # One output's elements as JSON, with commas and without brackets.  Raises TisError.
 cdef int put_data(TextBuffer text, Answer answer, OutputRef *out) except -1
+
+# The same of `elements` elements of any tensor but FP16 and BF16.  name: for errors.
+cdef int put_elements(
+    TextBuffer text, int dtype, const unsigned char *data, uint64_t nbytes, uint64_t elements, str name) except -1
+
+# About how many bytes must be written, compared or compressed for it (`all`: compressed, so binary ones, too).
+cdef uint64_t text_bytes(Answer answer, bint all) noexcept

@@ -1,4 +1,4 @@
-"""An Answer becomes a response body: JSON, then binary tensors where they lie (rows 1.17 to 1.25, 2.04).  Layer 2 (wire).
+"""An Answer becomes a response body: JSON, then binary tensors where they lie.  Layer 2 (wire).
 
 Nothing here copies a binary tensor.  What follows from the answer's signature alone is rendered once per signature
 (record.AnswerLayout).  Floats go through orjson; NaN and the infinities, which it would make null, are passed to it as
@@ -30,6 +30,7 @@ cdef object NAN_TEXT = orjson.Fragment(b"NaN")
 cdef object INFINITY_TEXT = orjson.Fragment(b"Infinity")
 cdef object MINUS_INFINITY_TEXT = orjson.Fragment(b"-Infinity")
 cdef uint64_t FLOATS_AT_ONCE = 4096  # Python floats alive at one time
+cdef uint64_t NUMBER_TEXT_FACTOR = 3  # of a number's bytes: those of its text, with the comma
 cdef double WHOLE_MAX = 1e9  # far below where orjson changes to exponents
 cdef Py_ssize_t WHOLE_BYTES_MAX = 13  # of such a float: comma, sign, nine digits, point, zero
 
@@ -80,6 +81,24 @@ cdef class Body:
         return 0
 
 
+cdef uint64_t text_bytes(Answer answer, bint all) noexcept:
+    cdef OutputChoice choice = <OutputChoice>answer.input.outputs
+    cdef OutputRef *out
+    cdef uint64_t total = 0
+    cdef int i
+    for i in range(answer.count):
+        out = &answer.outputs[i]
+        if not answer.input.requested >> out.index & 1:
+            continue
+        if choice.special >> out.index & 1:
+            total += out.nbytes
+        elif not choice.is_binary(out.index):
+            total += out.nbytes if out.dtype == BYTES else NUMBER_TEXT_FACTOR * out.nbytes
+        elif all:
+            total += out.nbytes
+    return total
+
+
 cdef int render_outputs(Body body, Answer answer, OutputChoice choice) except -1:
     cdef TextBuffer text = body.text
     cdef OutputRef *out
@@ -113,7 +132,6 @@ cdef int render_outputs(Body body, Answer answer, OutputChoice choice) except -1
 cdef int put_special(Body body, Answer answer, OutputRef *out, OutputChoice choice) except -1:
     cdef Special special = prepare(answer, out)
     cdef TextBuffer text = body.text
-    cdef OutputRef strings
     if special.region is not None:
         text.put_bytes(<bytes>answer.layout.heads_json[out - answer.outputs])
         return text.put(b"}", 1)
@@ -126,28 +144,34 @@ cdef int put_special(Body body, Answer answer, OutputRef *out, OutputChoice choi
         if special.strings:
             body.add_segment(<unsigned char *>PyBytes_AS_STRING(special.strings), len(special.strings))
         return 0
-    strings = out[0]
-    strings.rank = 1
-    strings.shape = <int64_t *>&special.elements
-    strings.data = <unsigned char *>PyBytes_AS_STRING(special.strings)
-    strings.nbytes = len(special.strings)
     text.put(b',"data":[', 9)
-    put_strings(text, answer, &strings)
+    put_strings(
+        text, <unsigned char *>PyBytes_AS_STRING(special.strings), <uint64_t>len(special.strings), special.elements,
+        name_of(answer, out))
     return text.put(b"]}", 2)
 
 
 cdef int put_data(TextBuffer text, Answer answer, OutputRef *out) except -1:
-    if out.dtype == FP32:
-        return put_floats(text, out.data, out.nbytes // 4, False)
-    if out.dtype == FP64:
-        return put_floats(text, out.data, out.nbytes // 8, True)
-    if out.dtype == BYTES:
-        return put_strings(text, answer, out)
+    cdef uint64_t elements = 1
+    cdef int i
     if out.dtype == FP16 or out.dtype == BF16:
         raise BadRequest(
             f"sending {'FP16' if out.dtype == FP16 else 'BF16'} data via JSON is not supported. Please use the binary "
             f"data format for output '{name_of(answer, out)}'")
-    return put_numbers(text, out)
+    for i in range(out.rank):
+        elements *= <uint64_t>out.shape[i]
+    return put_elements(text, out.dtype, out.data, out.nbytes, elements, name_of(answer, out))
+
+
+cdef int put_elements(
+        TextBuffer text, int dtype, const unsigned char *data, uint64_t nbytes, uint64_t elements, str name) except -1:
+    if dtype == FP32:
+        return put_floats(text, data, nbytes // 4, False)
+    if dtype == FP64:
+        return put_floats(text, data, nbytes // 8, True)
+    if dtype == BYTES:
+        return put_strings(text, data, nbytes, elements, name)
+    return put_numbers(text, dtype, data, nbytes)
 
 
 cdef str name_of(Answer answer, OutputRef *out):
@@ -245,12 +269,12 @@ cdef uint64_t put_odd_floats(TextBuffer text, const unsigned char *data, uint64_
     return end
 
 
-cdef int put_numbers(TextBuffer text, OutputRef *out) except -1:
+cdef int put_numbers(TextBuffer text, int dtype, const unsigned char *data, uint64_t nbytes) except -1:
     cdef uint64_t at = 0
-    while at < out.nbytes:
+    while at < nbytes:
         if at:
             text.put(b",", 1)
-        at += put_number(text, out.dtype, out.data + at)
+        at += put_number(text, dtype, data + at)
     return 0
 
 
@@ -296,13 +320,10 @@ cdef int put_number(TextBuffer text, int dtype, const unsigned char *data) excep
     return 8
 
 
-cdef int put_strings(TextBuffer text, Answer answer, OutputRef *out) except -1:
-    cdef uint64_t elements = 1, got = 0, left = out.nbytes
-    cdef const unsigned char *at = out.data
+cdef int put_strings(
+        TextBuffer text, const unsigned char *at, uint64_t nbytes, uint64_t elements, str name) except -1:
+    cdef uint64_t got = 0, left = nbytes
     cdef uint32_t length
-    cdef int i
-    for i in range(out.rank):
-        elements *= <uint64_t>out.shape[i]
     while left >= 4 and got < elements:
         memcpy(&length, at, 4)
         if length > left - 4:
@@ -315,8 +336,8 @@ cdef int put_strings(TextBuffer text, Answer answer, OutputRef *out) except -1:
         got += 1
     if got != elements or left:
         raise Internal(
-            f"output tensor shape does not match size of output for '{name_of(answer, out)}' ({elements} elements by its "
-            f"shape, {got} whole ones in its {out.nbytes} bytes)")
+            f"output tensor shape does not match size of output for '{name}' ({elements} elements by its shape, {got} whole "
+            f"ones in its {nbytes} bytes)")
     return 0
 
 

@@ -54,8 +54,10 @@ cdef class ModelSignature:
     cdef readonly bint batches_vary # some non-ragged input has a -1, or some input is optional: not every two requests may
                                     # share a batch (InferInput.shape_key)
     cdef readonly int required_inputs
+    cdef readonly bint has_strings       # some input is of BYTES: its elements are counted where they lie
     cdef readonly uint64_t all_outputs   # bit i for each output
     cdef public bint copies_regions      # inputs in clients' memory are copied first: decoupled models, and those with a cache
+    cdef readonly uint64_t expanded_bytes_max    # of a compressed body; 2^63 where an input's size is open
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs
     cdef bytes head_json            # "model_name":"…","model_version":"…" of every answer
     cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded
@@ -63,4 +65,5 @@ cdef class ModelSignature:
     cdef bytes head_message         # model_name and model_version of every ModelInferResponse
     cdef bint region_heads          # a whole body has named regions only: such bodies are worth remembering, too
     cdef dict layouts               # remembered answer signatures (wire/record); bounded
+    cdef object __weakref__         # who has told another process of it tells that it is gone
     cdef int _derive(self) except -1

@@ -33,6 +33,7 @@ class ModelSignature:
     output_by_name: dict[str, TensorSpec]
     batches_vary: bool
     required_inputs: int
+    has_strings: bool
     all_outputs: int
     record_room: int
     copies_regions: bool

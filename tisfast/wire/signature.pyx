@@ -1,5 +1,7 @@
 """Names, types and shapes of a model version's tensors, as the codecs need them.  Layer 2 (wire)."""
 
+import math
+
 import orjson
 
 from tisfast import limits
@@ -41,6 +43,19 @@ cdef bytes text_field(int number, str text):
     return bytes(head) + data
 
 
+cdef uint64_t expanded_bytes_max(list inputs, int batch_size_max) except? 0:
+    """What a body for these inputs may expand to."""
+    cdef TensorSpec spec
+    total = limits.EXPANDED_BYTES_FREE
+    for spec in inputs:
+        nbytes = item_bytes(spec.dtype)
+        if nbytes == 0 or spec.ragged or min(spec.dims, default=1) < 0:
+            return 1 << 63
+        elements = math.prod(spec.dims) * batch_size_max
+        total += elements * max(nbytes * limits.EXPANDED_SHARE_MAX, limits.EXPANDED_ELEMENT_BYTES)
+    return min(total, 1 << 63)
+
+
 cdef class ModelSignature:
     """inputs: (name, dtype code, dims, optional, ragged) each; outputs: (name, dtype code, dims) each,
     and the labels of its classes where it has any."""
@@ -66,7 +81,9 @@ cdef class ModelSignature:
     cdef int _derive(self) except -1:
         cdef TensorSpec spec
         self.batches_vary = False
+        self.has_strings = any([spec.dtype == BYTES for spec in self.inputs])
         self.required_inputs = 0
+        self.expanded_bytes_max = expanded_bytes_max(self.inputs, max(self.max_batch_size, 1))
         self.record_room = RECORD_SLACK
         for spec in self.inputs:
             self.required_inputs += not spec.optional

@@ -12,8 +12,11 @@ cdef struct Span:
 # The flat numeric arrays of all "data" members, in order.  0 when there is none, when there are too many, or when some
 # "data" is anything else: then the text is to be parsed as a whole.
 cdef int find_spans(const unsigned char *text, uint64_t n, Span *spans) noexcept
-# The text from `skip` on without what is in the spans, marked so that no JSON text equals it; None when it is too long.
-cdef bytes elided(const unsigned char *text, uint64_t n, uint64_t skip, const Span *spans, int count, uint64_t bytes_max)
+# What a request is remembered by: a byte that says whether something was cut off in front (1) and whether there are spans
+# (2), the text from `skip` on without what is in the spans, a zero byte, and `forwarded`, which has none.  None when the
+# text is too long.
+cdef bytes elided(
+    const unsigned char *text, uint64_t n, uint64_t skip, const Span *spans, int count, uint64_t bytes_max, bytes forwarded)
 # Whether these types are read by read_span.
 cdef bint is_spelled(int dtype) noexcept
 # Writes `elements` numbers to `out`.  False when the span holds more, fewer, or something that needs a closer look (bad

@@ -5,7 +5,7 @@ with its plan, as heads before binary tensors are (wire/infer), and the numbers 
 to the parser, so errors and rounding are the same either way.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
@@ -74,8 +74,10 @@ cdef int find_spans(const unsigned char *text, uint64_t n, Span *spans) noexcept
         at = found
 
 
-cdef bytes elided(const unsigned char *text, uint64_t n, uint64_t skip, const Span *spans, int count, uint64_t bytes_max):
-    cdef uint64_t size = n - skip + 1
+cdef bytes elided(
+        const unsigned char *text, uint64_t n, uint64_t skip, const Span *spans, int count, uint64_t bytes_max,
+        bytes forwarded):
+    cdef uint64_t size = n - skip
     cdef const unsigned char *at = text + skip
     cdef bytes left
     cdef char *out
@@ -84,15 +86,18 @@ cdef bytes elided(const unsigned char *text, uint64_t n, uint64_t skip, const Sp
         size -= spans[i].nbytes
     if size > bytes_max:
         return None
-    left = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
+    left = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size + 2 + PyBytes_GET_SIZE(forwarded))
     out = PyBytes_AS_STRING(left)
-    out[0] = 0  # no JSON text begins so
+    out[0] = (skip > 0) | (count > 0) << 1
     out += 1
     for i in range(count):
         memcpy(out, at, spans[i].at - at)
         out += spans[i].at - at
         at = spans[i].at + spans[i].nbytes
     memcpy(out, at, text + n - at)
+    out += text + n - at
+    out[0] = 0
+    memcpy(out + 1, PyBytes_AS_STRING(forwarded), PyBytes_GET_SIZE(forwarded))
     return left
 
 

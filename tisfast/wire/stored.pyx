@@ -10,6 +10,7 @@ from cpython.mem cimport PyMem_Malloc
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Block
+from tisfast.wire.align cimport align64
 from tisfast.wire.record cimport Answer, AnswerLayout, InferInput, OutputRef, layout_of
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
 
@@ -26,14 +27,11 @@ cdef struct Place:
 cdef uint32_t MAGIC = 0x31414654  # "TFA1"
 cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t OUTPUTS_MAX = limits.OUTPUTS_MAX
+cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
 
 
 cdef inline uint64_t align8(uint64_t n) noexcept:
     return (n + 7) & ~<uint64_t>7
-
-
-cdef inline uint64_t align64(uint64_t n) noexcept:
-    return (n + 63) & ~<uint64_t>63
 
 
 # Where the table of places begins.
@@ -58,7 +56,8 @@ cdef uint64_t stored_bytes(Answer answer) noexcept:
 cdef void store(Answer answer, unsigned char *at) noexcept:
     cdef StoredHead *head = <StoredHead *>at
     cdef Place *places
-    cdef uint64_t offset
+    cdef const unsigned char *data
+    cdef uint64_t offset, nbytes
     cdef int i
     head.magic = MAGIC
     head.count = <uint32_t>answer.count
@@ -70,10 +69,15 @@ cdef void store(Answer answer, unsigned char *at) noexcept:
     places = <Place *>(at + places_at(head.signature_bytes))
     memcpy(places + head.count, PyBytes_AS_STRING(answer.parameters), head.parameters_bytes)
     for i in range(answer.count):
-        places[i] = [offset, answer.outputs[i].nbytes]
-        memcpy(at + offset, answer.outputs[i].data, places[i].nbytes)
-        memset(at + offset + places[i].nbytes, 0, align64(places[i].nbytes) - places[i].nbytes)
-        offset += align64(places[i].nbytes)
+        data, nbytes = answer.outputs[i].data, answer.outputs[i].nbytes
+        places[i] = [offset, nbytes]
+        if nbytes > LOOP_COPY_BYTES_MAX:
+            with nogil:  # by a thread beside the loop, which holds the answer
+                memcpy(at + offset, data, nbytes)
+        else:
+            memcpy(at + offset, data, nbytes)
+        memset(at + offset + nbytes, 0, align64(nbytes) - nbytes)
+        offset += align64(nbytes)
 
 
 cdef broken(InferInput request, str what):
@@ -124,8 +128,6 @@ cdef int fill_outputs(Answer answer, const Place *places) except -1:
             raise broken(request, f"output '{name}' at {place.offset}, {place.nbytes} bytes, of {block.nbytes}")
         if place.nbytes != out.nbytes and (out.dtype != BYTES or place.nbytes < out.nbytes or out.nbytes == 0):
             raise broken(request, f"output '{name}' has {place.nbytes} bytes, its shape asks for {out.nbytes}")
-        if request.model.max_batch_size > 0 and out.shape[0] != request.batch:
-            raise broken(request, f"output '{name}' is for a batch of {out.shape[0]}, the request's is {request.batch}")
         out.data = block.data + place.offset
         out.nbytes = place.nbytes
     return 0

@@ -1,4 +1,4 @@
-"""The python backend: a `TritonPythonModel` from the version folder's model.py, and its life (rows 16.01 to 16.07)."""
+"""The python backend: a `TritonPythonModel` from the version folder's model.py, and its life."""
 
 import functools
 import importlib.util
@@ -8,13 +8,13 @@ import os
 import sys
 import types
 
+from tisfast_worker.backend import RequestBackend
 from tisfast_worker.calls import PARENT
 from tisfast_worker.errors import TritonError
 from tisfast_worker.failure import ReturnError, last_line
 from tisfast_worker.model_config import ModelConfig
 from tisfast_worker.request import NOT_ITERATIVE
 from tisfast_worker.response import InferenceResponse
-from tisfast_worker.sender import take_answers
 
 _NEVER_SENT = "the model let go of this request's response sender without a response"
 
@@ -23,25 +23,22 @@ class LoadError(Exception):
     """The model file cannot be served as it is; the text says why."""
 
 
-class Backend:
+class Backend(RequestBackend):
     """One model, loaded in this process.  Methods raise whatever the user's code raises."""
 
     def __init__(self, model):
-        """`model`: the Model to serve.  Nothing is loaded yet."""
-        self._model = model
+        """See tisfast_worker/backend.py."""
+        super().__init__(model)
         self._class = None
         self._instance = None
         self._execute = None
         self._execute_batch = None
         self._event_loop = None  # of `async def execute`, between batches at rest
         self._background = None  # the same of a decoupled model, always running
-        # Set by the loop of a decoupled model, called from any thread:
-        self.failed = None  # with (requests, error)
-        self.rescheduled = None  # with requests
 
     def load(self):
-        """Import the file as `<version>.<stem>` (row 16.01), so that it can import its siblings relatively, too."""
-        model = self._model
+        """Import the file as `<version>.<stem>`, so that it can import its siblings relatively, too."""
+        model = self.model
         path = os.path.join(model.version_dir, model.file)
         if model.saved_lately:
             # Bytecode knows its source by second and size: a save of the same size in this second would not be noticed.
@@ -59,31 +56,35 @@ class Backend:
         sys.modules[name] = module
         spec.loader.exec_module(module)
         if not hasattr(module, "TritonPythonModel"):
-            raise AttributeError(f"module '{name}' has no attribute 'TritonPythonModel'")
+            raise AttributeError(f"module '{name}' has no attribute 'TritonPythonModel'; give its class that name")
         self._class = module.TritonPythonModel
 
-    def auto_complete(self):
+    def complete(self):
         """The configuration as JSON text, completed by the model's `auto_complete_config` if it has one."""
-        config = ModelConfig(self._model.config)
+        config = ModelConfig(self.model.config)
         if hasattr(self._class, "auto_complete_config"):
             config = self._class.auto_complete_config(config)
             if not isinstance(config, ModelConfig):
                 raise LoadError(
-                    f"auto_complete_config function in model '{self._model.name}' must return a valid pb.ModelConfig "
+                    f"auto_complete_config function in model '{self.model.name}' must return a valid pb.ModelConfig "
                     "object."
                 )
         return config.as_json()
 
     def initialize(self):
-        """Make the instance and run its `initialize` (row 16.02)."""
+        """Make the instance and run its `initialize`."""
         self._instance = self._class()
         if hasattr(self._instance, "initialize"):
             self._instance.initialize(self._arguments())
+        self.bind()
+
+    def bind(self):
+        """Execute by what the instance has, from now on."""
         self._execute = getattr(self._instance, "execute", None)
         self._execute_batch = getattr(self._instance, "execute_batch", None)
         self._check_arrays()
         if inspect.iscoroutinefunction(self._execute):
-            if self._model.decoupled:
+            if self.model.decoupled:
                 self._start_background()
             else:
                 self._start_event_loop()
@@ -102,42 +103,46 @@ class Backend:
             outputs = self._event_loop.run_until_complete(outputs)
         return outputs
 
-    def execute(self, requests):
+    def execute(self, requests, execution):
         """The model's responses, as many as requests.  Raises ReturnError when it returns something else."""
         if self._execute is None:
             raise self._no_execute()
         responses = self._execute(requests)
         if responses.__class__ is not list:
-            responses = self._odd_return(responses)
-        if self._model.senders:
-            responses = self._with_sent(requests, responses)
+            responses = self._odd_return(responses, execution)
+        if execution.senders:
+            return self._with_sent(requests, responses, execution)
+        return self._checked(requests, responses, execution)
+
+    def _checked(self, requests, responses, execution):
         if len(responses) != len(requests):
             raise ReturnError(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(responses)}\n"
             )
-        if self._model.rescheduled:
-            return self._with_rescheduled(requests, responses)
+        if execution.rescheduled:
+            return self._with_rescheduled(requests, responses, execution)
         for response in responses:
             if not isinstance(response, InferenceResponse):
                 raise _not_a_response(response)
         return responses
 
-    def start(self, requests):
+    def start(self, requests, execution):
         """Execute for a decoupled model: a coroutine runs on in the background.  Raises ReturnError."""
         if self._execute is None:
             raise self._no_execute()
         returned = self._execute(requests)
         if returned is None:
-            self._reschedule(requests)
+            self.finished(execution)
             return
         if not inspect.iscoroutine(returned):
             raise self._not_none()
         if self._background is None:  # a plain function that returned a coroutine
             self._start_background()
-        # Coroutines begin with this thread's context.  What fills an empty slot of a sequence batch has no sender.
-        PARENT.set(next(request._sender.ticket for request in requests if request._sender is not None))
-        self._background.start(self._awaited(returned, requests), functools.partial(self.failed, requests))
+        # Coroutines begin with this thread's context.
+        PARENT.set(execution.parent)
+        failed = functools.partial(self.failed, requests, execution)
+        self._background.start(self._awaited(returned, execution), failed)
 
     @property
     def has_readiness(self):
@@ -145,7 +150,7 @@ class Backend:
         return callable(getattr(self._instance, "is_ready", None))
 
     def unready_reason(self):
-        """Why the model's `is_ready` does not say that it is ready, "" when it does (row 16.06).  From any thread."""
+        """Why the model's `is_ready` does not say that it is ready, "" when it does.  From any thread."""
         try:
             said = self._instance.is_ready()
             if inspect.iscoroutine(said):
@@ -158,17 +163,21 @@ class Backend:
             return f"is_ready() returned a {type(said).__name__}, not a bool"
         return "" if said else "is_ready() returned False"
 
-    def finalize(self):
+    def free(self):
         """Run the model's `finalize` if it has one."""
         if hasattr(self._instance, "finalize"):
             self._instance.finalize()
+        self.close_loops()
+
+    def close_loops(self):
+        """End what runs or rests for a model with coroutines."""
         if self._event_loop is not None:
             self._event_loop.close()
         if self._background is not None:
             self._background.stop()
 
     def _arguments(self):
-        model = self._model
+        model = self.model
         return {
             "model_config": model.config,
             "model_instance_kind": model.kind,
@@ -181,15 +190,15 @@ class Backend:
 
     def _no_arrays(self):
         """Why this model cannot be given arrays, or None."""
-        if self._model.decoupled:
+        if self.model.decoupled:
             return "it is decoupled: its requests are answered one by one"
-        if "sequence_batching" in json.loads(self._model.config):
+        if "sequence_batching" in json.loads(self.model.config):
             return "it has a sequence batcher: its requests are answered one by one"
         return None
 
     def _check_arrays(self):
         """What the configuration or the class asks for and could never happen is said at once."""
-        name, config = self._model.name, json.loads(self._model.config)
+        name, config = self.model.name, json.loads(self.model.config)
         reason = self._no_arrays()
         if self._execute_batch is not None and self._execute is None and reason is not None:
             raise LoadError(f"model '{name}' has execute_batch and no execute, but {reason}")
@@ -201,31 +210,23 @@ class Backend:
             )
 
     def _no_execute(self):
-        path = os.path.join(self._model.version_dir, self._model.file)
+        path = os.path.join(self.model.version_dir, self.model.file)
         return ReturnError(f"Python model {path} does not implement `execute` method.")
 
     def _not_none(self):
         return ReturnError(
-            f"Python model '{self._model.instance}' is using the decoupled mode and the execute function must return "
+            f"Python model '{self.model.instance}' is using the decoupled mode and the execute function must return "
             "None."
         )
 
-    async def _awaited(self, coroutine, requests):
+    async def _awaited(self, coroutine, execution):
         if await coroutine is not None:
             raise self._not_none()
-        self._reschedule(requests)
+        self.finished(execution)
 
-    def _reschedule(self, requests):
-        """Pass on those of a decoupled execution that asked for another one; other executions may run meanwhile."""
-        ours = {id(request) for request in requests}
-        mine = [request for request in self._model.rescheduled if id(request) in ours]
-        if mine:
-            self._model.forget_rescheduled(mine)
-            self.rescheduled(mine)
-
-    def _with_rescheduled(self, requests, responses):
+    def _with_rescheduled(self, requests, responses, execution):
         """None in the places of requests that want to be executed again; an error where that cannot be."""
-        again = {id(request) for request in self._model.rescheduled}
+        again = {id(request) for request in execution.rescheduled}
         found = []
         for request, response in zip(requests, responses):
             if id(request) not in again:
@@ -238,24 +239,37 @@ class Backend:
                     "Expected a None object in the execute function return list for reschduled request, found type "
                     f"'{type(response)}'."
                 )
-            found.append(None if self._model.iterative else InferenceResponse([], error=TritonError(NOT_ITERATIVE)))
-        self._model.rescheduled.clear()
+            found.append(None if self.model.iterative else InferenceResponse([], error=TritonError(NOT_ITERATIVE)))
+        execution.forget_rescheduled()
         return found
 
-    def _with_sent(self, requests, responses):
-        """Responses that came through a sender take their places; waits for those whose sender somebody still has."""
-        answers = take_answers(self._model.senders)
+    def _with_sent(self, requests, responses, execution):
+        """The same of an execution that asked for senders: what came through one stays its request's answer.
+
+        Waits for those whose sender somebody still has, and that no response was returned for.
+        """
+        answers = execution.take_answers()
         merged = list(responses) or [None] * len(requests)
-        for request in self._model.rescheduled:
-            answers.pop(id(request), None)
+        again = {id(request) for request in execution.rescheduled}
         for at, (request, response) in enumerate(zip(requests, merged)):
             answer = answers.get(id(request))
-            if response is None and answer is not None:
+            if answer is None:
+                continue
+            if id(request) in again:
+                answer.settle()  # its sender is of this execution, and the next one has a sender of its own
+                continue
+            if response is None:
                 self._until_sent(answer)
-                merged[at] = answer.response or InferenceResponse([], error=TritonError(_NEVER_SENT))
-            elif answer is not None and answer.response is not None:
-                raise ReturnError("execute returned a response to a request that was answered through its sender.")
-        return merged
+            sent = answer.settle()
+            if sent is not None:
+                merged[at] = sent
+            elif response is None:
+                merged[at] = InferenceResponse([], error=TritonError(_NEVER_SENT))
+        try:
+            return self._checked(requests, merged, execution)
+        except ReturnError as error:
+            error.sent = answers
+            raise
 
     def _until_sent(self, answer):
         """Whoever has the sender may be a task that execute left to its event loop."""
@@ -264,13 +278,13 @@ class Backend:
         else:
             self._event_loop.run_until_complete(self._event_loop.run_in_executor(None, answer.done.wait))
 
-    def _odd_return(self, responses):
+    def _odd_return(self, responses, execution):
         """A coroutine's result, or an error.  Lists' subclasses pass, and None where senders were asked for."""
         if inspect.iscoroutine(responses):
             if self._event_loop is None:  # a plain function that returned a coroutine
                 self._start_event_loop()
             responses = self._event_loop.run_until_complete(responses)
-        if responses is None and self._model.senders:
+        if responses is None and execution.senders:
             return []
         if not isinstance(responses, list):
             raise ReturnError(f"Expected a list in the execute return, found type '{type(responses)}'.")

@@ -7,7 +7,7 @@ from tisfast_worker.tensor cimport ArenaTensor, Tensor
 
 
 cdef class Layout:
-    cdef public object joined, passed, record, record_bytes, total
+    cdef public object joined, looked_at, passed, record, record_bytes, total
     cdef public bytes head
     cdef public DirectFields refs
     cdef public Py_ssize_t refs_at
@@ -15,7 +15,8 @@ cdef class Layout:
 
 
 cdef class AnswerWriter:
-    cdef public object _all, _arena, _memory, _model, _offset, _specs, _take, _trace
+    cdef public object _all, _arena, _differences, _memory, _model, _offset, _reserved, _specs, _take, _trace
+    cdef public Py_ssize_t _count
     cdef public dict _layouts
     cdef public DirectMemory _raw
 
@@ -23,8 +24,8 @@ cdef class AnswerWriter:
     cpdef error(self, code, text)
     cpdef full(self, error)
 
-    @cython.locals(layout=Layout, tensors=list, tensor=Tensor, facts=list, key=tuple, sources=list, parts=list)
-    cdef _write(self, request, InferenceResponse response)
+    @cython.locals(layout=Layout, tensor=Tensor, facts=list, key=tuple, sources=list, parts=list)
+    cdef _write(self, request, InferenceResponse response, list tensors)
 
     @cython.locals(layout=Layout, refs=list, at="Py_ssize_t")
     cdef _write_passed(self, Layout layout, list sources)

@@ -8,6 +8,7 @@ import struct
 import sys
 
 from tisfast_worker import dtypes, limits
+from tisfast_worker.differences import AnswerError, Differences
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import last_line, traceback_text
 from tisfast_worker.lookup import serialize_byte_tensor
@@ -22,18 +23,41 @@ _ALIGN = 64
 _PASSED = 256  # added to a type code in a layout's key: the tensor stays where it is
 
 
-class AnswerError(Exception):
-    """The model's response does not fit its configuration; the text goes to the client."""
-
-
 class Layout:
     """Where everything of an answer lies in its block.
 
     `joined`: small and of fixed size, written in one go; `record` is then its record, as it always is.
     `passed`: every tensor stays where it came from.
+    `looked_at`: the outputs asked for when missing ones were last looked for.
     """
 
-    __slots__ = ("gaps", "head", "joined", "passed", "record", "record_bytes", "refs", "refs_at", "sizes", "total")
+    __slots__ = (
+        *("gaps", "head", "joined", "looked_at", "passed", "record", "record_bytes"),
+        *("refs", "refs_at", "sizes", "total"),
+    )
+
+
+class Reserved:
+    """A block that an answer was computed into."""
+
+    __slots__ = ("arrays", "block", "layout", "places", "request")
+
+    def __init__(self, request, block, layout, places, arrays):  # noqa: PLR0913, PLR0917 - all that it is
+        """places: of the arrays in the block."""
+        self.request, self.block, self.layout, self.places, self.arrays = request, block, layout, places, arrays
+
+    def holds(self, request, response, writer):
+        """Whether the response is made of just these arrays."""
+        if request is not self.request or response._error is not None or response._parameters:
+            return False
+        asked, given = request._head[3], []
+        for tensor in response._tensors:
+            spec = writer.spec_of(tensor._name)
+            if spec is None:
+                return False
+            if asked >> spec.index & 1:
+                given.append(tensor._array)
+        return len(given) == len(self.arrays) and all(one is other for one, other in zip(given, self.arrays))
 
 
 class AnswerWriter:
@@ -45,13 +69,73 @@ class AnswerWriter:
         self._memory, self._raw = arena.memory, RawMemory(arena.memory)
         self._take, self._offset = arena.take, arena.offset
         self._specs = {spec.name: spec for spec in model.outputs}
-        self._all = (1 << len(model.outputs)) - 1
-        self._layouts = {}
+        self._all, self._count = (1 << len(model.outputs)) - 1, len(model.outputs)
+        self._layouts = {}  # by what they are of; None: outputs are among it that the configuration does not have
+        self._differences = Differences(model)
+        self._reserved = None
+
+    def spec_of(self, name):
+        """The TensorSpec of an output, or None."""
+        return self._specs.get(name)
+
+    def reserve(self, request, wanted):
+        """A block for the answer to this request, which must be the next that is written: its arrays by output name.
+
+        wanted: (spec, shape) in the order of the answer.  {} where a copy costs no more, or there is no room now.
+        """
+        nbytes = 0
+        for spec, shape in wanted:
+            if spec.code == dtypes.BYTES:
+                return {}
+            nbytes += count(shape) * dtypes.TYPES[spec.code][2]
+        if nbytes < limits.RESERVE_BYTES_MIN or len(wanted) < bin(request._head[3] & self._all).count("1"):
+            return {}
+        facts = [request.batch]
+        for spec, shape in wanted:
+            facts += (spec.name, spec.code, shape)
+        key = tuple(facts)
+        try:
+            layout = self._layouts.get(key) or self._learn(key)
+        except AnswerError:
+            return {}  # told when it is written
+        places, end = _places(layout.record_bytes, layout.sizes)
+        block = self._arena.take_now(end)
+        if not block:
+            return {}
+        at, ndarray = self._offset(block), sys.modules["numpy"].ndarray
+        arrays = [
+            ndarray(shape, dtypes.TYPES[spec.code][3] or dtypes.BF16_BITS, self._memory, at + place)
+            for (spec, shape), place in zip(wanted, places)
+        ]
+        self._reserved = Reserved(request, block, layout, places, arrays)
+        return {spec.name: array for (spec, _), array in zip(wanted, arrays)}
+
+    def give_up(self):
+        """Nothing is written into what was reserved."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None:
+            self._arena.put_back(reserved.block)
 
     def write(self, request, response):
         """One response to an ArenaRequest."""
+        if self._reserved is None:
+            return self._written(request, response)
+        reserved, self._reserved = self._reserved, None
+        if reserved.holds(request, response, self):
+            layout, at = reserved.layout, self._offset(reserved.block)
+            refs = []
+            for place, nbytes in zip(reserved.places, layout.sizes):
+                refs += (1, place, nbytes)
+            self._raw.write(at, layout.head)
+            layout.refs.write(at + layout.refs_at, tuple(refs))
+            return TF_ANSWER, 0, layout.record_bytes, reserved.block
+        written = self._written(request, response)  # before the block goes back: its arrays may be among the outputs
+        self._arena.put_back(reserved.block)
+        return written
+
+    def _written(self, request, response):
         try:
-            return self._write(request, response)
+            return self._write(request, response, response._tensors)
         except AnswerError as error:
             return self._wrong(request, str(error), "")
         except OutputArenaFull as error:
@@ -83,10 +167,9 @@ class AnswerWriter:
         text = str(error)
         return self.error(ErrorCode.UNAVAILABLE, text) if text else (TF_ERROR, ErrorCode.UNAVAILABLE + 1, 0, 0)
 
-    def _write(self, request, response):
+    def _write(self, request, response, tensors):
         if response._error is not None:
             return self.error(response._error.code(), response._error.message())
-        tensors = response._tensors
         if request._head[3] & self._all != self._all:
             tensors = self._asked(tensors, request._head[3])
         facts = [request.batch]
@@ -109,7 +192,12 @@ class AnswerWriter:
         key = tuple(facts)
         layout = self._layouts.get(key)
         if layout is None:
+            if key in self._layouts or not self._knows(key):
+                return self._write(request, response, [tensor for tensor in tensors if tensor._name in self._specs])
             layout = self._learn(key)
+        if len(tensors) < self._count and layout.looked_at != request._head[3]:
+            self._look_for_missing(tensors, request._head[3] & self._all)
+            layout.looked_at = request._head[3]
         if layout.passed and not response._parameters:
             return self._write_passed(layout, sources)
         if not layout.joined or response._parameters:
@@ -176,15 +264,20 @@ class AnswerWriter:
         return HEAD.pack(*first[:3], parameters_bytes, 0) + layout.head[HEAD.size :]
 
     def _asked(self, tensors, requested):
-        """Row 16.32: outputs that the client did not ask for are dropped before anything is copied."""
+        """Outputs that the client did not ask for are dropped before anything is copied."""
         asked = []
         for tensor in tensors:
             spec = self._specs.get(tensor._name)
             if spec is None:
-                self._unknown(tensor._name)
-            if requested >> spec.index & 1:
+                self._differences.of_unknown(tensor._name)
+            elif requested >> spec.index & 1:
                 asked.append(tensor)
         return asked
+
+    def _look_for_missing(self, tensors, requested):
+        """Fewer outputs than the configuration has: as many as were asked for?"""
+        if len(tensors) < bin(requested).count("1"):
+            self._differences.of_missing(tensors, requested)
 
     def _odd_source(self, tensor, request, facts, sources):
         """A tensor without an array: an input returned unread, BF16, or in GPU memory."""
@@ -200,19 +293,42 @@ class AnswerWriter:
             sources.append(tensor._content())
         facts += (tensor._name, tensor._code | (_PASSED if own else 0), shape)
 
+    def _knows(self, key):
+        """Whether the configuration has all outputs of this layout."""
+        unknown = [name for name in key[1::3] if name not in self._specs]
+        for name in unknown:
+            self._differences.of_unknown(name)
+        if unknown:
+            self._remember(key, None)
+        return not unknown
+
+    def _remember(self, key, layout):
+        if len(self._layouts) >= limits.PLANS_MAX:
+            self._layouts.clear()
+        self._layouts[key] = layout
+
     def _learn(self, key):
         layout = Layout()
+        layout.looked_at = None
         signature, sizes = [], []
         seen = set()
-        for name, code, shape in zip(key[1::3], key[2::3], key[3::3]):
-            spec = self._check(name, code & ~_PASSED, shape, key[0])
+        for name, flagged, shape in zip(key[1::3], key[2::3], key[3::3]):
+            code = flagged & ~_PASSED
+            spec = self._specs[name]
+            if code != spec.code or not fits(spec, shape, key[0], self._model.batched):
+                self._differences.of_tensor(spec, code, shape, key[0])
             if name in seen:
-                raise AnswerError(f"model '{self._model.name}' returned output '{name}' twice in one response")
+                self._differences.of_repeated(name)
             seen.add(name)
-            wired = wire_shape(spec, shape, self._model.batched)
-            signature.append(TENSOR.pack(spec.index, spec.code, len(wired), 0) + struct.pack(f"<{len(wired)}q", *wired))
-            fixed = code < dtypes.BYTES
+            wired = self._wired(spec, shape)
+            signature.append(TENSOR.pack(spec.index, code, len(wired), 0) + struct.pack(f"<{len(wired)}q", *wired))
+            fixed = flagged < dtypes.BYTES or flagged == dtypes.BF16
             sizes.append(count(shape) * dtypes.TYPES[code][2] if fixed else None)
+        if len(sizes) > limits.OUTPUTS_MAX:
+            raise AnswerError(
+                f"model '{self._model.name}' returned {len(sizes)} outputs in one response; {limits.OUTPUTS_MAX} is "
+                "the limit"
+            )
         raw = b"".join(signature)
         layout.head = HEAD.pack(len(raw), len(sizes), 0, 0, 0) + raw + bytes(-len(raw) % 8)
         layout.refs = self._raw.fields(struct.Struct("<%sQ" % (3 * len(sizes))))
@@ -221,37 +337,24 @@ class AnswerWriter:
         layout.sizes = sizes
         layout.passed = sizes != [] and all(code & _PASSED for code in key[2::3])
         _place(layout)
-        if len(self._layouts) >= limits.PLANS_MAX:
-            self._layouts.clear()
-        self._layouts[key] = layout
+        self._remember(key, layout)
         return layout
 
-    def _check(self, name, code, shape, batch):
-        model = self._model
-        spec = self._specs.get(name)
-        if spec is None:
-            self._unknown(name)
-        if code != spec.code:
+    def _wired(self, spec, shape):
+        """The shape that the client is told.  What the config's reshape makes of it must be of the same elements."""
+        if len(shape) > limits.TENSOR_RANK_MAX:
             raise AnswerError(
-                f"model '{model.name}' returned output '{name}' with data type {dtypes.wire_name(code)}, its config "
-                f"says {dtypes.wire_name(spec.code)}"
+                f"model '{self._model.name}' returned output '{spec.name}' with {len(shape)} dimensions; "
+                f"{limits.TENSOR_RANK_MAX} is the limit"
             )
-        if not fits(spec, shape, batch, model.batched):
-            wanted = spec.dims if spec.reshape is None else spec.reshape
+        wired = wire_shape(spec, shape, self._model.batched)
+        if wired is None or count(wired) != count(shape):
             raise AnswerError(
-                "unexpected shape for output '{}' for model '{}'. Expected {}, got {}{}".format(
-                    *(name, model.name, dtypes.dims_text((batch, *wanted) if model.batched else wanted)),
-                    *(dtypes.dims_text(shape), ": the first dimension is the request's batch" if model.batched else ""),
-                )
+                f"output tensor shape does not match size of output for '{spec.name}': model '{self._model.name}' "
+                f"returned shape {dtypes.dims_text(shape)}, and its configuration reshapes "
+                f"{dtypes.dims_text(spec.reshape)} to {dtypes.dims_text(spec.dims)}"
             )
-        return spec
-
-    def _unknown(self, name):
-        raise AnswerError(
-            "model '{}' returned output '{}', which its config does not have; it has {}".format(
-                self._model.name, name, ", ".join(f"'{known}'" for known in self._specs)
-            )
-        )
+        return wired
 
 
 def _place(layout):
@@ -267,6 +370,16 @@ def _place(layout):
         end += gap + nbytes
     layout.record, layout.total = layout.head + struct.pack(f"<{len(refs)}Q", *refs), end
     layout.joined = end <= limits.JOIN_BYTES_MAX
+
+
+def _places(end, sizes):
+    """(where each of these tensors lies in a block, behind `end` bytes of record; where the last one ends)."""
+    places = []
+    for nbytes in sizes:
+        end += -end % _ALIGN
+        places.append(end)
+        end += nbytes
+    return places, end
 
 
 def _as_bytes(source, size):

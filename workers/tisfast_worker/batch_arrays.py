@@ -1,14 +1,14 @@
-"""A batch as one array for each input, and the answers cut out of what comes back: models with `execute_batch(inputs)`.
+"""A batch as one array for each input, and the answers cut out of what comes back: backends that take arrays.
 
 Where the requests' tensors lie at one constant distance from each other in the input arena, the array is a view;
-otherwise they are copied together, once.
+otherwise they are copied together, once.  Control tensors and state of sequences are inputs like others.
 """
 
 import json
 
 from tisfast_worker import dtypes
 from tisfast_worker.batch_vectors import VECTORS
-from tisfast_worker.errors import TritonModelException
+from tisfast_worker.errors import ErrorCode, TritonError, TritonModelException
 from tisfast_worker.failure import ReturnError
 from tisfast_worker.response import InferenceResponse
 from tisfast_worker.tensor import Tensor
@@ -17,11 +17,12 @@ from tisfast_worker.tensor import Tensor
 class BatchCall:
     """Calls a model's `execute_batch` with the requests of a batch; returns an InferenceResponse for each."""
 
-    def __init__(self, model, run, new_lease):
-        """`run(inputs)`: dict to dict of arrays; `new_lease()`: the whole input arena, for arrays to refer to."""
+    def __init__(self, model, backend, new_lease):
+        """`new_lease()`: the whole input arena, for arrays to refer to."""
         import numpy  # noqa: PLC0415 - arrays are what this is about
 
-        self._numpy, self._run, self._new_lease = numpy, run, new_lease
+        self._numpy, self._run, self._new_lease, self._space = numpy, backend.execute_arrays, new_lease, backend.space
+        self._as_text = backend.takes_text
         self._model = model.name
         self._batched = model.batched
         config = json.loads(model.config)
@@ -30,57 +31,111 @@ class BatchCall:
         self._scattered = {
             name: item["source_input"][0] for item in config.get("batch_output", ()) for name in item["target_name"]
         }
-        self.lease = None  # what the arrays of the last call refer to, None when they are copies
-        self.copies = False  # nothing but copies is given to the model
+        sequences = model.sequences
+        self._seated = sequences is not None
+        # What a sequence adds to what clients send.
+        self._added = () if sequences is None else sequences.input_names
+        states = {} if sequences is None else {state.output_name: state.code for state in sequences.states}
+        codes = {**states, **{spec.name: spec.code for spec in model.outputs}}
+        self._bits = frozenset(name for name, code in codes.items() if code == dtypes.BF16)
 
-    def __call__(self, requests):
-        """Raises ReturnError, and whatever the model raises."""
-        order = requests
+    def __call__(self, requests, execution):
+        """Raises ReturnError, and whatever the model raises.
+
+        Another attempt gets copies: what the model keeps of them needs no memory of the requests to stay.
+        """
+        order, copies, wrong = requests, execution.attempts > 1, {}
         if len(requests) == 1 and not self._ragged:
-            inputs = {layout.name: requests[0].find(layout.name).as_numpy() for layout in requests[0]._plan.layouts}
-            if self.copies:
+            names = self._names(requests[0])
+            inputs = {name: self._array(requests[0], name, wrong) for name in names}
+            if copies:
                 inputs = {name: array.copy() for name, array in inputs.items()}
         else:
-            order, inputs = self._joined(requests)
+            order, inputs = self._joined(requests, execution, copies, wrong)
         for kind, source, names, dtype in self._vectors:
             inputs.update(dict.fromkeys(names, VECTORS[kind](self._numpy, _shapes(order, source), dtype)))
-        outputs = self._run(dict(inputs))
-        if not isinstance(outputs, dict):
-            raise ReturnError(
-                f"Expected a dict of output name and numpy array in the execute_batch return, found type "
-                f"'{type(outputs)}'."
-            )
-        tensors = [self._cut(name, array, order, inputs) for name, array in outputs.items()]
+        self._space.open(requests)
+        try:
+            outputs = self._run(dict(inputs))
+            self._space.close()
+            if not isinstance(outputs, dict):
+                raise ReturnError(
+                    f"Expected a dict of output name and numpy array in the execute_batch return, found type "
+                    f"'{type(outputs)}'."
+                )
+            tensors = [self._cut(name, array, order, inputs) for name, array in outputs.items()]
+        except BaseException:
+            self._space.give_up()
+            raise
         responses = [_response(parts) for parts in zip(*tensors)] or [_response(()) for _ in order]
-        if order is requests:
-            return responses
-        by_request = dict(zip(map(id, order), responses))
-        return [by_request[id(request)] for request in requests]
+        if order is not requests:
+            by_request = dict(zip(map(id, order), responses))
+            responses = [by_request[id(request)] for request in requests]
+        for at, request in enumerate(requests) if wrong else ():
+            if id(request) in wrong:
+                responses[at] = InferenceResponse([], error=TritonError(wrong[id(request)], ErrorCode.INVALID_ARG))
+        return responses
 
     # ---- in
 
-    def _joined(self, requests):
+    def _names(self, request):
+        """Of the arrays that are made of requests."""
+        names = [layout.name for layout in request._plan.layouts]
+        return [*self._added, *names] if self._added else names
+
+    def _array(self, request, name, wrong):
+        """One input of one request.  wrong: by id of the request what is wrong with one, which has empty strings then:
+        its rows stay, so that the others keep their places.
+        """
+        tensor = request.find(name)
+        code = tensor._code
+        if code < dtypes.BYTES:
+            return tensor.as_numpy()
+        if code == dtypes.BF16:
+            return tensor.bits()
+        try:
+            array = tensor.as_numpy()
+            return self._text(name, array) if self._as_text else array
+        except TritonModelException as error:
+            wrong[id(request)] = str(error)
+            return self._numpy.full(tensor.shape(), "" if self._as_text else b"", object)
+
+    def _text(self, name, array):
+        """BYTES as str.  Raises TritonModelException for what is not UTF-8."""
+        found = self._numpy.empty(array.shape, object)
+        try:
+            items = array.ravel().tolist()
+            found.reshape(-1)[:] = [item.decode() if item.__class__ is bytes else item for item in items]
+        except UnicodeDecodeError as error:
+            raise TritonModelException(
+                f"input '{name}' of model '{self._model}' has an element that is not UTF-8: byte "
+                f"0x{error.object[error.start]:02x} at {error.start}; the framework takes text only"
+            ) from None
+        return found
+
+    def _joined(self, requests, execution, copies, wrong):
         """(the requests in the order of the arrays, the arrays by name)."""
         plan = requests[0]._plan
-        as_one = self._batched and not self._ragged and not self.copies
-        if as_one and all(r._plan is plan and r.windows is None for r in requests):
-            view = self._views(requests, plan)
-            if view is not None:
-                return view
-        arrays = {}
-        for layout in plan.layouts:
-            parts = [request.find(layout.name).as_numpy() for request in requests]
-            if layout.name in self._ragged:
+        as_one = self._batched and not self._ragged and not copies and all(_is_plain(r, plan) for r in requests)
+        view = self._views(requests, plan, execution) if as_one else None
+        order, arrays = (requests, {}) if view is None else view
+        for name in self._names(requests[0]):
+            if name in arrays:
+                continue
+            parts = [self._array(request, name, wrong) for request in order]
+            if name in self._ragged:
                 parts = [part.ravel() for part in parts]
-            arrays[layout.name] = self._numpy.concatenate(parts)
-        return requests, arrays
+            arrays[name] = self._numpy.concatenate(parts)
+        return order, arrays
 
-    def _views(self, requests, plan):
+    def _views(self, requests, plan, execution):
         """The same without a copy, or None where the tensors do not lie so."""
         layouts = plan.layouts
-        if not layouts or requests[0].batch != 1 or any(layout.code >= dtypes.BYTES for layout in layouts):
+        if not layouts or requests[0].batch != 1 or any(layout.code == dtypes.BYTES for layout in layouts):
             return None
         order = sorted(requests, key=_place)
+        if self._seated and order != requests:
+            return None  # the direct strategy: each slot has its row
         count, lease, arrays = len(order), self._new_lease(), {}
         for at, layout in enumerate(layouts):
             places = [request._refs[2 * at] for request in order]
@@ -93,7 +148,7 @@ class BatchCall:
             arrays[layout.name] = self._numpy.ndarray(
                 (count, *layout.shape[1:]), layout.dtype, lease, places[0], (step, *row.strides)
             )
-        self.lease = lease
+        execution.arrays = lease
         return order, arrays
 
     # ---- out
@@ -105,6 +160,8 @@ class BatchCall:
                 return self._passed(name, source, requests)
         array = self._numpy.asarray(array)
         code = dtypes.CODE_BY_CHAR.get(array.dtype.char)
+        if code == dtypes.UINT16 and name in self._bits:
+            code = dtypes.BF16
         if code is None or not array.dtype.isnative:
             raise TritonModelException(f"NumPy dtype is not supported. Output '{name}' has dtype {array.dtype.str}")
         if name in self._scattered:
@@ -122,7 +179,8 @@ class BatchCall:
             found = request.find(source)
             if found is None:  # made of the batch, not sent by anybody
                 raise ReturnError(f"execute_batch returned '{source}', which no client sent, as output '{name}'.")
-            tensors.append(_tensor(name, found.triton_dtype(), found.as_numpy()))
+            array = found.bits() if found._code == dtypes.BF16 else found.as_numpy()
+            tensors.append(_tensor(name, found._code, array))
         return tensors
 
     def _rows(self, name, array, requests):
@@ -163,6 +221,11 @@ def _vector(item):
 
 def _shapes(requests, source):
     return [tuple(request.find(source).shape()) for request in requests]
+
+
+def _is_plain(request, plan):
+    """Whether its tensors lie in the input arena as those of the others."""
+    return not request.null and request._plan is plan and request.windows is None
 
 
 def _place(request):

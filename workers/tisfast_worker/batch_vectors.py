@@ -1,4 +1,4 @@
-"""The tensors that `batch_input` in a configuration asks for: made of a batch, not sent by a client (row 15.15)."""
+"""The tensors that `batch_input` in a configuration asks for: made of a batch, not sent by a client."""
 
 
 def _counts(numpy, shapes):

@@ -1,4 +1,4 @@
-"""Calls of other models from a model ("BLS", rows 16.22, 17.*): InferenceRequest.exec and async_exec.
+"""Calls of other models from a model ("BLS"): InferenceRequest.exec and async_exec.
 
 Bound to the process by instance.py while the model executes: not in initialize, not in finalize.
 """
@@ -15,9 +15,10 @@ from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.replies import Replies, Waiting
 from tisfast_worker.reply_record import ReplyReader
 from tisfast_worker.response import InferenceResponse
-from tisfast_worker.served import PROCESS
+from tisfast_worker.served import current
 
 _NO_TIMES = (0, 0, 0, 0)
+_ENDED = "this instance is served no more, so its call of another model has no answer"
 PARENT = ContextVar("tisfast-parent", default=NOBODY)
 """Ticket of the request on whose behalf a coroutine of a decoupled model runs; in the loop's own thread it is known."""
 
@@ -26,11 +27,9 @@ class Calls:
     """The calls that one instance makes."""
 
     def __init__(self, plane, spin_ns, loop, announce):
-        """loop: what executes, with `ticket_of`, `parent`, `call_arena` and `thread`; announce: tells the server, once,
-        that this instance makes calls.
-        """
+        """loop: the Loop or StreamLoop; announce: tells the server, once, that this instance makes calls."""
         self._completions, self._loop, self._announce = plane.completions, loop, announce
-        self._writer = CallWriter(plane, loop.call_arena, loop.ticket_of)
+        self._writer = CallWriter(plane, loop.call_arena, self._ticket_of)
         self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read, self._release)
         self._numbers = itertools.count(1)
         self._once = threading.Lock()
@@ -48,29 +47,37 @@ class Calls:
         return waiting.arrived.popleft()
 
     def ask_async(self, request, decoupled, loop):
-        """The same as an asyncio.Future of `loop`, which runs in this thread."""
-        future = loop.create_future()
-        iterator = None
+        """The same as an asyncio.Future of `loop`, which runs in this thread.
 
-        def on_news():
-            if not future.done():
-                future.set_result(waiting.arrived.popleft())
+        decoupled: it is done with the first response, as Triton's, so that a plain `for` behind it, which stops the
+        event loop, finds one.
+        """
+        future = loop.create_future()
+
+        def on_news(refused=None):
+            if future.done():
+                return
+            if decoupled:
+                future.set_result(ResponseIterator(self, waiting, refused))  # hears the news from then on
+            else:
+                future.set_result(waiting.arrived.popleft() if refused is None else refused)
 
         waiting = Waiting(next(self._numbers), loop, on_news)
         refused = self._send(request, decoupled, waiting, threading.get_ident() == self._loop.thread)
-        if decoupled:
-            iterator = ResponseIterator(self, waiting, refused)
-            future.set_result(iterator)
-        elif refused is not None:
-            future.set_result(refused)
+        if refused is not None:
+            on_news(refused)
         else:
             future.add_done_callback(lambda done: self.forget(waiting) if done.cancelled() else None)
         return future
 
     def trace_context(self, lease):
         """The OpenTelemetry context of the request that this lease is of, as JSON text; None when it is answered."""
-        ticket = self._loop.ticket_of(lease)
-        return None if ticket is None else PROCESS.ask({"t": "context", "request": ticket})["context"]
+        ticket = self._ticket_of(lease)
+        return None if ticket is None else current().ask({"t": "context", "request": ticket})["context"]
+
+    def close(self):
+        """The instance ends before its process: its calls do, too."""
+        self._replies.close(InferenceResponse([], TritonError(_ENDED, ErrorCode.UNAVAILABLE)))
 
     def rest(self):
         """The instance is idle."""
@@ -93,9 +100,9 @@ class Calls:
     def _send(self, request, decoupled, waiting, waits):
         """Make the call; an error response when that cannot be done."""
         flags = (ANY_NUMBER if decoupled else 0) | (WAITS if waits else 0)
-        parent = self._loop.parent() if waits else PARENT.get()
+        parent = self._loop.execution.parent if waits else PARENT.get()
         lease = None if request._trace is None else request._trace.lease
-        trace = None if lease is None else self._loop.ticket_of(lease)
+        trace = None if lease is None else self._ticket_of(lease)
         if not self._announced:
             self._say_that_we_call()
         try:
@@ -106,6 +113,9 @@ class Calls:
         self._replies.open(waiting)
         self._completions.put((TF_CALL, 0, nbytes, block), waiting.number, 0, _NO_TIMES, 0)
         return None
+
+    def _ticket_of(self, lease):
+        return self._loop.execution.ticket_of(lease)
 
     def _release(self, answer):
         """An answer's memory may go."""

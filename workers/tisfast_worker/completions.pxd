@@ -9,6 +9,7 @@ cdef class Completions:
     cdef public DirectFields _slots
     cdef public Py_ssize_t _mask, _first, _tail, _room
     cdef public dict _retained
+    cdef public bint _closed
 
     @cython.locals(at="Py_ssize_t", unseen="Py_ssize_t")
     cpdef send(self, list answers, list tickets, list retained, tuple times, batch)

@@ -22,19 +22,30 @@ class Completions:
     """
 
     def __init__(self, library, channel, bell, bell_fd):
-        """`bell` is the bell page's Mapping, `bell_fd` the server's eventfd."""
+        """`bell` is where the bell page is mapped, `bell_fd` the server's eventfd."""
         self._reserve, self._publish = library.tf_ring_reserve, library.tf_ring_publish
         self._ring_bell = library.tf_bell_ring
         self._channel, self._ring = channel.base, channel.complete
         self._slots = channel.raw.fields(COMPLETE_SLOT)
         self._mask, self._first = channel.complete_slots
-        self._bell, self._bell_fd = bell.base, bell_fd
+        self._bell, self._bell_fd = bell, bell_fd
         self._tail = 0  # slots written
         self._room = 0  # slots known to be free: the ring is asked again only when they are used up
         self._lock = threading.Lock()
         self._acquire, self._release = self._lock.acquire, self._lock.release  # `with` costs twice as much
         self._posted = deque()  # (kind, flags, status, ticket): slots without block and times
         self._retained = {}  # id(weak reference): (weak reference, ticket)
+        self._closed = False
+
+    def close(self):
+        """Nothing is said any more: of an instance that ends before its process.  What was sent stays sent."""
+        with self._lock:
+            self._closed, self._room = True, 0
+        self._posted.clear()
+
+    def leave_child(self):
+        """In a child process that the model's code has made: the ring is not its own, and the lock may be held."""
+        self._closed, self._room = True, 0
 
     def send(self, answers, tickets, retained, times, batch):
         """Write the answers of one batch, show them at once, and ring the server if it sleeps.  Loop's thread only.
@@ -73,6 +84,8 @@ class Completions:
 
     def post(self, kind, flags, status, ticket):
         """The same of a slot that says no more than that, from finalisers too: never waits."""
+        if self._closed:
+            return
         self._posted.append((kind, flags, status, ticket))
         self._send_posted()
 
@@ -83,7 +96,9 @@ class Completions:
 
     def ring_bell(self):
         """Have the server look at the rings."""
-        self._ring_bell(self._bell, self._bell_fd)
+        with self._lock:
+            if not self._closed:
+                self._ring_bell(self._channel, self._bell, self._bell_fd)
 
     def release_when_gone(self, lease, ticket):
         """Send TF_RELEASE for this request when nobody refers to `lease` any more."""
@@ -127,6 +142,8 @@ class Completions:
 
     def _find_room(self, unseen):
         """Ask the ring for free slots behind the `unseen` written ones: many if there are many, else one."""
+        if self._closed:
+            return False
         for ahead in (self._mask >> 1, 0):
             if self._reserve(self._channel, self._ring, unseen + ahead):
                 self._room = ahead + 1
@@ -136,12 +153,14 @@ class Completions:
     def _show(self, unseen):
         if unseen:
             self._publish(self._ring, unseen)
-            self._ring_bell(self._bell, self._bell_fd)
+            self._ring_bell(self._channel, self._bell, self._bell_fd)
 
     def _wait_for_room(self):
         """The ring holds four times what submit does, so this needs a server that has stopped reading."""
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
         while not self._find_room(0):
+            if self._closed:
+                raise WireError("this instance is served no more")
             if time.monotonic() > deadline:
                 raise WireError(f"the server took no answer for {limits.OUTPUT_WAIT_SECONDS_MAX} s")
             time.sleep(limits.OUTPUT_WAIT_STEP_SECONDS_MAX)

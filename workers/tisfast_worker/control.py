@@ -4,7 +4,6 @@ The hot loop never waits here: it appends to a bounded queue and goes on.  When 
 """
 
 import contextlib
-import itertools
 import os
 import select
 import socket
@@ -13,12 +12,8 @@ import time
 from collections import deque
 
 from tisfast_worker import limits, msgpack
-from tisfast_worker.served import PROCESS
+from tisfast_worker.voice import ControlClosed, Voice
 from tisfast_worker.zmtp import Dealer, ZmtpError
-
-
-class ControlClosed(Exception):  # noqa: N818 - an end, not a mistake
-    """The server closed the control socket, or died."""
 
 
 class ControlSocket:
@@ -111,32 +106,16 @@ def _one_map(frames):
     return message
 
 
-def _always_ready():
-    return ""
-
-
-class _Question:
-    """Asked of the server, by a thread that waits."""
-
-    __slots__ = ("answer", "answered")
-
-    def __init__(self):
-        self.answer = None
-        self.answered = threading.Event()
-
-
-class ControlThread:
-    """Answers pings, passes `stop` on, and sends log and trace records from any thread."""
+class ControlThread(Voice):
+    """The voice of the instance that a process is: answers pings, passes `stop` on, and carries its records."""
 
     def __init__(self, control, on_stop):
         """Takes over `control`; `on_stop` is called in this thread."""
+        super().__init__()
         self._control, self._on_stop = control, on_stop
         self._queue = deque()  # appended by any thread, emptied by this one; both are atomic under the GIL
         self._dropped = 0
         self._finishing = self._to_be_read = False
-        self._is_ready = _always_ready
-        self._asked = {}  # number: _Question, of those that wait for the server
-        self._numbers = itertools.count(1)
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
@@ -147,47 +126,16 @@ class ControlThread:
         self._thread.start()
 
     def post(self, message):
-        """Queue a record; counted and dropped when the queue is full.  Never blocks."""
+        """See Voice."""
         if len(self._queue) >= limits.CONTROL_RECORDS_MAX:
             self._dropped += 1
             return
         self.send(message)
 
     def send(self, message):
-        """Queue a message that must not be dropped; those are few and bounded by the protocol."""
+        """See Voice."""
         self._queue.append(message)
         self._wake()
-
-    def ask(self, message, seconds=limits.ANSWER_SECONDS_MAX):
-        """Send a question and wait for its answer, bounded.  From any thread but this one.
-
-        Raises ControlClosed when none comes in time.
-        """
-        number, question = next(self._numbers), _Question()
-        self._asked[number] = question
-        try:
-            self.send(dict(message, n=number))
-            if not question.answered.wait(seconds):
-                raise ControlClosed(f"the server did not answer within {seconds} s")
-        finally:
-            del self._asked[number]
-        return question.answer
-
-    def check_readiness_with(self, is_ready):
-        """`is_ready()` says why the model is not ready, or ""; each call in a thread of its own, one at a time."""
-        self._is_ready = is_ready
-
-    def _ready_check(self, number):
-        def check():
-            self.send({"t": "readiness", "n": number, "reason": self._is_ready()})
-
-        threading.Thread(target=check, name="tisfast-is-ready", daemon=True).start()
-
-    def log(self, level, text, file, line):
-        """Queue a log record."""
-        if len(text) > limits.CONTROL_TEXT_CHARS_MAX:
-            text = f"{text[: limits.CONTROL_TEXT_CHARS_MAX]} ... (cut from {len(text)} characters)"
-        self.post({"t": "log", "level": level, "msg": text, "file": file, "line": line})
 
     def finish(self, message, to_be_read=False):
         """Send everything queued and then `message`, and end the thread; waits for it, bounded.
@@ -234,21 +182,9 @@ class ControlThread:
 
     def _answer(self, message):
         kind = message.get("t")
-        if kind == "ping":
-            self._control.send({"t": "pong", "n": message.get("n", 0)})
-            self._control.flush()
-        elif kind == "stop":
+        if kind == "stop":
             self._on_stop()
-        elif kind == "is_ready":
-            self._ready_check(message.get("n", 0))
-        elif kind == "answer":
-            question = self._asked.get(message.get("n"))
-            if question is not None:  # else nobody waits any more
-                question.answer = message
-                question.answered.set()
-        elif kind == "verbose":
-            PROCESS.verbose = message.get("level", 0) > 0
-        else:
+        elif not self.hear(message):
             raise ZmtpError(f"the server sent a {kind!r} message to a running worker")
 
     def _send_queued(self, everything=False):

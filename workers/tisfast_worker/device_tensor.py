@@ -1,4 +1,4 @@
-"""Tensors in GPU memory that a model returns through DLPack (rows 16.08, 16.33): kept where they lie, and copied to the
+"""Tensors in GPU memory that a model returns through DLPack: kept where they lie, and copied to the
 host once, when their bytes are to travel.  Everything that is not asked for a copy stays on the GPU.
 """
 

@@ -29,10 +29,11 @@ cdef extern from "tf_ring.h" nogil:
     void c_publish "tf_ring_publish"(ring_t*, uint32_t)
     void c_take "tf_ring_take"(ring_t*, uint32_t)
     uint64_t c_pending "tf_ring_pending"(const ring_t*)
+    int c_submit_begin "tf_submit_begin"(channel_t*, uint32_t)
     int64_t c_worker_wait "tf_worker_wait"(channel_t*, int64_t, int64_t)
     int64_t c_reply_wait "tf_reply_wait"(channel_t*, int64_t, int64_t)
     int c_reply_took "tf_reply_took"(channel_t*, uint32_t)
-    int c_bell_ring "tf_bell_ring"(bell_t*, int)
+    int c_bell_ring "tf_bell_ring"(channel_t*, const bell_t*, int)
 
 cdef extern from "tf_output.h" nogil:
     ctypedef struct arena_t "struct tf_arena":
@@ -67,6 +68,11 @@ def tf_ring_take(size_t ring, uint32_t count):
     c_take(<ring_t*>ring, count)
 
 
+def tf_submit_begin(size_t channel, uint32_t count):
+    """See tf_ring.h."""
+    return c_submit_begin(<channel_t*>channel, count)
+
+
 def tf_ring_pending(size_t ring):
     """See tf_ring.h."""
     return c_pending(<ring_t*>ring)
@@ -93,9 +99,9 @@ def tf_reply_took(size_t channel, uint32_t count):
     return c_reply_took(<channel_t*>channel, count)
 
 
-def tf_bell_ring(size_t bell, int eventfd):
+def tf_bell_ring(size_t channel, size_t bell, int eventfd):
     """See tf_ring.h."""
-    return c_bell_ring(<bell_t*>bell, eventfd)
+    return c_bell_ring(<channel_t*>channel, <bell_t*>bell, eventfd)
 
 
 def tf_output_take(size_t arena, uint64_t nbytes):

@@ -1,7 +1,10 @@
 """Element types by their ModelConfig number, as they travel on the wire.  Does not import numpy."""
 
+UINT16 = 3
 BYTES = 13
 BF16 = 14
+BF16_BITS = "<u2"
+"""What an array of BF16 is to a backend: numpy has no such type."""
 
 # code: (KServe name, ModelConfig name, bytes of an element (0: variable), numpy dtype string ("" where it has none))
 TYPES = {

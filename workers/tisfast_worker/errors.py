@@ -1,6 +1,8 @@
-"""pb_utils.TritonError and TritonModelException (rows 16.13, 16.14)."""
+"""pb_utils.TritonError and TritonModelException."""
 
 from enum import IntEnum
+
+from tisfast_worker import arguments
 
 
 class TritonModelException(Exception):  # noqa: N818 - the name is Triton's
@@ -35,13 +37,10 @@ class TritonError:
     CANCELLED = ErrorCode.CANCELLED
 
     def __init__(self, message, code=ErrorCode.INTERNAL):
-        """Raises TypeError when message is not a str or code not one of this class's codes."""
-        if not isinstance(message, str) or not isinstance(code, ErrorCode):
-            raise TypeError(
-                f"TritonError(message: str, code=TritonError.INTERNAL): got a {type(message).__name__} and a "
-                f"{type(code).__name__}"
-            )
-        self._message, self._code = message, code
+        """Raises TypeError when message is no text or code not one of this class's codes."""
+        self._message, self._code = arguments.text("TritonError", "message", message), code
+        if not isinstance(code, ErrorCode):
+            raise arguments.wrong("TritonError", "code", "one of TritonError's codes, as TritonError.INTERNAL", code)
 
     def message(self):
         """The text."""

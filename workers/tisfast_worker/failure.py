@@ -13,6 +13,14 @@ class WireError(Exception):
     """What came from the server is not what WIRE.md says: a bug of ours."""
 
 
+class Refusal(Exception):  # noqa: N818 - it is what is said, and the end of it
+    """Its text says all: people read it as it is, without its type and without a traceback."""
+
+
+class FrameworkMissing(Refusal, ModuleNotFoundError):
+    """The package that a backend runs its models with cannot be imported."""
+
+
 class ReturnError(Exception):
     """execute returned something else than its contract says; the text follows Triton's."""
 
@@ -23,11 +31,15 @@ def last_line(error):
         text = str(error) or "<EMPTY MESSAGE>"
     except Exception:
         text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+    if isinstance(error, Refusal):
+        return cut(text)
     return cut(f"{type(error).__name__}: {text}")
 
 
 def triton_text(error):
     r"""The exception, a blank line, `At:` and its frames innermost first: the form that clients know."""
+    if isinstance(error, Refusal):
+        return last_line(error)
     frames = [
         f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
         for frame, line in traceback.walk_tb(_user_traceback(error))
@@ -40,24 +52,57 @@ def triton_text(error):
 
 def failure_texts(error):
     """What clients read of a failed execution, and for the log its traceback (of ReturnError none) and last line."""
-    if isinstance(error, ReturnError):
-        return str(error), "", str(error)
-    return triton_text(error), traceback_text(error), last_line(error)
+    if isinstance(error, (ReturnError, Refusal)):
+        return cut(str(error)), "", cut(str(error))
+    text, line, where = triton_text(error), last_line(error), looked_in(error)
+    if where:
+        text, line = f"{text.rstrip()}\n{where}", f"{line} ({where})"
+    return text, traceback_text(error), line
 
 
 def missing_module(error):
     """The name of the module that could not be found, however deep below `error`; "" when that was not it."""
+    found = _below(error, ModuleNotFoundError)
+    return "" if found is None else str(found.name or "")
+
+
+def looked_in(error):
+    """Where a file was looked for whose path is relative, and where a model's own are; "" when that was not it."""
+    found = _below(error, FileNotFoundError)
+    path = getattr(found, "filename", None)
+    if not isinstance(path, (str, bytes)) or not path or os.path.isabs(path) or _sought_a_program(found):
+        return ""
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = "a folder that is gone"
+    return (
+        f"{os.fsdecode(path)!r} was looked for in {folder}, where the server was started; the folder of the model's "
+        "files is pb_utils.get_model_dir()"
+    )
+
+
+def _below(error, kind):
+    """The first error of this kind among an error and what it came of, or None."""
     seen = []
     while error is not None and error not in seen:
-        if isinstance(error, ModuleNotFoundError):
-            return str(error.name or "")
+        if isinstance(error, kind):
+            return error
         seen.append(error)
         error = error.__cause__ or error.__context__
-    return ""
+    return None
+
+
+def _sought_a_program(error):
+    """Programs are looked for along PATH."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_globals.get("__name__") == "subprocess"
 
 
 def traceback_text(error):
-    """The whole traceback for the log, from the first frame of user code."""
+    """The whole traceback for the log, from the first frame of user code; "" of a Refusal."""
+    if isinstance(error, Refusal):
+        return ""
     try:
         lines = traceback.format_exception(type(error), error, _user_traceback(error))
     except Exception:  # a model's __str__ or source lines may raise anything

@@ -6,6 +6,7 @@ same place.
 """
 
 import ctypes
+import mmap
 import os
 import socket
 import struct
@@ -19,7 +20,7 @@ from tisfast_worker.failure import WireError
 FLAG_FOREIGN = 16  # of a request record
 SHARE_SHIFT = 48
 _OFFSET = (1 << SHARE_SHIFT) - 1
-_PAGE = 4096
+_PAGE = mmap.PAGESIZE
 _MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
 _SHOW, _FORGET = 1, 2
 _GONE = (
@@ -91,9 +92,12 @@ class ForeignMemory:
         self._unheld = _references([object()])[0]
 
     def close(self):
-        """For tests: in a worker it lasts as long as the process."""
-        self._socket.close()
-        os.close(self._pagemap)
+        """Of an instance that ends before its process: windows that user code holds live on."""
+        with self._lock:
+            self._take_back()
+            self._drop_idle()
+            self._socket.close()
+            os.close(self._pagemap)
 
     # ---- what the server says
 

@@ -21,7 +21,13 @@ class ForeignTensor(ArenaTensor):
 
     def as_numpy(self):
         """See ArenaTensor."""
-        array = ArenaTensor.as_numpy(self)
+        return self._own(ArenaTensor.as_numpy(self))
+
+    def bits(self):
+        """See Tensor."""
+        return self._own(ArenaTensor.bits(self))
+
+    def _own(self, array):
         if self._copied and array.base is not None:
             array = self._array = array.copy()
         return array
@@ -32,9 +38,9 @@ class ForeignRequest(ArenaRequest):
 
     __slots__ = ("_memory", "windows")
 
-    def __init__(self, plan, lease, head, refs, strings_at, memory):  # noqa: PLR0913 - as ArenaRequest's
+    def __init__(self, plan, execution, lease, head, refs, strings_at, memory):  # noqa: PLR0913, PLR0917 - ArenaRequest's
         """`memory`: the ForeignMemory.  Raises WireError when a place cannot be shown."""
-        ArenaRequest.__init__(self, plan, lease, head, refs, strings_at)
+        ArenaRequest.__init__(self, plan, execution, lease, head, refs, strings_at)
         self._memory = memory
         self.windows = {}
         for at, layout in enumerate(plan.layouts):

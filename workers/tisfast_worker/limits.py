@@ -24,6 +24,14 @@ PASS_VIEW_BYTES_MIN = 65536
 """Smallest view of an input that is passed by reference: finding its address costs more than copying less."""
 JOIN_BYTES_MAX = 16384
 """Largest answer tensor copied through a bytes object: below, one join beats a numpy copy (0.1 against 0.6 us)."""
+MADE_FILES_BYTES_MAX = 16 << 30
+"""Of files that frameworks made of models' files; beyond, those go that were not used for longest."""
+DIGEST_CHUNK_BYTES = 1 << 20
+SHARE_WEIGHTS_BYTES_MIN = 16 << 20
+"""Smallest model whose weights are kept in a file that all instances map: of smaller ones there are many, and each
+instance costs more than they do."""
+RESERVE_BYTES_MIN = 98304
+"""Smallest answer whose outputs are computed into its block: below, binding them costs more than a copy."""
 WINDOWS_IDLE_MAX = 64
 """Windows on other memory that wait to be used again; beyond, all of them are unmapped.  A new one costs some 30 us."""
 OUTPUT_WAIT_SECONDS_MAX = 30
@@ -34,6 +42,13 @@ OUTPUT_BLOCKS_MAX = 4095
 """Output blocks out at one time: TF_OUTPUT_BLOCKS_MAX of csrc/tf_ring.h, what the give ring can bring back."""
 OUTPUTS_MAX = 64
 """Outputs of one model: the requested set is one machine word; the server's bound of the same name."""
+TENSOR_RANK_MAX = 32
+"""Dimensions of one tensor; the server's bound of the same name."""
+DIFFERENCE_NAME_CHARS_MAX = 256
+"""Characters by which such an output is told from others."""
+DIFFERENCES_TOLD_MAX = 128
+"""Outputs of one instance that are told of, once each, as they are not what the configuration says: all that a model
+can have, and as many names that it does not have."""
 MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
 """Arrays up to this size come from the heap and stay warm; glibc refuses more (HEAP_MAX_SIZE / 2)."""
 BLAS_SPIN_TICKS_LOG2 = 20
@@ -59,3 +74,10 @@ LOAD_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX - 1024 * 1024
 """Bytes of a configuration and files that a model gives to load_model: they go in one control message."""
 CALL_NAME_BYTES_MAX = 4096
 """Bytes of one name in a call of another model; a length has 16 bits on the wire, and no name comes near."""
+GUEST_LOOK_SECONDS = 0.05
+"""Seconds between two looks of a guest whether the server that it waits for is there."""
+LEAVE_SECONDS_MAX = 600
+"""Seconds that the requests of a model have to be answered when its guest takes it away: the server's bound for those
+of a copy that was unloaded, LEAVING_SECONDS_MAX."""
+CLOSE_SECONDS_MAX = 10
+"""Seconds that a guest waits so when it ends: its user has asked it to."""

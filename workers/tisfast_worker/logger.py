@@ -1,10 +1,11 @@
-"""pb_utils.Logger (row 16.16): lines of the server's log, with the model's file and line."""
+"""pb_utils.Logger: lines of the server's log, with the model's file and line."""
 
 import os
 import sys
 from enum import IntEnum
 
-from tisfast_worker.served import PROCESS
+from tisfast_worker import arguments
+from tisfast_worker.served import current
 
 
 class LogLevel(IntEnum):
@@ -58,13 +59,33 @@ class Logger:
         _write(message, LogLevel.VERBOSE)
 
 
+def keep_levels_of_logging():
+    """What goes through `logging` without a handler of the model's goes to the server's log with its level and place.
+
+    Python would write the bare text to standard error.  Called when the model's code is loaded: who imports `logging`
+    later keeps Python's way.
+    """
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return
+
+    class ServerLog(logging.Handler):
+        """In place of logging.lastResort."""
+
+        def emit(self, record):
+            """To the server."""
+            level = "ERROR" if record.levelno >= logging.ERROR else "WARN"
+            current().log(level, self.format(record), record.filename, record.lineno)
+
+    logging.lastResort = ServerLog(logging.WARNING)
+
+
 def _write(message, level):
-    if not isinstance(message, str) or not isinstance(level, LogLevel):
-        raise TypeError(
-            f"Logger.log(message: str, level: Logger.LogLevel): got a {type(message).__name__} and a "
-            f"{type(level).__name__}"
-        )
-    if level is LogLevel.VERBOSE and not PROCESS.verbose:
+    message = arguments.text("Logger.log()", "message", message)
+    if not isinstance(level, LogLevel):
+        raise arguments.wrong("Logger.log()", "level", "one of Logger's levels, as Logger.INFO", level)
+    serving = current()
+    if level is LogLevel.VERBOSE and not serving.verbose:
         return
     caller = sys._getframe(2)
-    PROCESS.log(_WIRE[level], message, os.path.basename(caller.f_code.co_filename), caller.f_lineno)
+    serving.log(_WIRE[level], message, os.path.basename(caller.f_code.co_filename), caller.f_lineno)

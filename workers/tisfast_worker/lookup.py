@@ -1,10 +1,10 @@
-"""The free functions of triton_python_backend_utils (row 16.19)."""
+"""The free functions of triton_python_backend_utils."""
 
 import struct
 
-from tisfast_worker import dtypes, limits
+from tisfast_worker import arguments, dtypes, limits
 from tisfast_worker.errors import TritonModelException
-from tisfast_worker.served import FORKED, PROCESS
+from tisfast_worker.served import FORKED, current
 
 
 def get_input_tensor_by_name(inference_request, name):
@@ -107,7 +107,7 @@ def deserialize_bytes_tensor(encoded_tensor):
 
 def get_model_dir():
     """The folder of the model version being served, "" outside the server."""
-    return PROCESS.model_dir
+    return current().model_dir
 
 
 def load_model(model_name, config="", files=None):
@@ -116,7 +116,10 @@ def load_model(model_name, config="", files=None):
     config: a configuration in JSON in place of the file's; files: bytes by "file:<version>/<name>", in place of the
     model's folder.
     """
-    _expect("load_model", model_name=(model_name, str), config=(config, str), files=(files, (dict, type(None))))
+    model_name = arguments.text("load_model()", "model_name", model_name)
+    config = arguments.text("load_model()", "config", config)
+    if not isinstance(files, (dict, type(None))):
+        raise arguments.wrong("load_model()", "files", "a dict of paths and bytes", files)
     given = {path: bytes(content) for path, content in (files or {}).items()}
     nbytes = len(config) + sum(len(path) + len(content) for path, content in given.items())
     if nbytes > limits.LOAD_BYTES_MAX:
@@ -130,14 +133,18 @@ def load_model(model_name, config="", files=None):
 
 def unload_model(model_name, unload_dependents=False):
     """Unload a model.  Raises TritonModelException when the server does not."""
-    _expect("unload_model", model_name=(model_name, str), unload_dependents=(unload_dependents, int))
-    message = {"do": "unload", "name": model_name, "dependents": bool(unload_dependents)}
+    message = {
+        "do": "unload",
+        "name": arguments.text("unload_model()", "model_name", model_name),
+        "dependents": arguments.truth("unload_model()", "unload_dependents", unload_dependents),
+    }
     _ask_server("unload model", message, limits.LOAD_ANSWER_SECONDS_MAX)
 
 
 def is_model_ready(model_name, model_version=""):
     """Whether a model can be asked; version "" is the newest.  Raises TritonModelException outside of `execute`."""
-    _expect("is_model_ready", model_name=(model_name, str), model_version=(model_version, str))
+    model_name = arguments.text("is_model_ready()", "model_name", model_name)
+    model_version = arguments.text("is_model_ready()", "model_version", model_version)
     if model_version and not (model_version.isascii() and model_version.isdecimal()):
         _refused(
             "check model readiness",
@@ -148,18 +155,13 @@ def is_model_ready(model_name, model_version=""):
     return _ask_server("check model readiness", message)["ready"]
 
 
-def _expect(function, **arguments):
-    for name, (value, kinds) in arguments.items():
-        if not isinstance(value, kinds):
-            raise TypeError(f"{function}(): {name} cannot be a {type(value).__name__}")
-
-
 def _ask_server(what, message, seconds=limits.ANSWER_SECONDS_MAX):
     error = "Server not ready"  # Triton's word for what is not the time of `execute`
-    if PROCESS.forked:
-        error = FORKED.format(PROCESS.instance)
-    if PROCESS.ask is not None:
-        answer = PROCESS.ask(dict(message, t="model"), seconds)
+    serving = current()
+    if serving.forked:
+        error = FORKED.format(serving.instance)
+    if serving.ask is not None:
+        answer = serving.ask(dict(message, t="model"), seconds)
         error = answer.get("error")
     if error is not None:
         _refused(what, error)
@@ -168,5 +170,5 @@ def _ask_server(what, message, seconds=limits.ANSWER_SECONDS_MAX):
 
 def _refused(what, error):
     raise TritonModelException(
-        f"Failed to {what}: Failed to process the request for model '{PROCESS.instance}', message: {error}"
+        f"Failed to {what}: Failed to process the request for model '{current().instance}', message: {error}"
     )

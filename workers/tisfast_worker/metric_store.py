@@ -6,8 +6,6 @@ the counts of a histogram's buckets.
 
 import itertools
 
-from tisfast_worker.native import TF_CELLS_AT
-
 _CELL_BYTES = 8
 
 
@@ -18,12 +16,12 @@ class MetricRefused(Exception):  # noqa: N818 - told to the model, with Triton's
 class SharedMetrics:
     """In the server: cells that all workers map.  One addition is one atomic operation, and no message."""
 
-    def __init__(self, thread, library, bell):
-        """`thread`: the ControlThread, which asks for cells; `bell`: the mapping that they lie in, behind its page."""
+    def __init__(self, thread, library, cells):
+        """`thread`: the ControlThread, which asks for cells; `cells`: the mapping of all of them."""
         self._ask, self._send = thread.ask, thread.send
         self._add, self._set, self._get = library.tf_cell_add, library.tf_cell_set, library.tf_cell_get
-        self._mapping = bell  # must stay mapped
-        self._base, self._cells = bell.base + TF_CELLS_AT, (bell.nbytes - TF_CELLS_AT) // _CELL_BYTES
+        self._mapping = cells  # must stay mapped
+        self._base, self._cells = cells.base, cells.nbytes // _CELL_BYTES
         self._handles = itertools.count(1)
 
     def declare(self, name, text, kind):

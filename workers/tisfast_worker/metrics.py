@@ -1,12 +1,13 @@
-"""pb_utils.MetricFamily and its metrics (row 16.21); texts are Triton's."""
+"""pb_utils.MetricFamily and its metrics; texts are Triton's."""
 
 import re
 from bisect import bisect_left
 from enum import IntEnum
 
+from tisfast_worker import arguments
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.metric_store import MetricRefused
-from tisfast_worker.served import PROCESS
+from tisfast_worker.served import current
 
 _FAMILY_NAME = re.compile(r"(?!__)[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
@@ -34,16 +35,16 @@ class MetricFamily:
 
     def __init__(self, name, description, kind):
         """`kind`: MetricFamily.COUNTER, GAUGE or HISTOGRAM.  Raises TypeError, or TritonModelException for the name."""
-        if not (isinstance(name, str) and isinstance(description, str) and isinstance(kind, MetricKind)):
-            raise TypeError(
-                "MetricFamily(name: str, description: str, kind: MetricFamily.COUNTER, GAUGE or HISTOGRAM): got "
-                f"{name!r}, {description!r}, {kind!r}"
-            )
         self._life = None
+        name = arguments.text("MetricFamily", "name", name)
+        description = arguments.text("MetricFamily", "description", description)
+        if not isinstance(kind, MetricKind):
+            raise arguments.wrong("MetricFamily", "kind", "MetricFamily.COUNTER, GAUGE or HISTOGRAM", kind)
         try:
             if not _FAMILY_NAME.match(name):
                 raise MetricRefused("Invalid metric name")
-            self._life = _Life(PROCESS.metrics, kind, PROCESS.metrics.declare(name, description, kind))
+            store = current().metrics
+            self._life = _Life(store, kind, store.declare(name, description, kind))
         except MetricRefused as refused:
             raise _failure("Error when creating MetricFamily", str(refused)) from None
 
@@ -167,5 +168,6 @@ def _number(value, where):
 
 
 def _failure(what, why):
-    served = f"Failed to process the request for model '{PROCESS.instance}', message: " if PROCESS.instance else ""
+    instance = current().instance
+    served = f"Failed to process the request for model '{instance}', message: " if instance else ""
     return TritonModelException(f"{what}: {served}{why}")

@@ -21,7 +21,7 @@ class TensorSpec:
 
 
 class StateSpec:
-    """One tensor of a sequence's implicit state (row 9.09)."""
+    """One tensor of a sequence's implicit state."""
 
     __slots__ = ("code", "dims", "initial_dims", "initial_path", "input_name", "output_name", "same_buffer")
 
@@ -42,13 +42,15 @@ class StateSpec:
 class SequenceSpec:
     """How a model meets its sequences."""
 
-    __slots__ = ("controls", "direct", "iterative", "states")
+    __slots__ = ("controls", "direct", "input_names", "iterative", "states")
 
     def __init__(self, message):
         """From the `model` map of a load message."""
         self.direct, self.iterative = message["sequence"]["strategy"] == "direct", message["sequence"]["iterative"]
         self.controls = [tuple(control) for control in message["controls"]]  # name, kind, dtype code, false, true
         self.states = [StateSpec(*state) for state in message["states"]]
+        # What the model sees beside what clients send, in its order.
+        self.input_names = tuple([control[0] for control in self.controls] + [each.input_name for each in self.states])
 
 
 class Model:
@@ -60,18 +62,21 @@ class Model:
             self.name, self.version, self.instance = message["name"], str(message["version"]), message["instance"]
             self.repository, self.version_dir = message["repository"], message["version_dir"]
             self.file, self.backend = message["file"], message.get("backend", "python")
+            self.module = message.get("module", "")  # file of a backend that is not one of ours
             self.kind, self.device_id = message["kind"], message["device_id"]
             self.config = message["config"]
+            self.threads, self.serves = 1, True  # of its numerics; instance.py sets both
+            self.cache = message.get("cache", "")  # folder for files that a framework makes of the model's; "": none
             self.decoupled = message["decoupled"]
             self.max_batch_size = message["max_batch_size"]
+            self.default_max_batch_size = message.get("default_max_batch_size", 0)  # of a completed configuration
             self.inputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["inputs"])]
             self.outputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["outputs"])]
             self.spin_ns = message.get("spin_us", 0) * 1000
             self.log_verbose = message.get("log_verbose", 0)
             self.retry = message.get("retry", "never")  # of an execution that ran out of memory: relief.py
+            self.strict_outputs = message.get("strict_outputs", False)  # differences.py
             self.saved_lately = message.get("saved_lately", False)
-            self.senders = []  # SingleAnswers that the running execution asked for
-            self.rescheduled = []  # requests whose release flags ask for another execution
             self.sequences = SequenceSpec(message) if message.get("sequence") else None
         except (KeyError, TypeError) as error:
             raise WireError(f"the load message lacks or garbles {error}") from None
@@ -90,13 +95,8 @@ class Model:
         """Whether requests may be rescheduled."""
         return self.sequences is not None and self.sequences.iterative
 
-    def forget_rescheduled(self, requests):
-        """These are answered, whatever their release flags said."""
-        ours = {id(request) for request in requests}
-        self.rescheduled[:] = [request for request in self.rescheduled if id(request) not in ours]
-
     def failed_text(self, message):
-        """What clients read when an execution fails as a whole (row 16.15)."""
+        """What clients read when an execution fails as a whole."""
         return f"Failed to process the request(s) for model '{self.instance}', message: {message}"
 
 
@@ -108,10 +108,16 @@ def model_shape(spec, shape, batched):
 
 
 def wire_shape(spec, shape, batched):
-    """The reverse, for an output."""
+    """The reverse, for an output; None where its free dimensions cannot be told.  Without them, a model may have
+    returned any shape of as many elements.
+    """
     if spec.reshape is None:
         return shape
-    return _refill(shape, spec.reshape, spec.dims, batched)
+    if len(shape) == batched + len(spec.reshape):
+        return _refill(shape, spec.reshape, spec.dims, batched)
+    if -1 in spec.dims or (batched and not shape):
+        return None
+    return (*shape[:1], *spec.dims) if batched else spec.dims
 
 
 def _refill(shape, pattern, target, batched):

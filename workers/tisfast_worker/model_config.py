@@ -1,4 +1,4 @@
-"""pb_utils.ModelConfig, what `auto_complete_config` builds upon (rows 16.20, 15.53); texts are Triton's."""
+"""pb_utils.ModelConfig, what `auto_complete_config` builds upon; texts are Triton's."""
 
 import json
 

@@ -16,18 +16,17 @@ try:
 except ModuleNotFoundError:  # compiled for the server's own Python only
     direct = None
 
-TF_ABI_VERSION = 4
+TF_ABI_VERSION = 6
 TF_EXEC, TF_ANSWER, TF_ERROR, TF_RELEASE, TF_CLOSED, TF_EXECUTED = 1, 2, 3, 4, 5, 6
 TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_RESCHEDULE = 7, 8, 9, 10
-TF_FINAL, TF_RETAINED = 1, 2
+TF_FINAL, TF_RETAINED, TF_EARLY = 1, 2, 4
 TF_NULL = 1
 BLOCK_OFFSET_MASK = (1 << 40) - 1
 BLOCK_MIN = 512
 SLOT_BYTES = 64
-TF_CELLS_AT = 4096
 
-# kind, flags, batch_left, meta_bytes, request, meta_offset, submit_ns, told, slot
-SUBMIT_SLOT = struct.Struct("<BBHIQQqII")
+# kind, flags, batch_left, meta_bytes, request, meta_offset, submit_ns, told, slot, claim
+SUBMIT_SLOT = struct.Struct("<BBHIQQqIII")
 COMPLETE_SLOT = struct.Struct("<BBHIQQqqqqII")  # ... WIRE.md and tf_ring.h: struct tf_complete_slot
 REPLY_SLOT = struct.Struct("<BBHIQQQI")  # kind, flags, status, meta_bytes, call, meta_offset, answer, told
 _CHANNEL_STOP = 68
@@ -42,8 +41,10 @@ _SIGNATURES = {
     "tf_ring_publish": (None, [_ptr, _u32]),
     "tf_ring_take": (None, [_ptr, _u32]),
     "tf_ring_pending": (_u64, [_ptr]),
+    "tf_submit_begin": (_int, [_ptr, _u32]),
     "tf_worker_wake": (_int, [_ptr]),
-    "tf_bell_ring": (_int, [_ptr, _int]),
+    "tf_bell_map": (_ptr, [_int]),
+    "tf_bell_ring": (_int, [_ptr, _ptr, _int]),
     "tf_arena_new": (_ptr, [_u64, _u64]),
     "tf_arena_delete": (None, [_ptr]),
     "tf_arena_take": (_u64, [_ptr, _u64]),
@@ -53,6 +54,7 @@ _SIGNATURES = {
     "tf_cell_set": (None, [_ptr, _double]),
     "tf_cell_add": (None, [_ptr, _double]),
     "tf_arena_used_blocks": (_u64, [_ptr]),
+    "tf_arena_used_bytes": (_u64, [_ptr]),
     "tf_output_take": (_u64, [_ptr, _u64]),
     "tf_output_collect": (_u64, [_ptr, _ptr]),
     "tf_reply_took": (_int, [_ptr, _u32]),

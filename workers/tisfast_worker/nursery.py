@@ -18,12 +18,13 @@ import termios
 
 from tisfast_worker import environment, limits, msgpack
 from tisfast_worker.failure import WireError, last_line
-from tisfast_worker.instance import WORKERS_DIR, ForkOrder, backend_module
+from tisfast_worker.instance import ForkOrder
 from tisfast_worker.native import TF_ABI_VERSION, Library
 from tisfast_worker.rehearsal import rehearse
+from tisfast_worker.serve import WORKERS_DIR, backend_module
 
 LIBRARY = os.path.join(WORKERS_DIR, "libtisfast_shm.so")
-_FORK_DESCRIPTORS = 8
+_FORK_DESCRIPTORS = 9
 
 
 class Nursery:

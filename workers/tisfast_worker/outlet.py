@@ -14,51 +14,28 @@ from tisfast_worker.errors import ErrorCode, TritonModelException
 from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RESCHEDULE, TF_RETAINED
 from tisfast_worker.request import FLAG_CANCELLED
 from tisfast_worker.sender import StreamSender
+from tisfast_worker.turn import Turn
 from tisfast_worker.unread import StreamBlocks
 
 _END = TF_FINAL | TF_RETAINED  # user code has the request or the sender in its hands: the release tells when not
 _INTERNAL = ErrorCode.INTERNAL + 1
 
 
-class _Turn:
-    """A lock that tells a thread so when it would wait for itself.
-
-    A model's own code may run while it is held: the `__str__` of an element of a BYTES tensor, a `__del__`.
-    """
-
-    def __init__(self):
-        self._lock = threading.RLock()  # lets its holder in, to be told
-        self._held = False
-
-    def __enter__(self):
-        self._lock.acquire()
-        if self._held:
-            self._lock.release()
-            raise TritonModelException(
-                "send() was called while a response of this instance is being sent, by an object's __str__ or __del__; "
-                "send from execute, or from a thread"
-            )
-        self._held = True
-
-    def __exit__(self, *_):
-        self._held = False
-        self._lock.release()
-
-
 class Outlet:
     """Sends what the streams of one instance have to say."""
 
-    def __init__(self, model, plane, trace):
-        """For the decoupled model `model`; `trace` as Loop's."""
+    def __init__(self, model, plane, trace, sequences):
+        """For the decoupled model `model`; `trace(ids, traceback, error)` tells of a failure; `sequences`: or None."""
         self._model, self._completions, self._outputs = model, plane.completions, plane.outputs
         self._inputs = plane.inputs.memory
         self._owners = plane.outputs.owners = StreamBlocks(plane.outputs)
         self._trace = trace
         self._writer = AnswerWriter(model, self._owners, self._wrong)
-        self._lock = _Turn()
+        self._lock = Turn()
         self._open = {}  # ticket: True, of streams not closed; a dict's single steps are atomic
         self._draining = None
-        self.sequences = None  # Sequences, of a model that has them
+        self._abandoned = False
+        self._sequences = sequences
 
     @property
     def open_streams(self):
@@ -95,8 +72,8 @@ class Outlet:
             if response is None:
                 self._end(sender, (TF_CLOSED, 0, 0, 0), sent_ns)
                 return True
-            if self.sequences is not None:
-                wrong = self.sequences.keep(sender.states, response)
+            if self._sequences is not None:
+                wrong = self._sequences.keep(sender.states, response)
                 if wrong:
                     self._wrong(sender, "", wrong)
             wanted = self._send(sender, response, flags, sent_ns)
@@ -173,9 +150,15 @@ class Outlet:
     def drain(self):
         """Wait until all streams are closed.  Its bound is the server's: who does not stop in time is killed."""
         self._draining = threading.Event()
-        if self._open:
+        if self._open and not self._abandoned:
             self._draining.wait()
         self._completions.flush()
+
+    def abandon(self):
+        """The server has gone: nobody waits for what the streams have to say."""
+        self._abandoned = True
+        if self._draining is not None:
+            self._draining.set()
 
     def _end(self, sender, written, sent_ns):
         times = (sender.taken_ns, sender.started_ns, sent_ns, time.monotonic_ns())
@@ -183,7 +166,7 @@ class Outlet:
         self._forget(sender)
 
     def _wrong(self, sender, traceback, text):
-        """As Loop's.  The request may be gone, but its record is not: that lasts until the stream's final answer."""
+        """One response is not as it must be.  The request may be gone; its record lasts until the final answer."""
         raw = bytes(self._inputs[sender.id_at : sender.id_at + sender._head[6]])
         self._trace([raw.decode("utf-8", "replace")], traceback, text)
 

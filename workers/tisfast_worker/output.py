@@ -24,11 +24,13 @@ class OutputArena(Mapping):
     def __init__(self, library, fd, channel, use_bytes_max):
         """`use_bytes_max`: most bytes in use at one time; 0: half of the address space, the other half being slack."""
         super().__init__(fd, "output arena")
+        self._arena = 0
         self._fd = os.dup(fd)  # the caller closes its own; ours gives pages back
         self.use_bytes_max = use_bytes_max or max(self.nbytes // 2, BLOCK_MIN)
         self._delete = library.tf_arena_delete
         self._arena = library.tf_arena_new(self.nbytes, self.use_bytes_max)
         self._take, self._give = library.tf_output_take, library.tf_arena_give
+        self._used_bytes = library.tf_arena_used_bytes
         self._collect, self._used_blocks = library.tf_output_collect, library.tf_arena_used_blocks
         self._trim = library.tf_arena_trim
         self._pending, self._advance = library.tf_ring_pending, library.tf_ring_take
@@ -56,10 +58,20 @@ class OutputArena(Mapping):
                 self._large_out = True
         return block
 
+    def free_bytes(self):
+        """Bytes that no block has.  From any thread: one C call."""
+        return max(0, self.use_bytes_max - self._used_bytes(self._arena))
+
     def close(self):
-        """For the rehearsal: in a worker it lasts as long as the process."""
-        os.close(self._fd)
-        self._delete(self._arena)
+        """For the rehearsal: in a worker it lasts as long as the process, in a guest until nobody refers to it."""
+        if self._arena:
+            os.close(self._fd)
+            self._delete(self._arena)
+        self._arena = 0
+
+    def __del__(self):
+        """Threads of a guest's own may be in the middle of a call when its instance ends."""
+        self.close()
 
     def check_fits(self, nbytes):
         """Raises OutputArenaFull for what no waiting can make room for."""

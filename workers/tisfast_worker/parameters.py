@@ -1,4 +1,4 @@
-"""Request and response parameters: bool, int and str values under str names (rows 16.10, 16.11)."""
+"""Request and response parameters: bool, int and str values under str names."""
 
 import json
 

@@ -5,7 +5,7 @@ from tisfast_worker.direct cimport Fields as DirectFields, RawMemory as DirectMe
 
 
 cdef class InputPlan:
-    cdef public object output_names, rescheduled, senders
+    cdef public object output_names
     cdef public DirectFields refs
     cdef public Py_ssize_t refs_at, strings_at
     cdef public dict position
@@ -20,4 +20,4 @@ cdef class RequestReader:
     cdef public dict _plans
 
     @cython.locals(plan=InputPlan, head=tuple, refs=tuple, at="Py_ssize_t")
-    cpdef read(self, Py_ssize_t offset, nbytes, lease)
+    cpdef read(self, Py_ssize_t offset, nbytes, lease, execution)

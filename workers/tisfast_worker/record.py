@@ -20,10 +20,7 @@ TENSOR = struct.Struct("<HBBI")  # index, dtype, rank, zero
 class InputPlan:
     """What one signature means."""
 
-    __slots__ = (
-        *("layouts", "none", "output_names", "position", "refs", "refs_at", "sizes", "strings_at"),
-        *("rescheduled", "senders"),  # of the Model
-    )
+    __slots__ = ("layouts", "none", "output_names", "position", "refs", "refs_at", "sizes", "strings_at")
 
 
 class RequestReader:
@@ -41,8 +38,8 @@ class RequestReader:
         if model.sequences is not None:
             self._here, self._elsewhere = (SequenceRequest, ForeignSequenceRequest)
 
-    def read(self, offset, nbytes, lease):
-        """The request whose record is at `offset`.  Raises WireError when the record is not sound."""
+    def read(self, offset, nbytes, lease, execution):
+        """The request at `offset`, of this Execution.  Raises WireError when its record is not sound."""
         try:
             head = self._head.read(offset)
             signature = self._memory.read(offset + 48, head[0])
@@ -56,8 +53,8 @@ class RequestReader:
             if refs[2 * at + 1] != size:
                 _check_sizes(plan, refs)
         if head[2] & FLAG_FOREIGN:
-            return self._elsewhere(plan, lease, head, refs, offset + plan.strings_at, self._foreign)
-        return self._here(plan, lease, head, refs, offset + plan.strings_at)
+            return self._elsewhere(plan, execution, lease, head, refs, offset + plan.strings_at, self._foreign)
+        return self._here(plan, execution, lease, head, refs, offset + plan.strings_at)
 
     def _learn(self, signature, inputs, nbytes):
         plan = InputPlan()
@@ -70,8 +67,7 @@ class RequestReader:
         plan.refs = self._memory.fields(struct.Struct("<%sQ" % (2 * inputs)))
         plan.refs_at = HEAD.size + len(signature) + -len(signature) % 8
         plan.strings_at = plan.refs_at + 16 * inputs
-        plan.output_names, plan.senders = self._output_names, self._model.senders
-        plan.rescheduled = self._model.rescheduled
+        plan.output_names = self._output_names
         if len(self._plans) >= limits.PLANS_MAX:
             self._plans.clear()
         self._plans[signature] = plan

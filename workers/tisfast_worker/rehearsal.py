@@ -13,11 +13,11 @@ import struct
 import sys
 
 from tisfast_worker import msgpack
-from tisfast_worker.loop import Loop
 from tisfast_worker.model import Model
-from tisfast_worker.native import SUBMIT_SLOT, TF_ABI_VERSION, TF_CELLS_AT, TF_EXEC
+from tisfast_worker.native import SUBMIT_SLOT, TF_ABI_VERSION, TF_EXEC
 from tisfast_worker.plane import DataPlane
 from tisfast_worker.record import HEAD, TENSOR
+from tisfast_worker.steps import make_loop
 from tisfast_worker.zmtp import Dealer
 
 ROUNDS = 16
@@ -25,6 +25,7 @@ ROUNDS = 16
 FP32 = 11
 MODULE = "rehearsal"
 _ARENA_BYTES = 1 << 20
+_PAGE = 4096
 _RECORD_AT, _DATA_AT = 512, 4096
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _READY = b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x06ROUTER"
@@ -52,11 +53,11 @@ def rehearse(library, backend_class):
         backend = backend_class(model)
         backend.load()
         backend.initialize()
-        loop = Loop(model, backend.execute, stage.plane, None)
+        loop = make_loop(model, backend, stage.plane, None)
         for number in range(ROUNDS if "numpy" in sys.modules else 0):
             stage.send(number)
-            loop._batch(1)
-        backend.finalize()
+            loop.feed.serve(1, loop.serve)
+        backend.free()
         del loop
     finally:
         for name in set(sys.modules) - modules:
@@ -80,13 +81,13 @@ class _Stage:
         self._library = ctypes.PyDLL(library.path)
         self._library.tf_channel_bytes.restype = ctypes.c_uint64
         channel_bytes = self._library.tf_channel_bytes()
-        files = [_memory(nbytes) for nbytes in (channel_bytes, TF_CELLS_AT, _ARENA_BYTES, _ARENA_BYTES)]
+        files = [_memory(nbytes) for nbytes in (channel_bytes, _PAGE, _PAGE, _ARENA_BYTES, _ARENA_BYTES)]
         os.pwrite(files[1], struct.pack("<II", 0x54495346, TF_ABI_VERSION), 0)
         self._init(files[0], channel_bytes)
         self._null = os.open(os.devnull, os.O_WRONLY)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel, page, inputs, outputs = files
-        self.plane = DataPlane(library, (channel, page, self._null, inputs, outputs, theirs.detach()), 0)
+        channel, page, cells, inputs, outputs = files
+        self.plane = DataPlane(library, (channel, page, self._null, cells, inputs, outputs, theirs.detach()), 0)
         self._ring = library.tf_ring_reserve, library.tf_ring_publish
 
     def send(self, ticket):
@@ -99,7 +100,7 @@ class _Stage:
         reserve, publish = self._ring
         channel = plane.channel
         at = reserve(channel.base, channel.submit, 0) - channel.base
-        SUBMIT_SLOT.pack_into(channel.memory, at, TF_EXEC, 0, 0, len(record), ticket, _RECORD_AT, 0, 0, 0)
+        SUBMIT_SLOT.pack_into(channel.memory, at, TF_EXEC, 0, 0, len(record), ticket, _RECORD_AT, 0, 0, 0, 0)
         publish(channel.submit, 1)
 
     def close(self):

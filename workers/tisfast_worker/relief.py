@@ -5,9 +5,9 @@ configuration says that it may be (parameter OUT_OF_MEMORY_RETRY, docs/resources
 """
 
 from tisfast_worker.errors import ErrorCode, TritonError
-from tisfast_worker.failure import failure_texts
+from tisfast_worker.failure import Refusal, failure_texts, missing_module
 from tisfast_worker.response import InferenceResponse
-from tisfast_worker.served import PROCESS
+from tisfast_worker.served import current
 from tisfast_worker.shortage import empty_caches, shortage_of
 
 NEVER, ONCE, HALVES = "never", "once", "halves"
@@ -50,8 +50,9 @@ class Relief:
             text = line = type(error).__name__
             traceback = ""
         if shortage is None:
-            self._trace(_ids(requests), traceback, line)
-            return Failure(ErrorCode.INTERNAL, self._model.failed_text(text))
+            self._trace(_ids(requests), traceback, line, missing_module(error))
+            told = text if isinstance(error, Refusal) else self._model.failed_text(text)
+            return Failure(ErrorCode.INTERNAL, told)
         return Failure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
 
     def relieve(self, requests, failure, attempt):
@@ -61,6 +62,10 @@ class Relief:
             return self._told(requests, failure, emptied)
         self._say(requests, failure, emptied, "the batch is executed again")
         return self._settled(requests, attempt(requests), attempt)
+
+    def give_up(self, requests, failure):
+        """The Failure that is told where a part of the batch is answered already: it is not executed again."""
+        return failure if failure.shortage is None else self._told(requests, failure, empty_caches())
 
     def _settled(self, requests, outcome, attempt):
         if outcome.__class__ is not Failure or outcome.shortage is None:
@@ -88,7 +93,7 @@ class Relief:
 
     def _say(self, requests, failure, emptied, what):
         text = f"{failure.shortage} executing a batch of {len(requests)}: {failure.line}; {_of(emptied)}; {what}"
-        PROCESS.log("WARN", text, "relief.py", 0)
+        current().log("WARN", text, "relief.py", 0)
 
 
 def _ids(requests):

@@ -12,6 +12,8 @@ from collections import deque
 
 from tisfast_worker.native import REPLY_SLOT, SLOT_BYTES, TF_FINAL
 
+_LOOK_NS = 1000000000  # the longest wait at one time: what ends the instance rings no bell
+
 
 class Waiting:
     """What has come for one call.  Whoever waits for more is woken when something does.
@@ -49,6 +51,7 @@ class Replies:
         self._threads = deque()  # Waiting of threads that wait for their turn
         self._coroutines = set()  # numbers of calls that coroutines made and that are not over
         self._wanted = None  # queue that wakes the thread that reads for them
+        self._closed = False
 
     @property
     def open_calls(self):
@@ -70,6 +73,27 @@ class Replies:
         waiting.final = True
         self._coroutines.discard(waiting.number)
         return True
+
+    def close(self, response):
+        """The instance ends before its process: `response` is the answer to whatever is open."""
+        with self._lock:
+            self._closed = True
+            left = list(self._calls.values())
+            self._calls.clear()
+            self._coroutines.clear()
+            for waiting in left:
+                self._end(waiting, response)
+            if self._wanted is not None:
+                self._wanted.put(None)
+        for waiting in left:
+            if waiting.loop is not None:
+                _tell(waiting)
+
+    def _end(self, waiting, response):
+        waiting.arrived.append(response)
+        waiting.final = True
+        if waiting.turn is not None:
+            _wake(waiting)
 
     def wait(self, waiting):
         """Return when something has come for this call.  In a thread."""
@@ -96,7 +120,7 @@ class Replies:
                 self._take()
                 if enough():
                     return
-                self._wait(self._channel, self._spin_ns, -1)
+                self._wait(self._channel, self._spin_ns, _LOOK_NS)
         finally:
             self._resign()
 
@@ -165,7 +189,7 @@ class Replies:
             self._wanted.put(None)
 
     def _read_for_coroutines(self):
-        while True:
+        while not self._closed:
             self._wanted.get()
             with self._lock:
                 if self._led or not self._coroutines:

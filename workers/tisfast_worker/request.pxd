@@ -14,7 +14,7 @@ cdef class InferenceRequest:
 
 
 cdef class ArenaRequest(InferenceRequest):
-    cdef public object _lease, _sender, _strings_at, batch
+    cdef public object _execution, _lease, _sender, _strings_at, batch
     cdef public tuple _head, _refs
     cdef public InputPlan _plan
 

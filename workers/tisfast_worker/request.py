@@ -1,11 +1,13 @@
-"""pb_utils.InferenceRequest (rows 16.09, 16.10): made by hand in tests, or lying in the input arena when served."""
+"""pb_utils.InferenceRequest: made by hand in tests, or lying in the input arena when served."""
 
+import functools
 import struct
 
+from tisfast_worker import arguments
 from tisfast_worker import parameters as params
 from tisfast_worker.errors import TritonModelException, not_copied
 from tisfast_worker.sender import SingleAnswer, SingleSender
-from tisfast_worker.served import FORKED, PROCESS
+from tisfast_worker.served import FORKED, current
 from tisfast_worker.tensor import ArenaTensor, Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -14,6 +16,8 @@ TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 TRITONSERVER_MEMORY_CPU = 0
 TRITONSERVER_MEMORY_GPU = 1
+_NEEDED = object()
+_REQUEST = "InferenceRequest"
 
 
 FLAGS_AT, FLAG_CANCELLED, FLAG_TRACED = 6, 8, 32  # of a request record, WIRE.md
@@ -24,7 +28,7 @@ NOT_ITERATIVE = (
 
 
 class PreferredMemory:
-    """Where a called model's outputs should lie (row 16.33); kept, as nothing here asks for it."""
+    """Where a called model's outputs should lie; kept, as nothing here asks for it."""
 
     def __init__(self, preferred_memory_type, preferred_device_id=0):
         """TRITONSERVER_MEMORY_CPU or _GPU, and a device number."""
@@ -42,28 +46,26 @@ class InferenceTrace:
 
     def get_context(self):
         """The OpenTelemetry context as JSON text, or None when the request is not traced.  Asks the server for it."""
-        if not self.traced or PROCESS.calls is None:
-            return None
-        return PROCESS.calls.trace_context(self.lease)
+        calls = current().calls
+        return calls.trace_context(self.lease) if self.traced and calls is not None else None
 
 
 class InferenceRequest:
-    """One request.  All arguments by name, as Triton's order differs between its documents and its code."""
+    """One request.  Arguments without names have the order of Triton's code, which is not that of its documents."""
 
     __slots__ = (
         *("__weakref__", "_correlation", "_flags", "_id", "_model_name", "_model_version", "_parameters", "_requested"),
         *("_tensors", "_timeout", "_trace"),
     )
 
-    def __init__(  # noqa: PLR0913 - Triton's signature
+    def __init__(  # noqa: PLR0913, PLR0917 - Triton's signature
         self,
-        *,
-        inputs,
-        requested_output_names,
-        model_name,
-        model_version=-1,
         request_id="",
         correlation_id=0,
+        inputs=_NEEDED,
+        requested_output_names=_NEEDED,
+        model_name=_NEEDED,
+        model_version=-1,
         flags=0,
         timeout=0,
         preferred_memory=None,
@@ -71,27 +73,24 @@ class InferenceRequest:
         parameters=None,
     ):
         """Raises TypeError or TritonModelException for arguments of wrong type."""
-        _expect("inputs", inputs, (list, tuple))
-        _expect("requested_output_names", requested_output_names, (list, tuple, set))
-        for name in requested_output_names:
-            _expect("requested_output_names' items", name, str)
-        for argument, value in (("model_name", model_name), ("request_id", request_id)):
-            _expect(argument, value, str)
-        for argument, value in (("model_version", model_version), ("flags", flags), ("timeout", timeout)):
-            _expect(argument, value, int)
-        _expect("preferred_memory", preferred_memory, (PreferredMemory, type(None)))
-        _expect("trace", trace, (InferenceTrace, type(None)))
-        _check_inputs(inputs, request_id, model_name)
-        _check_correlation(correlation_id)
-        if not 0 <= timeout < 1 << 64:
-            raise TypeError(f"InferenceRequest: timeout is {timeout} microseconds; 0 or more is meant")
-        if not -1 <= model_version < 1 << 63:
-            raise TypeError(f"InferenceRequest: model_version is {model_version}; -1 (the newest) or above 0 is meant")
-        self._tensors = list(inputs)
-        self._requested = frozenset(requested_output_names)
-        self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout
+        _check_given(inputs=inputs, requested_output_names=requested_output_names, model_name=model_name)
+        self._id = arguments.text(_REQUEST, "request_id", request_id)
+        self._model_name = arguments.text(_REQUEST, "model_name", model_name)
+        self._tensors = arguments.items(_REQUEST, "inputs", inputs)
+        self._requested = frozenset(arguments.texts(_REQUEST, "requested_output_names", requested_output_names))
+        self._model_version = arguments.whole(_REQUEST, "model_version", model_version)
+        self._flags = arguments.whole(_REQUEST, "flags", flags)
+        self._timeout = arguments.whole(_REQUEST, "timeout", timeout)
+        self._correlation = _checked_correlation(correlation_id)
+        _check_inputs(self._tensors, self._id, self._model_name)
+        _expect("preferred_memory", preferred_memory, PreferredMemory)
+        _expect("trace", trace, InferenceTrace)
+        if not 0 <= self._timeout < 1 << 64:
+            raise TypeError(f"{_REQUEST}: timeout is {self._timeout} microseconds; 0 to 2^64 - 1 is meant")
+        if not -(1 << 63) <= self._model_version < 1 << 63:
+            raise TypeError(f"{_REQUEST}: model_version is {self._model_version}; a number of 64 bits is meant")
         self._parameters = "" if parameters is None else params.text(parameters)
-        self._model_name, self._model_version, self._trace = model_name, model_version, trace
+        self._trace = trace
 
     def __reduce__(self):
         """Refused, as Triton refuses it: it belongs to this process."""
@@ -122,8 +121,7 @@ class InferenceRequest:
 
     def set_flags(self, flags):
         """Replace the flags, for a request that is sent on."""
-        _expect("flags", flags, int)
-        self._flags = flags
+        self._flags = arguments.whole("set_flags()", "flags", flags)
 
     def timeout(self):
         """The client's timeout in microseconds, 0 for none."""
@@ -146,7 +144,7 @@ class InferenceRequest:
         return InferenceTrace()
 
     def set_release_flags(self, flags):
-        """TRITONSERVER_REQUEST_RELEASE_ALL, the default, or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE (row 16.17)."""
+        """TRITONSERVER_REQUEST_RELEASE_ALL, the default, or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE."""
         _checked_release(flags)
 
     def get_response_sender(self):
@@ -158,25 +156,27 @@ class InferenceRequest:
 
         What goes wrong with the request is the response's error.  Raises TritonModelException outside of `execute`.
         """
-        return _calls().ask(self, _flag(decoupled))
+        return _calls().ask(self, arguments.truth("exec()", "decoupled", decoupled))
 
     def async_exec(self, decoupled=False):
         """The same in a coroutine: an asyncio.Future of it.  The request is under way when this returns."""
         import asyncio  # noqa: PLC0415 - 40 ms and 4 MB that only asynchronous models pay
 
         loop = asyncio.get_running_loop()
-        return _calls().ask_async(self, _flag(decoupled), loop)
+        return _calls().ask_async(self, arguments.truth("exec()", "decoupled", decoupled), loop)
 
 
 class ArenaRequest(InferenceRequest):
     """A request as it lies in the input arena; what a model does not ask for is never decoded."""
 
-    __slots__ = ("_head", "_lease", "_plan", "_refs", "_sender", "_strings_at", "batch")
+    __slots__ = ("_execution", "_head", "_lease", "_plan", "_refs", "_sender", "_strings_at", "batch")
+    null = False  # fills an empty slot: sequence_request.py
     windows = None  # on memory that is not the input arena's: ForeignRequest's
 
-    def __init__(self, plan, lease, head, refs, strings_at):
+    def __init__(self, plan, execution, lease, head, refs, strings_at):  # noqa: PLR0913, PLR0917 - all that a record has
         """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: of id and text."""
-        self._plan, self._lease, self._head, self._refs, self._strings_at = plan, lease, head, refs, strings_at
+        self._plan, self._execution, self._lease = plan, execution, lease
+        self._head, self._refs, self._strings_at = head, refs, strings_at
         self._tensors = self._sender = None  # until somebody asks for one
         self._flags = head[2]
         self.batch = head[9]
@@ -251,8 +251,9 @@ class ArenaRequest(InferenceRequest):
     def get_response_sender(self):
         """The sender that answers this request: always the same one."""
         if self._sender is None:  # no decoupled model: those have theirs from the start
-            answer = SingleAnswer()
-            self._plan.senders.append((self, answer))
+            deliver = self._execution.deliver
+            answer = SingleAnswer(None if deliver is None else functools.partial(deliver, self))
+            self._execution.answer_by(self, answer)
             self._sender = SingleSender(answer, self.is_cancelled)
         return self._sender
 
@@ -264,12 +265,7 @@ class ArenaRequest(InferenceRequest):
         """
         if getattr(self._sender, "closed", False):
             raise TritonModelException("set_release_flags(): this request has had its final response")
-        again = self._plan.rescheduled
-        known = any(request is self for request in again)
-        if _checked_release(flags) and not known:
-            again.append(self)
-        elif known and not _checked_release(flags):
-            again[:] = [request for request in again if request is not self]
+        self._execution.reschedule(self, _checked_release(flags))
 
     def _text(self, skip, nbytes):
         if not nbytes:
@@ -279,8 +275,7 @@ class ArenaRequest(InferenceRequest):
 
 def _checked_release(flags):
     """Whether they ask for another execution."""
-    if not isinstance(flags, int):
-        raise TypeError(f"set_release_flags(): flags must be an int, not a {type(flags).__name__}")
+    flags = arguments.whole("set_release_flags()", "flags", flags)
     if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
         raise TritonModelException(
             f"set_release_flags({flags}): TRITONSERVER_REQUEST_RELEASE_ALL or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE "
@@ -290,22 +285,23 @@ def _checked_release(flags):
 
 
 def _calls():
-    if PROCESS.forked:
-        raise TritonModelException(f"exec(): {FORKED}".format(PROCESS.instance))
-    if PROCESS.calls is None:
+    serving = current()
+    if serving.forked:
+        raise TritonModelException(f"exec(): {FORKED}".format(serving.instance))
+    if serving.calls is None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
-    return PROCESS.calls
+    return serving.calls
 
 
-def _flag(decoupled):
-    if not isinstance(decoupled, int):
-        raise TypeError(f"exec(decoupled: bool): got a {type(decoupled).__name__}")
-    return bool(decoupled)
+def _check_given(**given):
+    missing = [name for name, value in given.items() if value is _NEEDED]
+    if missing:
+        raise TypeError(f"{_REQUEST}: {', '.join(missing)} must be given")
 
 
-def _expect(argument, value, kinds):
-    if not isinstance(value, kinds):
-        raise TypeError(f"InferenceRequest: {argument} cannot be a {type(value).__name__}")
+def _expect(argument, value, kind):
+    if value is not None and not isinstance(value, kind):
+        raise arguments.wrong(_REQUEST, argument, f"a {kind.__name__}", value)
 
 
 def _check_inputs(inputs, request_id, model_name):
@@ -315,15 +311,18 @@ def _check_inputs(inputs, request_id, model_name):
                 f"Input tensor for request with id '{request_id}' and model name '{model_name}' should not be empty."
             )
         if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"InferenceRequest: inputs must be Tensor objects, the list holds a {type(tensor).__name__}"
-            )
+            raise arguments.wrong(_REQUEST, "an item of inputs", "a Tensor", tensor)
 
 
-def _check_correlation(value):
+def _checked_correlation(value):
     if value is None:
-        raise TypeError("InferenceRequest: correlation_id cannot be a NoneType")
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise TritonModelException("Correlation ID must be integer or string")
-    if isinstance(value, int) and not 0 <= value < 1 << 64:
-        raise TritonModelException(f"Correlation ID must be integer or string; {value} does not fit 64 bits unsigned")
+        raise arguments.wrong(_REQUEST, "correlation_id", "an integer or a str", value)
+    if isinstance(value, str):
+        return str(value)
+    try:
+        number = arguments.whole(_REQUEST, "correlation_id", value)
+    except TypeError:
+        raise TritonModelException("Correlation ID must be integer or string") from None
+    if not 0 <= number < 1 << 64:
+        raise TritonModelException(f"Correlation ID must be integer or string; {number} does not fit 64 bits unsigned")
+    return number

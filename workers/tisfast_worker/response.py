@@ -1,5 +1,6 @@
-"""pb_utils.InferenceResponse (row 16.11)."""
+"""pb_utils.InferenceResponse."""
 
+from tisfast_worker import arguments
 from tisfast_worker import parameters as params
 from tisfast_worker.errors import TritonError, TritonModelException, not_copied
 from tisfast_worker.tensor import Tensor
@@ -18,10 +19,7 @@ class InferenceResponse:
             if not isinstance(tensor, Tensor):
                 _refuse(tensor)
         if error is not None and not isinstance(error, TritonError):
-            raise TypeError(
-                f"InferenceResponse(output_tensors, error=None): the error is a {type(error).__name__}; use "
-                "pb_utils.TritonError(message)"
-            )
+            raise arguments.wrong("InferenceResponse", "error", "a TritonError, as TritonError(message)", error)
         self._tensors = output_tensors
         self._error = error
         self._parameters = params.text(parameters) if parameters is not None else ""
@@ -49,14 +47,11 @@ class InferenceResponse:
 
 def _listed(tensors):
     if isinstance(tensors, (str, bytes, dict)) or not hasattr(tensors, "__iter__"):
-        raise TypeError(
-            f"InferenceResponse(output_tensors: list of Tensor): got a {type(tensors).__name__}; an empty list is "
-            "accepted, None is not"
-        )
+        raise arguments.wrong("InferenceResponse", "output_tensors", "a list of Tensor, which may be empty", tensors)
     return list(tensors)
 
 
 def _refuse(tensor):
     if tensor is None:
         raise TritonModelException("Output tensor for inference response should not be empty.")
-    raise TypeError(f"InferenceResponse(output_tensors: list of Tensor): the list holds a {type(tensor).__name__}")
+    raise arguments.wrong("InferenceResponse", "an item of output_tensors", "a Tensor", tensor)

@@ -1,7 +1,8 @@
-"""pb_utils.InferenceResponseSender (row 16.12), of decoupled models and of others.  Texts are Triton's."""
+"""pb_utils.InferenceResponseSender, of decoupled models and of others.  Texts are Triton's."""
 
 import threading
 
+from tisfast_worker import arguments
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.response import InferenceResponse
 
@@ -32,9 +33,8 @@ class InferenceResponseSender:
 def check_arguments(response, flags):
     """Triton's rules for `send`."""
     if response is not None and not isinstance(response, InferenceResponse):
-        raise TypeError(f"send(): response must be an InferenceResponse or None, not a {type(response).__name__}")
-    if not isinstance(flags, int):
-        raise TypeError(f"send(): flags must be an int, not a {type(flags).__name__}")
+        raise arguments.wrong("send()", "response", "an InferenceResponse or None", response)
+    flags = arguments.whole("send()", "flags", flags)
     if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
         raise TritonModelException("Unable to send response. Unsupported flag provided.")
     if response is None and flags == 0:
@@ -86,55 +86,57 @@ class StreamSender(InferenceResponseSender):
 class SingleAnswer:
     """What became of a request of a model that is not decoupled and asked for its sender."""
 
-    __slots__ = ("done", "response")
+    __slots__ = ("_closed", "_deliver", "_lock", "done", "response")
 
-    def __init__(self):
-        """Nothing yet.  `done`: the final flag was sent, or nobody can send it any more."""
+    def __init__(self, deliver=None):
+        """Nothing yet.  deliver(response): shows it to the client at once; None: it waits until `execute` is done.
+
+        `done`: the final flag was sent, or nobody can send it any more.
+        """
         self.response = None
         self.done = threading.Event()
+        self._deliver, self._closed = deliver, False
+        self._lock = threading.RLock()  # an element's __str__ may send while it is sent
 
+    def give(self, response, final):
+        """What the sender was given, checked against what came before.  Raises TritonModelException."""
+        with self._lock:
+            if response is not None and self.response is not None:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send more than one response."
+                )
+            if response is None and self.response is None:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
+                )
+            if self._closed or self.done.is_set():
+                raise TritonModelException(_CLOSED)
+            self.response = response or self.response
+            if final:
+                if self._deliver is not None:
+                    self._deliver(self.response)
+                self.done.set()
 
-def take_answers(senders):
-    """The answers of `senders` (pairs of request and SingleAnswer) by the requests' `id`, and `senders` emptied.
-
-    From here on only user code holds the senders; letting go of one ends the wait for its answer.
-    """
-    answers = {}
-    for request, answer in senders:
-        answers[id(request)] = answer
-        request._sender = None
-    senders.clear()
-    return answers
+    def settle(self):
+        """What was sent, or None.  From here on nothing is taken, and nothing of the request is referred to."""
+        with self._lock:
+            self._closed, self._deliver = True, None
+            return self.response
 
 
 class SingleSender(InferenceResponseSender):
-    """The sender of a request to a model that is not decoupled: exactly one response, kept until `execute` is done."""
+    """The sender of a request to a model that is not decoupled: exactly one response."""
 
-    __slots__ = ("_answer", "_is_cancelled", "_lock")
+    __slots__ = ("_answer", "_is_cancelled")
 
     def __init__(self, answer, is_cancelled):
-        """`answer`: where the response goes; `is_cancelled`: asks whether the client has left."""
+        """`answer`: the SingleAnswer; `is_cancelled`: asks whether the client has left."""
         self._answer, self._is_cancelled = answer, is_cancelled
-        self._lock = threading.Lock()
 
     def send(self, response=None, flags=0):
         """See InferenceResponseSender; a second response is refused."""
         check_arguments(response, flags)
-        answer = self._answer
-        with self._lock:
-            if response is not None and answer.response is not None:
-                raise TritonModelException(
-                    "Unable to send response. Non-decoupled model cannot send more than one response."
-                )
-            if response is None and answer.response is None:
-                raise TritonModelException(
-                    "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
-                )
-            if answer.done.is_set():
-                raise TritonModelException(_CLOSED)
-            answer.response = response or answer.response
-            if flags:
-                answer.done.set()
+        self._answer.give(response, flags)
 
     def is_cancelled(self):
         """Whether the client has left."""

@@ -1,4 +1,4 @@
-"""Requests of models with sequences: beside the client's inputs the model sees control and state tensors (row 9.04).
+"""Requests of models with sequences: beside the client's inputs the model sees control and state tensors.
 
 Those are no part of a record.  They are made when the model asks for them.
 """
@@ -14,7 +14,6 @@ class _Seated:
     """What a slot of a sequence adds to a request."""
 
     __slots__ = ()
-    null = False
 
     def sit(self, sequences, slot):
         """Before the model sees it.  `sequences`: the Sequences of the instance."""
@@ -48,14 +47,15 @@ class ForeignSequenceRequest(_Seated, ForeignRequest):
 
 
 class NullRequest(InferenceRequest):
-    """Fills an empty slot of the direct strategy (row 9.05): shapes of a real request, zeros, READY false."""
+    """Fills an empty slot of the direct strategy: shapes of a real request, zeros, READY false."""
 
-    __slots__ = ("_decoupled", "_made", "_plan", "_sender", "sequences")
+    __slots__ = ("_decoupled", "_execution", "_made", "_plan", "_sender", "batch", "sequences")
     null = True
 
     def __init__(self, sequences, like, decoupled):
         """`like`: a real request of the same batch."""
         self.sequences, self._plan, self._made, self._decoupled = sequences, like._plan, {}, decoupled
+        self._execution, self.batch = like._execution, like.batch
         self._id, self._correlation, self._flags, self._timeout = "", 0, 0, 0
         self._parameters, self._requested, self._sender = "", frozenset(), None
 
@@ -82,7 +82,7 @@ class NullRequest(InferenceRequest):
                 self._sender = _NullSender()
             else:
                 answer = SingleAnswer()
-                self._plan.senders.append((self, answer))
+                self._execution.answer_by(self, answer)
                 self._sender = SingleSender(answer, self.is_cancelled)
         return self._sender
 

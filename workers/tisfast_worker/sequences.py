@@ -1,4 +1,4 @@
-"""Sequences as one instance sees them: control tensors (row 9.04) and implicit state (row 9.09).
+"""Sequences as one instance sees them: control tensors and implicit state.
 
 The state of a sequence lives here, in the worker that the sequence is bound to, by its slot; nothing of it travels.
 """

@@ -1,4 +1,4 @@
-"""One tensor of implicit state: what it begins with, and what may follow (row 9.09)."""
+"""One tensor of implicit state: what it begins with, and what may follow."""
 
 
 from tisfast_worker import dtypes
@@ -56,7 +56,9 @@ def checked_state(model, spec, current, output):
             f"{dtypes.dims_text(wanted)}, got {dtypes.dims_text(shape)}"
         )
     if spec.code == dtypes.BF16:
-        return raw_tensor(spec.input_name, spec.code, output._content(), tuple(shape))
+        bits = output._array
+        content = output._content() if bits is None else bits.tobytes()
+        return raw_tensor(spec.input_name, spec.code, content, tuple(shape))
     array = output.as_numpy()
     before = current._array
     if array is before:  # written in place

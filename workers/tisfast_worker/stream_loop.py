@@ -1,96 +1,71 @@
 """The loop of decoupled models: take a batch, start it, take the next.  Answers go out through the Outlet, any time."""
 
+import threading
 import time
 
 from tisfast_worker import limits
 from tisfast_worker.errors import ErrorCode
-from tisfast_worker.failure import WireError
-from tisfast_worker.loop import CANCELLED_TEXT, Loop
-from tisfast_worker.outlet import Outlet
-from tisfast_worker.request import FLAG_CANCELLED, NOT_ITERATIVE
-from tisfast_worker.served import PROCESS
+from tisfast_worker.execution import Execution
+from tisfast_worker.feed import FOR_EVER
+from tisfast_worker.request import NOT_ITERATIVE
+from tisfast_worker.sender import StreamSender
+from tisfast_worker.served import current
 
 
-class StreamLoop(Loop):
-    """Serves one decoupled model instance until the channel says stop and every stream has ended."""
+class StreamLoop:
+    """Serves one decoupled model instance.  It holds the steps that Loop holds; an Outlet is the last one."""
 
-    def __init__(self, model, backend, plane, trace):
-        """`backend.start(requests)` starts an execution; `backend.failed` is called for what raises later."""
-        super().__init__(model, backend.start, plane, trace)
-        self._outlet = Outlet(model, plane, trace)
+    def __init__(self, model, feed, plane, reader, runner, outlet):  # noqa: PLR0913, PLR0917 - what it is made of
+        """See the class."""
+        self._model, self._feed, self._reader, self._runner, self._outlet = model, feed, reader, runner, outlet
+        self._outputs, self._foreign = plane.outputs, plane.foreign
         self._outputs.before_wait = _nothing  # every answer is shown when it is made
-        backend.failed, backend.rescheduled = self._failed, self._rescheduled
+        self.thread = 0  # the loop's own
+        self.execution = Execution(None, 0)  # the one that was started last
 
     @property
     def call_arena(self):
-        """Where calls are written."""
+        """Where the calls are written that the model makes."""
         return self._outlet.call_arena
 
     def run(self):
-        """Until stop is set, submit is empty and all streams have ended."""
-        super().run()
+        """Until stop is set, the ring is empty, and all streams have ended."""
+        self.thread = threading.get_ident()
+        self._feed.run(self.serve, self._tidy)
         self._outlet.drain()
 
-    def _idle(self, wait):
-        """As Loop's, but not for ever while streams are open: what their finalisers left behind is sent here."""
-        while True:
-            self._outlet.rest()
-            if PROCESS.calls is not None:
-                PROCESS.calls.rest()
-            self._foreign.rest(self._pending)
-            timeout_ns = limits.REST_SECONDS * 1000000000 if self._outlet.open_streams else -1
-            pending = wait(self._channel.base, 0, timeout_ns)
-            if pending or self._channel.stopping:
-                return pending
+    def abandon(self):
+        """The server has gone: `run` waits for no stream."""
+        self._outlet.abandon()
 
-    def _batch(self, pending):
-        slots = self._take(pending)
+    def serve(self, slots):
+        """One batch, from its slots to the return of `execute`."""
         taken_ns = time.monotonic_ns()
-        requests = self._open(slots, taken_ns)
+        execution = self.execution = Execution(None, taken_ns)
+        requests = self._reader.read(slots, execution)
+        for refused in execution.refused:
+            self._outlet.refuse(*refused, taken_ns)
         start_ns = time.monotonic_ns()
         if requests:
-            self._tickets = [request._sender.ticket for request in requests]
             for request in requests:
                 request._sender.started_ns = start_ns
-            failure = self._run_model(requests)
+            failure = self._runner.run(requests, execution)
             if failure is not None:
                 self._end_all(requests, failure)
         end_ns = time.monotonic_ns()
         # Counted whether or not anything ran: the server waits for it before the next batch.
         self._outlet.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
-        return len(slots)
 
-    def _open(self, slots, taken_ns):
-        """The batch's requests, each with its sender."""
-        requests, refuse = [], self._outlet.refuse
-        for _, _, _, nbytes, ticket, offset, _, told, _ in slots:
-            if told != self._foreign.told:
-                self._foreign.catch_up(told)
-            lease = self._lease_type.from_address(self._lease_at)
-            try:
-                request = self._reader.read(offset, nbytes, lease)
-            except WireError as error:
-                refuse(ticket, ErrorCode.INTERNAL, str(error), taken_ns)
-                continue
-            if request._flags & FLAG_CANCELLED:
-                refuse(ticket, ErrorCode.CANCELLED, CANCELLED_TEXT, taken_ns)
-                continue
-            self._completions.release_when_gone(lease, ticket)
-            request._sender = self._outlet.open(request, ticket, taken_ns)
-            requests.append(request)
-        return requests
-
-    def _failed(self, requests, error):
-        """An execution raised after it had returned to us: a coroutine."""
-        self._model.forget_rescheduled(requests)
-        failure = self._relief.failure(requests, error)
+    def failed(self, requests, execution, error):
+        """An execution raised after it had returned to us: a coroutine.  From any thread."""
+        failure = self._runner.failed_later(requests, execution, error)
         del error
-        if failure.shortage is not None:
-            failure = self._relief.relieve(requests, failure, None)  # never again: parts may have been sent
         self._end_all(requests, failure)
 
-    def _rescheduled(self, requests):
-        """An execution has ended whose requests asked for another one."""
+    def finished(self, execution):
+        """All that an execution was to do is done: those that asked for another execution have it.  From any thread."""
+        requests = execution.rescheduled
+        execution.forget_rescheduled()
         for request in requests:
             if self._model.iterative:
                 self._outlet.reschedule(request._sender)
@@ -99,7 +74,17 @@ class StreamLoop(Loop):
 
     def _end_all(self, requests, failure):
         for request in requests:
-            self._outlet.fail(request._sender, failure.code, failure.text)
+            if request._sender.__class__ is StreamSender:  # what fills an empty slot of a sequence batch has none
+                self._outlet.fail(request._sender, failure.code, failure.text)
+
+    def _tidy(self):
+        """As Loop's; what finalisers of open streams leave behind is sent here."""
+        self._outlet.rest()
+        calls = current().calls
+        if calls is not None:
+            calls.rest()
+        self._foreign.rest(self._feed.pending)
+        return limits.REST_SECONDS * 1000000000 if self._outlet.open_streams else FOR_EVER
 
 
 def _nothing():

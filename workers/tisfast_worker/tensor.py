@@ -1,15 +1,16 @@
-"""pb_utils.Tensor: what models read and return (rows 16.08, 16.31), with or without a server around them."""
+"""pb_utils.Tensor: what models read and return, with or without a server around them."""
 
 import ctypes
 import importlib
 import struct
 import sys
 
-from tisfast_worker import dlpack, dtypes, limits
+from tisfast_worker import arguments, dlpack, dtypes, limits
 from tisfast_worker.errors import TritonModelException, not_copied
 
 _codes = {}  # {id of a numpy dtype: (it, so that no other gets its id; its type code)} that were found to be fine
 _array_types = ()  # numpy's, when there was one
+_NO_NAME = "Tensor name cannot be an empty string."
 _NO_BF16 = "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
 
 
@@ -24,7 +25,9 @@ class Tensor:
             known = _codes.get(id(array.dtype))  # a dtype's hash takes four times as long
         except AttributeError:
             known = None
-        if known is None or not isinstance(array, _array_types) or name.__class__ is not str or not name:
+        if name.__class__ is not str:
+            name = arguments.text("Tensor", "name", name)
+        if known is None or not isinstance(array, _array_types) or not name:
             self._code = _checked(name, array)
         else:
             self._code = known[1]
@@ -41,6 +44,14 @@ class Tensor:
         if self._array is None:
             raise TritonModelException(_NO_BF16)
         return self._array
+
+    def bits(self):
+        """BF16 as an array of 16-bit numbers: a copy, but of what lies in an arena."""
+        if self._array is not None:
+            return self._array
+        import numpy  # noqa: PLC0415
+
+        return numpy.frombuffer(bytearray(self._content()), dtypes.BF16_BITS).reshape(self._raw[2])
 
     def shape(self):
         """Dimensions, a list of int."""
@@ -77,8 +88,9 @@ class Tensor:
     @staticmethod
     def from_dlpack(name, tensor):
         """A Tensor over the memory of a DLPack capsule or of an object with `__dlpack__` and `__dlpack_device__`."""
-        if name.__class__ is not str or not name:
-            _refuse_name(name)
+        name = arguments.text("Tensor.from_dlpack()", "name", name)
+        if not name:
+            raise TritonModelException(_NO_NAME)
         code, array, raw, device = dlpack.adopt(tensor)
         if device is not None:
             from tisfast_worker.device_tensor import DeviceTensor  # noqa: PLC0415 - models without a GPU never need it
@@ -108,7 +120,7 @@ class InputLayout:
             self.array = importlib.import_module("tisfast_worker.arrays").over
         except ImportError:  # compiled for another Python, or a numpy that it does not fit
             self.array = numpy.ndarray
-        self.dtype = numpy.dtype(dtypes.TYPES[self.code][3])  # last: another thread may be looking
+        self.dtype = numpy.dtype(dtypes.TYPES[self.code][3] or dtypes.BF16_BITS)  # last: another thread may be looking
 
 
 class ArenaTensor(Tensor):
@@ -140,6 +152,16 @@ class ArenaTensor(Tensor):
                 layout.bind()
             array = layout.array(layout.shape, layout.dtype, self._lease, self._offset)
         self._array = array
+        return array
+
+    def bits(self):
+        """See Tensor."""
+        array = self._array
+        if array is None:
+            layout = self._layout
+            if layout.dtype is None:
+                layout.bind()
+            array = self._array = layout.array(layout.shape, layout.dtype, self._lease, self._offset)
         return array
 
     def _odd_array(self):
@@ -219,7 +241,7 @@ def _checked(name, array):
         fits = array.dtype.isnative and isinstance(array, sys.modules["numpy"].ndarray)
     except (AttributeError, KeyError):
         fits = False
-    if not fits or name.__class__ is not str or not name:
+    if not fits or not name:
         _refuse(name, array)
     if array.dtype.char != "S":  # as many types as lengths
         _array_types = (sys.modules["numpy"].ndarray,)
@@ -234,19 +256,13 @@ def _refuse(name, array):
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(array, numpy.ndarray):
         raise TypeError(
-            f"Tensor(name: str, array: numpy.ndarray): the array of {name!r} is a {type(array).__name__}; wrap "
-            "scalars and lists in numpy.array"
+            f"Tensor(name: str, array: numpy.ndarray): the array of {name!r} is not an array, but an object of type "
+            f"{type(array).__name__}; wrap scalars and lists in numpy.array"
         )
-    _refuse_name(name)
+    if not name:
+        raise TritonModelException(_NO_NAME)
     raise TritonModelException(
         f"NumPy dtype is not supported. Tensor '{name}' has dtype {array.dtype.str}; Triton's types are bool, (u)int8 "
         "to 64, float16 to 64 "
         "in the machine's byte order, and object or bytes for BYTES"
     )
-
-
-def _refuse_name(name):
-    if not isinstance(name, str):
-        raise TypeError(f"Tensor(name: str, array: numpy.ndarray): the name is a {type(name).__name__}")
-    if not name:
-        raise TritonModelException("Tensor name cannot be an empty string.")

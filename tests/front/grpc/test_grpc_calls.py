@@ -12,7 +12,7 @@ from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, SettingsFr
 from tests_grpc_server import CHAT, CRASH, CRASHING_CHAT, ECHO, FAIL, WATCH, message
 
 from tisfast import limits
-from tisfast.front.grpc.methods import UnaryMethod
+from tisfast.operations.grpc.methods import UnaryMethod
 
 
 def test_a_message_comes_back_with_status_0(run):
@@ -426,3 +426,16 @@ def test_an_answer_that_comes_late_has_all_its_time_to_leave(run):
         assert result.messages == [b"answer"] and result.reset is None
 
     run(scenario, methods=Late)
+
+
+@pytest.mark.parametrize("coded", [True, False])
+def test_a_message_is_no_larger_than_its_method_can_use(run, coded):
+    async def scenario(server):
+        client = await server.connect()
+        data = bytes(2 << 20)
+        fields = [("grpc-encoding", "gzip")] if coded else []
+        stream = client.call(FAIL, *fields, body=message(gzip.compress(data) if coded else data, coded))
+        result = await client.result(stream)
+        assert result.status == ("3" if coded else "8") and str(1 << 20) in result.text
+
+    run(scenario)

@@ -12,10 +12,10 @@ from tests.front.tests_front_models import registry
 from tisfast import limits
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal
-from tisfast.front.access import ControlGate
-from tisfast.front.grpc.methods import Methods
-from tisfast.front.service import Service
-from tisfast.front.tokens import TokenFile
+from tisfast.operations.access import ControlGate
+from tisfast.operations.grpc.methods import Methods
+from tisfast.operations.service import Service
+from tisfast.operations.tokens import TokenFile
 from tisfast.repo.override import LoadOrder
 
 START = "/inference.GRPCInferenceService/RepositoryModel"

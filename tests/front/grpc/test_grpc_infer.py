@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import struct
 
@@ -303,6 +302,11 @@ def test_with_triton_grpc_error_a_refused_request_is_answered_in_the_stream(run)
     run(scenario)
 
 
+def asked(server):
+    """Requests that the engine has."""
+    return server.runtime.queued + sum(map(len, server.link.dispatched))
+
+
 def test_a_stream_that_sends_without_end_is_held_back(run):
     async def scenario(server):
         client = await server.connect()
@@ -310,7 +314,9 @@ def test_a_stream_that_sends_without_end_is_held_back(run):
         many = limits.GRPC_STREAM_REQUESTS_MAX + 10
         for _ in range(many):
             client.body(stream, message(request()))
-        await server.until(lambda: server.runtime.queued + sum(map(len, server.link.dispatched)) == many)
+        await server.until(lambda: asked(server) == limits.GRPC_STREAM_REQUESTS_MAX)
+        await server.settle()
+        assert asked(server) == limits.GRPC_STREAM_REQUESTS_MAX
         for _ in range(many):
             await server.dispatched(1)
             server.execute()
@@ -350,15 +356,21 @@ def test_requests_without_answers_open_the_window_again(run):
     run(scenario, decoupled=True)
 
 
-def test_refused_messages_that_wait_have_a_bound(run):
+def test_refused_messages_wait_for_their_turn_in_the_streams_memory(run):
     async def scenario(server):
         client = await server.connect()
         stream = client.call(STREAM_INFER, end=False)
         client.body(stream, message(request()))
         await server.dispatched(1)
-        client.body(stream, message(request(model=b"none")) * (limits.GRPC_STREAM_WAITING_MAX + 10))
+        client.body(stream, message(request(model=b"none")) * 20_000, end=True)
+        [connection] = server.front._shared.connections
+        await server.until(lambda: connection.unsent >= limits.GRPC_UNSENT_BYTES_MAX)
+        await server.settle()
+        assert connection.unsent < limits.GRPC_UNSENT_BYTES_MAX + 1000
+        server.execute()
         result = await client.result(stream)
-        assert result.status == "8" and str(limits.GRPC_STREAM_WAITING_MAX) in result.text
+        assert result.status == "0" and len(result.messages) == 20_001
+        assert connection.unsent == 0
 
     run(scenario)
 
@@ -429,7 +441,7 @@ def test_draining_lets_go_of_idle_clients_that_answer_nothing(run):
         await server.settle()
         server.front.begin_drain()
         assert not server.front.closed.is_set()
-        await asyncio.wait_for(server.front.closed.wait(), 5)
+        await server.front.closed.wait()
         assert (await client.goaway()).last_stream_id == 0
 
     run(scenario)
@@ -472,3 +484,51 @@ def test_a_client_that_does_not_answer_pings_is_closed(run):
         await server.gone()
 
     run(scenario, keepalive_time_ms=2000, keepalive_timeout_ms=3000)
+
+
+def begun(nbytes):
+    """The first bytes of a message of that length."""
+    return b"\0" + struct.pack(">I", nbytes) + request()
+
+
+async def promised(server, client, path, nbytes):
+    blocks = server.runtime.arena.used_blocks
+    stream = client.call(path, end=False)
+    client.send(DataFrame(stream, begun(nbytes)))
+    await server.until(lambda: server.runtime.arena.used_blocks != blocks)
+    return stream
+
+
+def test_messages_that_are_announced_and_do_not_come_give_way(run):
+    async def scenario(server):
+        room = server.runtime.arena.use_bytes_max
+        client = await server.connect()
+        unary = await promised(server, client, INFER, room // 2)
+        stream = await promised(server, client, STREAM_INFER, room // 4)
+        await promised(server, client, INFER, room // 4 - 100_000)
+        for slow in (unary, stream):
+            other = client.call(INFER, body=message(large_request()))
+            await server.dispatched(1)
+            server.execute()
+            assert (await client.result(other)).status == "13"  # as the fake instance answers
+            if slow == unary:
+                assert (await client.result(slow)).status == "14"
+                for _ in range(4):  # younger and smaller than the stream's, which therefore is the slowest at any pace
+                    await promised(server, client, INFER, room // 8)
+        error = (await client.frame(DataFrame, stream)).data[5:]
+        assert "bytes of the message have come, too slowly" in error_of(error)
+
+    run(scenario)
+
+
+def test_one_connection_may_not_owe_too_much(run):
+    async def scenario(server):
+        client = await server.connect()
+        for _ in range(2):
+            await promised(server, client, INFER, (1 << 31) - 1)
+        beyond = client.call(INFER, end=False)
+        client.send(DataFrame(beyond, begun(1 << 24)))
+        assert "is the limit" in (await client.result(beyond)).text
+        await promised(server, await server.connect(), INFER, 1 << 24)
+
+    run(scenario, room=limits.GRPC_PROMISED_BYTES_MAX * 2)

@@ -20,7 +20,6 @@ from hyperframe.frame import (
     PushPromiseFrame,
     RstStreamFrame,
     SettingsFrame,
-    WindowUpdateFrame,
 )
 from tests_grpc_server import CHAT, ECHO, PREFACE, message
 
@@ -87,7 +86,6 @@ BREAKS_CONNECTION = {
     "CONTINUATION behind the end of a call": (lambda c: head(c).serialize() + raw(9, 4, 1, b""), PROTOCOL),
     "PRIORITY of 4 bytes": (lambda c: raw(2, 0, 1, bytes(4)), SIZE),
     "RST_STREAM on stream 0": (lambda c: raw(3, 0, 0, b"\0\0\0\x08"), PROTOCOL),
-    "RST_STREAM on an idle stream": (lambda c: raw(3, 0, 7, b"\0\0\0\x08"), PROTOCOL),
     "RST_STREAM of 3 bytes": (lambda c: head(c).serialize() + raw(3, 0, 1, b"\0\0\0"), SIZE),
     "SETTINGS of 5 bytes": (lambda c: raw(4, 0, 0, b"\0\0\0\0\0"), SIZE),
     "SETTINGS on a stream": (lambda c: raw(4, 0, 1, b""), PROTOCOL),
@@ -165,10 +163,6 @@ BREAKS_OPEN_CALL = {
     "second head that does not end it": (lambda c, s: raw(1, 4, s, c.encoder.encode([("x", "y")])), PROTOCOL),
     "pseudo-header in trailers": (lambda c, s: raw(1, 5, s, c.encoder.encode([(":method", "POST")])), PROTOCOL),
     "content-length that lies over two frames": (lambda c, s: raw(0, 0, s, b"1234") + raw(0, 1, s, b"5678"), PROTOCOL),
-    "SETTINGS that push its window beyond 2^31": (
-        lambda c, s: raw(8, 0, s, b"\x70\0\0\0") + SettingsFrame(0, settings={4: 0x7FFFFFFF}).serialize(),
-        FLOW,
-    ),
 }
 
 
@@ -187,13 +181,37 @@ def test_an_open_call_that_breaks_is_reset_and_the_connection_goes_on(run, name)
     run(scenario)
 
 
-def test_a_window_of_a_call_beyond_its_bound_resets_it(run):
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: raw(8, 0, s, b"\x7f\xff\xff\xff"),
+        lambda s: raw(8, 0, s, b"\x70\0\0\0") + SettingsFrame(0, settings={4: 0x7FFFFFFF}).serialize(),
+    ],
+    ids=["WINDOW_UPDATE", "SETTINGS"],
+)
+def test_a_window_of_a_call_beyond_its_bound_ends_the_connection(run, make):
+    """RFC 9113, 6.9.1 and 6.9.2; nghttp2 before 1.69 would reset the call."""
+
     async def scenario(server):
         client = await server.connect()
         stream = client.call(CHAT, body=message(b"x"), end=False)
-        client.write(raw(8, 0, stream, b"\x7f\xff\xff\xff"))
-        assert (await client.frame(RstStreamFrame, stream)).error_code == FLOW
-        assert (await client.ask(ECHO, b"x")).messages == [b"x"]
+        await server.until(lambda: server.chats)
+        client.write(make(stream))
+        assert (await client.goaway()).error_code == FLOW
+        assert all(chat.ended for chat in server.chats)
+        await others_are_served(server)
+
+    run(scenario)
+
+
+def test_frames_that_do_nothing_are_taken_up_to_their_bound(run):
+    """nghttp2 from 1.67 on has a bound of its own, of 1,000 and 33 a second, unless it is given ours."""
+
+    async def scenario(server):
+        client = await server.connect()
+        for _ in range(5):
+            client.write(b"".join(PriorityFrame(9, depends_on=7).serialize() for _ in range(400)))
+            assert (await client.ask(ECHO, b"x")).messages == [b"x"]
 
     run(scenario)
 
@@ -293,7 +311,7 @@ def test_rapid_reset_ends_the_connection(run):
             first = client.head(CHAT)
             client.send(first, RstStreamFrame(first.stream_id, error_code=CANCEL))
         last = await client.goaway()
-        assert last.error_code != NO_ERROR
+        assert last.error_code == CALM and last.additional_data == b"too_many_resets"
         assert last.last_stream_id < 2 * (limits.HTTP2_RESETS_BURST + 200)
         assert all(chat.ended for chat in server.chats)
         await others_are_served(server)
@@ -306,7 +324,8 @@ def test_making_the_server_reset_ends_the_connection(run):
         client = await server.connect()
         for _ in range(limits.HTTP2_RESETS_BURST + 500):
             first = client.head(CHAT)
-            client.send(first, WindowUpdateFrame(first.stream_id, window_increment=(1 << 31) - 1))
+            client.send(first)
+            client.write(raw(1, 4, first.stream_id, client.encoder.encode([("x", "y")])))
             await asyncio.sleep(0)
             if client.transport.is_closing():
                 break

@@ -1,11 +1,11 @@
-"""Traces of inferences over gRPC (rows 22.01 to 22.04)."""
+"""Traces of inferences over gRPC."""
 
 from __future__ import annotations
 
 from test_grpc_infer import request
 from tests_grpc_server import INFER, STREAM_INFER, message
 
-from tisfast.front.trace import Trace, read_context
+from tisfast.telemetry.trace import Trace, read_context
 
 READ = ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END"]
 SENT = ["INFER_RESPONSE_COMPLETE", "GRPC_SEND_START", "GRPC_SEND_END"]

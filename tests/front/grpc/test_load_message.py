@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tisfast import limits
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal, TisError, Unsupported
-from tisfast.front.control import grpc_load_order
-from tisfast.front.grpc.load_message import load_order, without_files
-from tisfast.front.grpc.methods import parsed
+from tisfast.operations.grpc.load_message import load_order, without_files
+from tisfast.operations.grpc.methods import parsed
+from tisfast.operations.model_control import grpc_load_order
 from tisfast.repo.override import LoadOrder
 
 LONG = limits.CONTROL_CUT_BYTES + 1

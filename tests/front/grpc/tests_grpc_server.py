@@ -18,6 +18,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from tisfast import limits
 from tisfast.config.scheduler import SchedulerSettings
 from tisfast.config.settings import GrpcSettings
 from tisfast.engine.registry import Registry
@@ -25,8 +26,8 @@ from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink
 from tisfast.errors import NotFound
 from tisfast.front.grpc.front import NO_EXTRAS, GrpcFront
-from tisfast.front.grpc.methods import StreamMethod, UnaryMethod
 from tisfast.native.memory import Arena
+from tisfast.operations.grpc.methods import StreamMethod, UnaryMethod
 from tisfast.types import Status
 from tisfast.wire.signature import ModelSignature
 
@@ -84,8 +85,8 @@ class Methods:
     def __init__(self, server):
         self._server = server
         self._unary = {
-            ECHO: UnaryMethod(self._echo, "health"),
-            FAIL: UnaryMethod(self._fail, "health"),
+            ECHO: UnaryMethod(self._echo, "health", bytes_max=limits.GRPC_COLLECTED_MESSAGE_BYTES_MAX),
+            FAIL: UnaryMethod(self._fail, "health", bytes_max=1 << 20),
             CRASH: UnaryMethod(lambda *_: 1 / 0, "health"),
         }
 
@@ -109,22 +110,28 @@ class GrpcServer:
     """The front under test."""
 
     @classmethod
-    async def start(cls, loop, *, decoupled=False, times=1, extras=NO_EXTRAS, tls=None, methods=None, **settings):
+    async def start(
+        cls, loop, *, decoupled=False, times=1, extras=NO_EXTRAS, tls=None, methods=None, room=1 << 29, **settings
+    ):
         self = cls()
         self.loop, self.errors, self.chats, self.times, self.metadata = loop, [], [], times, {}
         loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
         self.registry = Registry()
         signature = ModelSignature("m", "1", 0, decoupled, [("I", 11, (-1,), False, False)], [("O", 11, (-1,))])
         self.clock = FakeClock()
-        self.runtime = ModelRuntime(signature, Arena("in", 1 << 30, 1 << 29), SCHEDULER, self.clock, {})
+        self.runtime = ModelRuntime(signature, Arena("in", 2 * room, room), SCHEDULER, self.clock, {})
         self.link = FakeLink("m_0_0", self.runtime, self.clock)
         self.runtime.add_link(self.link)
         self.runtime.set_state(True, "")
         self.registry.add(self.runtime)
         self.registry.set_live(True)
         self.front = GrpcFront(
-            self.registry, methods(loop) if methods else Methods(self), loop, GrpcSettings(**settings),
-            max_input_bytes=64 << 20, extras=extras,
+            self.registry,
+            methods(loop) if methods else Methods(self),
+            loop,
+            GrpcSettings(**settings),
+            max_input_bytes=64 << 20,
+            extras=extras,
         )
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -190,9 +197,10 @@ class Peer:
         self.socket = writer.get_extra_info("socket")
         self.acks = True
 
-    async def greet(self, **settings):
+    async def greet(self, window=1 << 24, **settings):
+        """window: bytes of each answer that the server may send ahead."""
         self.write(PREFACE)
-        self.send(SettingsFrame(0, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 1 << 24, **settings}))
+        self.send(SettingsFrame(0, settings={SettingsFrame.INITIAL_WINDOW_SIZE: window, **settings}))
         self.send(WindowUpdateFrame(0, window_increment=1 << 24))
         await self.frame(SettingsFrame)
 

@@ -1,4 +1,4 @@
-"""What a model may answer, right and wrong: rows 16.07 to 16.15, 16.32."""
+"""What a model may answer, right and wrong."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inference requests with binary tensors: rows 1.23, 2.01 to 2.08."""
+"""Inference requests with binary tensors."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Classification: rows 3.*."""
+"""Classification."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The generate extension, good and bad: rows 4.01 to 4.09."""
+"""The generate extension, good and bad."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

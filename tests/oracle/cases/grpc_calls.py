@@ -1,4 +1,4 @@
-"""Calls of every RPC, good and bad: rows 13.* and those of each extension as seen over gRPC."""
+"""Calls of every RPC, good and bad, and those of each extension."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

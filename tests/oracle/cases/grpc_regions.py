@@ -1,4 +1,4 @@
-"""Conversations over gRPC about system shared memory: rows 10.* and 13.08.  Each leaves nothing registered."""
+"""Conversations over gRPC about system shared memory.  Each leaves nothing registered."""
 
 # ruff: noqa: E501  (a table: one conversation, one line)
 from __future__ import annotations

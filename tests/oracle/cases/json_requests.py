@@ -1,4 +1,4 @@
-"""Inference requests in JSON, good and bad: rows 1.12 to 1.25, 7.01, 7.02, 8.01 to 8.03, 15.55."""
+"""Inference requests in JSON, good and bad."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

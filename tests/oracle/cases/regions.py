@@ -1,4 +1,4 @@
-"""System shared memory, and what both families say without a GPU: rows 10.*.
+"""System shared memory, and what both families say without a GPU.
 
 The file behind KEY is made before the servers start; each conversation leaves nothing registered.
 """

@@ -1,4 +1,4 @@
-"""Health, metadata, configuration, unknown routes and verbs: rows 1.01 to 1.12."""
+"""Health, metadata, configuration, unknown routes and verbs."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sequences, one request after the other (rows 9.*); those side by side are in test_sequences.py."""
+"""Sequences, one request after the other; those side by side are in test_sequences.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log and trace settings: rows 5.01 to 5.04 and 12.01 to 12.06.  What a case changes, it takes back."""
+"""Log and trace settings.  What a case changes, it takes back."""
 
 from __future__ import annotations
 

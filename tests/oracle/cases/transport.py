@@ -1,4 +1,4 @@
-"""What HTTP itself allows: compression, chunks, keep-alive, lying lengths: rows 1.26 to 1.29, 1.34, 1.40."""
+"""What HTTP itself allows: compression, chunks, keep-alive, lying lengths."""
 
 # ruff: noqa: E501  (a table: one case, one line)
 from __future__ import annotations

@@ -155,3 +155,9 @@ def test_parameters_that_grpc_cannot_carry_are_refused(parameters):
 def test_lone_surrogates_in_parameters_are_written_out():
     told = answer(asked(), [(0, 11, (3,), F3)], parameters=b'{"a\\ud800": "b\\udfff", "low": -9223372036854775808}')
     assert kept(read(respond.render(told))) == {"a\\ud800": "b\\udfff", "low": -(2**63)}
+
+
+def test_an_output_is_told_as_what_it_is():
+    got = read(respond.render(answer(asked(), [(0, 9, [1, 1], struct.pack("<q", 7))])))
+    (output,) = got.outputs
+    assert (output.datatype, list(output.shape), got.raw_output_contents[0]) == ("INT64", [1, 1], struct.pack("<q", 7))

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 from tisfast.front.grpc.head cimport CallHead
 from tisfast.front.grpc.shared cimport GrpcSession
 from tisfast.front.grpc.stream cimport GrpcStream
+from tisfast.front.receiver cimport Receiver
 from tisfast.front.sender cimport Sender
 from tisfast.native.memory cimport View
 
@@ -10,19 +11,20 @@ cdef class GrpcConnection(GrpcSession):
     cdef object __weakref__
     cdef object transport
     cdef Sender sender
+    cdef Receiver receiver
     cdef CallHead head
     cdef View view                       # where the next bytes go, in place of shared.receive; or None
+    cdef Py_ssize_t offered              # bytes of either
     cdef bint large                      # frames of its latest message went straight to its block
     cdef bint closing                    # nothing is sent any more
     cdef bint ending                     # nothing is read any more; closed once what is queued is out
-    cdef bint greeted                    # the client has spoken HTTP/2
     cdef bint head_open                  # a head has begun and is not complete
     cdef bint leaving, left              # first and last GOAWAY are out
     cdef bint ping_open                  # a ping of ours is not answered
     cdef int64_t born_tick, touched_tick, ping_tick, leaving_tick, head_tick
     cdef int64_t age_ticks_max           # 0: for ever
     cdef double pinged                   # when the client last pinged, by the loop's clock; 0 since we last sent data
-    cdef int strikes, pings_without_data, idle_frames
+    cdef int strikes, pings_without_data
     cdef double resets_left
     cdef int64_t resets_tick
     cdef object _place(self)

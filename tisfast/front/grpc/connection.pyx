@@ -13,8 +13,10 @@ from tisfast.front.grpc.stream cimport (
     GRPC_INTERNAL, GRPC_RESOURCE_EXHAUSTED, GRPC_UNAVAILABLE, GRPC_UNIMPLEMENTED, GrpcStream)
 from tisfast.front.grpc.stream_infer cimport StreamInferCall
 from tisfast.front.grpc.unary cimport StreamingCall, UnaryCall
+from tisfast.front.receiver cimport Receiver
 from tisfast.front.sender cimport Sender
 from tisfast.front.sender cimport iovec as sender_iovec
+from tisfast.front.sharing cimport Sharing
 from tisfast.native.http2 cimport CANCEL, ENHANCE_YOUR_CALM, NO_ERROR
 from tisfast.native.memory cimport View
 from tisfast.native.outgoing cimport Outgoing
@@ -23,14 +25,17 @@ import random
 
 from tisfast import limits
 from tisfast.errors import TisError
+from tisfast.front.sharing import SHARING
 
 cdef Py_ssize_t CONNECTIONS_MAX = limits.GRPC_CONNECTIONS_MAX
+cdef Sharing sharing = SHARING
+cdef Py_ssize_t RECEIVE_BYTES = limits.GRPC_RECEIVE_BUFFER_BYTES
 cdef Py_ssize_t RECEIVE_START_BYTES = limits.GRPC_RECEIVE_START_BYTES
 cdef size_t DIRECT_BYTES_MIN = limits.GRPC_DIRECT_BYTES_MIN
 cdef uint64_t METADATA_BYTES_MAX = limits.GRPC_METADATA_BYTES_MAX
 cdef int64_t STALL_TICKS_MAX = limits.GRPC_STALL_SECONDS_MAX
 cdef int64_t DRAIN_TICKS = limits.GRPC_DRAIN_SECONDS
-cdef int IDLE_FRAMES_MAX = limits.HTTP2_IDLE_FRAMES_MAX
+cdef uint64_t COLLECTED_MAX = limits.GRPC_COLLECTED_MESSAGE_BYTES_MAX
 cdef double RESETS_BURST = limits.HTTP2_RESETS_BURST
 cdef double RESETS_PER_SECOND = limits.HTTP2_RESETS_PER_SECOND
 cdef double PING_IDLE_SECONDS = limits.GRPC_PING_IDLE_SECONDS
@@ -59,8 +64,10 @@ cdef class GrpcConnection(GrpcSession):
     def connection_made(self, transport) -> None:
         """Accepted."""
         self.transport = transport
-        self.sender = Sender(transport, transport.get_extra_info("sslcontext") is None)
+        direct = transport.get_extra_info("sslcontext") is None
+        self.sender, self.receiver = Sender(transport, self.shared.loop, direct), Receiver(transport, direct)
         self.fd = self.sender.fd
+        self.peer = transport.get_extra_info("peername")
         self.born_tick = self.touched_tick = self.resets_tick = self.shared.tick
         self.shared.connections.add(self)
         if len(self.shared.connections) > CONNECTIONS_MAX:
@@ -112,6 +119,7 @@ cdef class GrpcConnection(GrpcSession):
         self.view = None  # of a read that met nothing
         if self.data_left >= DIRECT_BYTES_MIN and self.sender.fd >= 0:
             return self._place()
+        self.offered = RECEIVE_START_BYTES if self.large else RECEIVE_BYTES
         return self.shared.receive_start if self.large else self.shared.receive
 
     cdef object _place(self):
@@ -120,8 +128,10 @@ cdef class GrpcConnection(GrpcSession):
         cdef uint8_t *at = NULL if stream is None else stream.place(&room)
         room = min(room, self.data_left)
         if at == NULL or room < DIRECT_BYTES_MIN:
+            self.offered = RECEIVE_BYTES
             return self.shared.receive
         self.large = True
+        self.offered = room = sharing.turn(room)
         self.view = View.__new__(View)
         self.view.aim((<InferenceStream>stream).block, at, room, True)
         return self.view
@@ -137,6 +147,9 @@ cdef class GrpcConnection(GrpcSession):
         if self.ending or self.closing:
             return
         self.touched_tick = self.shared.tick
+        self.shared.turns.begin_read()
+        if n == self.offered and self.receiver.had_turn(n):
+            self.sender.rest()
         self.receiving = True
         try:
             code = self.receive(data, n)
@@ -153,12 +166,14 @@ cdef class GrpcConnection(GrpcSession):
     cdef int flush(self) except -1:
         """Write what can be written."""
         cdef Outgoing out
+        cdef bint more = False
         if self.closing or self.collecting:
             return 0
         self.collecting = True
         try:
-            while not self.sender.backlog and self.collect():
+            if not self.sender.backlog and self.collect():
                 out = self.out
+                more = out.full()
                 self.sender.send(<sender_iovec *>out.pieces, out.count, 0 if out.owners else out.count, out)
                 if self.sender.backlog and out.owners:
                     self.renew_out()
@@ -171,6 +186,8 @@ cdef class GrpcConnection(GrpcSession):
             self.collecting = False
         if self.sender.backlog:
             self._update_reading()
+        elif more:
+            self.mark()  # others have their turn before what is left of it is made
         elif self.ending or self.over():
             self._close()
         return 0
@@ -195,7 +212,7 @@ cdef class GrpcConnection(GrpcSession):
     # ---- what the session tells
 
     cdef int on_request_begins(self) except -1:
-        self.greeted = self.head_open = True
+        self.head_open = True
         self.head_tick = self.shared.tick
         return self.head.begin(self.shared.keeps_metadata)
 
@@ -221,6 +238,7 @@ cdef class GrpcConnection(GrpcSession):
         cdef CallHead head = self.head
         cdef GrpcStream stream
         if head.nbytes > METADATA_BYTES_MAX:
+            self.gate.count_large_head()
             return self.refused(
                 stream_id, None, GRPC_RESOURCE_EXHAUSTED,
                 f"received metadata size exceeds limit ({head.nbytes} vs. {METADATA_BYTES_MAX} bytes)")
@@ -246,6 +264,7 @@ cdef class GrpcConnection(GrpcSession):
             if self.shared.forward is not None:
                 self.forward_metadata(<InferenceStream>stream)
             stream.open(self, stream_id, head)
+            stream.message_max = COLLECTED_MAX
             return stream
         return self._other(stream_id, head)
 
@@ -271,6 +290,7 @@ cdef class GrpcConnection(GrpcSession):
             unary = UnaryCall.__new__(UnaryCall)
             unary.handler, unary.metadata, unary.path = method.handler, head.metadata or {}, head.path
             unary.open(self, stream_id, head)
+            unary.message_max = method.bytes_max
             return unary
         streaming = StreamingCall.__new__(StreamingCall)
         streaming.open(self, stream_id, head)
@@ -292,6 +312,8 @@ cdef class GrpcConnection(GrpcSession):
         return (<GrpcStream>stream).feed(data, n)
 
     cdef int on_end(self, object stream) except -1:
+        if not self.large:
+            sharing.small_request()
         return (<GrpcStream>stream).end()
 
     cdef int on_closed(self, object stream, uint32_t error_code) except -1:
@@ -306,7 +328,7 @@ cdef class GrpcConnection(GrpcSession):
     # ---- pings and misuse
 
     cdef int on_ping(self, bint ack) except -1:
-        """Row 13.17: clients that ping too often are sent away."""
+        """Clients that ping too often are sent away."""
         settings = self.shared.settings
         cdef double now, interval
         if ack:
@@ -326,16 +348,13 @@ cdef class GrpcConnection(GrpcSession):
         self.pinged = now
         return 0
 
-    cdef int on_idle_frame(self) except -1:
-        self.greeted = True
-        self.idle_frames += 1
-        if self.idle_frames == IDLE_FRAMES_MAX:
-            self.calm(b"too_many_idle_frames")
-        return 0
+    cdef int on_flood(self, bytes reason) except -1:
+        return self.calm(reason)
 
     cdef int on_sent(self, bint carries, bint resets) except -1:
         cdef int64_t tick = self.shared.tick
         if carries:
+            self.gate.moved()
             self.pinged = 0
             self.strikes = self.pings_without_data = 0
         elif resets:
@@ -358,7 +377,7 @@ cdef class GrpcConnection(GrpcSession):
     def on_tick(self) -> None:
         """Swept each second."""
         cdef GrpcStream stream
-        self.idle_frames = 0
+        self.gate.second()
         self.view = None  # as in get_buffer: it must not outlast its call
         if self.sender.unread_for(self.shared.tick) > STALL_TICKS_MAX or not self.closing and self._stalled():
             self.closing = True
@@ -374,7 +393,7 @@ cdef class GrpcConnection(GrpcSession):
     cdef bint _stalled(self) except -1:
         """The client owes us a greeting, the rest of a head, or the answer to a ping."""
         cdef int64_t tick = self.shared.tick
-        if not self.greeted and tick - self.born_tick > STALL_TICKS_MAX:
+        if not self.gate.greeted and tick - self.born_tick > STALL_TICKS_MAX:
             return True
         if self.head_open and tick - self.head_tick > STALL_TICKS_MAX:
             return True

@@ -6,38 +6,41 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tisfast.front.attended import AttendedFront
+from tisfast.front.connections import AttendedFront
 from tisfast.front.grpc.connection import GrpcConnection
 from tisfast.front.grpc.shared import GrpcShared
 
 if TYPE_CHECKING:
+    from tisfast.codec.pool import Codecs
     from tisfast.config.settings import GrpcSettings
     from tisfast.engine.registry import Registry
-    from tisfast.front.grpc.methods import Methods
-    from tisfast.front.tracer import Tracer
     from tisfast.native.region import Regions
+    from tisfast.operations.grpc.methods import Methods
+    from tisfast.telemetry.access_log import AccessLog
+    from tisfast.telemetry.tracer import Tracer
 
 
 class Restriction(Protocol):
-    """Restricted APIs (row 13.22)."""
+    """Restricted APIs."""
 
     def check(self, category: str, metadata: Mapping[str, str] | None) -> None:
         """Raises TisError for a call that lacks the field it needs."""
 
 
 class Forward(Protocol):
-    """Metadata that become request parameters (row 24.04)."""
+    """Metadata that become request parameters."""
 
     def parameters(self, metadata: Mapping[str, str] | None) -> bytes:
         """A JSON object, or nothing.  Raises TisError."""
 
 
 class GrpcExtras(NamedTuple):
-    """What a server may have: shared memory that clients registered, restricted APIs, forwarded metadata."""
+    """What a server may have: clients' shared memory, restricted APIs, forwarded metadata, codec processes."""
 
     regions: Regions | None = None
     restriction: Restriction | None = None
     forward: Forward | None = None
+    codecs: Codecs | None = None
 
 
 NO_EXTRAS: Final = GrpcExtras()
@@ -70,6 +73,10 @@ class GrpcFront(AttendedFront):
     def trace_with(self, tracer: Tracer | None) -> None:
         """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
         self._shared.trace_with(tracer)
+
+    def log_to(self, access_log: AccessLog) -> None:
+        """Note each call there (see AccessLog)."""
+        self._shared.log_to(access_log)
 
     def _connect(self) -> GrpcConnection:
         return GrpcConnection(self._shared)

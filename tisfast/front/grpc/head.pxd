@@ -10,7 +10,7 @@ cdef class CallHead:
     """The fields of the call whose head is arriving: there is one at a time on a connection."""
     cdef Method method
     cdef str path                        # of OTHER
-    cdef bint is_post, is_grpc, wants_status   # wants_status: triton_grpc_error (row 13.15)
+    cdef bint is_post, is_grpc, wants_status   # wants_status: triton_grpc_error
     cdef int64_t timeout_ns              # -1: none
     cdef bytes encoding                  # grpc-encoding; None: identity
     cdef int accepts                     # bits 1 << message.Coding

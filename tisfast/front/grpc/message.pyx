@@ -6,7 +6,9 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 from tisfast.native.outgoing cimport Outgoing, iovec
+from tisfast.native.memory cimport Block
 from tisfast.wire.grpc.respond cimport GrpcBody
+from tisfast.wire.record cimport Answer, OutputRef
 
 from tisfast import limits
 from tisfast.errors import Internal
@@ -108,6 +110,39 @@ cdef OutMessage rendered_message(GrpcBody body, object owner, Coding coding):
         refer(message, body)
         message.owner = owner
     write_prefix(<unsigned char *>PyBytes_AS_STRING(message.text), body.nbytes, False)
+    return message
+
+
+cdef str coding_text(Coding coding):
+    return "" if coding == IDENTITY else coding_name(coding).decode()
+
+
+cdef OutMessage written_message(object rendered, object answer, Coding coding):
+    cdef OutMessage message = OutMessage.__new__(OutMessage)
+    cdef Block block = rendered.text
+    cdef OutputRef *out
+    cdef uint64_t nbytes = 0
+    message.text = PyBytes_FromStringAndSize(NULL, PREFIX_BYTES)
+    message.pieces = <iovec *>PyMem_Malloc((len(rendered.parts) + 1) * sizeof(iovec))
+    if message.pieces == NULL:
+        raise MemoryError()
+    message.pieces[0].iov_base = PyBytes_AS_STRING(message.text)
+    message.pieces[0].iov_len = PREFIX_BYTES
+    message.count = 1
+    for output, offset, length in rendered.parts:
+        if output < 0:
+            message.pieces[message.count].iov_base = block.data + <uint64_t>offset
+            message.pieces[message.count].iov_len = <uint64_t>length
+        else:
+            out = &(<Answer?>answer).outputs[<int>output]
+            message.pieces[message.count].iov_base = <void *>out.data
+            message.pieces[message.count].iov_len = out.nbytes
+        nbytes += message.pieces[message.count].iov_len
+        message.count += 1
+    check_size(nbytes)
+    write_prefix(<unsigned char *>PyBytes_AS_STRING(message.text), nbytes, coding != IDENTITY)
+    message.nbytes = PREFIX_BYTES + nbytes
+    message.owner = (block, answer)
     return message
 
 

@@ -1,6 +1,7 @@
 # ModelStreamInfer: many requests in flight, answers with their errors in the stream.  Layer 4 (front).
+from libc.stdint cimport int64_t
 from tisfast.engine.core cimport InferRequest, Reply
-from tisfast.engine.served cimport Runtime
+from tisfast.engine.interface cimport Runtime
 from tisfast.front.grpc.infer cimport InferenceStream
 from tisfast.front.grpc.message cimport OutMessage
 from tisfast.wire.record cimport Answer, InferInput
@@ -14,8 +15,12 @@ cdef class StreamAnswer:
     cdef int status                      # of an error
     cdef bint refused                    # an error of what never was in the queue
     cdef str error
+    cdef int64_t counted                 # bytes in the call's `unsent`
     cdef str id, name, version           # of an error of a request that was refused
     cdef object traced                   # traced.TracedAnswers of a sampled request, or None
+    cdef object job                      # codec.jobs.RenderJob: it is being written, or has been; None: it is not
+    cdef StreamInferCall call            # meanwhile
+    cdef int write_elsewhere(self, StreamInferCall call) except -1
 
 cdef class StreamRequest(Reply):
     """One request of the call."""
@@ -31,7 +36,7 @@ cdef class StreamInferCall(InferenceStream):
     cdef set requests                    # that the engine has
     cdef set traces                      # TracedAnswers that are not finished; None: there was none
     cdef object order                    # deque of StreamRequest that are not decoupled, oldest first
-    cdef bint wants_status               # the first error of the engine or a model ends the call (row 13.15)
+    cdef bint wants_status               # the first error of the engine or a model ends the call
     cdef bint skipping                   # the rest of a message that was refused
     cdef int trace_request(self, StreamRequest made, InferInput input) except -1
     cdef int refuse(self, object error) except -1
@@ -39,6 +44,4 @@ cdef class StreamInferCall(InferenceStream):
     cdef OutMessage rendered(self, StreamAnswer answer)
     cdef int advance(self) except -1
     cdef int settle(self) except -1
-    cdef int throttle(self) except -1
-    cdef int unthrottle(self) except -1
     cdef Py_ssize_t waiting(self) noexcept

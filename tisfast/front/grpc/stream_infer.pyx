@@ -1,34 +1,60 @@
 """ModelStreamInfer.  Layer 4 (front).
 
-Requests of models that answer once are answered in the order in which they came, errors included (row 13.13); answers of
-decoupled models as they come.  What is queued for a client that reads slowly keeps its blocks, and its call's flow-control
-window is not refilled while limits.GRPC_STREAM_REQUESTS_MAX requests and answers are there.
+Requests of models that answer once are answered in the order in which they came, errors included; answers of
+decoupled models as they come.  What is queued for a client that reads slowly keeps its blocks.  While
+limits.GRPC_STREAM_REQUESTS_MAX requests and answers are there, or refusals of limits.GRPC_UNSENT_BYTES_MAX, what the client
+sends is held, and the flow-control window of its call not refilled.
 """
 
 from collections import deque
+from sys import getsizeof
 
 cimport cython
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest
 from tisfast.front.grpc.infer cimport InferenceStream
-from tisfast.front.grpc.message cimport OutMessage, rendered_message
+from tisfast.front.grpc.message cimport IDENTITY, OutMessage, coding_text, rendered_message, written_message
 from tisfast.front.grpc.stream cimport GRPC_INTERNAL, GRPC_OK, GRPC_RESOURCE_EXHAUSTED, GRPC_UNAVAILABLE, grpc_code
-from tisfast.wire.grpc.respond cimport STREAMED, GrpcBody
+from tisfast.wire.grpc.respond cimport STREAMED, GrpcBody, written_bytes
 from tisfast.wire.record cimport Answer, InferInput
 
 from tisfast import limits
+from tisfast.codec.jobs import RenderJob
+from tisfast.codec.messages import GRPC
 from tisfast.errors import TisError, Unavailable
 from tisfast.front.grpc.traced import TracedAnswers
 from tisfast.types import Status
 
 cdef Py_ssize_t REQUESTS_MAX = limits.GRPC_STREAM_REQUESTS_MAX
 cdef Py_ssize_t WAITING_MAX = limits.GRPC_STREAM_WAITING_MAX
+cdef int64_t REFUSAL_BYTES = 400  # of the objects that hold one, its texts apart
 cdef str SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 
 
 @cython.freelist(256)
 cdef class StreamAnswer:
     """See stream_infer.pxd."""
+
+    cdef int write_elsewhere(self, StreamInferCall call) except -1:
+        """A codec process classifies or compresses the answer."""
+        self.call = call
+        self.job = RenderJob(
+            call.session, self._written, form=GRPC, answer=self.answer, nbytes=0, coding=coding_text(call.coding),
+            options={"streamed": True, "final": self.final})
+        try:
+            call.shared.codecs.submit(self.job)
+        except TisError as error:
+            self.job.error = error
+            self._written(self.job)
+        return 0
+
+    def _written(self, job) -> None:
+        """The codec's news about it: its turn may have come."""
+        cdef StreamInferCall call = self.call
+        self.call = None
+        if call is not None and call.session is not None:
+            call.session.resume(call.id)
+            call.session.touch()
 
 
 cdef StreamAnswer error_answer(int status, str error, str id, str name, str version):
@@ -100,13 +126,10 @@ cdef class StreamInferCall(InferenceStream):
         try:
             InferenceStream.on_piece(self, data, n)
         except TisError as error:
-            self.skipping = True
-            self.refuse(error)
+            self._drop_message(error)
         return 0
 
     cdef int on_message(self) except -1:
-        cdef StreamRequest made
-        cdef InferRequest request
         cdef InferInput input
         if self.skipping:
             self.skipping = False
@@ -114,10 +137,21 @@ cdef class StreamInferCall(InferenceStream):
         try:
             if self.shared.draining:
                 raise Unavailable(SHUTTING_DOWN)
+            if self.read_elsewhere():
+                return 0
             input = self.read_request()
         except TisError as error:
             return self.refuse(error)
+        return 0 if input is None else self.request_read(input)
+
+    cdef int request_refused(self, object error) except -1:
+        return self.refuse(error)
+
+    cdef int request_read(self, InferInput input) except -1:
+        cdef StreamRequest made
+        cdef InferRequest request
         self.peeked_id = ""
+        self.session.gate.moved()
         made = StreamRequest.__new__(StreamRequest)
         made.call = self
         made.runtime = self.runtime
@@ -130,7 +164,6 @@ cdef class StreamInferCall(InferenceStream):
         if self.shared.tracer is not None:
             self.trace_request(made, input)
             trace = made.traced.trace if made.traced is not None else None
-        self.shared.cores.seen(self.session.fd, made.runtime, self.total)
         request = made.runtime.submit(input, made, trace)
         if made.call is not None:
             made.request = request
@@ -146,44 +179,46 @@ cdef class StreamInferCall(InferenceStream):
         return 0
 
     cdef int closed(self, uint32_t error_code) except -1:
+        self._drop_written()
         InferenceStream.closed(self, error_code)
         if self.traces is not None:
             for traced in list(self.traces):
                 traced.gone()
         return 0
 
+    cdef int _drop_message(self, object error) except -1:
+        self.skipping = True
+        return self.refuse(error)
+
+    def _drop_written(self) -> None:
+        """Nobody reads what is being written."""
+        for answer in [self.sending, *(self.queue or ())]:
+            if isinstance(answer, StreamAnswer) and (<StreamAnswer>answer).call is not None:
+                (<StreamAnswer>answer).call = None
+                self.shared.codecs.cancel((<StreamAnswer>answer).job)
+
     cdef int refuse(self, object error) except -1:
         """A message that became no request is answered in its turn, too."""
         cdef StreamRequest made = StreamRequest.__new__(StreamRequest)
+        self._keep_promise()
         self.block = None
         self._drop_collected()
         # The codec knows the id; what fails before it has just been peeked at.
         name = error.facts["id"] if "id" in error.facts else self.peeked_id or ""
         self.peeked_id = ""
         made.answer = error_answer(int(error.status), error.message, name, "", "")
+        made.answer.counted = REFUSAL_BYTES + <int64_t>(getsizeof(error.message) + getsizeof(name))
+        self.count_unsent(made.answer.counted)
         self.order.append(made)
         self.advance()
         return self.throttle()
 
     cdef Py_ssize_t waiting(self) noexcept:
-        return len(self.requests) + len(self.order) + (len(self.queue) if self.queue is not None else 0)
+        """Requests and answers; a request that is not decoupled is in both of the first."""
+        return max(len(self.requests), len(self.order)) + (len(self.queue) if self.queue is not None else 0)
 
-    cdef int throttle(self) except -1:
-        """What is in flight when the window closes still comes: it has a bound of its own."""
-        cdef Py_ssize_t waiting = self.waiting()
-        if waiting >= REQUESTS_MAX:
-            self.throttled = True
-        return self._too_many() if waiting > WAITING_MAX else 0
-
-    cdef int unthrottle(self) except -1:
-        if self.throttled and self.waiting() < REQUESTS_MAX // 2:
-            return self.give_window()
-        return 0
-
-    def _too_many(self) -> int:
-        return self.finish(
-            GRPC_RESOURCE_EXHAUSTED,
-            f"more than {WAITING_MAX} requests and answers of this stream wait; read the answers while you send")
+    cdef bint crowded(self, int parts) except -1:
+        return self.waiting() >= REQUESTS_MAX // parts or InferenceStream.crowded(self, parts)
 
     # ---- answers
 
@@ -197,23 +232,33 @@ cdef class StreamInferCall(InferenceStream):
         if answer.error is not None and self.wants_status and not answer.refused:
             return self.finish(grpc_code(answer.status), answer.error)
         if self.queue is not None and len(self.queue) >= WAITING_MAX:
-            return self._too_many()
+            return self.finish(
+                GRPC_RESOURCE_EXHAUSTED, f"more than {WAITING_MAX} answers of this stream wait; read them while you send")
+        if answer.answer is not None and (
+                written_bytes(answer.answer, self.coding != IDENTITY) > self.shared.codec_bytes_min):
+            answer.write_elsewhere(self)
         return self.send(answer)
+
+    cdef bint awaits(self, object queued) except -1:
+        return (<StreamAnswer>queued).call is not None
 
     cdef OutMessage render(self, object queued):
         cdef StreamAnswer answer = queued
         cdef OutMessage message
-        if answer.traced is None:
-            return self.rendered(answer)
-        answer.traced.sending()
+        if answer.traced is not None:
+            answer.traced.sending()
         message = self.rendered(answer)
         message.traced = answer.traced
+        message.counted = answer.counted
         return message
 
     cdef OutMessage rendered(self, StreamAnswer answer):
         cdef GrpcBody body = self.shared.body
-        self.unthrottle()
         try:
+            if answer.job is not None and answer.job.error is not None:
+                raise answer.job.error
+            if answer.job is not None:
+                return written_message(answer.job.rendered, answer.answer, self.coding)
             if answer.answer is not None:
                 body.render(answer.answer, STREAMED, answer.final)
                 return rendered_message(body, answer.answer, self.coding)
@@ -241,7 +286,7 @@ cdef class StreamInferCall(InferenceStream):
     cdef int settle(self) except -1:
         """End the call when its last answer is out and the client, or the server, wants no more."""
         self.unthrottle()  # a request may end without an answer
-        if self.finished or self.requests:
+        if self.finished or self.requests or self.job is not None or self.held is not None:
             return 0
         if self.client_done:
             return self.finish(GRPC_OK, None)
@@ -251,6 +296,7 @@ cdef class StreamInferCall(InferenceStream):
 
     cdef int on_gone(self) except -1:
         cdef StreamRequest made
+        self._keep_promise()
         self.block = None
         requests, self.requests = self.requests, set()
         self.order.clear()

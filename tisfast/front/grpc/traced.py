@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tisfast.front.trace import Trace
-    from tisfast.front.tracer import Tracer
+    from tisfast.telemetry.trace import Trace
+    from tisfast.telemetry.tracer import Tracer
     from tisfast.wire.record import InferInput
 
 

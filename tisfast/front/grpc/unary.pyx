@@ -1,10 +1,12 @@
 """Calls of the methods that are no inferences: one message in and out, or a stream of them.  Layer 4 (front)."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tisfast.front.grpc.message cimport bytes_message
+from tisfast.front.grpc.message cimport OutMessage, bytes_message
 from tisfast.front.grpc.stream cimport GRPC_INTERNAL, GRPC_OK, GRPC_UNAVAILABLE, GrpcStream
 
 from tisfast.errors import TisError
+
+cdef int64_t MESSAGE_BYTES = 160  # of an answer's objects, its text apart
 
 
 cdef class UnaryCall(GrpcStream):
@@ -14,6 +16,7 @@ cdef class UnaryCall(GrpcStream):
         if self.request is not None:
             return self.finish(GRPC_INTERNAL, f"{self.path} takes one message, and a second one came")
         self.request = self.take_message()
+        self.session.gate.moved()
         self.counted = <uint64_t>len(self.request)  # held until the client ends its side: it counts until then
         return self.shared.count_collected(<int64_t>self.counted)
 
@@ -75,13 +78,18 @@ cdef class StreamingCall(GrpcStream):
 
     def push(self, bytes message) -> None:
         """Send a message now; nothing happens once the call is over."""
+        cdef OutMessage made
         if not self.finished:
-            self.send(bytes_message(message, self.coding))
+            made = bytes_message(message, self.coding)
+            made.counted = MESSAGE_BYTES + <int64_t>made.nbytes
+            self.count_unsent(made.counted)
+            self.send(made)
 
     cdef int on_message(self) except -1:
+        self.session.gate.moved()
         for answer in self.call.on_message(self.take_message()):
             self.push(answer)
-        return 0
+        return self.throttle()
 
     cdef int on_half_close(self) except -1:
         if self.closes:

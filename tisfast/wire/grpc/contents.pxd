@@ -11,6 +11,6 @@ cdef class Contents:
     cdef readonly uint64_t nbytes   # of the tensor
     cdef int fill(self, unsigned char *out) except -1
 
-# input: an InferInputTensor with at least one `contents` field.  Raises BadRequest (row 13.07), Internal when broken.
+# input: an InferInputTensor with at least one `contents` field.  Raises BadRequest, Internal when broken.
 cdef Contents measure_contents(
     const unsigned char *input, uint64_t input_bytes, int dtype, str name, str datatype, str model_name)

@@ -71,7 +71,6 @@ cdef Contents measure_contents(
     return contents
 
 
-# Row 13.07.
 cdef bint holds(int number, int dtype) noexcept:
     if number == BOOLS:
         return dtype == BOOL

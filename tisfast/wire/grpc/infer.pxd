@@ -1,10 +1,8 @@
 # A ModelInferRequest becomes an InferInput.  Layer 2 (wire).
 from libc.stdint cimport uint32_t, uint64_t
-from tisfast.native.memory cimport Arena, Block
-from tisfast.native.region cimport Regions
+from tisfast.wire.draft cimport InferBody
 from tisfast.wire.grpc.cursor cimport Field
 from tisfast.wire.record cimport InferInput
-from tisfast.wire.signature cimport ModelSignature
 
 cdef enum Peeked:
     PEEK_MORE = 0       # needs more bytes
@@ -27,10 +25,10 @@ cdef class Peek:
 cdef inline uint64_t message_start(uint32_t record_room, uint64_t raw_at) noexcept:
     return (record_room + raw_at + 63) // 64 * 64 - raw_at
 
-# The message is body.data[start : start + nbytes], the block one of the model's arena.  Raw tensors stay where they are
-# (they are moved within the block when their type asks for another alignment), typed contents go into a block of their
-# own, of at most max_input_bytes each.  Raises TisError with Triton's wording, and the request's id among its facts.  regions: the
-# clients' shared memory, None for a server without it.  forwarded: further parameters, a JSON object, or None.
-cdef InferInput read_grpc_infer(
-    ModelSignature model, Arena arena, Block body, uint64_t start, uint64_t nbytes, uint64_t max_input_bytes,
-    Regions regions, bytes forwarded)
+# Raw tensors stay where they are (they are moved within the block when their type asks for another alignment), typed
+# contents go into a block of their own, of at most body.max_input_bytes each.  Raises TisError with Triton's wording, and the
+# request's id among its facts.
+cdef InferInput read_grpc_infer(InferBody body)
+
+# Bytes of a message that are no raw tensors, or more than a glance tells: reading it takes time by their number.
+cdef uint64_t head_bytes(const unsigned char *data, uint64_t nbytes) noexcept

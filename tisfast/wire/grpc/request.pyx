@@ -5,8 +5,8 @@ whether all of it fits the model.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from tisfast.native.region cimport Regions
 from tisfast.wire.asked cimport choose_output
+from tisfast.wire.draft cimport InferBody
 from tisfast.wire.grpc.contents cimport Contents, measure_contents
 from tisfast.wire.grpc.cursor cimport FIELD, LEN, NO_FIELD, VARINT, Cursor, Field, cursor, next_field, take_varint
 from tisfast.wire.grpc.scan cimport ID, INPUTS, MODEL_NAME, OUTPUTS, PARAMETERS, Message
@@ -19,6 +19,7 @@ from tisfast.wire.signature cimport ModelSignature, TensorSpec
 from tisfast import limits
 from tisfast.errors import BadRequest
 from tisfast.types import BY_WIRE
+from tisfast.wire import refusals
 
 cdef enum InputField:
     NAME = 1
@@ -49,7 +50,8 @@ cdef class InputMessage:
     cdef bint has_contents
 
 
-cdef InferPlan parse_message(ModelSignature model, Message message, Regions regions, bytes forwarded):
+cdef InferPlan parse_message(InferBody body, Message message, list values):
+    cdef ModelSignature model = body.model
     cdef InferPlan plan = new_plan(model)
     cdef Cursor c = cursor(message.data, message.nbytes)
     cdef dict parameters = {}
@@ -58,7 +60,7 @@ cdef InferPlan parse_message(ModelSignature model, Message message, Regions regi
     cdef Py_ssize_t input_count = 0
     cdef Py_ssize_t inputs_max = len(model.inputs) + SURPLUS_INPUTS_MAX
     cdef Field field
-    plan.regions = regions
+    plan.regions = body.regions
     while next_field(&c, &field) == FIELD:  # scanned before: it is whole
         if field.kind != LEN:
             continue
@@ -76,11 +78,10 @@ cdef InferPlan parse_message(ModelSignature model, Message message, Regions regi
             if len(outputs) >= OUTPUTS_ASKED_MAX:
                 raise BadRequest(f"the request asks for more than {OUTPUTS_ASKED_MAX} outputs of model '{model.name}'")
             outputs.append(read_output(&field))
-    custom = apply_parameters(plan, parameters, forwarded)
+    custom = apply_parameters(plan, parameters, body.forwarded)
     if input_count > inputs_max:  # before anything is reserved for them
-        raise BadRequest(
-            f"{plan.who()}expected {len(model.inputs)} inputs but got {input_count} inputs for model '{model.name}'")
-    place_inputs(plan, message, inputs)
+        raise refusals.too_many_inputs(plan.who(), len(model.inputs), input_count, model.name)
+    place_inputs(plan, message, inputs, values)
     choose_outputs(plan, outputs)
     return finish(plan, custom)
 
@@ -172,7 +173,7 @@ cdef tuple read_output(const Field *message):
     return name, parameters
 
 
-cdef int place_inputs(InferPlan plan, Message message, list inputs) except -1:
+cdef int place_inputs(InferPlan plan, Message message, list inputs, list values) except -1:
     cdef Py_ssize_t n = len(inputs)
     cdef Py_ssize_t dims = 0
     cdef InputMessage input
@@ -184,35 +185,32 @@ cdef int place_inputs(InferPlan plan, Message message, list inputs) except -1:
         check_shape(input)
         dims += len(input.shape)
     plan.reserve(n, dims)
-    plan.data = [None] * n
-    plan.count = <int>n
+    values.extend(plan.names)
     shape = plan.shapes
     for i in range(n):
         input = <InputMessage>inputs[i]
         shape = declare(plan, &plan.tensors[i], input, i, shape)
         if input.name in names:
-            raise BadRequest(f"{plan.who()}input '{input.name}' already exists in request")
+            raise refusals.input_twice(plan.who(), input.name)
         names.add(input.name)
     for i in range(n):
-        raws += find_data(plan, &plan.tensors[i], <InputMessage>inputs[i], message, raws)
+        raws += find_data(plan, &plan.tensors[i], <InputMessage>inputs[i], message, raws, values)
     if raws != message.raw_count:
         raise BadRequest(
             f"unexpected raw_input_contents: {message.raw_count} entries for {raws} inputs without data elsewhere in the "
             f"request for model '{plan.model.name}'")
     for i in range(n):
         if plan.tensors[i].index == 0xFFFF:
-            plan.data[i] = (<InputMessage>inputs[i]).name  # check_fit names it after counting the inputs
+            plan.names[i] = (<InputMessage>inputs[i]).name  # check_fit names it after counting the inputs
     return 0
 
 
 cdef int check_shape(InputMessage input) except -1:
     if input.rank > <uint64_t>RANK_MAX:
-        raise BadRequest(
-            f"invalid shape for input '{input.name}': {input.rank} dimensions, {RANK_MAX} is the limit")
+        raise refusals.too_many_dimensions(input.name, input.rank)
     for dim in input.shape:
         if dim < 0:
-            raise BadRequest(
-                f"invalid shape for input '{input.name}': shape {input.shape} contains one or more invalid dimensions")
+            raise refusals.impossible_dimension(input.name, input.shape)
     return 0
 
 
@@ -233,7 +231,8 @@ cdef int64_t *declare(
 
 
 # Returns 1 when it takes the next raw entry.
-cdef int find_data(InferPlan plan, TensorPlan *tensor, InputMessage input, Message message, uint32_t raws) except -1:
+cdef int find_data(
+    InferPlan plan, TensorPlan *tensor, InputMessage input, Message message, uint32_t raws, list values) except -1:
     cdef SharedPlace place = shared_place(input.name, input.parameters) if input.parameters else None
     cdef Contents contents
     if place is not None and place.region is not None:
@@ -251,7 +250,7 @@ cdef int find_data(InferPlan plan, TensorPlan *tensor, InputMessage input, Messa
         contents = measure_contents(
             input.data, input.nbytes, tensor.dtype, input.name, input.datatype, plan.model.name)
         plan.all_binary = False
-        plan.data[tensor.position] = contents
+        values[tensor.position] = contents
         tensor.source = FROM_CONTENTS
         tensor.nbytes = contents.nbytes
         return 0

@@ -1,4 +1,4 @@
-"""An Answer becomes a ModelInferResponse, as pieces to gather (rows 13.08, 13.14, 13.15).  Layer 2 (wire).
+"""An Answer becomes a ModelInferResponse, as pieces to gather.  Layer 2 (wire).
 
 Large tensors stay where they lie, small ones are copied behind their heads.  What follows from the answer's signature
 alone is encoded once per signature (record.AnswerLayout).  The room that a message needs is known before it is written:
@@ -11,6 +11,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.wire.grpc.cursor cimport put_varint, varint_bytes
+from tisfast.wire.grpc.encode cimport encoded_parameters, field, text_field, varint
 from tisfast.wire.outputs cimport Special, prepare
 from tisfast.wire.plan cimport OutputChoice
 from tisfast.wire.record cimport Answer, AnswerLayout, InferInput, OutputRef
@@ -18,10 +19,10 @@ from tisfast.wire.signature cimport ModelSignature, TensorSpec
 from tisfast.wire.text cimport TextBuffer
 
 import json
-import struct
 
 from tisfast import limits
 from tisfast.errors import Internal
+from tisfast.types import BY_CODE
 
 cdef uint64_t COPIED_BYTES_MAX = limits.GRPC_COPIED_OUTPUT_BYTES_MAX
 cdef Py_ssize_t TEXT_BYTES_KEPT = limits.GRPC_TEXT_BYTES_KEPT
@@ -125,6 +126,20 @@ cdef class GrpcBody:
         begin(self, len(front))
         self.text.put_bytes(front)
         return self.add_piece(self.text.data, len(front))
+
+
+cdef uint64_t written_bytes(Answer answer, bint coded) noexcept:
+    cdef OutputChoice choice = <OutputChoice>answer.input.outputs
+    cdef OutputRef *out
+    cdef uint64_t total = 0
+    cdef int i
+    if not coded and not choice.special:
+        return 0
+    for i in range(answer.count):
+        out = &answer.outputs[i]
+        if answer.input.requested >> out.index & 1 and (coded or choice.special >> out.index & 1):
+            total += out.nbytes
+    return total
 
 
 cdef int begin(GrpcBody body, Py_ssize_t room) except -1:
@@ -246,70 +261,31 @@ cdef bytes tensor_head(Answer answer, int i, bytes parameters):
     cdef TensorSpec spec = <TensorSpec>answer.input.model.outputs[out.index]
     cdef int k
     shape = tuple([out.shape[k] for k in range(out.rank)])
-    return output_head(spec.name, spec.datatype, shape, parameters)
+    return output_head(spec.name, BY_CODE[out.dtype].wire, shape, parameters)
 
 
 cdef bytes region_parameters(Special special):
     values = {"shared_memory_region": special.region, "shared_memory_byte_size": special.nbytes}
     if special.offset:
         values["shared_memory_offset"] = special.offset
-    return encoded_parameters(values)
+    return encoded_parameters(4, values)
 
 
-# In a region: nothing is left to send.
+# In a region: nothing is left to send, from somewhere all the same, as memcpy takes no null pointer.
 cdef const unsigned char *special_data(Special special, uint64_t *nbytes) noexcept:
     if special.region is not None:
         nbytes[0] = 0
-        return NULL
+        return <const unsigned char *>b""
     nbytes[0] = <uint64_t>PyBytes_GET_SIZE(special.strings)
     return <const unsigned char *>PyBytes_AS_STRING(special.strings)
 
 
-# ---- encoding of small things, by way of Python values
-
-cdef bytes varint(object value):
-    cdef unsigned char out[10]
-    cdef unsigned char *end = put_varint(out, <uint64_t>value)
-    return PyBytes_FromStringAndSize(<char *>out, end - out)
-
-
-cdef bytes field(int number, bytes data):
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-# proto3 leaves out what is empty.
-cdef bytes text_field(int number, str text):
-    return field(number, text.encode("utf-8", "backslashreplace")) if text else b""
-
-
-# Maps have one number, 4, in both the response and its outputs.
-cdef bytes encoded_parameters(dict values):
-    return b"".join([
-        field(4, field(1, name.encode("utf-8", "backslashreplace")) + field(2, parameter(name, values[name])))
-        for name in values])
-
-
-# A model sets them, to what JSON can say.  Raises Internal for what gRPC cannot.
+# A model sets them, to what JSON can say; maps have one number, 4, in both the response and its outputs.  Raises Internal for what gRPC cannot.
 cdef bytes response_parameters(bytes text):
     try:
-        return encoded_parameters(json.loads(text))
+        return encoded_parameters(4, json.loads(text))
     except (ValueError, RecursionError) as error:  # as a number of thousands of digits
         raise Internal(f"response parameters cannot be sent: {error}") from None
-
-
-cdef bytes parameter(str name, object value):
-    if type(value) is bool:
-        return b"\x08" + varint(<int>value)
-    if type(value) is str:
-        return field(3, value.encode("utf-8", "backslashreplace"))
-    if type(value) is float:
-        return b"\x21" + struct.pack("<d", value)
-    if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
-        raise Internal(
-            f"response parameter '{name:.100}' is {value!r:.60}; gRPC takes a bool, a str, a float, and an int of 64 bits")
-    if value > 0x7FFFFFFFFFFFFFFF:
-        return b"\x28" + varint(value)
-    return b"\x10" + varint(value & 0xFFFFFFFFFFFFFFFF)
 
 
 cdef bytes output_head(str name, str datatype, tuple shape, bytes parameters):
@@ -326,8 +302,8 @@ cdef list heads_of(Answer answer):
     return layout.heads_message
 
 
-cdef bytes FINAL = encoded_parameters({"triton_final_response": True})
-cdef bytes NOT_FINAL = encoded_parameters({"triton_final_response": False})
+cdef bytes FINAL = encoded_parameters(4, {"triton_final_response": True})
+cdef bytes NOT_FINAL = encoded_parameters(4, {"triton_final_response": False})
 
 
 # ---- for tests

@@ -16,7 +16,7 @@ cdef class Parameter:
 # Adds one entry of a map<string, InferParameter>.
 cdef int take_parameter(const Field *field, dict parameters) except -1
 
-# Request parameters into the plan (rows 7.*, 13.10); returns the custom ones as JSON text.
+# Request parameters into the plan; returns the custom ones as JSON text.
 cdef bytes apply_parameters(InferPlan plan, dict parameters, bytes forwarded)
 
 cdef class SharedPlace:
@@ -24,5 +24,5 @@ cdef class SharedPlace:
     cdef readonly str region
     cdef readonly int64_t offset, nbytes
 
-# What the parameters of an input or output say of shared memory (row 10.*).
+# What the parameters of an input or output say of shared memory.
 cdef SharedPlace shared_place(str name, dict parameters)

@@ -126,6 +126,32 @@ def parameters_back():
     return json.loads(response.parameters())
 
 
+def array_of_outputs(names):
+    tensors = [pb_utils.Tensor("A", ONE["A"])]
+    return pb_utils.InferenceRequest(model_name="plain", requested_output_names=names, inputs=tensors)
+
+
+def inputs_in_an_array():
+    tensors = np.empty(1, object)
+    tensors[0] = pb_utils.Tensor("A", ONE["A"])
+    return told(
+        pb_utils.InferenceRequest(model_name="plain", requested_output_names=["B"], inputs=tensors).exec()
+    )
+
+
+def by_position():
+    tensors = [pb_utils.Tensor("A", ONE["A"])]
+    request = pb_utils.InferenceRequest("id", 5, tensors, ["FACTS"], "plain", 1, 0, 1000000)
+    return json.loads(pb_utils.get_output_tensor_by_name(request.exec(), "FACTS").as_numpy()[0])
+
+
+def metric_in_bytes():
+    kind = pb_utils.MetricFamily.COUNTER
+    metric = pb_utils.MetricFamily(name=b"asker_counts", description=b"d", kind=kind).Metric(labels={"a": "b"})
+    metric.increment(2)
+    return metric.value()
+
+
 def construct(**more):
     whole = {"inputs": [pb_utils.Tensor("A", ONE["A"])], "requested_output_names": ["B"], "model_name": "plain"}
     pb_utils.InferenceRequest(**{**whole, **more})
@@ -139,6 +165,23 @@ CASES = {
     "an unknown output": lambda: asked("plain", outputs=["X"]),
     "an unknown model": lambda: asked("nobody"),
     "a model without a name": lambda: asked(""),
+    "version 0": lambda: asked("plain", model_version=0),
+    "a version below -1": lambda: asked("plain", model_version=-2),
+    "a name in bytes": lambda: asked(b"plain"),
+    "a name of a string tensor": lambda: asked(np.array([b"plain"], object)[0]),
+    "outputs in bytes": lambda: asked("plain", outputs=[b"B"]),
+    "outputs in an array": lambda: told(array_of_outputs(np.array(["B"])).exec()),
+    "inputs in an array": inputs_in_an_array,
+    "an id in bytes": lambda: facts(request_id=b"mine"),
+    "numbers of numpy": lambda: facts(flags=np.uint32(3), timeout=np.int64(1000000), model_version=np.int64(1)),
+    "a correlation of True": lambda: facts(correlation_id=True),
+    "arguments by position": by_position,
+    "a tensor's name in bytes": lambda: pb_utils.Tensor(b"A", ONE["A"]).name(),
+    "an error's text in bytes": lambda: pb_utils.TritonError(b"text").message(),
+    "a log line in bytes": lambda: pb_utils.Logger.log_info(b"text"),
+    "a metric's name in bytes": metric_in_bytes,
+    "ready, in bytes": lambda: pb_utils.is_model_ready(model_name=b"plain", model_version=b"1"),
+    "outputs in a text": lambda: construct(requested_output_names="B"),
     "an unknown version": lambda: asked("plain", model_version=7),
     "its version": lambda: asked("plain", model_version=1),
     "a model that failed to load": lambda: asked("and_fails"),

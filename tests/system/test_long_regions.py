@@ -1,0 +1,100 @@
+"""Long tensors in clients' memory that must be copied: not by the event loop, and right all the same."""
+
+from __future__ import annotations
+
+import os
+import queue
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient import http as httpclient
+from tritonclient.utils import serialize_byte_tensor
+from tritonclient.utils import shared_memory as shm
+
+from tests.system.conftest import CONFIG
+from tests.system.test_codecs import ECHO, STREAM, codecs
+
+# tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+FLOATS = np.arange(600_000, dtype=np.float32)  # 2.4 MB
+TEXTS = np.array([b"abc%d" % i for i in range(150_000)], object)
+SECONDS_MAX = 60
+
+
+@pytest.fixture
+def server(serve, write_model):
+    write_model("texts", ECHO, CONFIG.replace("TYPE_FP32", "TYPE_STRING"))
+    write_model("floats", ECHO)
+    write_model("stream", STREAM, CONFIG + "model_transaction_policy { decoupled: True }")
+    return serve("--allow-client-shm=true").ready()
+
+
+@pytest.fixture
+def put():
+    """put(client, array): the region `in` that holds it; its length in bytes."""
+    made = []
+
+    def into(client, values):
+        data = serialize_byte_tensor(values) if values.dtype == object else values
+        nbytes = len(data.item()) if values.dtype == object else data.nbytes
+        key = f"/tisfast_long_{os.getpid()}"
+        made.append(shm.create_shared_memory_region("in", key, nbytes))
+        shm.set_shared_memory_region(made[-1], [data])
+        client.register_system_shared_memory("in", key, nbytes)
+        return nbytes
+
+    yield into
+    for handle in made:
+        shm.destroy_shared_memory_region(handle)
+
+
+def given(package, values, nbytes):
+    tensor = package.InferInput("A", list(values.shape), "BYTES" if values.dtype == object else "FP32")
+    tensor.set_shared_memory("in", nbytes)
+    return tensor
+
+
+def connected(package, server):
+    port = server.port if package is httpclient else server.says("is ready after")["grpc_port"]
+    return package.InferenceServerClient(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("package", [httpclient, grpcclient])
+def test_strings_are_copied_by_a_codec_process(server, put, package):
+    client = connected(package, server)
+    nbytes = put(client, TEXTS)
+    assert codecs(server) == []
+    for _ in range(2):
+        answer = client.infer("texts", [given(package, TEXTS, nbytes)])
+        np.testing.assert_array_equal(answer.as_numpy("B"), TEXTS)
+    assert codecs(server)
+    client.close()
+
+
+def test_inputs_of_a_decoupled_model_are_copied_by_a_codec_process(server, put):
+    client = connected(grpcclient, server)
+    nbytes = put(client, FLOATS)
+    came = queue.Queue()
+    client.start_stream(lambda result, error: came.put((result, error)))
+    client.async_stream_infer("stream", [given(grpcclient, FLOATS, nbytes)])
+    for i in range(3):
+        result, error = came.get(timeout=SECONDS_MAX)
+        assert error is None
+        np.testing.assert_array_equal(result.as_numpy("B"), FLOATS + i)
+    assert codecs(server)
+    client.stop_stream()
+    client.close()
+
+
+@pytest.mark.parametrize("package", [httpclient, grpcclient])
+def test_an_input_that_is_returned_is_copied_and_comes_back(server, put, package):
+    client = connected(package, server)
+    nbytes = put(client, FLOATS)
+    for _ in range(2):
+        answer = client.infer("floats", [given(package, FLOATS, nbytes)])
+        np.testing.assert_array_equal(answer.as_numpy("B"), FLOATS)
+    client.close()

@@ -1,0 +1,123 @@
+"""A backend in --backend-directory, as docs/backends.md has it: served, completed, and what is wrong with one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+
+from tests.system.conftest import ROOT, until
+
+EXAMPLE = ROOT / "examples/backends"
+MLP = 'backend: "mlp"\n'
+
+
+@pytest.fixture
+def backends(tmp_path):
+    folder = tmp_path / "backends"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture
+def weights():
+    chance = np.random.default_rng(3)
+    sizes = (4, 8, 2)
+    found = {}
+    for at in range(len(sizes) - 1):
+        found[f"W{at}"] = chance.standard_normal((sizes[at], sizes[at + 1]), np.float32)
+        found[f"b{at}"] = chance.standard_normal(sizes[at + 1], np.float32)
+    return found
+
+
+@pytest.fixture
+def write_weights(tmp_path, weights):
+    def write(name, config=MLP, **arrays):
+        folder = tmp_path / "models" / name / "1"
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / "model.npz", **(arrays or weights))
+        (folder.parent / "config.pbtxt").write_text(config)
+
+    return write
+
+
+def wanted(weights, rows):
+    return np.maximum(rows @ weights["W0"] + weights["b0"], 0) @ weights["W1"] + weights["b1"]
+
+
+def config_of(server, name):
+    return server.ask("GET", f"/v2/models/{name}/config")[1]
+
+
+@pytest.fixture
+def ask(connect):
+    def asked(server, name, rows):
+        tensor = grpcclient.InferInput("X", list(rows.shape), "FP32")
+        tensor.set_data_from_numpy(rows)
+        return connect(server, grpcclient).infer(name, [tensor]).as_numpy("Y")
+
+    return asked
+
+
+def test_a_model_of_an_own_backend_needs_one_line(serve, write_weights, backends, weights, ask):
+    write_weights("xor")
+    server = serve(f"--backend-directory={backends}").ready()
+    config = config_of(server, "xor")
+    assert (config["backend"], config["max_batch_size"]) == ("mlp", 4)
+    assert config["input"][0]["dims"] == [4] and config["output"][0]["name"] == "Y"
+    assert "dynamic_batching" in config
+    rows = np.random.default_rng(4).standard_normal((3, 4), np.float32)
+    assert np.allclose(ask(server, "xor", rows), wanted(weights, rows), atol=1e-6)
+
+
+def test_what_the_configuration_says_stays(serve, write_weights, backends, weights, ask):
+    write_weights("m", MLP + "max_batch_size: 64 instance_group [ { count: 2 } ]")
+    server = serve(f"--backend-directory={backends}", "--backend-config=default-max-batch-size=7").ready()
+    config = config_of(server, "m")
+    assert config["max_batch_size"] == 64 and config["dynamic_batching"]["preferred_batch_size"] == [64]
+    rows = np.zeros((64, 4), np.float32)
+    assert np.allclose(ask(server, "m", rows), wanted(weights, rows), atol=1e-6)
+
+
+def test_python_models_are_served_beside_it(serve, write_model, write_weights, backends):
+    write_model("one")
+    write_weights("two")
+    server = serve(f"--backend-directory={backends}").ready()
+    assert server.infer("one")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("code", "config", "reason"),
+    [
+        ("", MLP, r"has no class Backend that is an ArrayBackend or RequestBackend of tisfast_worker\.backend"),
+        ("import nothing_of_the_kind", MLP, "nothing_of_the_kind"),
+        (None, MLP + "model_transaction_policy { decoupled: true }", "one answer to a request, and it is decoupled"),
+        (None, MLP + "max_batch_size: 4 sequence_batching { iterative_sequence: true }", "as iterative sequences do"),
+        (None, MLP + 'input { name: "Z" data_type: TYPE_FP32 dims: [ 4 ] }', "unexpected inference input 'Z', allowed"),
+        (None, 'backend: "mlps"', "did you mean 'mlp'"),
+        (None, 'backend: "dali"', "served here: \"mlp\" or "),
+        (None, MLP + 'default_model_filename: "other.npz"', "model file 'other.npz' of m not found"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_backend_or_its_model_is_told(serve, write_weights, backends, code, config, reason):
+    write_weights("m", config)
+    if code is not None:
+        (backends / "mlp/backend.py").write_text(code)
+    server = serve(f"--backend-directory={backends}", "--exit-on-error=false", "--strict-readiness=false").ready()
+    until(lambda: index(server)["m"].get("reason"), "the index has a reason")
+    assert re.search(reason, index(server)["m"]["reason"])
+
+
+def index(server):
+    return {entry["name"]: entry for entry in server.ask("POST", "/v2/repository/index", {})[1]}
+
+
+def test_a_model_that_fails_tells_its_client(serve, write_weights, backends, weights):
+    write_weights("m", MLP, **{**weights, "W1": np.zeros((5, 2), np.float32)})
+    server = serve(f"--backend-directory={backends}").ready()
+    tensor = {"name": "X", "shape": [1, 4], "datatype": "FP32", "data": [1] * 4}
+    status, body = server.ask("POST", "/v2/models/m/infer", {"inputs": [tensor]})
+    assert status == 500 and "matmul" in body["error"]

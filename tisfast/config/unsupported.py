@@ -1,0 +1,135 @@
+"""What Triton knows and we do not serve: refused by name, never ignored.  Layer 2 (config).
+
+A key that asks for nothing (`passive: false`, an empty list) passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tisfast.config import texts
+from tisfast.config.backends import Backends
+from tisfast.config.metric_control import check_metric_control
+from tisfast.config.report import KeyPath, Report, key_text
+from tisfast.config.schema import Message, is_ensemble
+from tisfast.config.suggest import near
+
+STAGE: Final = "is known, but not served yet"
+ADVICE: Final = "remove it, or serve this model with a server that has it"
+STRATEGY_PARAMETER: Final = "TRITON_BATCH_STRATEGY_PATH"
+FORCE_CPU_PARAMETER: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
+
+# What is refused: the key path to name, and whether the message asks for it.
+_ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
+    (("model_repository_agents",), lambda m: m.model_repository_agents.agents),
+    (("cc_model_filenames",), lambda m: m.cc_model_filenames),
+    (("model_operations",), lambda m: m.model_operations.op_library_filename),
+    (("optimization", "graph", "level"), lambda m: m.optimization.graph.level),
+    (("optimization", "priority"), lambda m: m.optimization.priority),
+    (("optimization", "cuda", "graphs"), lambda m: m.optimization.cuda.graphs),
+    (("optimization", "cuda", "busy_wait_events"), lambda m: m.optimization.cuda.busy_wait_events),
+    (("optimization", "cuda", "graph_spec"), lambda m: m.optimization.cuda.graph_spec),
+    (("optimization", "cuda", "output_copy_stream"), lambda m: m.optimization.cuda.output_copy_stream),
+    (("optimization", "execution_accelerators"), lambda m: _has_content(m.optimization.execution_accelerators)),
+    (("optimization", "gather_kernel_buffer_threshold"), lambda m: m.optimization.gather_kernel_buffer_threshold),
+    (("optimization", "eager_batching"), lambda m: m.optimization.eager_batching),
+)
+_OF_MODELS: Final = frozenset({"model_warmup", "optimization"})
+"""What an ensemble cannot have at all, which config.ensemble says."""
+_GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
+    ("secondary_devices", lambda g: g.secondary_devices),
+    ("passive", lambda g: g.passive),
+    ("host_policy", lambda g: g.host_policy),
+)
+
+
+def check(message: Message, report: Report, backends: Backends) -> None:
+    """Report everything that the message asks for and nobody here would do."""
+    with report.loading():
+        _check_backend(message, report, backends)
+    if message.response_cache.enable and message.model_transaction_policy.decoupled:
+        report.wrong(texts.no_cache(message.name, texts.DECOUPLED), ("response_cache", "enable"))
+    if message.response_cache.enable and message.HasField("sequence_batching"):
+        report.wrong(texts.no_cache(message.name, texts.SEQUENCES), ("response_cache", "enable"))
+    backend = backends.named(message.backend)
+    honoured = frozenset() if backend is None else backend.honours
+    for path, asks in _ASKS:
+        if asks(message) and key_text(path) not in honoured and not (path[0] in _OF_MODELS and is_ensemble(message)):
+            _refuse(message, path, report)
+    check_metric_control(message, report)
+    for index, group in enumerate(message.instance_group):
+        _check_group(message, index, group, report)
+    _check_strategy(message, report)
+    _check_force_cpu(message, report)
+
+
+def _check_strategy(message: Message, report: Report) -> None:
+    """Of a custom batching strategy."""
+    if STRATEGY_PARAMETER not in message.parameters:
+        return
+    path = ("parameters", STRATEGY_PARAMETER)
+    value = message.parameters[STRATEGY_PARAMETER].string_value
+    if not value.endswith(".py"):
+        report.wrong(f"parameter '{STRATEGY_PARAMETER}' is '{value}' for {message.name}: a batching strategy is a "
+                   "Python file here, where Triton's is a C library", path,
+                   hint="see 'tisfast docs batching'")  # fmt: skip
+    elif not message.HasField("dynamic_batching") or message.max_batch_size < 1:
+        report.wrong(f"parameter '{STRATEGY_PARAMETER}' has no effect without dynamic batching for {message.name}",
+                   path, hint="add dynamic_batching { } and max_batch_size, or remove it")  # fmt: skip
+
+
+def _check_force_cpu(message: Message, report: Report) -> None:
+    """Inputs lie in host memory either way: `no` lets them be elsewhere, and does not ask for it."""
+    if FORCE_CPU_PARAMETER not in message.parameters:
+        return
+    value = message.parameters[FORCE_CPU_PARAMETER].string_value
+    if value not in ("", "yes", "no"):
+        report.wrong(f"Incorrect value for {FORCE_CPU_PARAMETER}: {value}' for {message.name}",
+                   ("parameters", FORCE_CPU_PARAMETER), hint='"yes" or "no"')  # fmt: skip
+
+
+def _refuse(message: Message, path: KeyPath, report: Report) -> None:
+    report.wrong(f"'{key_text(path)}' {STAGE} for {message.name}", path, hint=ADVICE)
+
+
+def _has_content(message: Message) -> bool:
+    return bool(message.ByteSize())
+
+
+def _check_group(message: Message, index: int, group: Message, report: Report) -> None:
+    path = ("instance_group", index)
+    if group.profile:
+        platform = f" {message.platform}" if message.platform else ""
+        report.wrong(f"instance group {group.name} of model {message.name} and platform{platform} specifies profile "
+                     "field which is only supported for TensorRT models", (*path, "profile"),
+                     hint="remove 'profile'")  # fmt: skip
+    for key, asks in _GROUP_ASKS:
+        if asks(group):
+            _refuse(message, (*path, key), report)
+
+
+def _check_backend(message: Message, report: Report, backends: Backends) -> None:
+    name, platform, backend = message.name, message.platform, message.backend
+    if is_ensemble(message):
+        return
+    named_twice = platform == backend
+    meant, known = backends.of_platform(platform), backends.named(backend)
+    served = " or ".join(f'"{each}"' for each in backends.served)
+    if platform and not named_twice and meant is None:
+        guess = near(platform, backends.platforms)
+        report.wrong(f"unexpected platform type '{platform}' for {name}", ("platform",),
+                   hint=f"did you mean '{guess}'?" if guess else 'write backend: "python"')  # fmt: skip
+    elif platform and backend and not named_twice and meant is not None and meant.name != backend:
+        report.wrong(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend} for {name}", ("platform",),
+                   hint="remove 'platform': 'backend' says enough")  # fmt: skip
+    elif known is not None and not known.served:
+        key = "platform" if platform else "backend"
+        report.wrong(f"'{key}': backend '{backend}' {STAGE} for {name}", (key,), hint=f"served here: {served}")
+    elif backend and known is None:
+        guess = near(backend, backends.served)
+        hint = f"did you mean '{guess}'?" if guess else f"served here: {served}"
+        report.wrong(f"unable to find backend library for backend '{backend}', try specifying runtime on the model "
+                   f"configuration. Model {name}", ("backend",), hint=hint)  # fmt: skip
+    elif message.runtime not in ("", "model.py"):
+        report.wrong(f"runtime '{message.runtime}' {STAGE} for {name}", ("runtime",), hint="remove 'runtime'")

@@ -1,3 +1,0 @@
-from tisfast.engine.served import Runtime
-
-class CachingRuntime(Runtime): ...

@@ -1,0 +1,3 @@
+from tisfast.engine.interface import Runtime
+
+class CachingRuntime(Runtime): ...

@@ -1,0 +1,139 @@
+"""Which GPU an instance gets, and whether it may be loaded there.  Layer 4 (models).
+
+`count` is Triton's: so many instances on each GPU of the group, all of this machine's when it names none.  With the
+model's parameter GPU_PLACEMENT "free_memory" it is so many in all, each on the GPU of the group with most to offer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tisfast.config.instances import Instance, UsableGpus
+from tisfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from tisfast.config.settings import WorkerSettings
+    from tisfast.native.nvml import GpuMemory, Gpus
+
+log = logging.getLogger("tisfast.models")
+
+
+def visible_names(visible: str | None, count: int) -> tuple[str, ...]:
+    """The GPUs that CUDA would show, as CUDA_VISIBLE_DEVICES names them; visible: its value, None when unset."""
+    if visible is None:
+        return tuple(str(number) for number in range(count))
+    named = [part.strip() for part in visible.split(",")]
+    shown = []
+    for name in named:
+        if not name or name.startswith("-") or (name.isdecimal() and int(name) >= count):
+            break  # CUDA, too, stops at the first that is none
+        shown.append(name)
+    return tuple(shown)
+
+
+class Placement:
+    """The GPUs that models may use, by number as CUDA counts what is visible."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        gpus: Gpus | None = None,
+        *,
+        capability_min: float = 0.0,
+        limits: Mapping[int, float] | None = None,
+    ) -> None:
+        """names: what is visible; gpus: None where there is nobody to ask: then all are taken to be good and empty.
+
+        capability_min: GPUs below are as if they were not there; limits: --model-load-gpu-limit, fractions of a GPU's
+        memory by its number.
+        """
+        self._names = tuple(names)
+        self._gpus = gpus
+        self._limits = dict(limits or {})
+        self._loading: Counter[int] = Counter()
+        # NVML counts GPUs in the order of the bus, CUDA its own way, unless it is told so.
+        self._order = {} if gpus is None else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        usable = (number for number in range(len(self._names)) if self._is_able(number, capability_min))
+        self.usable = UsableGpus(usable, capability_min)
+
+    def place(self, model: str, instances: Sequence[Instance]) -> tuple[Instance, ...]:
+        """The same, each with its device: those that may choose go where most memory is free, and count there.
+
+        Raises Unavailable where so much of a GPU is in use that --model-load-gpu-limit lets nothing be loaded.
+        """
+        chosen: Counter[int] = Counter()
+        placed = tuple(self._placed(instance, chosen) for instance in instances)
+        for instance in placed:
+            if instance.kind == "GPU" and self._is_over_limit(instance.device_id):
+                raise Unavailable(
+                    f"can not create model '{model}': memory limit set for GPU {instance.device_id} has exceeded, "
+                    "model loading is rejected."
+                )
+        return placed
+
+    @contextlib.contextmanager
+    def loading(self, instance: Instance) -> Iterator[None]:
+        """While an instance loads, nobody sees what it will take: others are placed as if it were there."""
+        coming = int(instance.kind == "GPU")
+        self._loading[instance.device_id] += coming
+        try:
+            yield
+        finally:
+            self._loading[instance.device_id] -= coming
+
+    def variables(self, instance: Instance) -> dict[str, str]:
+        """What a worker's environment must say so that it sees its GPU only."""
+        if instance.kind != "GPU":
+            return {}
+        return {"CUDA_VISIBLE_DEVICES": self._names[instance.device_id]} | self._order
+
+    def _placed(self, instance: Instance, chosen: Counter[int]) -> Instance:
+        """chosen: instances of the same model that have been placed so far, by device."""
+        if not instance.candidates:
+            return instance
+        device = max(instance.candidates, key=lambda each: (self._room(each, chosen[each]), -each))
+        chosen[device] += 1
+        log.info("instance %s goes to GPU %d: most memory is free there", instance.name, device)
+        return replace(instance, device_id=device, candidates=())
+
+    def _room(self, device: int, planned: int) -> tuple[bool, float]:
+        """What is left for one more: a share of what is free, as nobody knows what those take that are to come."""
+        coming = self._loading[device] + planned
+        memory = self._memory(device)
+        share = -float(coming) if memory is None else memory.free / (1 + coming)
+        return not self._is_over_limit(device), share
+
+    def _is_over_limit(self, device: int) -> bool:
+        memory = self._memory(device) if device in self._limits else None
+        return memory is not None and memory.total - memory.free > memory.total * self._limits[device]
+
+    def _memory(self, device: int) -> GpuMemory | None:
+        return None if self._gpus is None else self._gpus.memory(self._names[device])
+
+    def _is_able(self, device: int, capability_min: float) -> bool:
+        facts = None if self._gpus is None else self._gpus.facts(self._names[device])
+        if facts is None or facts.capability is None or facts.capability >= capability_min:
+            return True
+        log.warning(
+            "GPU %d is not used: its compute capability %.1f is less than %.1f (--min-supported-compute-capability)",
+            device, facts.capability, capability_min,
+        )  # fmt: skip
+        return False
+
+
+def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:
+    """Of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
+    if settings.cpu_only:
+        return Placement(())
+    count = fallback if gpus is None else gpus.count()
+    return Placement(
+        visible_names(settings.cuda_visible, count),
+        gpus,
+        capability_min=settings.capability_min,
+        limits=dict(settings.gpu_limits),
+    )

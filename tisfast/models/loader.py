@@ -1,0 +1,403 @@
+"""Load one model version: complete its configuration, start its instances, put its runtime together.
+
+Layer 4 (models).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import orjson
+
+from tisfast import limits
+from tisfast.config.auto_complete import merge_completed
+from tisfast.config.instances import Instance as PlannedInstance
+from tisfast.config.model_config import LoadedConfig, signature_fields
+from tisfast.config.resources import thread_variables
+from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.tensors import TensorConfig
+from tisfast.engine.response_cache import LocalStore
+from tisfast.engine.runtime import ModelRuntime
+from tisfast.engine.strategy import Strategy, compile_strategy
+from tisfast.errors import TisError
+from tisfast.models.caching import in_thread, keep_answers, salt_of
+from tisfast.models.claims import Claims
+from tisfast.models.gpu_placement import Placement
+from tisfast.models.model import ServedModel
+from tisfast.models.sequence_settings import sequence_part
+from tisfast.models.warm_up import WarmUp
+from tisfast.native.memory import Arena, now_ns
+from tisfast.native.rows import RowArena
+from tisfast.processes import machine
+from tisfast.processes.control_socket import Message
+from tisfast.processes.deaths import Deaths
+from tisfast.processes.instance import Instance
+from tisfast.processes.link import Poller, RingLink
+from tisfast.processes.nurseries import Lodging, Nurseries
+from tisfast.processes.nursery import Nursery
+from tisfast.processes.timer import RuntimeTimer
+from tisfast.processes.worker import Birth, Worker, Workplace
+from tisfast.repo.labels import read_labels
+from tisfast.repo.scan_result import ModelSource, VersionSource
+from tisfast.repo.strategy import StrategyFile, read_strategy
+from tisfast.wire.signature import ModelSignature
+
+if TYPE_CHECKING:
+    from tisfast.config.settings import WorkerSettings
+    from tisfast.engine.core import Clock
+    from tisfast.engine.rate_limiter import RateLimiter
+    from tisfast.engine.registry import Registry
+    from tisfast.engine.response_cache import RemoteStore
+    from tisfast.executor import DaemonExecutor
+
+log = logging.getLogger("tisfast.models")
+T = TypeVar("T")
+COMPLETION_ARENA_BYTES = 1 << 20
+"""Arenas of a worker that only completes a configuration: it maps them like any worker, and uses nothing of them."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version to load."""
+
+    model: ModelSource
+    source: VersionSource
+
+    @property
+    def number(self) -> str:
+        """As it travels: text."""
+        return str(self.source.number)
+
+
+@dataclass(frozen=True)
+class Commons:
+    """What all models of a server share.
+
+    cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
+    none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.
+    """
+
+    cache: LocalStore | RemoteStore | None = None
+    limiter: RateLimiter | None = None
+    placement: Placement = field(default_factory=lambda: Placement(()))
+    copies: DaemonExecutor | None = None
+
+
+NOTHING_SHARED = Commons()
+
+
+@dataclass(frozen=True)
+class Means:
+    """What every load uses.  slots bounds the instances that may be loading at one time; registry: where the models are
+    looked up that models call; default_max_batch_size: of completed configurations.
+    """
+
+    place: Workplace
+    poller: Poller
+    clock: Clock
+    settings: WorkerSettings
+    nurseries: Nurseries
+    slots: asyncio.Semaphore
+    commons: Commons
+    registry: Registry
+    default_max_batch_size: int
+
+
+async def load_versions(means: Means, model: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
+    """These versions of a model, or none.  Raises TisError."""
+    served: list[ServedModel] = []
+
+    async def load(version: Version) -> None:
+        try:
+            served.append(await load_version(means, version))
+        except TisError as error:
+            error.facts["version"] = version.number
+            raise
+
+    try:
+        await gather(*(load(Version(model, source)) for source in versions))
+    except BaseException:
+        why = "another version of the model failed to load"
+        await asyncio.gather(*(each.stop(limits.WORKER_STOP_SECONDS_MAX, why) for each in served))
+        raise
+    return served
+
+
+async def load_version(means: Means, version: Version) -> ServedModel:
+    """One version, loaded and ready, or nothing of it.  Raises TisError."""
+    model = version.model
+    began_ns = now_ns()
+    lodging = await means.nurseries.lodge(model.environment, model.name)
+    try:
+        config = await _completed(means, version, lodging.nursery) if model.may_complete else model.config
+        beside = await asyncio.to_thread(_read_beside, means, version, config)
+        served = await assemble(means, version, config, beside, _births(means, config, lodging), lodging)
+        _say_loading(version, config, lodging.nursery)
+    except BaseException:
+        lodging.leave()
+        raise
+    try:
+        await gather(*(_load_instance(means, instance) for instance in served.instances))
+    except BaseException:
+        await served.stop(limits.WORKER_STOP_SECONDS_MAX, "the model failed to load")
+        raise
+    await lodging.say_what_is_missing(model.name)
+    served.load_seconds = (now_ns() - began_ns) / 1e9
+    served.loaded()
+    return served
+
+
+async def gather(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """Run all; when one fails, cancel the others, await their end, and raise the first failure."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+async def _load_instance(means: Means, instance: Instance) -> None:
+    async with means.slots:
+        await instance.load()
+
+
+async def _completed(means: Means, version: Version, nursery: Nursery) -> LoadedConfig:
+    """The configuration after its backend has said what the model is."""
+    config = version.model.config
+    name = f"{config.name}_{version.number}_complete"
+    places = await asyncio.to_thread(_places, version, means.settings)
+    load = _load(version, config, "complete", config.instances[0], places)
+    load["model"]["default_max_batch_size"] = means.default_max_batch_size
+    birth = Birth(
+        name=name,
+        load=load,
+        nursery=nursery,
+        planned=config.instances[0],
+        load_seconds_max=means.settings.load_seconds_max,
+    )
+    signature = ModelSignature(config.name, version.number, 0, False, [], [])
+    arena = Arena(name, COMPLETION_ARENA_BYTES, COMPLETION_ARENA_BYTES)
+    runtime = ModelRuntime(signature, arena, SchedulerSettings(), means.clock, {})
+    async with means.slots:
+        link = RingLink(name, runtime, means.poller, COMPLETION_ARENA_BYTES)
+        worker = Worker(birth, means.place)
+        try:
+            answer = await worker.start(link.fds)
+        finally:
+            worker.kill("has completed the configuration")
+            link.close()
+            await asyncio.wait({worker.ended}, timeout=limits.KILL_SECONDS_MAX)
+    return merge_completed(config, str(answer.get("config", "")))
+
+
+class Lodged(Protocol):
+    """What the workers of a model version live in: nurseries.Lodging, or a guest."""
+
+    def leave(self) -> None:
+        """The model version has no worker any more.  Once is enough; twice does nothing."""
+
+
+Births: TypeAlias = Callable[[PlannedInstance, PlannedInstance, Message], Birth]
+"""How a worker is born: as planned, the same with its device, and with the message that tells it what it is."""
+
+
+def _births(means: Means, config: LoadedConfig, lodging: Lodging) -> Births:
+    """Forked by the nursery that the model lodges with."""
+    placement, told, deaths = means.commons.placement, set[str](), Deaths()
+    threads = _threads(config)
+
+    def birth(planned: PlannedInstance, placed: PlannedInstance, load: Message) -> Birth:
+        return Birth(
+            name=planned.name,
+            load=load,
+            nursery=lodging.nursery,
+            planned=planned,
+            env={**placement.variables(placed), **thread_variables(config.resources)},
+            threads=threads,
+            loading=partial(placement.loading, placed),
+            load_seconds_max=means.settings.load_seconds_max,
+            told=told,
+            deaths=deaths,
+        )
+
+    return birth
+
+
+def _threads(config: LoadedConfig) -> int:
+    """Of each instance."""
+    return config.resources.cpu_threads or machine.threads_share(len(config.instances))
+
+
+def _say_loading(version: Version, config: LoadedConfig, nursery: Nursery) -> None:
+    log.info(
+        "loading %s:%s: %d instance(s), %d thread(s) each, under %s",
+        config.name, version.number, len(config.instances), _threads(config), nursery.interpreter,
+        extra={"facts": {"model": config.name, "version": version.number}},
+    )  # fmt: skip
+
+
+async def assemble(  # noqa: PLR0913, PLR0917 - its parts
+    means: Means, version: Version, config: LoadedConfig, beside: Beside, births: Births, lodging: Lodged
+) -> ServedModel:
+    """A model version with all that it is made of; its instances are still to be loaded.  Raises TisError."""
+    runtime = _runtime(means, version, config, beside)
+    arena_bytes = runtime.arena.nbytes
+    timer = RuntimeTimer(runtime, means.place.loop, now_ns)
+    seconds_max = config.resources.execution_seconds_max or means.settings.execution_seconds_max
+    warm_up = None
+    if config.warm_up:  # reads its samples
+        warm_up = await asyncio.to_thread(WarmUp, runtime, config.warm_up, version.model.folder, seconds_max)
+    placement = means.commons.placement
+    placed = dict(zip(config.instances, placement.place(config.name, config.instances), strict=True))
+    claims = Claims(means.commons.limiter, runtime, tuple(placed.values()))
+    strict = config.resources.strict_outputs
+    strict_outputs = means.settings.strict_outputs if strict is None else strict
+
+    def make(served: ServedModel, planned: PlannedInstance) -> Instance:
+        place = placed.get(planned) or placement.place(config.name, [planned])[0]
+        load = _load(
+            version, config, "serve", planned, beside.places,
+            strict_outputs=strict_outputs, spin_us=means.settings.spin_us,
+        )  # fmt: skip
+
+        def make_link() -> RingLink:
+            link = RingLink(planned.name, runtime, means.poller, arena_bytes, means.registry)
+            link.claim = claims.of(planned.name)
+            return link
+
+        birth = births(planned, place, load)
+        return Instance(birth, means.place, runtime, make_link, served.changed, warm_up)
+
+    served = ServedModel(runtime, timer, seconds_max, claims, make, partial(_load_instance, means), lodging=lodging)
+    served.keep_awake = config.resources.keep_awake
+    served.instances = [make(served, planned) for planned in config.instances]
+    return served
+
+
+def _runtime(means: Means, version: Version, config: LoadedConfig, beside: Beside) -> ModelRuntime:
+    inputs, outputs = signature_fields(config)
+    use_bytes = beside.places.arena_use_bytes
+    arena_bytes = min(use_bytes * limits.ARENA_CAP_FACTOR, limits.ARENA_CAP_BYTES_MAX)
+    labelled = [(*field[:3], labels) for field, labels in zip(outputs, beside.labels, strict=True)]
+    signature = ModelSignature(config.name, version.number, config.max_batch_size, config.decoupled, inputs, labelled)
+    signature.namespace = version.model.namespace
+    label = f"tisfast-in-{config.name}"
+    batches = config.scheduler.dynamic and config.max_batch_size > 1 and not config.decoupled
+    arena = (RowArena if batches else Arena)(label, arena_bytes, use_bytes)
+    strategy = _strategy(version, config, beside.strategy)
+    scheduler = replace(config.scheduler, **asdict(means.settings.hooks))
+    runtime = ModelRuntime(signature, arena, scheduler, means.clock, config.as_dict, strategy)
+    runtime.threads = partial(in_thread, means.commons.copies)
+    keep_answers(runtime, means.commons.cache, config, beside.salt, means.commons.copies)
+    return runtime
+
+
+class Places(NamedTuple):
+    """What only the system knows of a version: its folders without links, and how large its arenas may become.
+
+    cache: where its backend keeps files that it makes of the model's, "" for nowhere.
+    """
+
+    repository: str
+    version_dir: str
+    arena_use_bytes: int
+    cache: str
+
+
+def _places(version: Version, settings: WorkerSettings) -> Places:
+    """In a thread: it asks the file system for each part of a path."""
+    repository, version_dir = (str(folder.resolve()) for folder in (version.model.folder, version.source.folder))
+    return Places(repository, version_dir, machine.arena_use_bytes(), settings.environments.made_files)
+
+
+class Beside(NamedTuple):
+    """What lies beside a model's code.  labels: of each output; strategy: of batching; salt: of its cache's keys."""
+
+    labels: list[tuple[bytes, ...]]
+    strategy: StrategyFile | None
+    salt: bytes
+    places: Places
+
+
+def _read_beside(means: Means, version: Version, config: LoadedConfig) -> Beside:
+    """In a thread: the loop does not wait for disks.  Raises ConfigError."""
+    folder = version.model.folder
+    return Beside(
+        [read_labels(folder, tensor.label_filename) for tensor in config.outputs],
+        read_strategy(config, folder),
+        salt_of(means.commons.cache, config, version.number, version.source.folder),
+        _places(version, means.settings),
+    )
+
+
+def _strategy(version: Version, config: LoadedConfig, file: StrategyFile | None) -> Strategy | None:
+    """The model's custom batching strategy; what it raises is logged once, with its traceback."""
+    if file is None:
+        return None
+    strategy = compile_strategy(file.text, str(file.path))
+
+    def failed(error: Exception) -> None:
+        strategy.failed = None
+        log.error(
+            "batching strategy %s of model '%s' raised %r; the batch goes without further requests, as it will "
+            "whenever that happens again", file.path, config.name, error, exc_info=error,
+            extra={"facts": {"model": config.name, "version": version.number}},
+        )  # fmt: skip
+
+    strategy.failed = failed
+    return strategy
+
+
+def _load(
+    version: Version,
+    config: LoadedConfig,
+    role: str,
+    instance: PlannedInstance,
+    places: Places,
+    **settings: object,
+) -> dict[str, Any]:
+    """WIRE.md's load message.  settings: more of it, of which each has a default.
+
+    device_id is 0 for GPUs too: the worker sees one GPU only (CUDA_VISIBLE_DEVICES), and CUDA counts it as 0.
+    """
+    model = {
+        "name": config.name,
+        "version": version.number,
+        "repository": places.repository,
+        "version_dir": places.version_dir,
+        "file": config.default_model_filename,
+        "backend": config.backend,
+        "module": config.backends.module_of(config.backend),
+        "instance": instance.name,
+        "kind": instance.kind,
+        "device_id": 0,
+        "config": orjson.dumps(config.as_dict).decode(),
+        "decoupled": config.decoupled,
+        "max_batch_size": config.max_batch_size,
+        # A configuration that is still to be completed may lack types and shapes; nobody asks for them then.
+        "inputs": [_tensor(tensor) for tensor in config.inputs] if role == "serve" else [],
+        "outputs": [_tensor(tensor) for tensor in config.outputs] if role == "serve" else [],
+        "log_verbose": int(log.isEnabledFor(logging.DEBUG)),
+        "output_bytes_max": places.arena_use_bytes,
+        "retry": config.resources.retry,
+        "cache": places.cache,
+        **settings,
+    }
+    if time.time() - version.model.snapshot.newest(".py") <= limits.BYTECODE_SECONDS:
+        model["saved_lately"] = True
+    if role == "serve" and config.scheduler.sequence is not None:
+        model.update(sequence_part(config.scheduler.sequence, version.model.folder))
+    return {"t": "load", "role": role, "model": model}
+
+
+def _tensor(tensor: TensorConfig) -> list[Any]:
+    return [tensor.name, tensor.dtype, tensor.dims, tensor.worker_dims if tensor.reshaped else None]

@@ -1,0 +1,321 @@
+"""All models of a server and all processes that serve them.  Layer 4 (models)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tisfast import limits
+from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
+from tisfast.models.copies import Copies, Served
+from tisfast.models.draining import Leaving
+from tisfast.models.ensemble import ServedEnsemble, load_ensemble
+from tisfast.models.guest_models import GuestChecks, GuestModels
+from tisfast.models.lifecycle import Lifecycle
+from tisfast.models.loader import NOTHING_SHARED, Commons, Means, load_versions
+from tisfast.models.memory_budget import MemoryBudget, Sleeper
+from tisfast.models.model import ServedModel
+from tisfast.models.model_orders import ModelOrders
+from tisfast.native.memory import now_ns
+from tisfast.processes.control_directory import ControlDirectory
+from tisfast.processes.control_socket import Control
+from tisfast.processes.guest_directory import GuestDirectory
+from tisfast.processes.guests import Guests
+from tisfast.processes.link import Poller
+from tisfast.processes.nurseries import Nurseries
+from tisfast.processes.spawn import NurseryProcess
+from tisfast.processes.worker import Workplace
+from tisfast.repo.finding import find, find_around, names_of
+from tisfast.repo.load_plan import Found
+from tisfast.repo.names import Names, NamespacedNames
+from tisfast.repo.override import LoadOrder, find_overridden, remove_private
+from tisfast.repo.scan import Looking
+from tisfast.repo.scan_result import ModelFailure, ModelSource, VersionSource
+
+if TYPE_CHECKING:
+    from tisfast.config.settings import RepositorySettings, WorkerSettings
+    from tisfast.engine.core import Clock
+    from tisfast.engine.registry import Registry
+
+log = logging.getLogger("tisfast.models")
+EVERYTHING = "*"
+STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+
+
+class Supervisor:
+    """Owns what all models of a server share: control socket, nurseries, poller, watchdog; and their lifecycle."""
+
+    def __init__(
+        self,
+        repository: RepositorySettings,
+        workers: WorkerSettings,
+        registry: Registry,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        commons: Commons = NOTHING_SHARED,
+    ) -> None:
+        self._repository = repository
+        self._workers = workers
+        self._registry = registry
+        self._clock = clock
+        self._loop = loop
+        self._commons = commons
+        self._looking = Looking(
+            auto_complete=repository.auto_complete,
+            gpus=commons.placement.usable,
+            config_name=repository.config_name,
+            namespaces=repository.namespacing,
+            leases=True,
+            backends=repository.backends,
+        )
+        self._names = NamespacedNames(self._paths) if repository.namespacing else Names()
+        self._nurseries = Nurseries(workers, loop)
+        self._leaving = Leaving(loop)
+        self._copies = Copies(registry, self, self._leaving, repository.load_retries)
+        self.lifecycle = Lifecycle(
+            loop,
+            registry,
+            self._copies,
+            self._find,
+            self._give,
+            lambda: names_of(self._paths, self._looking),
+            explicit=repository.control_mode == "explicit",
+            names=self._names,
+        )
+        self._found: dict[str, Found] = {}
+        self._directory: ControlDirectory | None = None
+        self._control: Control | None = None
+        self._poller: Poller | None = None
+        self._custom_metrics: CustomMetrics | None = None
+        self._means: Means | None = None
+        self._guest_directory: GuestDirectory | None = None
+        self._guests: Guests | None = None
+        self._guest_models: GuestModels | None = None
+        self._budget: MemoryBudget | None = None
+        self._tick: asyncio.TimerHandle | None = None
+
+    # ---- what others ask
+
+    @property
+    def live(self) -> int:
+        """Model versions that have workers."""
+        return len(self.served)
+
+    @property
+    def served(self) -> list[Served]:
+        """All loaded model versions, those on their way out included."""
+        return [*self._serving, *self._leaving.models]
+
+    @property
+    def _serving(self) -> list[Served]:
+        """Those that new requests find."""
+        return [*self._copies.served, *(self._guest_models.served if self._guest_models is not None else ())]
+
+    def restarts(self) -> list[tuple[str, str, int]]:
+        """Model (its identity), version, and workers started in place of dead ones, for metrics."""
+        signatures = [(served.runtime.signature, served.restarts) for served in self._serving]
+        return [(signature.identity, signature.version, count) for signature, count in signatures]
+
+    def set_verbose(self, level: int) -> None:
+        """Tell every worker whether its model's verbose lines are wanted (log_verbose_level)."""
+        for served in self.served:
+            for instance in served.instances:
+                instance.set_verbose(level)
+
+    def readiness(self, name: str, version: str) -> Awaitable[str] | None:
+        """What the model version's own `is_ready` says; None when it has none."""
+        served = self._copies.of(name, version)
+        if served is None and self._guest_models is not None:
+            served = self._guest_models.of(name, version)
+        return served.readiness() if isinstance(served, ServedModel) else None
+
+    def custom_metrics(self) -> list[FamilyReading]:
+        """What the models' own metrics say now."""
+        return list(self._custom_metrics.read()) if self._custom_metrics is not None else []
+
+    def memory(self) -> list[tuple[str, str, dict[str, float]]]:
+        """Model, version, and what the memory budget knows of it, for metrics; nothing without a budget."""
+        readings = self._budget.readings() if self._budget is not None else []
+        return [
+            (each.runtime.signature.identity, each.runtime.signature.version, figures)
+            for each, figures in readings
+            if isinstance(each, ServedModel)
+        ]
+
+    def load_seconds(self) -> list[tuple[str, str, float]]:
+        """Model (its identity), version, and seconds that its loading took, for metrics."""
+        signatures = [(served.runtime.signature, served.load_seconds) for served in self._serving]
+        return [(signature.identity, signature.version, seconds) for signature, seconds in signatures]
+
+    def inflight(self) -> list[tuple[str, int]]:
+        """Model versions with requests queued or executing, and how many."""
+        return [(served.title, served.unanswered) for served in self.served if served.unanswered]
+
+    def sequences(self) -> int:
+        """Sequences that have begun and are not over, of all models."""
+        return sum(served.runtime.sequences for served in self.served if isinstance(served, ServedModel))
+
+    # ---- life
+
+    def adopt(self, spawned: NurseryProcess) -> None:
+        """Take over a nursery process that was started early."""
+        self._nurseries.adopt(spawned)
+
+    def open(self) -> None:
+        """Make the control directory and socket.  Raises ConfigError for a --guest-directory that cannot be had."""
+        if self._workers.guest_directory:
+            self._guest_directory = GuestDirectory(Path(self._workers.guest_directory))
+        self._directory = ControlDirectory()
+        self._control = Control(self._directory, self._loop)
+        self._control.open()
+        self._poller = Poller(self._clock, self._loop, self._workers.spin_us)
+        self._custom_metrics = CustomMetrics(self._poller.cells)
+        models = ModelOrders(self._registry, self.lifecycle, self._loop)
+        self._means = Means(
+            Workplace(self._loop, self._control, self._custom_metrics, models),
+            self._poller,
+            self._clock,
+            self._workers,
+            self._nurseries,
+            asyncio.Semaphore(self._repository.load_concurrency),
+            self._commons,
+            self._registry,
+            self._repository.default_max_batch_size,
+        )
+        self._watch()
+        if self._workers.memory_budget:
+            self._budget = MemoryBudget(self._workers.memory_budget, self._sleepers, self._loop, self._announce)
+            self._budget.start()
+
+    def find(self) -> list[str]:
+        """Look through the repositories; returns the names of all models to load, good and bad.  Raises ConfigError."""
+        given = self._repository.load_models if self.lifecycle.explicit else (EVERYTHING,)
+        wanted = [each for name in given for each in self._names.lying(name)]
+        around = find_around(self._paths, None if EVERYTHING in given else wanted, self._looking)
+        for note in around.notes:
+            log.info("%s", note)
+        for name, found in around.found.items():
+            for text in found.notes if isinstance(found, (ModelSource, ModelFailure)) else ():
+                log.warning("%s", text, extra={"facts": {"model": name}})
+        self._registry.know(around.names)
+        self._found = around.found
+        return list(around.found)
+
+    async def load_all(self, step: Callable[[str], None]) -> Collection[str]:
+        """Load what `find` found, each model by itself; returns the names of those that failed.
+
+        step: called with each name when it is done.
+        """
+        found, self._found = self._found, {}  # sources lease folders
+        return await self.lifecycle.start(found, step)
+
+    def welcome_guests(self) -> None:
+        """Listen in --guest-directory, if there is one.  Raises ConfigError."""
+        if self._guest_directory is None:
+            return
+        assert self._means is not None
+        checks = GuestChecks(self._looking.gpus, self._repository.backends)
+        models = GuestModels(self._means, self._registry, self.lifecycle, self._leaving, checks)
+        self._guests = Guests(self._guest_directory, self._loop, models)
+        self._guest_models = models
+        self.lifecycle.why_not = models.why
+
+    async def stop(self, seconds: float) -> None:
+        """Unload everything within `seconds`: workers that do not finalize in time are killed."""
+        if self._budget is not None:
+            await self._budget.close()
+        await self.lifecycle.stop()
+        served = self._copies.clear()
+        await asyncio.gather(
+            self._leaving.finish(seconds, STOPPING),
+            *(self._unload(model, seconds) for model in served),
+            self._see_guests_off(seconds),
+        )
+
+    async def _see_guests_off(self, seconds: float) -> None:
+        if self._guests is not None and self._guest_models is not None:
+            self._guests.refuse()
+            await self._guest_models.stop(seconds, STOPPING)
+            self._guests.close("the server is stopping")
+
+    def kill_all(self) -> None:
+        """End every process now, and leave no directory."""
+        self._nurseries.kill()
+        if self._guests is not None:
+            self._guests.refuse()
+        if self._directory is not None:
+            self._directory.remove()
+
+    async def close(self) -> None:
+        """Give everything back.  After `stop`, or in place of it when nothing was loaded."""
+        if self._tick is not None:
+            self._tick.cancel()
+        await self.stop(0)
+        await self._nurseries.close()
+        if self._poller is not None:
+            self._poller.close()
+        if self._control is not None:
+            self._control.close()
+        if self._guest_directory is not None:
+            self._guest_directory.remove()
+        if self._directory is not None:
+            self._directory.remove()
+
+    # ---- the Maker of copies
+
+    async def load(self, source: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
+        """These versions of a model, or none."""
+        assert self._means is not None
+        return await load_versions(self._means, source, versions)
+
+    def join(self, source: ModelSource) -> list[ServedEnsemble]:
+        """All versions of an ensemble."""
+        return load_ensemble(source, self._registry, self._clock, self._commons.cache, self._commons.copies)
+
+    def discard(self, source: ModelSource) -> None:
+        """The folder of a load call's files, which may be large, is deleted in a thread."""
+        if source.private is not None:
+            self._loop.run_in_executor(None, remove_private, source)
+
+    # ---- parts
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [Path(path) for path in self._repository.paths]
+
+    def _find(self, names: Collection[str]) -> dict[str, Found]:
+        return find(self._paths, names, self._looking)
+
+    def _give(self, order: LoadOrder) -> Found:
+        assert self._directory is not None
+        return find_overridden(order, self._paths, self._looking, self._directory.overrides)
+
+    async def _unload(self, served: Served, seconds: float) -> None:
+        signature = served.runtime.signature
+        await served.stop(seconds, STOPPING)
+        self._registry.remove(served.runtime)
+        facts = {"model": signature.identity, "version": signature.version}
+        log.info("successfully unloaded '%s' version %s", *facts.values(), extra={"facts": facts})
+
+    def _sleepers(self) -> list[ServedModel]:
+        return [served for served in self._copies.served if isinstance(served, ServedModel)]
+
+    def _announce(self, sleeper: Sleeper, reason: str) -> None:
+        """In the index: a sleeping model is ready, and says that it sleeps."""
+        for served in self._sleepers():
+            if served is sleeper:
+                signature = served.runtime.signature
+                self._registry.declare(signature.identity, signature.version, "READY", reason)
+
+    def _watch(self) -> None:
+        """Once a second or so: hung executions, and memory that idle models need not keep."""
+        at = now_ns()
+        served = self.served
+        for each in served:
+            each.look_for_hangs(at)
+            each.look_for_rest(at)
+        shortest = min((each.execution_seconds_max for each in served), default=limits.EXECUTION_SECONDS_MAX)
+        self._tick = self._loop.call_later(min(limits.WATCHDOG_SECONDS_MAX, shortest / 4), self._watch)

@@ -1,0 +1,1 @@
+"""The gRPC methods of the operations.  Layer 4 (operations)."""

@@ -1,0 +1,132 @@
+"""The shared-memory extension as HTTP.  Layer 4 (operations)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+from urllib.parse import unquote
+
+from tisfast.errors import BadRequest, Internal
+from tisfast.operations.response import JSON, Response, json_response
+from tisfast.operations.route import Operation, Route, RouteRequest, route
+from tisfast.wire.json_data import load
+
+if TYPE_CHECKING:
+    from tisfast.operations.service import Service
+
+_PATH: Final = r"/v2/(?P<family>system|cuda)sharedmemory(?:/region/(?P<region>[^/]+))?"
+DONE: Final = Response(200, JSON, b"")
+UINT64_MAX: Final = 2**64 - 1
+
+
+class RegionRoutes:
+    """Shared memory that clients registered."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def _status(self, request: RouteRequest) -> Response:
+        regions = self._service.regions
+        status = regions.cuda_status if _is_cuda(request.match) else regions.system_status
+        return json_response(status(_name(request.match)))
+
+    def _register(self, request: RouteRequest) -> Response:
+        family, name, regions = request.match["family"], _name(request.match), self._service.regions
+        regions.check_allowed()
+        if not name:
+            raise BadRequest(f"'region name' is necessary to register {family} shared memory region")
+        sent = load(request.body)
+        fields = sent if isinstance(sent, dict) else {}
+        if _is_cuda(request.match):
+            regions.register_cuda(name, *_cuda_fields(fields))
+        else:
+            regions.register_system(name, *_system_fields(fields))
+        return DONE
+
+    def _unregister(self, request: RouteRequest) -> Response:
+        regions = self._service.regions
+        (regions.unregister_cuda if _is_cuda(request.match) else regions.unregister_system)(_name(request.match))
+        return DONE
+
+    ROUTES: ClassVar[tuple[Route, ...]] = (
+        route(
+            "GET",
+            rf"{_PATH}/status",
+            _status,
+            "shared-memory",
+            Operation("Which regions are registered", result="all of them, or the one", errors=("400", "404", "501")),
+        ),
+        route(
+            "POST",
+            rf"{_PATH}/register",
+            _register,
+            "shared-memory",
+            Operation(
+                "Register a region of shared memory",
+                "",
+                "RegionRequest",
+                "it is registered",
+                errors=("400", "500", "501"),
+            ),
+        ),
+        route(
+            "POST",
+            rf"{_PATH}/unregister",
+            _unregister,
+            "shared-memory",
+            Operation("Forget one region, or all", "", result="no new request uses it", errors=("400", "501")),
+        ),
+    )
+
+
+def _is_cuda(match: re.Match[str]) -> bool:
+    return match["family"] == "cuda"
+
+
+def _name(match: re.Match[str]) -> str:
+    return unquote(match["region"] or "")
+
+
+def _system_fields(request: dict[str, object]) -> tuple[str, int, int]:
+    """key, offset and byte_size, checked in Triton's order."""
+    if "key" not in request:
+        raise BadRequest("Shared memory register request has no 'key' field")
+    key = _text(request["key"])
+    offset = _unsigned(request.get("offset", 0), "offset")
+    if "byte_size" not in request:
+        raise BadRequest("Shared memory register request has no 'byte_size' field")
+    return key, offset, _unsigned(request["byte_size"], "byte_size")
+
+
+def _cuda_fields(request: dict[str, object]) -> tuple[bytes, int, int]:
+    """raw_handle, device_id and byte_size."""
+    if "raw_handle" not in request:
+        raise BadRequest("Shared memory register request has no 'raw_handle' field")
+    holder = request["raw_handle"]
+    encoded = _text(_member(holder if isinstance(holder, dict) else {}, "b64"))
+    byte_size = _unsigned(_member(request, "byte_size"), "byte_size")
+    device_id = _unsigned(_member(request, "device_id"), "device_id")
+    try:
+        return base64.b64decode(encoded, validate=True), device_id, byte_size
+    except (binascii.Error, ValueError) as error:
+        raise BadRequest(f"'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t ({error})") from error
+
+
+def _member(owner: dict[str, object], field: str) -> object:
+    if field not in owner:
+        raise Internal(f"attempt to access non-existing object member '{field}'")
+    return owner[field]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Internal("attempt to access JSON non-string as string")
+    return value
+
+
+def _unsigned(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= UINT64_MAX:
+        raise Internal(f"attempt to access JSON non-unsigned-integer as unsigned-integer ('{field}' is {value!r:.40})")
+    return value

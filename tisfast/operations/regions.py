@@ -1,0 +1,173 @@
+"""Shared memory that clients register: register, list, unregister.  Layer 4 (operations)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import Any, Final
+
+from tisfast import limits
+from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
+from tisfast.native.cuda import HANDLE_BYTES, CudaMissing, Devices
+from tisfast.native.region import DeviceRegion, Region, Regions, SystemRegion
+
+DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+RESERVED_PREFIX: Final = "triton_python_backend_shm_region_"
+FOLDER: Final = "/dev/shm"
+KEY_BYTES_MAX: Final = 255
+"""A name in /dev/shm (NAME_MAX)."""
+
+
+class ClientRegions:
+    """Registered regions of both families.
+
+    allowed: --allow-client-shm; devices: called when the first CUDA region is to be registered, may raise CudaMissing.
+    `table` is what codecs look regions up in.
+    """
+
+    def __init__(self, devices: Callable[[], Devices], *, allowed: bool) -> None:
+        self.table = Regions()
+        self._load_devices = devices
+        self._devices: Devices | None = None
+        self._allowed = allowed
+
+    # ---- system
+
+    def system_status(self, name: str) -> list[dict[str, Any]]:
+        """Per region: name, key, offset, byte_size.  name "": all; raises NotFound."""
+        return [
+            {"name": each.name, "key": each.key, "offset": each.offset, "byte_size": each.nbytes}
+            for each in self._chosen(name, cuda=False)
+        ]
+
+    def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Map part of the POSIX shared-memory object `key`.  Raises TisError."""
+        self.check_allowed()
+        _check_key(name, key)
+        self._check_name(name)
+        self.table.add(SystemRegion(name, key, _open(key), offset, byte_size))
+
+    def unregister_system(self, name: str) -> None:
+        """Forget it, or with name "" all of them; what is unknown is fine.  Requests that use it keep it."""
+        self._unregister(name, cuda=False)
+
+    # ---- CUDA
+
+    def cuda_status(self, name: str) -> list[dict[str, Any]]:
+        """Per region: name, device_id, byte_size.  name "": all; raises NotFound."""
+        return [
+            {"name": each.name, "device_id": each.device, "byte_size": each.nbytes}
+            for each in self._chosen(name, cuda=True)
+        ]
+
+    def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
+        """Open the memory behind a cudaIpcMemHandle_t.  Raises TisError."""
+        self.check_allowed()
+        if len(raw_handle) != HANDLE_BYTES:
+            raise BadRequest(
+                "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t "
+                f"(it has {len(raw_handle)} bytes, a handle has {HANDLE_BYTES})"
+            )
+        self._check_name(name)
+        if not 0 <= device_id <= limits.DEVICE_MAX:
+            raise BadRequest(
+                f"failed to register shared memory region: invalid args (device_id {device_id} is not in 0 to "
+                f"{limits.DEVICE_MAX})"
+            )
+        memory = self._cuda(name).open(raw_handle, device_id)
+        self.table.add(DeviceRegion(name, memory, device_id, byte_size))
+
+    def unregister_cuda(self, name: str) -> None:
+        """As unregister_system."""
+        self._unregister(name, cuda=True)
+
+    # ---- both
+
+    def _cuda(self, name: str) -> Devices:
+        if self._devices is None:
+            try:
+                self._devices = self._load_devices()
+            except CudaMissing as error:
+                raise BadRequest(
+                    f"failed to register CUDA shared memory region: '{name}', GPUs not supported ({error})"
+                ) from error
+        return self._devices
+
+    def check_allowed(self) -> None:
+        """Raises Unsupported when clients may not register."""
+        if not self._allowed:
+            raise Unsupported(DISABLED)
+
+    def _check_name(self, name: str) -> None:
+        if self.table.get(name) is not None:
+            raise AlreadyExists(f"shared memory region '{name}' already in manager")
+        if len(name.encode()) > limits.REGION_NAME_BYTES_MAX:
+            raise BadRequest(
+                f"failed to register shared memory region '{name:.60}...': its name has {len(name.encode())} bytes, "
+                f"{limits.REGION_NAME_BYTES_MAX} is the limit"
+            )
+        if len(self.table) >= limits.REGIONS_MAX:
+            raise Unavailable(
+                f"failed to register shared memory region '{name}': {limits.REGIONS_MAX} regions are registered, which "
+                "is the limit; unregister those that are no longer used"
+            )
+
+    def _chosen(self, name: str, *, cuda: bool) -> list[Region]:
+        if not name:
+            return [each for each in self.table.all() if _is_cuda(each) == cuda]
+        region = self.table.get(name)
+        if region is None:
+            raise NotFound(f"Unable to find {'cuda' if cuda else 'system'} shared memory region: '{name}'")
+        if _is_cuda(region) != cuda:
+            kinds = ("system", "CUDA") if cuda else ("CUDA", "system")
+            raise NotFound(
+                f"The region named '{name}' is registered as {kinds[0]} shared memory, not {kinds[1]} shared memory"
+            )
+        return [region]
+
+    def _unregister(self, name: str, *, cuda: bool) -> None:
+        self.check_allowed()
+        for each in self.table.all() if not name else [self.table.get(name)]:
+            if each is not None and _is_cuda(each) == cuda:
+                self.table.remove(each.name)
+
+
+def _is_cuda(region: Region) -> bool:
+    return region.device >= 0
+
+
+def _check_key(name: str, key: str) -> None:
+    """Only names in /dev/shm itself are opened, as shm_open does."""
+    bare = key.lstrip("/")
+    if not bare:
+        raise BadRequest(f"cannot register shared memory region '{name}' - invalid shm key '{key}'")
+    if bare.startswith(RESERVED_PREFIX):
+        raise BadRequest(
+            f"cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix "
+            f"'{RESERVED_PREFIX}'"
+        )
+    if "/" in bare or "\0" in bare or bare in (".", "..") or len(bare.encode()) > KEY_BYTES_MAX:
+        raise _unopened(key, f"a key is one name of at most {KEY_BYTES_MAX} bytes, without '/' behind the first letter")
+
+
+def _open(key: str) -> int:
+    """The object's descriptor.  Never a link, and never what is no file."""
+    path = os.path.join(FOLDER, key.lstrip("/"))
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise _unopened(
+            key, f"there is no such file in the server's {FOLDER}; in containers, client and server must share it "
+            "(docker run --ipc, or one volume at /dev/shm)"
+        ) from error  # fmt: skip
+    except OSError as error:
+        raise _unopened(key, error.strerror or str(error)) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _unopened(key, "it is not a regular file")
+    return fd
+
+
+def _unopened(key: str, why: str) -> Internal:
+    return Internal(f"Unable to open shared memory region: '{key}' ({why})")

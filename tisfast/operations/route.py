@@ -1,0 +1,94 @@
+"""What one HTTP path is: its verbs, who answers it, its category of restricted APIs, its documentation.
+
+Layer 4 (operations).  A feature is a class with a table of these (`ROUTES`); routes.py lists all features.
+"""
+
+from __future__ import annotations
+
+import re
+from asyncio import Future
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from tisfast.errors import TisError
+from tisfast.operations.response import EMPTY, Response, error_response
+
+if TYPE_CHECKING:
+    from tisfast.operations.service import Service
+    from tisfast.wire.head import Head
+
+MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+
+
+class Operation(NamedTuple):
+    """What a route does, for the document.
+
+    response, request: names in openapi_parts.SCHEMAS, "" for no body; result: what 200 says; events: may answer with a
+    stream; errors: the statuses in openapi_parts.ERRORS that it can answer with, beside 403 and 405, which all can.
+    """
+
+    summary: str
+    response: str = "Anything"
+    request: str = ""
+    result: str = "done"
+    request_required: bool = True
+    events: bool = False
+    errors: tuple[str, ...] = ()
+
+
+class RouteRequest(NamedTuple):
+    """One request.  match: of its path; body: whole, decompressed."""
+
+    match: re.Match[str]
+    body: bytes
+    head: Head
+
+    @property
+    def accepts_html(self) -> bool:
+        """Whether a browser asks: Accept names text/html."""
+        return any(name.lower() == b"accept" and b"text/html" in value.lower() for name, value in self.head.headers())
+
+
+class Route(NamedTuple):
+    """One path.  handler: a method of the feature that has the route."""
+
+    methods: tuple[str, ...]
+    pattern: re.Pattern[str]
+    handler: Callable[[Any, RouteRequest], Response | Future[Response]]
+    category: str
+    operation: Operation
+
+
+class Feature(Protocol):
+    """What a server can be asked for on some paths."""
+
+    ROUTES: ClassVar[tuple[Route, ...]]
+
+    def __init__(self, service: Service) -> None:
+        """service: of the whole server."""
+
+
+def route(
+    methods: str,
+    pattern: str,
+    handler: Callable[[Any, RouteRequest], Response | Future[Response]],
+    category: str,
+    operation: Operation,
+) -> Route:
+    """methods: separated by spaces; pattern: of a whole path."""
+    return Route(tuple(methods.split()), re.compile(pattern), handler, category, operation)
+
+
+def model_of(match: re.Match[str]) -> tuple[str, str]:
+    """Name and version ("" for any) in a path that begins with MODEL."""
+    return unquote(match.group("model")), match.group("version") or ""
+
+
+async def done(work: Awaitable[None]) -> Response:
+    """What is answered when a call is done that has nothing to tell."""
+    try:
+        await work
+    except TisError as error:
+        return error_response(error.status, error.message)
+    return EMPTY

@@ -1,0 +1,110 @@
+"""The server's control directory: private, locked while the server lives, swept after it.  Layer 4 (processes)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tisfast import limits
+from tisfast.errors import Internal
+from tisfast.repo.override import FOLDER
+
+PREFIX = "tisfast-"
+
+
+class ControlDirectory:
+    """`<tmp>/tisfast-<pid>-<random>`, mode 0700, holding the control socket.  Removed by `remove`.
+
+    The directory itself is locked (flock) for the life of the server, so that a sweep never takes a living server's,
+    not even one of another pid namespace that shares the folder.  It holds sockets and the files that load calls gave:
+    when the server dies, its nurseries remove them and the directory.
+    """
+
+    def __init__(self) -> None:
+        base = tempfile.gettempdir()
+        sweep(Path(base))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.overrides.mkdir(mode=0o700)
+        if len(os.fsencode(self.socket)) > limits.CONTROL_PATH_BYTES_MAX:
+            self.remove()
+            raise Internal(
+                f"the control socket's path {self.socket} is longer than {limits.CONTROL_PATH_BYTES_MAX} bytes, which "
+                "Unix sockets do not allow; set TMPDIR to a shorter path"
+            )
+
+    @property
+    def socket(self) -> Path:
+        """The path of the control socket."""
+        return self.path / "control"
+
+    @property
+    def overrides(self) -> Path:
+        """The folder below which files lie that load calls gave."""
+        return self.path / FOLDER
+
+    def remove(self) -> None:
+        """Delete the directory and let go of its lock."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def sweep(base: Path) -> list[Path]:
+    """Delete the control directories of servers that are dead; returns them."""
+    return [path for path in _ours(base) if _abandoned(path) and _delete(path)]
+
+
+def _ours(base: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(base) as entries:
+        for entry in entries:
+            if not entry.name.startswith(PREFIX):
+                continue
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+                if private and status.st_uid == os.getuid():
+                    yield Path(entry.path)
+
+
+def _abandoned(path: Path) -> bool:
+    pid = path.name.removeprefix(PREFIX).split("-")[0]
+    if not pid.isdecimal() or _alive(int(pid)):
+        return False
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if time.time() - os.fstat(lock).st_mtime < limits.CONTROL_ORPHAN_SECONDS:
+            return False  # perhaps a server that is about to lock it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False  # its server lives, in a pid namespace that is not ours
+    finally:
+        os.close(lock)
+    return True
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _delete(path: Path) -> bool:
+    shutil.rmtree(path, ignore_errors=True)
+    return not path.exists()

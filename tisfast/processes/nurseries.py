@@ -1,0 +1,103 @@
+"""All nurseries of a server: one for each environment that a model uses, as long as one does.  Layer 4 (processes)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from tisfast.environments.environment import Environment, Interpreter
+from tisfast.environments.preparing import Environments, Lease
+from tisfast.processes.nursery import Nursery, NurseryFailed
+from tisfast.processes.spawn import NurseryProcess
+
+if TYPE_CHECKING:
+    from tisfast.config.settings import WorkerSettings
+
+log = logging.getLogger("tisfast.models")
+
+
+class Lodging:
+    """One model version's use of a nursery, from before its first worker until after its last."""
+
+    def __init__(self, nurseries: Nurseries, nursery: Nursery, lease: Lease) -> None:
+        self.nursery = nursery
+        self._nurseries = nurseries
+        self._lease: Lease | None = lease
+
+    def leave(self) -> None:
+        """The model version has no worker any more.  Once is enough; twice does nothing."""
+        if self._lease is not None:
+            self._nurseries.left(self.nursery)
+            self._lease.release()
+            self._lease = None
+
+    async def say_what_is_missing(self, model: str) -> None:
+        """Log that there is no numpy in the model's environment, which its first tensor would find out."""
+        environment = self.nursery.about.environment
+        try:
+            facts = await self.nursery.up()
+        except NurseryFailed:
+            return  # the workers are on their way down, too, and tell
+        if environment is None or facts.numpy is not None:
+            return
+        broken = f", or one that cannot be imported ({facts.numpy_error})" if facts.numpy_error else ""
+        log.warning(
+            "the environment of model '%s' (%s) has no numpy%s: as_numpy() and pb_utils.Tensor() will fail; %s",
+            model, environment, broken, environment.remedy("numpy"), extra={"facts": {"model": model}},
+        )  # fmt: skip
+
+
+class Nurseries:
+    """Gives model versions their nurseries.  The server's own is kept; others go with their last model."""
+
+    def __init__(self, settings: WorkerSettings, loop: asyncio.AbstractEventLoop) -> None:
+        self._own = settings.interpreter
+        self._loop = loop
+        self._environments = Environments(settings.environments)
+        self._by_path: dict[str, Nursery] = {}
+        self._lodgers: dict[Nursery, int] = {}
+
+    def adopt(self, spawned: NurseryProcess) -> None:
+        """Take over the server's own, which was started early."""
+        self._by_path[spawned.interpreter] = Nursery(spawned.interpreter, self._loop, spawned)
+
+    async def lodge(self, environment: Environment | None, model: str) -> Lodging:
+        """Prepare the environment (None: the server's own) and take part in its nursery.
+
+        Raises ConfigError, EnvironmentFailed, NoRoom.
+        """
+        if environment is None:
+            lease = Lease(Interpreter(self._own))
+        else:
+            lease = await self._environments.prepare(environment, model)
+        nursery = self._nursery(lease.interpreter)
+        self._lodgers[nursery] = self._lodgers.get(nursery, 0) + 1
+        return Lodging(self, nursery, lease)
+
+    def left(self, nursery: Nursery) -> None:
+        """One lodger less (Lodging.leave)."""
+        self._lodgers[nursery] -= 1
+        if self._lodgers[nursery]:
+            return
+        del self._lodgers[nursery]
+        if nursery.about.environment is not None:
+            del self._by_path[nursery.interpreter]
+            nursery.close()
+
+    def kill(self) -> None:
+        """End all of them now, with whatever workers they have."""
+        for nursery in self._by_path.values():
+            nursery.close()
+
+    async def close(self) -> None:
+        """End all of them, and what is being prepared."""
+        await self._environments.close()
+        self.kill()
+
+    def _nursery(self, interpreter: Interpreter) -> Nursery:
+        nursery = self._by_path.get(interpreter.path)
+        if nursery is None:
+            nursery = Nursery(interpreter.path, self._loop, about=interpreter)
+            self._by_path[interpreter.path] = nursery
+        return nursery

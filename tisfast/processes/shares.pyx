@@ -1,0 +1,146 @@
+"""The share ids of one worker; see shares.pxd.  Layer 4 (processes).
+
+A file is told of when the first request that refers to it goes to the worker, and forgotten when it is gone, or when
+SHARES_PER_WORKER_MAX others were used later.  Messages are ordered among themselves, and each submit slot says how many
+came before it.  A worker may read ahead of its ring (for the answers to its calls), so an id is given out again as late as
+there are numbers: when nothing that is on its way can mean the old one.
+"""
+
+from libc.stdint cimport uint16_t, uint32_t
+
+import logging
+import os
+import socket
+import struct
+import weakref
+from collections import deque
+
+from tisfast import limits
+
+cdef object log = logging.getLogger("tisfast.processes")
+
+cdef Py_ssize_t SHARES_MAX = limits.SHARES_PER_WORKER_MAX
+cdef object MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
+cdef int SHOW = 1, FORGET = 2
+
+
+cdef class ShareTable:
+    """channel: of the same worker."""
+
+    def __cinit__(self, Channel channel, loop):
+        self.channel = channel
+        self.loop = loop
+        self.shares = {}
+        self.free = deque()
+        self.unused = 1
+        self.outbox = deque()    # (message, descriptor or -1) that found no room in the socket
+        self.socket, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.setblocking(False)
+
+    @property
+    def fd(self) -> int:
+        """The worker's end, until `worker_has_it`."""
+        return self.theirs.fileno()
+
+    def worker_has_it(self) -> None:
+        """The worker's end is the worker's alone from now on."""
+        self.theirs.close()
+
+    def close(self) -> None:
+        """The worker is gone."""
+        self.closed = True
+        if self.waiting:
+            self.loop.remove_writer(self.socket.fileno())
+        for _, fd in self.outbox:
+            if fd >= 0:
+                os.close(fd)
+        self.outbox.clear()
+        self.shares.clear()
+        self.socket.close()
+        self.theirs.close()
+
+    cdef uint16_t id_of(self, MemoryFile file) except 0:
+        cdef uint16_t share
+        key = id(file)
+        cdef int fd
+        found = self.shares.pop(key, None)
+        if found is not None:
+            self.shares[key] = found  # used last: what this request refers to is not what makes room for its next file
+            return <uint16_t>found[0]
+        if len(self.shares) >= SHARES_MAX:
+            self._forget(next(iter(self.shares)))
+        fd = self._readable_copy(file.fd)
+        share = self._new_id()
+        if fd >= 0:
+            self.shares[key] = (share, weakref.ref(file, lambda _: self._forget(key)))
+            file.shown = not file.guarded
+        else:  # this request fails, and the next one with the file tries again
+            self.free.append(share)
+        self._tell(MESSAGE.pack(SHOW, file.guarded, share, 0, file.begin, file.nbytes), fd)
+        return share
+
+    cdef int _readable_copy(self, int fd) except -2:
+        """A descriptor of the same file that cannot write: what a worker does to a foreign tensor is its own affair.
+
+        -1: there is none left, which the log hears once."""
+        try:
+            copy = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if not self.short:
+                log.error(
+                    "a worker cannot be given memory of others (%s): requests with inputs there fail until it can. Raise "
+                    "the limit of open files (ulimit -n), or have fewer connections", error.strerror)
+            self.short = True
+            return -1
+        self.short = False
+        return copy
+
+    cdef uint16_t _new_id(self) except 0:
+        if self.unused == 0xFFFF:  # the one that was given back first, 65,000 ids ago; never more than SHARES_MAX are out
+            return <uint16_t>self.free.popleft()
+        self.unused += 1
+        return <uint16_t>(self.unused - 1)
+
+    def _forget(self, key) -> None:
+        """The file is gone, or others need its place."""
+        found = self.shares.pop(key, None)
+        if found is None or self.closed:
+            return
+        self.free.append(found[0])
+        self._tell(MESSAGE.pack(FORGET, 0, found[0], 0, 0, 0), -1)
+        self.channel.nudge()
+
+    cdef int _tell(self, bytes message, int fd) except -1:
+        self.outbox.append((message, fd))
+        self.channel.told += 1
+        if not self.waiting:
+            self._send()
+        return 0
+
+    def _send(self) -> None:
+        """What finds no room goes when the socket has some; the worker waits for what a slot says it was told."""
+        if self.sending:
+            return  # a file that ends while another one is told of
+        self.sending = True
+        try:
+            while self.outbox:
+                message, fd = self.outbox[0]
+                try:
+                    socket.send_fds(self.socket, [message], [fd] if fd >= 0 else [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                except BlockingIOError:
+                    break
+                except OSError:
+                    pass  # it died: whoever watches over it knows, and what is in its ring is dealt with then
+                self.outbox.popleft()
+                if fd >= 0:
+                    os.close(fd)
+        finally:
+            self.sending = False
+        self._watch(len(self.outbox) > 0)
+
+    def _watch(self, waiting) -> None:
+        if waiting and not self.waiting:
+            self.loop.add_writer(self.socket.fileno(), self._send)
+        elif self.waiting and not waiting:
+            self.loop.remove_writer(self.socket.fileno())
+        self.waiting = waiting

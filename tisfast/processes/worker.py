@@ -1,0 +1,371 @@
+"""One worker, from its birth to its end.  What follows an end is instance.py's affair.  Layer 4 (processes)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tisfast import limits
+from tisfast.engine.custom_metrics import CustomMetrics
+from tisfast.environments.missing import advice
+from tisfast.errors import Internal
+from tisfast.native.channel import abi_version
+from tisfast.processes import machine, metric_messages
+from tisfast.processes.control_socket import Control, Message
+from tisfast.processes.deaths import Deaths
+from tisfast.processes.forked import Forked
+from tisfast.processes.nursery import Nursery
+from tisfast.processes.readiness import ReadinessCheck
+from tisfast.processes.worker_output import written_level
+
+if TYPE_CHECKING:
+    from tisfast.config.instances import Instance as PlannedInstance
+
+printed = logging.getLogger("tisfast.model.output")
+printed.setLevel(logging.DEBUG)  # what models write is the console's in Triton, whatever the log's switches say
+spoken = logging.getLogger("tisfast.model")
+MORE_MEMORY = "give it more, or lower the 'count' of its instance group"
+LOADING_FREED = "what it had taken is free again; fewer loads at one time (--model-load-thread-count) take less, too"
+NO_ROOM_IN_CPP = "std::bad_alloc"
+LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR, "VERBOSE": logging.DEBUG}
+
+
+class WorkerFailed(Internal):
+    """A worker did not become ready.  `traceback` is the model's, "" when there is none."""
+
+    def __init__(self, message: str, *, traceback: str = "", kind: str = "died") -> None:
+        super().__init__(message, traceback=traceback, kind=kind)
+        self.traceback = traceback
+        self.kind = kind
+
+
+class End(NamedTuple):
+    """How a worker ended.  text completes the sentence "the instance ..."; short: memory ran out, most likely."""
+
+    status: int | None
+    text: str
+    short: bool = False
+
+
+class ModelOrders(Protocol):
+    """Who answers what a model asks about models."""
+
+    def answer(self, message: Message, reply: Callable[[Message], None]) -> None:
+        """Reply to one message of type "model" (workers/WIRE.md), now or later."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What every worker of a server needs."""
+
+    loop: asyncio.AbstractEventLoop
+    control: Control
+    metrics: CustomMetrics
+    models: ModelOrders
+
+
+class Body(Protocol):
+    """What a worker lives in: a process that a nursery forks (forked.py), or a thread of a guest (guests.py).
+
+    It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`.
+    """
+
+    @property
+    def pid(self) -> int:
+        """Of its process, 0 while nobody knows it."""
+
+    async def begin(self, fds: Sequence[int]) -> None:
+        """Bring it to life with the seven data descriptors, which stay the caller's.  Raises Internal, OSError."""
+
+    def tell(self, message: Message) -> None:
+        """Send a control message."""
+
+    def kill(self, verdict: str) -> None:
+        """End it now.  verdict completes "the instance ..."."""
+
+    def close(self) -> None:
+        """It is gone: what was held for it may go."""
+
+
+class DeathsFace(Protocol):
+    """What is known of requests that were executing when a worker died (deaths.py)."""
+
+    def advice(self, requests: Sequence[Any]) -> dict[str, list[Any]]:
+        """What to tell each of them."""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """One worker to be: who it is for the log, what it loads, what it gets.
+
+    loading: entered while it loads; told: what is logged once of a model, whichever of its workers says it; deaths:
+    what its workers were executing when they died; bear: makes what it lives in; once: when it is gone, there is nobody
+    who could start another one.
+    """
+
+    name: str  # of the instance
+    load: Message
+    nursery: Nursery | None  # None of what a guest serves
+    planned: PlannedInstance
+    env: dict[str, str] = field(default_factory=dict)
+    threads: int = 1
+    load_seconds_max: float = limits.LOAD_SECONDS_MAX
+    loading: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    told: set[str] = field(default_factory=set)
+    deaths: DeathsFace = field(default_factory=Deaths)
+    bear: Callable[[Worker], Body] = Forked
+    once: bool = False
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What every log line about this worker carries."""
+        model = self.load["model"]
+        return {"model": model["name"], "version": str(model["version"]), "instance": self.name}
+
+
+def describe_status(status: int | None) -> str:
+    """A wait status in words: "was killed by signal 9 (SIGKILL)", "exited with code 3"."""
+    if status is None:
+        return "ended with its nursery process"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = "real-time signal"
+        return f"was killed by signal {number} ({name})"
+    return f"exited with code {os.waitstatus_to_exitcode(status)}"
+
+
+class Worker:
+    """A worker.  `ended` is done when it is gone, and then everything it held is closed."""
+
+    def __init__(self, birth: Birth, place: Workplace) -> None:
+        self.birth = birth
+        self.ended: asyncio.Future[End] = place.loop.create_future()
+        self.serves = False  # it is loaded and warmed up
+        self.on_calls: Callable[[], None] | None = None  # called when its model is about to call others
+        self.trace_context: Callable[[object], str | None] | None = None  # of a request, by its ticket
+        self.place = place
+        self.token = secrets.token_bytes(16)
+        self.id = f"{birth.name}#{self.token[:4].hex()}"
+        self._load_sent = False
+        self._hello: asyncio.Future[Message] = place.loop.create_future()
+        self._result: asyncio.Future[Message] = place.loop.create_future()
+        self._verdict = ""  # why we killed it, if we did
+        self._last_words = ""  # the last line that it printed
+        self._oom_kills = machine.oom_kills()
+        self.readiness: ReadinessCheck | None = None  # of a loaded model that has `is_ready`
+        self._body = birth.bear(self)
+
+    @property
+    def pid(self) -> int:
+        """Of its process, 0 while nobody knows it."""
+        return self._body.pid
+
+    async def start(self, fds: Sequence[int]) -> Message:
+        """Begin with the seven data descriptors (which stay the caller's), load, and return `ready` or `completed`.
+
+        Raises WorkerFailed, after which the process is gone or about to be.
+        """
+        try:
+            with self.birth.loading():
+                await self._begin(fds)
+                await self._first(self._hello, limits.HELLO_SECONDS_MAX, "say hello")
+                self._body.tell(self.birth.load)
+                self._load_sent = True
+                result = await self._first(self._result, self.birth.load_seconds_max, "load the model")
+        except BaseException:
+            self.kill("did not start")
+            raise
+        if result["t"] == "failed":
+            self.kill("failed to load")
+            raise self._load_failure(result)
+        if result.get("checks"):
+            self.readiness = ReadinessCheck(self.birth.name, self.place.loop, self._body.tell)
+        return result
+
+    def _explained(self, failed: Message) -> str:
+        """What the model raised, and where a package is to be had that it lacks."""
+        error = str(failed.get("error", "unknown error"))
+        where = str(failed.get("looked_in", ""))
+        return "; ".join(filter(None, (error, self._advice(failed), where)))
+
+    def _advice(self, message: Message) -> str:
+        """Where a package is to be had that the model lacks, "" when it lacks none."""
+        error, module = str(message.get("error", "")), str(message.get("missing", ""))
+        model, ignored = str(self.birth.load["model"]["name"]), os.environ.get("PYTHONPATH", "")
+        if self.birth.nursery is None:
+            return ""  # the process is its user's, who knows what is in it
+        return advice(error, module, self.birth.nursery.about, model, ignored)
+
+    def stop(self) -> None:
+        """Ask it to finish what it holds, finalize and exit; `ended` tells when it did."""
+        self._body.tell({"t": "stop"})
+
+    def set_verbose(self, level: int) -> None:
+        """Pass a new log_verbose_level on, unless the level comes with what it is still to load."""
+        if self._load_sent:
+            self._body.tell({"t": "verbose", "level": level})
+
+    def kill(self, verdict: str) -> None:
+        """End it now.  verdict completes "the instance ..." in what its requests are told."""
+        if self.ended.done():
+            return
+        self._verdict = self._verdict or verdict
+        self._body.kill(self._verdict)
+
+    def _load_failure(self, message: Message) -> WorkerFailed:
+        """Of a model that raised, with what to do where it ran out of memory."""
+        text = self._explained(message)
+        if message.get("shortage"):
+            who = f"instance {self.birth.name} of model '{self.birth.facts['model']}'"
+            text += f"; {who} {message['shortage']} when it loaded: {MORE_MEMORY}; {LOADING_FREED}"
+        return WorkerFailed(text, traceback=str(message.get("traceback", "")), kind=str(message.get("kind", "init")))
+
+    async def _begin(self, fds: Sequence[int]) -> None:
+        try:
+            await self._body.begin(fds)
+        except Internal as error:
+            raise WorkerFailed(error.message, kind="fork") from None
+        except OSError as error:
+            raise WorkerFailed(f"cannot fork a worker for {self.birth.name}: {error.strerror}", kind="fork") from error
+
+    async def _first(self, answer: asyncio.Future[Message], seconds: float, what: str) -> Message:
+        """The answer, unless the worker ends or the time is up first."""
+        either: set[asyncio.Future[Any]] = {answer, self.ended}
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        if self.ended.done():
+            end = self.ended.result()
+            raise WorkerFailed(
+                f"the worker process of {self.birth.name} {end.text} before it could {what}"
+                + (f"; {LOADING_FREED}" if end.short else ""),
+                kind="memory" if end.short else "died",
+            )
+        raise WorkerFailed(
+            f"the worker process of {self.birth.name} did not {what} within {seconds:g} s", kind="timeout"
+        )
+
+    def hear(self, message: Message) -> None:
+        """For the body: a control message of this worker's."""
+        kind = message["t"]
+        if kind == "hello":
+            self._greeted(message)
+        elif kind in ("ready", "completed", "failed"):
+            if not self._result.done():
+                self._result.set_result(message)
+        elif kind == "log":
+            self._logged(message)
+        elif kind == "trace":
+            self._traced(message)
+        elif kind == "readiness" and self.readiness is not None:
+            self.readiness.answered(message)
+        elif kind in metric_messages.KINDS_OF_MESSAGE:
+            answer = metric_messages.answer(self.place.metrics, self.id, message)
+            if answer is not None:
+                self._body.tell(answer)
+        elif kind == "model":
+            self._asked_about_models(message)
+        elif kind == "calls" and self.on_calls is not None:
+            self.on_calls()
+        elif kind == "context":
+            self._body.tell({"t": "answer", "n": message.get("n"), "context": self._context(message.get("request"))})
+
+    def _context(self, ticket: object) -> str | None:
+        return self.trace_context(ticket) if isinstance(ticket, int) and self.trace_context is not None else None
+
+    def _asked_about_models(self, message: Message) -> None:
+        if self.serves or message.get("do") == "ready":
+            self.place.models.answer(message, self._body.tell)
+            return
+        error = "a model that is being loaded or warmed up cannot load and unload models: its own load waits for it"
+        self._body.tell({"t": "answer", "n": message.get("n"), "error": error})
+
+    def _greeted(self, message: Message) -> None:
+        if message.get("abi") != abi_version():
+            failure = (
+                f"the worker runtime speaks version {message.get('abi')} of the protocol, the server {abi_version()}"
+            )
+            if self._result.done():
+                return
+            self._result.set_result({"t": "failed", "error": failure + "; reinstall tisfast", "kind": "abi"})
+        if not self._hello.done():
+            self._hello.set_result(message)
+
+    def _logged(self, message: Message) -> None:
+        extra: dict[str, Any] = {"facts": self.birth.facts}
+        once = message.get("once")
+        if isinstance(once, str):
+            once = once[: limits.TOLD_ONCE_CHARS_MAX]
+            if once in self.birth.told or len(self.birth.told) >= limits.TOLD_ONCE_MAX:
+                return
+            self.birth.told.add(once)
+            extra["facts"] = {**self.birth.facts, "once": once}
+        if isinstance(message.get("line"), int):
+            extra["source"] = (str(message.get("file", "")), message["line"])
+        spoken.log(LEVELS.get(str(message.get("level")), logging.INFO), "%s", message.get("msg", ""), extra=extra)
+
+    def _traced(self, message: Message) -> None:
+        requests = message.get("requests")
+        ids = [str(i) for i in requests if i] if isinstance(requests, (list, tuple)) else []
+        facts = {**self.birth.facts, "request_ids": ids}
+        advised = self._advice(message)
+        spoken.error(
+            "model '%s' version %s, instance %s %s%s: %s%s",
+            facts["model"],
+            facts["version"],
+            self.birth.name,
+            "raised" if message.get("traceback") else "failed",
+            f" for request {', '.join(ids)}" if ids else "",
+            message.get("error", ""),
+            f"; {advised}" if advised else "",
+            extra={"facts": facts, "traceback": str(message.get("traceback", ""))},
+        )
+
+    def complained(self, text: str) -> None:
+        """As `printed`, of stderr: of the level that the line says, or a warning."""
+        self.printed(text, written_level(text))
+
+    def printed(self, text: str, level: int = logging.INFO) -> None:
+        """For the body: one line of its output, or more of a model that prints many."""
+        self._last_words = text[text.rfind("\n") + 1 :]
+        more = text.count("\n")
+        if more:
+            text = f"{more + 1} lines:\n{text}"
+        extra = {"facts": self.birth.facts, "indented": more > 0, "always": True}
+        printed.log(level, "%s: %s", self.birth.name, text, extra=extra)
+
+    def over(self, status: int | None, text: str = "") -> None:
+        """For the body: it is gone.
+
+        status: as `os.waitpid` returns it, None where nobody knows it; text: how, as End has it, where that is known.
+        """
+        if self.ended.done():
+            return
+        self._verdict = self._verdict or text
+        self.place.metrics.forget(self.id)
+        self.on_calls = self.trace_context = None  # the link's, whose memory is not to wait for the garbage collector
+        if self.readiness is not None:
+            self.readiness.close()
+        self._body.close()
+        self.ended.set_result(End(status, self._verdict) if self._verdict else self._end(status))
+
+    def _end(self, status: int | None) -> End:
+        """Not by us.  Killed when the kernel kills for memory, or without room for a C++ object: it was short."""
+        text = describe_status(status)
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+        if number == signal.SIGKILL and machine.oom_kills() > self._oom_kills:
+            return End(status, f"{text}, most likely by the kernel, for want of memory: {MORE_MEMORY}", True)
+        if number == signal.SIGABRT and NO_ROOM_IN_CPP in self._last_words:
+            return End(status, f"{text}, for want of memory ({NO_ROOM_IN_CPP}): {MORE_MEMORY}", True)
+        return End(status, text)

@@ -1,0 +1,13 @@
+from typing import Any
+
+from tisfast.native.memory import Block, MemoryFile
+from tisfast.native.region import Regions
+from tisfast.wire.record import Answer, InferInput
+from tisfast.wire.signature import ModelSignature
+
+def describe_model(model: ModelSignature) -> tuple[Any, ...]: ...
+def rebuild_model(description: tuple[Any, ...]) -> ModelSignature: ...
+def rebuild(
+    model: ModelSignature, description: tuple[Any, ...], blocks: list[Block], regions: Regions | None
+) -> InferInput: ...
+def describe(answer: Answer, written: bool = False) -> tuple[tuple[Any, ...], list[MemoryFile]]: ...

@@ -1,0 +1,46 @@
+"""What clients are told about a request in more than one place, Triton's words where it has some.  Layer 2 (wire)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tisfast import limits
+from tisfast.errors import BadRequest
+
+
+def too_many_dimensions(name: str, rank: int) -> BadRequest:
+    """Of an input."""
+    return BadRequest(f"invalid shape for input '{name}': {rank} dimensions, {limits.TENSOR_RANK_MAX} is the limit")
+
+
+def impossible_dimension(name: str, shape: object) -> BadRequest:
+    """An input's dimension that is negative, or too large to be one."""
+    return BadRequest(f"invalid shape for input '{name}': shape {shape} contains one or more invalid dimensions")
+
+
+def input_twice(who: str, name: str) -> BadRequest:
+    """who: the request's id as it stands in front of such texts, or nothing."""
+    return BadRequest(f"{who}input '{name}' already exists in request")
+
+
+def too_many_inputs(who: str, expected: int, found: int, model: str) -> BadRequest:
+    """So many more that they are not looked at."""
+    return BadRequest(f"{who}expected {expected} inputs but got {found} inputs for model '{model}'")
+
+
+def unknown_output(name: str, model: str, known: Iterable[str]) -> BadRequest:
+    """An output that is asked for."""
+    return BadRequest(f"unexpected inference output '{name}' for model '{model}' (its outputs are {', '.join(known)})")
+
+
+def json_input_too_large(name: str, nbytes: int, bytes_max: int) -> BadRequest:
+    """What JSON would become, beyond --http-max-input-size."""
+    return BadRequest(
+        f"JSON input '{name}' has a byte_size ({nbytes} bytes) that exceeds the maximum allowed value of {bytes_max} "
+        "bytes. Use --http-max-input-size to increase the limit."
+    )
+
+
+def no_parameter(name: str) -> BadRequest:
+    """A value that a request parameter cannot have."""
+    return BadRequest(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")

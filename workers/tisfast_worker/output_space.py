@@ -1,0 +1,43 @@
+"""Outputs that are computed where they go to the client from: a block of the output arena, taken before the model runs.
+
+Of executions of one request, as each answer has a block of its own.  Whatever a backend makes of the offer, the answer
+is right: arrays that are not those of the block are copied, as always.
+"""
+
+
+class OutputSpace:
+    """Of one instance.  Only while `execute_arrays` runs."""
+
+    def __init__(self, writer):
+        """`writer`: the AnswerWriter."""
+        self._writer = writer
+        self._request = None
+
+    def take(self, shapes):
+        """Arrays to compute into by output name, from shapes by output name; {} when that wins nothing, or has no room.
+
+        What is returned in their place, or left out, does no harm.  Outputs of BYTES, and those that the client did not
+        ask for, are not among the arrays.
+        """
+        request, self._request = self._request, None
+        if request is None:
+            return {}
+        asked, wanted = request._head[3], []
+        for name, shape in shapes.items():
+            spec = self._writer.spec_of(name)
+            if spec is not None and asked >> spec.index & 1:
+                wanted.append((spec, tuple(shape)))
+        return self._writer.reserve(request, wanted)
+
+    def open(self, requests):
+        """These are executed next."""
+        self._request = requests[0] if len(requests) == 1 and not requests[0].null else None
+
+    def close(self):
+        """They have been."""
+        self._request = None
+
+    def give_up(self):
+        """Nothing is written of what was computed."""
+        self.close()
+        self._writer.give_up()
