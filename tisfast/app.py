@@ -287,7 +287,7 @@ class Server:
         if service == GRPC:
             options = self._settings.grpc_options
             gate = control_gate(self._settings.repository, self._tokens, options.restricted)
-            methods = Methods(self._service, self._loop, gate)
+            methods = Methods(self._service, self._loop, gate, options.answer_delay_seconds)
             grpc = GrpcFront(
                 self._registry,
                 methods,

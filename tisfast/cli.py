@@ -18,7 +18,7 @@ from tisfast import limits
 from tisfast.config.backends import read_backends
 from tisfast.config.cache_flags import read_cache_flags
 from tisfast.config.environments import read_environment_settings
-from tisfast.config.hooks import read_hooks
+from tisfast.config.hooks import read_answer_delay, read_hooks
 from tisfast.config.metrics import MetricsSettings, read_metrics_config
 from tisfast.config.rate_limits import RateLimitSettings, read_grants
 from tisfast.config.report import ConfigErrors
@@ -194,7 +194,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             exit_on_error=given["exit_on_error"],
             strict_readiness=given["strict_readiness"],
         ),
-        grpc_options=lambda: _grpc_options(given),
+        grpc_options=lambda: _grpc_options(given, environ),
         storage=lambda: read_storage(given, environ),
         log=lambda: LogSettings(**{name: given[f"log_{name}"] for name in LogSettings.__dataclass_fields__}),
     )
@@ -222,7 +222,7 @@ def _codecs(given: Mapping[str, Any]) -> CodecSettings:
     return CodecSettings(processes, given["codec_bytes_min"])
 
 
-def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
+def _grpc_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> GrpcSettings:
     tls = TlsSettings()
     if given["allow_grpc"] and (given["grpc_use_ssl"] or given["grpc_use_ssl_mutual"]):
         authorities = given["grpc_root_cert"] if given["grpc_use_ssl_mutual"] else ""
@@ -250,6 +250,7 @@ def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
         max_ping_strikes=given["grpc_http2_max_ping_strikes"],
         max_connection_age_ms=given["grpc_max_connection_age"],
         max_connection_age_grace_ms=given["grpc_max_connection_age_grace"],
+        answer_delay_seconds=read_answer_delay(environ),
     )
 
 

@@ -168,6 +168,8 @@ GRPC_PEEK_BYTES_MAX: Final = 64 * 1024
 """Bytes in which a model's name is looked for; where it comes later the message is collected whole."""
 GRPC_STALL_SECONDS_MAX: Final = 60
 """Seconds a call may stay in the middle of a message, either way, without a byte moving; then it is reset."""
+GRPC_ANSWER_DELAY_SECONDS_MAX: Final = 60
+"""Seconds that TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC, a test's, may hold answers back."""
 GRPC_SMALL_MESSAGE_BYTES: Final = 16 * 1024
 """Answers up to here are copied when they are rendered, which frees their block at once."""
 GRPC_WRITE_BYTES_MAX: Final = 4 * 1024 * 1024

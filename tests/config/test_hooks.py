@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tisfast.config.hooks import SchedulerHooks, read_hooks
+from tisfast.config.hooks import SchedulerHooks, read_answer_delay, read_hooks
 from tisfast.errors import ConfigError
 
 
@@ -22,3 +22,10 @@ def test_each_hook_has_its_variable():
 def test_what_is_no_number_of_requests_is_refused(text):
     with pytest.raises(ConfigError, match="TRITONSERVER_DELAY_SCHEDULER must be a number of requests, 0 to 65536"):
         read_hooks({"TRITONSERVER_DELAY_SCHEDULER": text})
+
+
+def test_answers_of_grpc_calls_wait_for_seconds():
+    assert read_answer_delay({}) == 0
+    assert read_answer_delay({"TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC": "2"}) == 2
+    with pytest.raises(ConfigError, match="GRPC_RESPONSE_SEC must be a number of seconds, 0 to 60, not '61'"):
+        read_answer_delay({"TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC": "61"})

@@ -1,4 +1,4 @@
-"""Triton's test hooks: environment variables with which its own tests make schedulers wait.  Layer 2 (config).
+"""Triton's test hooks: environment variables with which its own tests make schedulers and answers wait.  Layer 2 (config).
 
 They are read when the server starts.  Without them nothing is looked at while requests are served.
 """
@@ -13,6 +13,7 @@ from tisfast.errors import ConfigError
 
 QUEUE = "TRITONSERVER_DELAY_SCHEDULER"
 BACKLOG = "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"
+ANSWER = "TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC"
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,19 @@ class SchedulerHooks:
 
 def read_hooks(environ: Mapping[str, str]) -> SchedulerHooks:
     """What the environment asks for.  Raises ConfigError for what is no number of requests."""
-    return SchedulerHooks(_requests(environ, QUEUE), _requests(environ, BACKLOG))
+    most = limits.DEFAULT_QUEUE_REQUESTS_MAX
+    return SchedulerHooks(_number(environ, QUEUE, "requests", most), _number(environ, BACKLOG, "requests", most))
 
 
-def _requests(environ: Mapping[str, str], name: str) -> int:
+def read_answer_delay(environ: Mapping[str, str]) -> int:
+    """Seconds that the answer of a gRPC call waits which is no inference.  Raises ConfigError for what is no such number."""
+    return _number(environ, ANSWER, "seconds", limits.GRPC_ANSWER_DELAY_SECONDS_MAX)
+
+
+def _number(environ: Mapping[str, str], name: str, unit: str, most: int) -> int:
     text = environ.get(name, "")
     if not text:
         return 0
-    most = limits.DEFAULT_QUEUE_REQUESTS_MAX
     if not text.isascii() or not text.isdigit() or int(text) > most:
-        raise ConfigError(f"environment variable {name} must be a number of requests, 0 to {most}, not {text!r}")
+        raise ConfigError(f"environment variable {name} must be a number of {unit}, 0 to {most}, not {text!r}")
     return int(text)

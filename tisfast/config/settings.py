@@ -100,7 +100,7 @@ class GrpcSettings:
 
     restricted: --grpc-restricted-protocol; forward_pattern: --grpc-header-forward-pattern, "" for none.
     compression: level of answers, none, low, medium or high.  0 for max_pings_without_data and max_ping_strikes: no
-    limit; 0 for the ages: for ever.
+    limit; 0 for the ages: for ever.  answer_delay_seconds: a test's (hooks.py), of calls that are no inferences.
     """
 
     compression: str = "none"
@@ -115,6 +115,7 @@ class GrpcSettings:
     max_ping_strikes: int = 2
     max_connection_age_ms: int = 0
     max_connection_age_grace_ms: int = 0
+    answer_delay_seconds: int = 0
 
     def __post_init__(self) -> None:
         """Raises ConfigError for figures out of range."""

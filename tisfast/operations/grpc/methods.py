@@ -75,15 +75,24 @@ RPCS: Final = (
 class Methods:
     """The methods of one server.
 
-    loop: where health watchers are told of changes; gate: asked before models are loaded or unloaded, None for nobody.
+    loop: where health watchers are told of changes; gate: asked before models are loaded or unloaded, None for nobody;
+    answer_delay_seconds: a test's (config/hooks.py), of unary methods.
     """
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, gate: ControlGate | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        loop: asyncio.AbstractEventLoop,
+        gate: ControlGate | None = None,
+        answer_delay_seconds: int = 0,
+    ) -> None:
         self._service = service
         self._gate = gate
         health = Health(service.ready, loop)
         self._unary = {f"/{SERVICE}/{rpc.name}": self._method(rpc) for rpc in RPCS}
         self._unary["/grpc.health.v1.Health/Check"] = UnaryMethod(health.check, "health")
+        if answer_delay_seconds:
+            self._unary = {path: _delayed(method, answer_delay_seconds) for path, method in self._unary.items()}
         self._streams = {"/grpc.health.v1.Health/Watch": StreamMethod(health.watch, "health", closes=False)}
         for package in REFLECTIONS:
             path = f"/{package}.ServerReflection/ServerReflectionInfo"
@@ -226,6 +235,19 @@ class Methods:
         changes = {name: _log_value(name, setting) for name, setting in sorted(request.settings.items())}
         values = self._service.update_log_settings(changes) if changes else self._service.log_settings()
         return {"settings": {name: {_LOG_KINDS[type(value)]: value} for name, value in values.items()}}
+
+
+def _delayed(method: UnaryMethod, seconds: int) -> UnaryMethod:
+    """The same, with an answer that waits, be it an error."""
+
+    async def answer(message: bytes, metadata: Mapping[str, str]) -> bytes:
+        try:
+            said = method.handler(message, metadata)
+            return said if isinstance(said, bytes) else await said
+        finally:
+            await asyncio.sleep(seconds)
+
+    return method._replace(handler=lambda message, metadata: asyncio.ensure_future(answer(message, metadata)))
 
 
 def _message(rpc: str, fields: Fields) -> bytes:
