@@ -524,6 +524,8 @@ CONTROL_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one control message (a load carries the model's config)."""
 RESTART_DELAY_READY_MS_MAX: Final = 500
 """The same end for a worker that had become ready: its model loads, so clients wait for it rather than for a repair."""
+NURSERY_LOOK_SECONDS: Final = 1
+"""Seconds after which a nursery that has not answered is looked at: one that somebody stopped (SIGSTOP) is replaced."""
 NURSERY_MESSAGE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one packet between server and nursery: a fork request with its variables is the longest."""
 NURSERY_SENDS_MAX: Final = 4096
@@ -572,8 +574,8 @@ GUEST_UNSENT_BYTES_MAX: Final = CONTROL_MESSAGE_BYTES_MAX
 """Bytes of messages that a guest has not read; beyond, it is taken to hang.  The largest is a configuration."""
 GUEST_LAST_READS_MAX: Final = 64
 """Reads of 64 KiB of what a guest said before it ended."""
-CONTROL_ORPHAN_SECONDS: Final = 60
-"""Age at which a control directory that nobody locks may be swept: a younger one may just be in the making."""
+CONTROL_DIRECTORY_TRIES_MAX: Final = 16
+"""Control directories that a server makes until it has locked one: each may be swept by another server before."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
 """Seconds between two looks at the workers' running executions: how late a hang may be seen."""
 WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024

@@ -90,3 +90,11 @@ def test_the_bytes_of_one_trace_are_bounded():
     placed = place_input(Served().runtime, "r", [(0, 11, (1, 3), bytes(12)), (1, 13, (1,), bytes(8))])
     assert [(len(t.data), t.nbytes) for t in input_tensors(placed, 16)] == [(12, 12), (4, 8)]
     assert [(len(t.data), t.nbytes) for t in input_tensors(placed, 0)] == [(0, 12), (0, 8)]
+
+
+def test_a_full_disk_is_told_once_and_is_no_error_at_the_end(caplog):
+    files = TraceFiles("/dev/full")
+    files.write([traced(lambda _: None)])
+    files.close()
+    (told,) = caplog.messages
+    assert told == "traces are lost: cannot write trace file /dev/full: No space left on device"

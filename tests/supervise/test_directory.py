@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import os
 import subprocess
@@ -23,12 +24,10 @@ def dead_pid() -> int:
     return process.pid
 
 
-def abandoned(base, name: str, *, seconds_old: float = 2 * limits.CONTROL_ORPHAN_SECONDS):
+def abandoned(base, name: str):
     path = base / name
     path.mkdir(mode=0o700)
     (path / "control").touch()
-    made = path.stat().st_mtime - seconds_old
-    os.utime(path, (made, made))
     return path
 
 
@@ -60,9 +59,39 @@ def test_a_lock_protects_a_server_of_another_pid_namespace(base):
     assert sweep(base) == [path]
 
 
-def test_a_directory_in_the_making_is_left_alone(base):
-    abandoned(base, f"tisfast-{dead_pid()}-abc", seconds_old=0)
+def test_a_server_with_the_number_of_a_dead_one_sweeps_its_directory(base):
+    path = abandoned(base, f"tisfast-{os.getpid()}-abc")
+    directory = ControlDirectory()
+    assert not path.exists()
+    directory.remove()
+
+
+def test_a_directory_that_is_swept_in_the_making_is_made_again(base, monkeypatch):
+    made = []
+    make = tempfile.mkdtemp
+
+    def swept_once(**given):
+        path = make(**given)
+        made.append(path)
+        if len(made) == 1:
+            os.rmdir(path)
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept_once)
+    directory = ControlDirectory()
+    assert str(directory.path) == made[1]
     assert sweep(base) == []
+    directory.remove()
+
+
+def test_a_folder_without_locks_says_what_to_do(base, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(Internal, match="can be locked: 16 tries were in vain; set TMPDIR"):
+        ControlDirectory()
+    assert limits.CONTROL_DIRECTORY_TRIES_MAX == 16
 
 
 def test_what_is_not_ours_is_left_alone(base):

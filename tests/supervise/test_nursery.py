@@ -203,6 +203,19 @@ def test_a_nursery_that_does_not_answer_a_fork_is_ended(run, nursery, control, f
     run(scenario())
 
 
+def test_a_nursery_that_somebody_stopped_is_replaced_long_before_that(run, nursery, control, fds, caplog):
+    async def scenario():
+        await nursery.up()
+        os.kill(nursery.pid, signal.SIGSTOP)
+        with pytest.raises(NurseryFailed, match="the nursery ended"):
+            await nursery.fork(order(control), fds, lambda _: None)
+        assert "was stopped by a signal, and is replaced with its workers" in caplog.text
+        child = await nursery.fork(order(control), fds, lambda _: None)
+        child.dismiss()
+
+    run(scenario())
+
+
 @contextlib.contextmanager
 def no_descriptor_left():
     """This process has as many as it may have."""

@@ -53,6 +53,8 @@ def test_what_was_not_sent():
     [
         (b"POST /v2/models/m/infer HTTP/1.1", ("m", "")),
         (b"POST http://host:8000/v2/models/m/infer HTTP/1.1", ("m", "")),
+        (b"POST http://host?/v2/models/m/infer HTTP/1.1", None),
+        (b"POST http://host#/v2/models/m/infer HTTP/1.1", None),
         (b"POST /v2/models/m/versions/3/infer HTTP/1.1", ("m", "3")),
         (b"GET /v2/models/m/infer HTTP/1.1", None),
         (b"POST /v2/models/m/infer/ HTTP/1.1", None),
@@ -66,6 +68,20 @@ def test_what_was_not_sent():
 def test_which_request_is_an_inference(line, infer):
     got = parse(line)
     assert ((got.name, got.version) if got.is_infer else None) == infer
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("http://host", "/"),
+        ("http://host/v2?x=/v3", "/v2"),
+        ("http://host?/v2/health/live", "/"),
+        ("http://host#/v2/health/live", "/"),
+        ("/v2?http://host/v3", "/v2"),
+    ],
+)
+def test_the_path_of_a_target(target, path):
+    assert parse(f"GET {target} HTTP/1.1".encode()).path == path
 
 
 @pytest.mark.parametrize(
@@ -110,6 +126,7 @@ INFER = b"POST /v2/models/m/infer HTTP/1.1"
             (b"Content-Length: 99999999999999",),
             "Content-Length b'99999999999999' is not a number from 0",
         ),
+        (b"GET / HTTP/1.1", (b"Host: a", b"hOST: a"), "2 Host headers, one is allowed"),
         (b"GET / HTTP/2.0", (), "HTTP/2.0 is not served on this port"),
         (b"FOO / HTTP/1.1", (), "Invalid method"),
         (b"GET /\xff HTTP/1.1", (), "malformed HTTP request head"),

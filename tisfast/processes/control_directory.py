@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,9 +29,7 @@ class ControlDirectory:
     def __init__(self) -> None:
         base = tempfile.gettempdir()
         sweep(Path(base))
-        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.path, self._lock = _locked(base)
         self.overrides.mkdir(mode=0o700)
         if len(os.fsencode(self.socket)) > limits.CONTROL_PATH_BYTES_MAX:
             self.remove()
@@ -59,9 +56,29 @@ class ControlDirectory:
             self._lock = -1
 
 
+def _locked(base: str) -> tuple[Path, int]:
+    """A new directory and its lock.  Another server that starts may sweep it before it is locked: then the next one."""
+    for _ in range(limits.CONTROL_DIRECTORY_TRIES_MAX):
+        path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock), path.stat()):
+                    return path, lock
+            except OSError:
+                os.close(lock)
+                raise
+            os.close(lock)
+    raise Internal(
+        f"no directory in {base} can be locked: {limits.CONTROL_DIRECTORY_TRIES_MAX} tries were in vain; set TMPDIR to a "
+        "folder of a file system with locks (flock)"
+    )
+
+
 def sweep(base: Path) -> list[Path]:
     """Delete the control directories of servers that are dead; returns them."""
-    return [path for path in _ours(base) if _abandoned(path) and _delete(path)]
+    return [path for path in _ours(base) if _swept(path)]
 
 
 def _ours(base: Path) -> Iterator[Path]:
@@ -76,35 +93,19 @@ def _ours(base: Path) -> Iterator[Path]:
                     yield Path(entry.path)
 
 
-def _abandoned(path: Path) -> bool:
-    pid = path.name.removeprefix(PREFIX).split("-")[0]
-    if not pid.isdecimal() or _alive(int(pid)):
+def _swept(path: Path) -> bool:
+    """Whether it is deleted: nobody locks it.  A process number tells nothing: the next server of a container has the same."""
+    if not path.name.removeprefix(PREFIX).split("-")[0].isdecimal():
         return False
     try:
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        if time.time() - os.fstat(lock).st_mtime < limits.CONTROL_ORPHAN_SECONDS:
-            return False  # perhaps a server that is about to lock it
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
     except OSError:
-        return False  # its server lives, in a pid namespace that is not ours
+        return False  # its server lives, perhaps in a pid namespace that is not ours
     finally:
         os.close(lock)
-    return True
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _delete(path: Path) -> bool:
-    shutil.rmtree(path, ignore_errors=True)
     return not path.exists()

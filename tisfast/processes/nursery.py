@@ -163,7 +163,7 @@ class Nursery:
     async def _answer(self, life: _Life, worker: str, answer: asyncio.Future[Child | str]) -> Child | str:
         """A nursery that does not answer in time is of no use to anybody."""
         try:
-            await asyncio.wait({answer}, timeout=limits.NURSERY_START_SECONDS_MAX)
+            await self._wait(life, answer)
         except asyncio.CancelledError:
             life.exits.pop(worker, None)
             if not answer.done():
@@ -174,6 +174,16 @@ class Nursery:
         if not answer.done():
             self._lost(life)  # answers it
         return answer.result()
+
+    async def _wait(self, life: _Life, answer: asyncio.Future[Child | str]) -> None:
+        """Until it has answered, or is stopped, or time is up."""
+        end = self._loop.time() + limits.NURSERY_START_SECONDS_MAX
+        while self._loop.time() < end:
+            if (await asyncio.wait({answer}, timeout=limits.NURSERY_LOOK_SECONDS))[0]:
+                return
+            if _stopped(life.spawned.process.pid):
+                log.error("the nursery of %s was stopped by a signal, and is replaced with its workers", self.interpreter)
+                return
 
     def close(self) -> None:
         """End the nursery and, with it, whatever children it still has."""
@@ -324,6 +334,15 @@ class Nursery:
     def _complained_last(self, life: _Life) -> None:
         with contextlib.suppress(OSError):
             life.stderr += os.read(life.spawned.stderr, limits.NURSERY_STDERR_BYTES_MAX)
+
+
+def _stopped(pid: int) -> bool:
+    """Whether a process does nothing until SIGCONT."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read(4096).rpartition(b") ")[2][:1] in b"Tt"
+    except OSError:
+        return False  # it is gone; its socket says so
 
 
 def _said(life: _Life) -> str:

@@ -47,15 +47,21 @@ class TraceFiles:
                     file.flush()
             self._failing = False
         except OSError as error:
-            if not self._failing:
-                log.error("traces are lost: cannot write trace file %s: %s", self._path, error.strerror or error)
-            self._failing = True
+            self._tell(error)
+
+    def _tell(self, error: OSError) -> None:
+        if not self._failing:
+            log.error("traces are lost: cannot write trace file %s: %s", self._path, error.strerror or error)
+        self._failing = True
 
     def close(self) -> None:
-        """No more is written."""
+        """No more is written.  What a full disk does not take now is lost, and told if it was not yet."""
         for file in (self._plain, self._numbered):
             if file is not None:
-                file.close()
+                try:
+                    file.close()
+                except OSError as error:
+                    self._tell(error)
         self._plain = self._numbered = None
 
     def _append(self, trace: Trace) -> None:

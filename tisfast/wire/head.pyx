@@ -116,6 +116,8 @@ cdef Head parse_head(bytes raw):
         raise BadRequest(f"HTTP/{parser.get_http_version()} is not served on this port, HTTP/1.0 and HTTP/1.1 are")
     head.http10 = parser.get_http_version() == "1.0"
     read_target(head, seen.url)
+    if len(seen.values.get(b"host", ())) > 1:
+        raise BadRequest(f"HTTP request head has {len(seen.values[b'host'])} Host headers, one is allowed")
     read_framing(head, seen.values)
     head.expect_continue = not head.http10 and b"100-continue" in tokens(seen.values, b"expect")
     read_codings(head, seen.values)
@@ -128,9 +130,9 @@ cdef int read_target(Head head, bytes url) except -1:
     except UnicodeDecodeError:
         raise BadRequest(f"malformed HTTP request target {url!r:.200}: bytes beyond ASCII must be percent-encoded") from None
     path = head.target
-    if not path.startswith("/") and "://" in path:
-        path = "/" + path.partition("://")[2].partition("/")[2]
     head.path = path.partition("#")[0].partition("?")[0]
+    if not path.startswith("/") and "://" in head.path:  # a query without a path begins no path
+        head.path = "/" + head.path.partition("://")[2].partition("/")[2]
     return read_model(head)
 
 

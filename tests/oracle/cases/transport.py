@@ -106,6 +106,8 @@ CONNECTIONS = [
     raw("HTTP/1.0 keep-alive", "1.34", _line("GET", "/v2", "Connection: keep-alive", version="HTTP/1.0")),
     raw("HTTP/1.0 infer", "1.34", _line("POST", POST, f"Content-Length: {len(BODY)}", version="HTTP/1.0") + BODY),
     raw("no host", "1.34", _line("GET", "/v2/health/live")),
+    raw("two hosts", "1.34", _line("GET", "/v2/health/live", "Host: x", "Host: y")),
+    raw("absolute target without path", "1.34", _line("GET", "http://localhost?/v2/health/live", "Host: localhost")),
     raw("absolute target", "1.34", _line("GET", "http://localhost/v2/health/live", "Host: localhost")),
     raw("bare line feeds", "1.34", b"GET /v2/health/live HTTP/1.1\nHost: x\n\n"),
     raw("header in small letters", "2.01", _line("POST", POST, "host: x", f"content-length: {len(BODY)}") + BODY),

@@ -1,0 +1,132 @@
+"""The checkout that TISFAST_TRITON_CHECKOUT names, and a server for each suite."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.system.conftest import until
+from tests.triton_qa.layout import Layout
+from tests.triton_qa.suites import Suite
+
+ROOT = Path(__file__).parents[2]
+SHARED = ("common", "python_models", "custom_models")
+CHECKOUT = os.environ.get("TISFAST_TRITON_CHECKOUT", "")
+PORTS = (8000, 8001, 8002)
+START_SECONDS_MAX = 60
+END_SECONDS_MAX = 60
+
+
+def qa_folder() -> Path | None:
+    """`qa` of the checkout; None where none is named.  Raises UsageError for one that is not there."""
+    if not CHECKOUT:
+        return None
+    folder = Path(CHECKOUT).resolve() / "qa"
+    if not (folder / "common" / "test_util.py").exists():
+        raise pytest.UsageError(f"{CHECKOUT} is no checkout of triton-inference-server/server: there is no qa/common in it")
+    return folder
+
+
+class Running:
+    """A server with one suite's models, in a copy of the suite's folder."""
+
+    def __init__(self, suite: Suite, qa: Path, scratch: Path) -> None:
+        self.suite = suite
+        for shared in SHARED:
+            shutil.copytree(qa / shared, scratch / "qa" / shared)
+        if suite.folder == BACKEND:
+            (scratch / "qa" / BACKEND).mkdir()
+            for file in (qa / BACKEND).glob("*.py"):
+                shutil.copy(file, scratch / "qa" / BACKEND)
+        else:
+            shutil.copytree(qa / suite.folder, scratch / "qa" / suite.folder)
+            for file in (qa / suite.folder).parent.glob("test_*.py"):
+                shutil.copy(file, (scratch / "qa" / suite.folder).parent)
+        self.folder = scratch / "qa" / suite.folder
+        self.models = scratch / "models"
+        self.models.mkdir()
+        suite.models(Layout(qa, self.models))
+        self.log = scratch / "server.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it need not become ready."""
+        flags = [f"--model-repository={self.models}", *self.suite.flags]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tisfast", "serve", *flags],
+                cwd=self.folder, env={**os.environ, "PYTHONPATH": str(ROOT), **self.suite.server_env},
+                stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def ready(self) -> None:
+        """Start it and wait until it serves."""
+        self.start()
+        until(lambda: self.process.poll() is not None or b" is ready after " in self.log.read_bytes(), "it is ready",
+              START_SECONDS_MAX)  # fmt: skip
+        assert self.process.poll() is None, self.log.read_text()
+
+    def refuses(self) -> str:
+        """Start it and wait until it has ended; returns its log."""
+        self.start()
+        assert self.process.wait(START_SECONDS_MAX) == 1
+        return self.log.read_text()
+
+    def end(self) -> None:
+        """End it."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(END_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(END_SECONDS_MAX)
+
+    def run(self, test: str, seconds: float, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """One test of Triton's, by pytest in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(self.folder), test],
+            cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).with_name("modules")), "SERVER_LOG": str(self.log),
+                 "TEST_JETSON": "1", **env},  # its machines have no pool of CUDA memory to look into
+        )  # fmt: skip
+
+
+BACKEND = "L0_backend_python"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Servers]:
+    """The server of a suite: the last one's goes on while its tests do."""
+    kept = _Servers(tmp_path_factory)
+    yield kept
+    kept.end()
+
+
+class _Servers:
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._last: Running | None = None
+
+    def of(self, suite: Suite) -> Running:
+        if self._last is not None and self._last.suite is suite and not suite.alone:
+            return self._last
+        self.end()
+        qa = qa_folder()
+        assert qa is not None
+        self._last = Running(suite, qa, self._folders.mktemp(suite.name))
+        if not suite.refused:
+            self._last.ready()
+        return self._last
+
+    def end(self) -> None:
+        if self._last is not None:
+            self._last.end()
+            self._last = None
