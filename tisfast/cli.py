@@ -54,7 +54,9 @@ commands:
   env        build, check, list and prune the Python environments of models
   script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
   docs       print a page of the documentation, or the list of all (tisfast docs models)
-  version    print the version
+  version    print the version (also: tisfast --version)
+
+tisfast COMMAND --help tells a command's options; tisfast docs tells the rest.
 """
 T = TypeVar("T")
 HELP_COLUMNS = 80
@@ -412,7 +414,7 @@ def _serve_parser(wrong: list[ConfigError]) -> _Parser:
         if flag.kind.__name__ == "boolean":
             options.update(nargs="?", const=True, metavar="BOOL")
         else:
-            options.update(metavar=flag.kind.__name__.upper())
+            options.update(metavar=flag.kind.__name__.upper().replace("STR", "TEXT"))
         if flag.default not in (None, ""):
             options["help"] += f" (default: {str(flag.default).lower()})"
         if flag.repeat:

@@ -76,7 +76,10 @@ BROKEN = {
     "stray character": ("$", "c:1:1: expected a key, found '$'"),
     "stray quote": ('"abc', "c:1:1: expected a key, found '\"abc'; a '\"' is missing"),
     "extension": ("[a.b]: 3", "c:1:1: expected a key, found '['"),
-    "json": ('{ "name": "x" }', "c:1:1: expected a key, found '{'"),
+    "json": ('{ "name": "x" }', "c:1:1: expected a key, found '{'; a config.pbtxt is no JSON: leave the outer braces out, and the quotes around keys and names"),
+    "a second brace": ("name: 'x' {}", "c:1:11: expected a key, found '{'"),
+    "near enum in quotes": ('input { data_type: "FP32" }', "c:1:20: 'data_type' takes a name without quotes, found string \"FP32\"; write data_type: TYPE_FP32, without quotes"),
+    "text for a parameter": ('parameters { key: "F" value: "bar" }', "c:1:30: 'value' takes { ... }, found string \"bar\"; write value { string_value: \"bar\" }"),
 }  # fmt: skip
 
 

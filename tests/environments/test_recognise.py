@@ -100,6 +100,12 @@ def test_what_is_none(tmp_path, name, why):
     assert why in str(caught.value)
 
 
+def test_one_dollar_sign_too_few_is_told(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        recognise(tmp_path / "$TRITON_MODEL_DIRECTORY/env", "$TRITON_MODEL_DIRECTORY/env")
+    assert caught.value.hint == "write $$TRITON_MODEL_DIRECTORY/env, with two dollar signs"
+
+
 def test_how_a_package_is_added(tmp_path):
     folder = Environment("folder", tmp_path, interpreter=tmp_path / "bin/python")
     assert folder.remedy("six") == f"{tmp_path}/bin/python -m pip install six"

@@ -108,6 +108,8 @@ class _Parser:
             self.fail(f"a key stands in quotes: {token.text}", path, token, "write it without quotes")
             return True
         hint = "a '\"' is missing" if token.kind == lexer.BAD and token.text[0] in "\"'" else ""
+        if token.text == "{" and self.at == 0:
+            hint = "a config.pbtxt is no JSON: leave the outer braces out, and the quotes around keys and names"
         self.fail(f"expected a key, found {token.shown()}", path, token, hint)
         if token.kind != lexer.SYMBOL or token.text not in OPENERS:
             self.take()
@@ -203,7 +205,8 @@ class _Parser:
         opener = self.next
         self.note(path, opener)
         if opener.text not in ("{", "<"):
-            self.refuse(field, path, BadValue(f"'{field.name}' takes {{ ... }}, found {opener.shown()}"))
+            found = f"'{field.name}' takes {{ ... }}, found {opener.shown()}"
+            self.refuse(field, path, BadValue(found, _message_hint(field, opener)))
             self.skip_value()
             return
         self.take()
@@ -297,8 +300,9 @@ def _number(field: Field, token: Token, sign: str) -> Any:
             return scalars.enum_number(field, int(sign + text))
         if token.kind == lexer.STRING:
             bare = text[1:-1]
-            known = bare in field.enum_type.values_by_name
-            hint = f"write {field.name}: {bare}, without quotes" if known else f"write {scalars.wanted(field)}"
+            names = field.enum_type.values_by_name
+            name = bare if bare in names else suggest.near_enum(bare, names)
+            hint = f"write {field.name}: {name}, without quotes" if name else f"write {scalars.wanted(field)}"
             raise BadValue(f"'{field.name}' takes a name without quotes, found {token.shown()}", hint)
         return scalars.enum_of(field, sign + text)
     if kind == scalars.BOOL:
@@ -316,6 +320,14 @@ def _number(field: Field, token: Token, sign: str) -> Any:
     except ValueError:
         hint = f"write {field.name}: {text[1:-1]}" if text[1:-1].isdigit() and token.kind == lexer.STRING else ""
         raise BadValue(f"'{field.name}' takes {scalars.wanted(field)}, found {_shown(token, sign)}", hint) from None
+
+
+def _message_hint(field: Field, found: Token) -> str:
+    """A text in the place of a message whose only field is a text, as that of a parameter."""
+    inner = field.message_type.fields
+    if found.kind == lexer.STRING and len(inner) == 1 and inner[0].cpp_type == scalars.STRING:
+        return f"write {field.name} {{ {inner[0].name}: {found.text} }}"
+    return ""
 
 
 def _shown(token: Token, sign: str) -> str:

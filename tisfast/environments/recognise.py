@@ -60,8 +60,10 @@ def _of_kind(path: Path, shown: str) -> Environment:
     try:
         stamp = stamp_of(path)
     except OSError as error:
-        raise ConfigError(f"Failed to get the canonical path for {shown}.",
-                          hint=f"{path}: {error.strerror}") from error  # fmt: skip
+        hint = f"{path}: {error.strerror}"
+        if shown.startswith("$TRITON_MODEL_DIRECTORY"):
+            hint = f"write ${shown}, with two dollar signs"
+        raise ConfigError(f"Failed to get the canonical path for {shown}.", hint=hint) from error
     if path.name in REFUSED:
         raise ConfigError(f"{PARAMETER} '{shown}': {path.name} is not served", hint=REFUSED[path.name])
     if path.name.lower().endswith(ARCHIVES):
