@@ -7,6 +7,7 @@
 #   make test-gpu       what needs a GPU: skipped where there is none
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
+#   make test-triton-qa Triton's own QA tests that need no GPU, from a checkout beside this one (CHECKOUT=../server)
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
@@ -28,6 +29,7 @@ PYTHONS ?=
 VENV ?= .venv
 MODELS ?= examples/models
 FLAGS ?=
+CHECKOUT ?=
 JOBS ?= $(shell nproc)
 AT_ONCE ?= $(shell expr $(JOBS) + 1)
 PY := $(VENV)/bin/python
@@ -53,7 +55,7 @@ export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-mlflow test-c test-oracle test-install test-newest \
+.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-mlflow test-triton-qa test-c test-oracle test-install test-newest \
 	wheel lint types bench digits clean
 
 help:
@@ -83,6 +85,11 @@ test-gpu: $(DONE)/built $(DONE)/test
 
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
 	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_registry.py $(FLAGS)
+
+# Its tests want the ports 8000 to 8002, so it has a network of its own where that can be had.
+test-triton-qa: $(DONE)/built $(DONE)/test
+	@test -d "$(CHECKOUT)/qa" || { echo "name a checkout of triton-inference-server/server: CHECKOUT=folder" >&2; exit 2; }
+	TISFAST_TRITON_CHECKOUT=$(abspath $(CHECKOUT)) .ci/own-network $(PY) -m pytest tests/triton_qa $(FLAGS)
 
 test-c: $(DONE)/sanitizers
 	csrc/test/run.sh

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.oracle import bls_differences, differences, grpc_differences
+from tests.oracle.test_batching import DELIBERATE
 from tisfast.config import unsupported
 from tisfast.flags import SERVED
 from tisfast.telemetry import cache_metrics, families, metrics
@@ -56,5 +58,35 @@ def test_flags_in_the_pages_exist():
                  ROOT / "docs/metrics.md", ROOT / "docs/cache.md", ROOT / "docs/tracing.md",
                  ROOT / "docs/storage.md"):  # fmt: skip
         named = set(re.findall(r"`[^`]*?--([a-z][a-z-]+)", page.read_text()))
-        assert not named - known - {"strict", "run", "help", "pid", "url", "shm-size", "format"}, page.name
+        assert not named - known - {
+            "strict", "run", "help", "pid", "url", "shm-size", "format", "data-binary",
+        }, page.name
     assert set(OWN_FLAGS) <= known
+
+
+def test_every_known_difference_from_triton_is_on_its_page():
+    page = plain((ROOT / "docs/coming_from_triton.md").read_text())
+    reasons = [each.reason for each in differences.TABLE]
+    reasons += [*grpc_differences.TABLE, *(reason for reason, _ in grpc_differences.TALKS.values())]
+    reasons += [*bls_differences.TABLE, *(reason for reason, _, _ in DELIBERATE.values())]
+    assert len(reasons) > 50
+    assert not [reason for reason in reasons if plain(reason) not in page]
+
+
+def test_pages_with_differences_from_triton_are_on_that_page():
+    page = (ROOT / "docs/coming_from_triton.md").read_text()
+    inner = {"coming_from_triton", "behaviours", "experiments", "benchmarks", "architecture", "glossary"}
+    others = {each.stem for each in ROOT.glob("docs/*.md") if "2.51" in each.read_text()} - inner
+    assert not [name for name in others if f"({name}.md" not in page]
+
+
+def plain(text: str) -> str:
+    """Without line breaks."""
+    return " ".join(text.split())
+
+
+def test_the_readme_and_the_index_list_every_page():
+    for index, folder in (("README.md", "docs/"), ("docs/index.md", "")):
+        text = (ROOT / index).read_text()
+        names = [page.name for page in ROOT.glob("docs/*.md") if page.name != "index.md"]
+        assert not [name for name in names if f"({folder}{name}" not in text], index

@@ -209,7 +209,7 @@ def test_a_nursery_that_somebody_stopped_is_replaced_long_before_that(run, nurse
         os.kill(nursery.pid, signal.SIGSTOP)
         with pytest.raises(NurseryFailed, match="the nursery ended"):
             await nursery.fork(order(control), fds, lambda _: None)
-        assert "was stopped by a signal, and is replaced with its workers" in caplog.text
+        assert "was stopped by a signal; it is replaced, with its workers" in caplog.text
         child = await nursery.fork(order(control), fds, lambda _: None)
         child.dismiss()
 

@@ -30,7 +30,7 @@ def qa_folder() -> Path | None:
         return None
     folder = Path(CHECKOUT).resolve() / "qa"
     if not (folder / "common" / "test_util.py").exists():
-        raise pytest.UsageError(f"{CHECKOUT} is no checkout of triton-inference-server/server: there is no qa/common in it")
+        raise pytest.UsageError(f"{CHECKOUT} is no checkout of triton-inference-server/server: it has no qa/common")
     return folder
 
 

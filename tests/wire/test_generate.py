@@ -57,6 +57,7 @@ def test_other_keys_are_parameters_whatever_their_name():
         (b"x", Internal, "failed to parse the request JSON buffer"),
         ([], Internal, "attempt to get members for non-object"),
         ({"I": 1, "p": None}, BadRequest, "parameter 'p' has invalid type"),
+        ({"X": [1, 2]}, BadRequest, "(it is no input either: the model's inputs are 'I')"),
         ({"parameters": {"p": []}}, BadRequest, "Converting keyword: 'parameters': parameter 'p' has invalid type"),
         ({"parameters": 1}, Internal, "Expected JSON object for keyword: 'parameters'"),
         ({"I": "x"}, Internal, "attempt to access JSON non-number as double"),

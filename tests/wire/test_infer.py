@@ -272,6 +272,8 @@ DATA = {"data": [1, 2, 3]}
     ("text", "error", "match"),
     [
         (b"{", Internal, "failed to parse the request JSON buffer: unexpected end of data at 1"),
+        (b"\xff\xd8\xff\xe0 a picture", Internal, "needs Inference-Header-Content-Length: 0)"),
+        (b"--form\r\nContent-Disposition: form-data", Internal, "needs Inference-Header-Content-Length: 0)"),
         (b"[]", Internal, "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'"),
         (b'{"inputs":{}}', Internal, "Unable to parse 'inputs': attempt to access JSON non-array as array"),
         (b'{"inputs":[5]}', BadRequest, "Input must set only one of the following fields"),

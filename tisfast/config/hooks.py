@@ -1,4 +1,4 @@
-"""Triton's test hooks: environment variables with which its own tests make schedulers and answers wait.  Layer 2 (config).
+"""Triton's test hooks: environment variables with which its tests make schedulers and answers wait.  Layer 2 (config).
 
 They are read when the server starts.  Without them nothing is looked at while requests are served.
 """
@@ -34,7 +34,7 @@ def read_hooks(environ: Mapping[str, str]) -> SchedulerHooks:
 
 
 def read_answer_delay(environ: Mapping[str, str]) -> int:
-    """Seconds that the answer of a gRPC call waits which is no inference.  Raises ConfigError for what is no such number."""
+    """Seconds that answers of gRPC calls wait which are no inferences.  Raises ConfigError for another text."""
     return _number(environ, ANSWER, "seconds", limits.GRPC_ANSWER_DELAY_SECONDS_MAX)
 
 

@@ -71,8 +71,8 @@ def _locked(base: str) -> tuple[Path, int]:
                 raise
             os.close(lock)
     raise Internal(
-        f"no directory in {base} can be locked: {limits.CONTROL_DIRECTORY_TRIES_MAX} tries were in vain; set TMPDIR to a "
-        "folder of a file system with locks (flock)"
+        f"no directory in {base} can be locked: {limits.CONTROL_DIRECTORY_TRIES_MAX} tries were in vain; set TMPDIR "
+        "to a folder of a file system with locks (flock)"
     )
 
 
@@ -94,7 +94,7 @@ def _ours(base: Path) -> Iterator[Path]:
 
 
 def _swept(path: Path) -> bool:
-    """Whether it is deleted: nobody locks it.  A process number tells nothing: the next server of a container has the same."""
+    """Whether it is deleted: nobody locks it.  A pid tells nothing: the next server of a container has the same."""
     if not path.name.removeprefix(PREFIX).split("-")[0].isdecimal():
         return False
     try:

@@ -58,7 +58,7 @@ cdef int sort_out(ModelSignature model, dict values, list inputs, dict parameter
         elif is_parameter(value):
             parameters[name] = value
         else:
-            raise refusals.no_parameter(name)
+            raise refusals.neither_input_nor_parameter(name, [each.name for each in model.inputs])
     return 0
 
 

@@ -32,6 +32,7 @@ class Unusual(Exception):
 
 
 cdef uint64_t CACHED_HEAD_BYTES_MAX = limits.HEAD_CACHE_BYTES_MAX
+cdef str NO_OBJECT = "a JSON object was expected; a body that is one tensor, or a file, needs Inference-Header-Content-Length: 0"
 cdef Py_ssize_t CACHED_HEADS_MAX = limits.HEAD_CACHE_ENTRIES_MAX
 cdef Py_ssize_t FOREIGN_INPUTS_MAX = limits.FOREIGN_INPUTS_MAX
 cdef uint64_t ID_BYTES_MAX = limits.REQUEST_ID_BYTES_MAX
@@ -91,14 +92,23 @@ cdef Draft read_draft(InferBody body, uint64_t json_bytes):
     cdef InferPlan plan
     try:
         doc = load_json(data, json_bytes)
-    except Internal:
+    except Internal as error:
         # Tensors behind the JSON whose beginning nobody told, or told wrongly: the request is at fault, and hears how.
         doc = binary_head(data, json_bytes)
         if doc is not None:
             parse_plan(body, doc, body.nbytes - json_bytes, values)
+        if not begins_object(data, json_bytes):
+            raise Internal(f"{error.message} ({NO_OBJECT})") from None
         raise
     plan = parse_plan(body, doc, body.nbytes - json_bytes, values)
     return new_draft(plan, plan.id, values)
+
+
+cdef bint begins_object(const unsigned char *data, uint64_t n) noexcept:
+    cdef uint64_t at = 0
+    while at < n and data[at] in (c" ", c"\t", c"\r", c"\n"):
+        at += 1
+    return at == n or data[at] == c"{"
 
 
 # A second "id" further on, perhaps in escapes, would win over the leading one, so such a text is not remembered.

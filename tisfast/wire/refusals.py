@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from tisfast import limits
 from tisfast.errors import BadRequest
+
+NAMES_SHOWN: Final = 8  # of a model's inputs
 
 
 def too_many_dimensions(name: str, rank: int) -> BadRequest:
@@ -44,3 +47,9 @@ def json_input_too_large(name: str, nbytes: int, bytes_max: int) -> BadRequest:
 def no_parameter(name: str) -> BadRequest:
     """A value that a request parameter cannot have."""
     return BadRequest(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+
+
+def neither_input_nor_parameter(name: str, inputs: list[str]) -> BadRequest:
+    """A key of a generate request that is no input, and whose value no parameter can have."""
+    names = ", ".join(f"'{each}'" for each in inputs[:NAMES_SHOWN]) + (", ..." if len(inputs) > NAMES_SHOWN else "")
+    return BadRequest(f"{no_parameter(name).message} (it is no input either: the model's inputs are {names})")
