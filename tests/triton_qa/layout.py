@@ -16,7 +16,7 @@ DIMS = re.compile(r"dims:.*\[.*\]")
 
 
 class Layout:
-    """One suite's repository.  qa: the `qa` folder of the checkout; models: the repository, in the test's own folder."""
+    """One suite's repository.  qa: the `qa` folder of the checkout; models: the repository, in a folder of the test."""
 
     def __init__(self, qa: Path, models: Path) -> None:
         self.qa = qa

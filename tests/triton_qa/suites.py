@@ -24,8 +24,8 @@ class Suite:
 
     folder: below `qa`, where the tests run; file: theirs; models: lays the repository out; only: names of tests, all by
     default; left_out: those that do not run, with the reason; differs: those that Triton passes and tisfast does not,
-    on purpose, with the page that says why; server_env, test_env: variables; alone: a server for each test; says: texts of
-    the log after the tests; refused: the server does not start, and its log has this text.
+    on purpose, with the page that says why; server_env, test_env: variables; alone: a server for each test; says: texts
+    of the log after the tests; refused: the server does not start, and its log has this text.
     """
 
     name: str

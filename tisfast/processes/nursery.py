@@ -182,7 +182,9 @@ class Nursery:
             if (await asyncio.wait({answer}, timeout=limits.NURSERY_LOOK_SECONDS))[0]:
                 return
             if _stopped(life.spawned.process.pid):
-                log.error("the nursery of %s was stopped by a signal; it is replaced, with its workers", self.interpreter)
+                log.error(
+                    "the nursery of %s was stopped by a signal; it is replaced, with its workers", self.interpreter
+                )
                 return
 
     def close(self) -> None:
