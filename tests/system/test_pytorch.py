@@ -136,9 +136,9 @@ def test_requests_that_are_joined_get_their_own_rows(serve, write, connect):
         write(name, module, made.config([made.tensor("x")], [made.tensor("y")], more))
     client = connect(serve().ready(), grpcclient)
     rows = [np.full((1, 5), at, np.float32) for at in range(16)]
+    answers: queue.Queue = queue.Queue()
     for name, more in (("flat", 0), ("in_place", 1), ("same", 0)):
         for size in (1, 2):
-            answers: queue.Queue = queue.Queue()
             for at, row in enumerate(rows):
                 each = grpcclient.InferInput("x", [size, 5], "FP32")
                 each.set_data_from_numpy(np.repeat(row, size, axis=0))

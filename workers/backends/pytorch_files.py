@@ -5,7 +5,7 @@ A program has: `what`, for people; `inputs`, the names of its arguments in the o
 `texts`, those that take strings; `takes_dict`, all inputs are items of one dictionary; `aliases`, places of arguments
 by other names; `outputs`, names of what it returns, None where only a run tells; `output_places`, places of outputs by
 names; `keyed`, it returns names with its outputs; `tensors`, (types and dims of the inputs, of the outputs), None where
-the file does not say; `batch_max`, the most rows that it takes, None for any number; `errors`, what `run` raises for
+the file does not say; `in_order`, names say nothing, as with Triton's `runtime: "model.py"`; `batch_max`, the most rows that it takes, None for any number; `errors`, what `run` raises for
 requests that it cannot take.
 """
 

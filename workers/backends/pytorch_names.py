@@ -103,7 +103,9 @@ class Signature:
     def _input_places(self):
         program, names = self._program, [*self._plain, *self._added]
         known = {**program.aliases, **{name: at for at, name in enumerate(program.inputs)}}
-        if all(name in known for name in names):
+        if program.in_order:
+            found = self._ordered(names)
+        elif all(name in known for name in names):
             found = {name: known[name] for name in names}
         elif all(map(_index, names)):
             found = {name: int(_index(name)[1]) for name in names}
@@ -132,7 +134,8 @@ class Signature:
                     f"'{self._model.name}': say which argument it is, or name all inputs as the arguments are named: "
                     f"{', '.join(self._program.inputs)}"
                 )
-        self._warn(self._plain, "input")
+        if not self._program.in_order:
+            self._warn(self._plain, "input")
         found = {name: at for at, name in enumerate(self._plain)}
         found.update({name: int(_index(name)[1]) for name in self._added})
         return found
@@ -151,6 +154,8 @@ class Signature:
 
     def _output_places(self):
         program, names = self._program, self._results
+        if program.in_order:
+            return {name: at for at, name in enumerate(names)}
         if names and all(name in program.output_places for name in names):
             return {name: program.output_places[name] for name in names}
         if names and all(map(_index, names)):
@@ -216,6 +221,14 @@ class Signature:
 def input_places(torch, model, program):
     """Places of arguments by the configuration's names, while it has no outputs yet.  Raises PlaceError."""
     return Signature(torch, model, program).places().inputs
+
+
+def input_count(model):
+    """How many inputs the configuration has."""
+    config = json.loads(model.config)
+    made = sum(len(item["target_name"]) for item in config.get("batch_input", ()))
+    sequences = model.sequences
+    return len(config.get("input", ())) + made + (0 if sequences is None else len(sequences.input_names))
 
 
 def _index(name):

@@ -14,6 +14,7 @@ class ScriptProgram:
     what = "TorchScript"
     errors = (RuntimeError, ValueError, TypeError)
     tensors = batch_max = None
+    in_order = False
 
     def __init__(self, torch, model, settings, path):
         """Raises FileError."""

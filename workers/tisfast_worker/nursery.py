@@ -249,7 +249,7 @@ def _import_for_all(name):
 
 @contextlib.contextmanager
 def _single_threaded():
-    """Threads do not survive a fork: what is imported must not start any here (environment.py sets the number later)."""
+    """Threads do not survive a fork: what is imported must start none here (environment.py sets the number later)."""
     said = {name: os.environ.get(name) for name in environment.THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(said, "1"))
     try:
