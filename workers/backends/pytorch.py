@@ -7,6 +7,8 @@ from tisfast_worker.backend import ArrayBackend, framework
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import Refusal
 from tisfast_worker.serve import backend_module
+from tisfast_worker.served import current
+from tisfast_worker.shortage import amount, trim_heap
 
 
 class TorchError(Refusal):
@@ -32,7 +34,24 @@ class Backend(ArrayBackend):
         self._settings = backend_module("pytorch_options").Settings(torch, self.model)
         self._settings.apply()
         self._program = backend_module("pytorch_files").open_program(torch, self.model, self._settings)
+        self._hold = None  # of files in the cache
+        if self.model.serves and self._settings.device is None and self._settings.shares_weights:
+            self._share_weights()
         self._settings.tell()
+
+    def _share_weights(self):
+        """With the model's other instances.  Where that fails it has its own."""
+        try:
+            share = backend_module("pytorch_weights").share
+            shared, self._hold = share(self._torch, self.model, self._program.modules(), self._program.files)
+        except OSError as error:
+            text = f"instances of model '{self.model.name}' have weights of their own, as none could be shared: {error}"
+            current().log("WARN", text, "pytorch.py", 0, once="weights")
+            return
+        if shared:
+            trim_heap()  # of those that were read
+            text = f"model '{self.model.name}' shares {amount(shared)} of weights with its other instances"
+            current().log("VERBOSE", text, "pytorch.py", 0)
 
     def check(self):
         """Hold the configuration against what the program says."""
@@ -74,6 +93,8 @@ class Backend(ArrayBackend):
         """See Backend."""
         self._program.free()
         self._program = None
+        if self._hold is not None:
+            self._hold.close()
 
     def _signature(self):
         return backend_module("pytorch_names").Signature(self._torch, self.model, self._program)

@@ -23,6 +23,7 @@ class CompiledProgram:
 
     def __init__(self, torch, model, settings, path):
         """Raises FileError."""
+        self.files = [path]
         settings.refuse_compile("compiled already")
         os.environ[_CHECKS] = "1"
         files, script = backend_module("pytorch_files"), backend_module("pytorch_script")
@@ -35,7 +36,7 @@ class CompiledProgram:
             except Exception as error:  # whatever a damaged package makes it raise
                 raise files.FileError(
                     f"model '{model.name}': torch {torch.__version__} cannot load {path}: {script.first_lines(error)}. "
-                    "A package runs under the version of PyTorch, and on the kind of processor, that it was compiled for"
+                    "A package runs under the PyTorch, and on the kind of processor, that it was compiled for"
                 ) from error
         self._loader = package.loader
         self._refuse_other_device(model, settings, files, path)

@@ -231,7 +231,7 @@ class Completion:
             f"model configuration must contain at least one {missing}, none were specified. {program.what} of model "
             f"'{self._model.name}' says neither types nor shapes, and {why}. Write its {missing}s into config.pbtxt, "
             f"or put {SAMPLE} there, with an array for each argument: numpy.savez('{SAMPLE}', "
-            f"{', '.join(f'{name}=...' for name in program.inputs) or '...'}). It takes {arguments}"
+            f"**{{{', '.join(f'{name!r}: ...' for name in program.inputs) or '...'}}}). It takes {arguments}"
         )
 
 

@@ -15,6 +15,7 @@ class ExportedProgram:
 
     def __init__(self, torch, model, settings, path):
         """Raises FileError."""
+        self.files = [path]
         self._torch, self._settings = torch, settings
         files, script = backend_module("pytorch_files"), backend_module("pytorch_script")
         with warnings.catch_warnings():

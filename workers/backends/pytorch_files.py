@@ -1,12 +1,24 @@
 """Which file a model is in, and what it is: known by what lies in the archive, whatever its name.
 
-A program has: `what`, for people; `inputs`, the names of its arguments in the order in which they are passed;
-`required`, those of them that have no value of their own; `by_name_only`, whether they cannot be passed by place;
-`texts`, those that take strings; `takes_dict`, all inputs are items of one dictionary; `aliases`, places of arguments
-by other names; `outputs`, names of what it returns, None where only a run tells; `output_places`, places of outputs by
-names; `keyed`, it returns names with its outputs; `tensors`, (types and dims of the inputs, of the outputs), None where
-the file does not say; `in_order`, names say nothing, as with Triton's `runtime: "model.py"`; `batch_max`, the most rows that it takes, None for any number; `errors`, what `run` raises for
-requests that it cannot take.
+A program has:
+
+    what            for people
+    inputs          names of its arguments, in the order in which they are passed
+    required        those of them that have no value of their own
+    by_name_only    whether they cannot be passed by place
+    in_order        names say nothing, as with Triton's `runtime: "model.py"`
+    takes_dict      all inputs are items of one dictionary
+    texts           names of arguments that take strings; None: nobody knows
+    aliases         places of arguments by other names
+    outputs         names of what it returns; None: only a run tells
+    output_places   places of outputs by names
+    keyed           it returns names with its outputs
+    tensors         (types and dims of the inputs, of the outputs); None: the file does not say
+    batch_max       the most rows that it takes; None: any number
+    errors          what `run` raises for requests that it cannot take
+    run(values)     what it returns for arguments in their order
+    modules()       modules of PyTorch whose weights can lie elsewhere
+    files           what their weights depend on
 """
 
 import os

@@ -48,13 +48,15 @@ class ModuleProgram:
         """Raises FileError."""
         self._files, self._model = backend_module("pytorch_files"), model
         kind = self._class_of(torch, path)
+        weights = os.path.splitext(path)[0] + ".pt"
+        self.files = [each for each in (path, weights) if os.path.isfile(each)]
         try:
             self._module = kind()
         except TypeError as error:
             raise self._files.FileError(
                 f"model '{model.name}': class {kind.__name__} of {path} is made without arguments: {error}"
             ) from error
-        self._load_weights(torch, os.path.splitext(path)[0] + ".pt")
+        self._load_weights(torch, weights)
         self._module.eval()
         if settings.device is not None:
             self._module.to(settings.device)
@@ -79,7 +81,7 @@ class ModuleProgram:
 
     def _load_weights(self, torch, path):
         if not os.path.isfile(path):
-            text = f"Model parameter file not found for '{self._model.name}': its class makes the weights, as {path} is not there"
+            text = f"Model parameter file not found for '{self._model.name}': there is no {path}"
             current().log("WARN", text, "pytorch.py", 0)
             return
         try:

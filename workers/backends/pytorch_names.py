@@ -197,7 +197,7 @@ class Signature:
         program, whose = self._program, f"model '{self._model.name}'"
         for spec in self._model.inputs:
             argument = spec.name if program.takes_dict else program.inputs[places.inputs[spec.name]]
-            takes = argument in program.texts or program.texts is None
+            takes = program.texts is None or argument in program.texts
             if spec.code != dtypes.BYTES:
                 if takes and program.texts is not None:
                     raise PlaceError(

@@ -18,6 +18,7 @@ class ScriptProgram:
 
     def __init__(self, torch, model, settings, path):
         """Raises FileError."""
+        self.files = [path]
         self._torch, self._model = torch, model
         settings.refuse_compile("TorchScript")
         files = backend_module("pytorch_files")

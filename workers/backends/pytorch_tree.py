@@ -1,4 +1,7 @@
-"""Nested arguments and results as flat lists, with Triton's names for their places: ARGS[0][key], KWARGS[name], RESULT[1]."""
+"""Nested arguments and results as flat lists, with Triton's names for their places.
+
+ARGS[0][key], KWARGS[name], RESULT[1].
+"""
 
 
 def places_of(spec, root):
