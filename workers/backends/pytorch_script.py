@@ -35,7 +35,7 @@ class ScriptProgram:
 
     def _read_schema(self, files):
         schema = self._module.forward.schema
-        arguments = [each for each in schema.arguments if each.name != "self"]
+        arguments = schema.arguments[1:]  # the first one is the module
         kinds = {each.name: str(each.type) for each in arguments}
         dicts = [each for each in arguments if kinds[each.name] in _DICT or each.type.kind() == "DictType"]
         if len(dicts) > 1:
