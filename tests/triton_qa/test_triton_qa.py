@@ -10,7 +10,7 @@ import pytest
 from tests.triton_qa.conftest import qa_folder
 from tests.triton_qa.suites import SUITES, Suite
 
-TEST_SECONDS_MAX = 240
+TEST_SECONDS_MAX = 600
 
 
 def _cases() -> list[pytest.param]:
@@ -19,7 +19,7 @@ def _cases() -> list[pytest.param]:
     if qa is None:
         return []
     return [
-        pytest.param(suite, test, id=f"{suite.name}-{test.rpartition('::')[2] or 'start'}",
+        pytest.param(suite, test, id=f"{suite.name}-{test.rpartition('.')[2] or 'start'}",
                      marks=pytest.mark.xfail(strict=True, reason=why) if why else ())
         for suite in SUITES
         for test, why in _tests(qa, suite)
@@ -27,18 +27,18 @@ def _cases() -> list[pytest.param]:
 
 
 def _tests(qa, suite: Suite) -> list[tuple[str, str]]:
-    """(pytest's name, why it differs or "") of a suite's tests."""
+    """(Class.test, why it differs or "") of a suite's tests."""
     if suite.refused:
         return [("", "")]
     file, _, wanted = suite.file.partition("::")
     with warnings.catch_warnings(action="ignore"):  # about Triton's code
         tree = ast.parse((qa / suite.folder / file).read_text())
     found = [
-        (f"{file}::{kind.name}::{test.name}", suite.differs.get(test.name, ""))
+        (f"{kind.name}.{test.name}", suite.differs.get(test.name, ""))
         for kind in tree.body
         if isinstance(kind, ast.ClassDef) and wanted in ("", kind.name)
         for test in kind.body
-        if isinstance(test, ast.FunctionDef) and test.name.startswith("test_") and test.name not in suite.left_out
+        if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and test.name.startswith("test_") and test.name not in suite.left_out
         and (not suite.only or test.name in suite.only)
     ]  # fmt: skip
     assert found, f"{suite.name}: no tests in {file}"
@@ -51,8 +51,8 @@ def test_of_triton(servers, suite: Suite, test: str) -> None:
     if suite.refused:
         assert suite.refused in server.refuses()
         return
-    done = server.run(test, TEST_SECONDS_MAX, suite.test_env)
-    assert done.returncode == 0, f"{done.stdout[-8000:]}\n---- server\n{server.log.read_text()[-4000:]}"
+    done = server.run(suite.file.partition("::")[0], test, TEST_SECONDS_MAX, suite.test_env)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}\n---- server\n{server.log.read_text()[-4000:]}"
     if suite.alone:
         for text in suite.says:
             assert text in server.log.read_text()

@@ -15,8 +15,8 @@ class SSEClient:
         self._response = response
 
     def _read(self):
-        """What has not been read."""
-        return self._response.iter_content()
+        """What has not been read, in one piece."""
+        return filter(None, [self._response.content])
 
     def events(self):
         """Each event, as it comes."""
