@@ -80,9 +80,10 @@ SERVED: Final = (
     Flag(
         "reload",
         boolean,
-        False,
+        None,
         "Models",
-        "tisfast's own, for developers: load a model again as soon as one of its files is saved",
+        "tisfast's own, for developers: load a model again as soon as one of its files is saved; on where files are "
+        "named and nothing else is asked for",
     ),
     Flag(
         "model-control-token-file",
