@@ -127,6 +127,15 @@ SERVED: Final = (
         "$XDG_CACHE_HOME/tisfast/environments, or ~/.cache/tisfast/environments",
     ),
     Flag(
+        "backend-environments",
+        str,
+        "off",
+        "Models",
+        "tisfast's own: auto: where a model's framework is not installed, what its backend needs is installed once "
+        "into --environment-cache-dir, for all its models (tisfast docs environments)",
+        choices=("off", "auto"),
+    ),
+    Flag(
         "execution-timeout-secs",
         float,
         float(limits.EXECUTION_SECONDS_MAX),
