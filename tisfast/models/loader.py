@@ -150,7 +150,8 @@ async def load_version(means: Means, version: Version) -> ServedModel:
 async def _load_in(means: Means, version: Version, environment: Environment | None) -> ServedModel:
     model = version.model
     began_ns = now_ns()
-    lodging = await means.nurseries.lodge(environment, model.name)
+    imports = model.config.backends.imports_of(model.config.backend)
+    lodging = await means.nurseries.lodge(environment, model.name, imports)
     try:
         config = await _completed(means, version, lodging.nursery) if model.may_complete else model.config
         beside = await asyncio.to_thread(_read_beside, means, version, config)
