@@ -38,11 +38,14 @@ def _tests(qa, suite: Suite) -> list[tuple[str, str]]:
         for kind in tree.body
         if isinstance(kind, ast.ClassDef) and wanted in ("", kind.name)
         for test in kind.body
-        if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and test.name.startswith("test_") and test.name not in suite.left_out
-        and (not suite.only or test.name in suite.only)
-    ]  # fmt: skip
+        if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and _runs(suite, test.name)
+    ]
     assert found, f"{suite.name}: no tests in {file}"
     return found
+
+
+def _runs(suite: Suite, test: str) -> bool:
+    return test.startswith("test_") and test not in suite.left_out and (not suite.only or test in suite.only)
 
 
 @pytest.mark.parametrize(("suite", "test"), _cases())
@@ -52,7 +55,8 @@ def test_of_triton(servers, suite: Suite, test: str) -> None:
         assert suite.refused in server.refuses()
         return
     done = server.run(suite.file.partition("::")[0], test, TEST_SECONDS_MAX, suite.test_env)
-    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}\n---- server\n{server.log.read_text()[-4000:]}"
+    log = server.log.read_text()
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}\n---- server\n{log[-4000:]}"
     if suite.alone:
         for text in suite.says:
             assert text in server.log.read_text()
