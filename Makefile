@@ -48,7 +48,7 @@ NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
 FAST ?=
 ASAN_TREE := build/asan
 ASAN_TESTS ?= tests/native tests/wire tests/codec tests/front/grpc tests/front/test_connection.py \
-	tests/front/test_promises.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
+	tests/front/test_promised_blocks.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
@@ -82,7 +82,7 @@ test-gpu: $(DONE)/built $(DONE)/test
 	$(PY) -m pytest -rs tests/gpu $(FLAGS)
 
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
-	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_registry.py $(FLAGS)
+	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_mlflow_registry.py $(FLAGS)
 
 test-c: $(DONE)/sanitizers
 	csrc/test/run.sh

@@ -25,7 +25,7 @@ class Completion(Enum):
     ALWAYS = "all"
 
 
-class Backend(NamedTuple):
+class BackendInfo(NamedTuple):
     """One backend.
 
     platforms: names for it in a configuration's `platform`; files: names of model files that stand for it, the first
@@ -47,23 +47,29 @@ class Backend(NamedTuple):
 
 _OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
 _BUILT_IN: Final = (
-    Backend(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
-    Backend(
-        "onnxruntime", ("onnxruntime_onnx",), ("model.onnx",), Completion.OPEN, served=True, folders=True,
-        writes_platform=True, honours=_OF_ONNX,
+    BackendInfo(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
+    BackendInfo(
+        "onnxruntime",
+        ("onnxruntime_onnx",),
+        ("model.onnx",),
+        Completion.OPEN,
+        served=True,
+        folders=True,
+        writes_platform=True,
+        honours=_OF_ONNX,
     ),
-    Backend("tensorrt", ("tensorrt_plan",), ("model.plan",)),
-    Backend("pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2")),
-    Backend("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
-    Backend("openvino", ("openvino",), ("model.xml",)),
-    *map(Backend, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
+    BackendInfo("tensorrt", ("tensorrt_plan",), ("model.plan",)),
+    BackendInfo("pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2")),
+    BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
+    BackendInfo("openvino", ("openvino",), ("model.xml",)),
+    *map(BackendInfo, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
 
 
 class Backends:
     """All that a server knows, in the order in which a model's files are looked for."""
 
-    def __init__(self, backends: Iterable[Backend] = _BUILT_IN) -> None:
+    def __init__(self, backends: Iterable[BackendInfo] = _BUILT_IN) -> None:
         self._by_name = {backend.name: backend for backend in backends}
         self._by_platform = {platform: each for each in self._by_name.values() for platform in each.platforms}
         self._by_file = {file: each for each in self._by_name.values() for file in each.files}
@@ -83,7 +89,7 @@ class Backends:
         """Names of those that serve models here."""
         return tuple(each.name for each in self._by_name.values() if each.served)
 
-    def named(self, name: str) -> Backend | None:
+    def named(self, name: str) -> BackendInfo | None:
         """The one of this name."""
         return self._by_name.get(name)
 
@@ -91,11 +97,11 @@ class Backends:
         """The file of one in --backend-directory, "" for ours."""
         return self._by_name[name].module
 
-    def of_platform(self, platform: str) -> Backend | None:
+    def of_platform(self, platform: str) -> BackendInfo | None:
         """The one that a `platform` means."""
         return self._by_platform.get(platform)
 
-    def of_file(self, file: str) -> Backend | None:
+    def of_file(self, file: str) -> BackendInfo | None:
         """The one that a model file of this name belongs to."""
         return self._by_file.get(file)
 
@@ -113,7 +119,7 @@ class Backends:
                 f"--backend-directory={directory} has a backend '{PYTHON}', which tisfast has itself",
                 key="backend-directory", hint="give it another name",
             )  # fmt: skip
-        own = [Backend(name, served=True, module=str((directory / name / MODULE_FILE).resolve())) for name in names]
+        own = [BackendInfo(name, served=True, module=str((directory / name / MODULE_FILE).resolve())) for name in names]
         return Backends([*own, *(each for each in self._by_name.values() if each.name not in names)])
 
 

@@ -3,9 +3,9 @@
 import json
 import os
 
-from tisfast_worker.failure import Refusal
-from tisfast_worker.options import OptionError, Options, truth
-from tisfast_worker.served import current
+from tisfast_worker.backend_options import BackendOptions, OptionError, truth
+from tisfast_worker.failure import PlainError
+from tisfast_worker.serving_context import current
 
 CPU, CUDA, TENSORRT, OPENVINO = (
     name + "ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt", "OpenVINO")
@@ -39,7 +39,7 @@ _CUDA_NAMES = {"cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "
 _SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 
 
-class Settings:
+class SessionSettings:
     """How one model's session is made and run.
 
     options: the SessionOptions; level: of graph optimisation; entries: (key, value) of the session's configuration;
@@ -47,10 +47,10 @@ class Settings:
     """
 
     def __init__(self, runtime, model):
-        """Raises Refusal for what this runtime cannot do, or what means nothing."""
+        """Raises PlainError for what this runtime cannot do, or what means nothing."""
         self._runtime, self._model = runtime, model
         self._config = json.loads(model.config)
-        self._said = Options(model.config)
+        self._said = BackendOptions(model.config)
         self.options, self.run = runtime.SessionOptions(), None
         self.options.log_severity_level = 1 if model.log_verbose else 3  # what it warns of, no user can mend
         self._set_graph()
@@ -129,7 +129,7 @@ class Settings:
         there = self._runtime.get_available_providers()
         for name, _ in found:
             if name not in there:
-                raise Refusal(self._not_there(name, there))
+                raise PlainError(self._not_there(name, there))
         return [*found, (CPU, {})]
 
     def _not_there(self, name, there):
