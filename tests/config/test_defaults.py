@@ -100,7 +100,7 @@ def test_what_triton_refuses_is_refused_in_its_words(name, version):
     with pytest.raises(ConfigErrors) as caught:
         finish(drafted(name, REFUSED[name]["pbtxt"], version), name)
     theirs = REFUSED[name]["error"]
-    if theirs != "failed to read text proto":  # of which we say more, see test_text.py
+    if theirs != "failed to read text proto":  # of which we say more, see test_pbtxt.py
         assert any(error.message.startswith(theirs) for error in caught.value.errors)
     assert all(error.line > 0 and error.column > 0 for error in caught.value.errors)
 

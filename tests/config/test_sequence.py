@@ -1,4 +1,4 @@
-"""Settings of the sequence batcher; what Triton refuses is beside its own words in golden/ (test_normal.py)."""
+"""Settings of the sequence batcher; what Triton refuses is beside its own words in golden/ (test_defaults.py)."""
 # ruff: noqa: E501 - one configuration, one line
 
 from __future__ import annotations

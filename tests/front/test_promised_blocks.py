@@ -46,7 +46,7 @@ import asyncio, sys
 sys.path[:0] = {path}
 from tisfast import limits
 limits.PROMISE_SECONDS_MAX = 0.2
-from test_promises import ROOM, promised
+from test_promised_blocks import ROOM, promised
 from test_connection import infer
 from tests_front_server import serve
 

@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 
 import pytest
-from test_receiver import infer
+from test_receive_watermark import infer
 from tests_front_server import serve
 
 from tisfast import limits

@@ -9,7 +9,7 @@ import re
 from tisfast_worker import limits
 from tisfast_worker.artifact_cache import ArtifactCache, digest
 from tisfast_worker.backend import ArrayBackend, framework
-from tisfast_worker.failure import PlainError
+from tisfast_worker.failure import Refusal
 from tisfast_worker.serve import backend_module
 from tisfast_worker.serving_context import current
 
@@ -24,7 +24,7 @@ _ONNX_BF16 = 16
 FILE = "model.onnx"
 
 
-class OnnxError(PlainError):
+class OnnxError(Refusal):
     """What ONNX Runtime says, in Triton's words."""
 
 

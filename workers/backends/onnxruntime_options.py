@@ -3,8 +3,8 @@
 import json
 import os
 
-from tisfast_worker.backend_options import BackendOptions, OptionError, truth
-from tisfast_worker.failure import PlainError
+from tisfast_worker.backend_options import OptionError, Options, truth
+from tisfast_worker.failure import Refusal
 from tisfast_worker.serving_context import current
 
 CPU, CUDA, TENSORRT, OPENVINO = (
@@ -47,10 +47,10 @@ class SessionSettings:
     """
 
     def __init__(self, runtime, model):
-        """Raises PlainError for what this runtime cannot do, or what means nothing."""
+        """Raises Refusal for what this runtime cannot do, or what means nothing."""
         self._runtime, self._model = runtime, model
         self._config = json.loads(model.config)
-        self._said = BackendOptions(model.config)
+        self._said = Options(model.config)
         self.options, self.run = runtime.SessionOptions(), None
         self.options.log_severity_level = 1 if model.log_verbose else 3  # what it warns of, no user can mend
         self._set_graph()
@@ -129,7 +129,7 @@ class SessionSettings:
         there = self._runtime.get_available_providers()
         for name, _ in found:
             if name not in there:
-                raise PlainError(self._not_there(name, there))
+                raise Refusal(self._not_there(name, there))
         return [*found, (CPU, {})]
 
     def _not_there(self, name, there):

@@ -2,16 +2,16 @@
 
 import json
 
-from tisfast_worker.failure import PlainError
+from tisfast_worker.failure import Refusal
 
 _TRUE, _FALSE = frozenset({"true", "on", "1"}), frozenset({"false", "off", "0"})
 
 
-class OptionError(PlainError):
+class OptionError(Refusal):
     """A parameter has a value that means nothing; the text names both."""
 
 
-class BackendOptions:
+class Options:
     """The parameters of one model.  `said`: what was read of them, for the log."""
 
     def __init__(self, config):

@@ -13,11 +13,11 @@ class WireError(Exception):
     """What came from the server is not what WIRE.md says: a bug of ours."""
 
 
-class PlainError(Exception):  # noqa: N818 - it is what is said, and the end of it
+class Refusal(Exception):  # noqa: N818 - it is what is said, and the end of it
     """Its text says all: people read it as it is, without its type and without a traceback."""
 
 
-class FrameworkMissing(PlainError, ModuleNotFoundError):
+class FrameworkMissing(Refusal, ModuleNotFoundError):
     """The package that a backend runs its models with cannot be imported."""
 
 
@@ -31,14 +31,14 @@ def last_line(error):
         text = str(error) or "<EMPTY MESSAGE>"
     except Exception:
         text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
-    if isinstance(error, PlainError):
+    if isinstance(error, Refusal):
         return cut(text)
     return cut(f"{type(error).__name__}: {text}")
 
 
 def triton_text(error):
     r"""The exception, a blank line, `At:` and its frames innermost first: the form that clients know."""
-    if isinstance(error, PlainError):
+    if isinstance(error, Refusal):
         return last_line(error)
     frames = [
         f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
@@ -52,7 +52,7 @@ def triton_text(error):
 
 def failure_texts(error):
     """What clients read of a failed execution, and for the log its traceback (of ReturnError none) and last line."""
-    if isinstance(error, (ReturnError, PlainError)):
+    if isinstance(error, (ReturnError, Refusal)):
         return cut(str(error)), "", cut(str(error))
     text, line, where = triton_text(error), last_line(error), looked_in(error)
     if where:
@@ -100,8 +100,8 @@ def _sought_a_program(error):
 
 
 def traceback_text(error):
-    """The whole traceback for the log, from the first frame of user code; "" of a PlainError."""
-    if isinstance(error, PlainError):
+    """The whole traceback for the log, from the first frame of user code; "" of a Refusal."""
+    if isinstance(error, Refusal):
         return ""
     try:
         lines = traceback.format_exception(type(error), error, _user_traceback(error))

@@ -6,13 +6,13 @@ Texts up to a colon are Triton's, as clients match them; what follows says what 
 import json
 
 from tisfast_worker import dtypes
-from tisfast_worker.failure import PlainError
+from tisfast_worker.failure import Refusal
 
 _SCHEDULERS = {"dynamic_batching", "sequence_batching", "ensemble_scheduling"}
 _CONFIG_NAMES = {name: config for name, config, _, _ in dtypes.TYPES.values()}
 
 
-class SignatureError(PlainError):
+class SignatureError(Refusal):
     """The configuration and the model's file cannot both be right; the text says why."""
 
 

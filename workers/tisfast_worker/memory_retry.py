@@ -5,7 +5,7 @@ configuration says that it may be (parameter OUT_OF_MEMORY_RETRY, docs/resources
 """
 
 from tisfast_worker.errors import ErrorCode, TritonError
-from tisfast_worker.failure import PlainError, failure_texts, missing_module
+from tisfast_worker.failure import Refusal, failure_texts, missing_module
 from tisfast_worker.memory_shortage import empty_caches, shortage_of
 from tisfast_worker.response import InferenceResponse
 from tisfast_worker.serving_context import current
@@ -51,7 +51,7 @@ class MemoryRetry:
             traceback = ""
         if shortage is None:
             self._trace(_ids(requests), traceback, line, missing_module(error))
-            told = text if isinstance(error, PlainError) else self._model.failed_text(text)
+            told = text if isinstance(error, Refusal) else self._model.failed_text(text)
             return ExecutionFailure(ErrorCode.INTERNAL, told)
         return ExecutionFailure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
 
