@@ -85,7 +85,7 @@ class Backends:
 
     def __init__(
         self,
-        backends: Iterable[Backend] = _BUILT_IN,
+        backends: Iterable[BackendInfo] = _BUILT_IN,
         directory: str = "",
         settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
@@ -112,11 +112,11 @@ class Backends:
         return tuple(each.name for each in self._by_name.values() if each.served)
 
     @property
-    def all(self) -> tuple[Backend, ...]:
+    def all(self) -> tuple[BackendInfo, ...]:
         """Each of them."""
         return tuple(self._by_name.values())
 
-    def named(self, name: str) -> Backend | None:
+    def named(self, name: str) -> BackendInfo | None:
         """The one of this name."""
         return self._by_name.get(name)
 
@@ -173,7 +173,7 @@ class Backends:
         return known is not None and known.served
 
 
-def _in_folder(folder: Path) -> Backend | None:
+def _in_folder(folder: Path) -> BackendInfo | None:
     """What one folder of --backend-directory holds; None where that is no backend.  Raises OSError.
 
     Triton's installation has a C library in most of them, and beside that of PyTorch a model.py, too.
@@ -181,14 +181,14 @@ def _in_folder(folder: Path) -> Backend | None:
     name, library = folder.name, folder / f"libtriton_{folder.name}.so"
     module = folder / MODULE_FILE
     if module.exists():
-        return Backend(name, served=True, module=str(module.resolve()))
+        return BackendInfo(name, served=True, module=str(module.resolve()))
     module, c_library = folder / PYTHON_BASED_FILE, str(library) if library.exists() else ""
     if module.exists():
-        return Backend(
+        return BackendInfo(
             name, completion=Completion.ASKED, served=True, module=str(module.absolute()), python_based=True,
             library=c_library,
         )  # fmt: skip
-    return Backend(name, library=c_library) if c_library else None
+    return BackendInfo(name, library=c_library) if c_library else None
 
 
 BUILT_IN: Final = Backends()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.config import texts
+from tisfast.config import error_texts
 from tisfast.config.backends import MODULE_FILE, PYTHON_BASED_FILE, TRITONS_DIRECTORY, Backends
 from tisfast.config.metric_control import check_metric_control
 from tisfast.config.schema import Message, is_ensemble

@@ -203,7 +203,7 @@ def _folder_above(folder: Path) -> str:
     return f"{repository} has {sign}: it looks like a model; name the folder above it"
 
 
-def environment_of(draft: Draft, folder: Path, backends: Backends = BUILT_IN) -> Environment | None:
+def environment_of(draft: ConfigDraft, folder: Path, backends: Backends = BUILT_IN) -> Environment | None:
     """The environment that the draft's parameters name; what is wrong with it goes to the report.
 
     One that lies beside a Python-based backend is written into the draft of a model that names none.
