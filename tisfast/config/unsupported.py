@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tisfast.config import error_texts
 from tisfast.config.backends import MODULE_FILE, PYTHON_BASED_FILE, TRITONS_DIRECTORY, Backends
+from tisfast.config.error_report import KeyPath, Report, key_text
 from tisfast.config.metric_control import check_metric_control
 from tisfast.config.schema import Message, is_ensemble
 from tisfast.config.suggest import near
