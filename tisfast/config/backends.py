@@ -76,14 +76,20 @@ _BUILT_IN: Final = (
         writes_platform=True,
         honours=_OF_ONNX,
     ),
-    Backend("tensorrt", ("tensorrt_plan",), ("model.plan",)),
-    Backend(
-        "pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2"), Completion.OPEN, served=True,
-        writes_platform=True, imports="torch", runtimes=frozenset({"model.py"}),
+    BackendInfo("tensorrt", ("tensorrt_plan",), ("model.plan",)),
+    BackendInfo(
+        "pytorch",
+        ("pytorch_libtorch", "torch_aoti"),
+        ("model.pt", "model.pt2"),
+        Completion.OPEN,
+        served=True,
+        writes_platform=True,
+        imports="torch",
+        runtimes=frozenset({"model.py"}),
     ),
-    Backend("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
-    Backend("openvino", ("openvino",), ("model.xml",)),
-    *map(Backend, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
+    BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
+    BackendInfo("openvino", ("openvino",), ("model.xml",)),
+    *map(BackendInfo, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
 
 
@@ -148,7 +154,7 @@ class Backends:
         """The module that the workers of one share, "" for none."""
         return self._by_name[name].imports
 
-    def of_platform(self, platform: str) -> Backend | None:
+    def of_platform(self, platform: str) -> BackendInfo | None:
         """The one that a `platform` means."""
         return self._by_platform.get(platform)
 

@@ -65,7 +65,7 @@ class Nurseries:
         """Take over the server's own, which was started early."""
         self._by_key[spawned.interpreter, ""] = Nursery(spawned.interpreter, self._loop, spawned)
 
-    async def lodge(self, environment: Environment | None, model: str, imports: str = "") -> Lodging:
+    async def lodge(self, environment: Environment | None, model: str, imports: str = "") -> NurseryUse:
         """Prepare the environment (None: the server's own) and take part in its nursery.
 
         imports: the module that the nursery is to import, "" for none.  Raises ConfigError, EnvironmentFailed, NoRoom.

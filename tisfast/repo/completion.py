@@ -31,7 +31,7 @@ def fill_from_files(draft: ConfigDraft, folder: Path, version: Path | None, back
     message.default_model_filename = file
 
 
-def _file_of(backend: Backend, platform: str, version: Path | None) -> str:
+def _file_of(backend: BackendInfo, platform: str, version: Path | None) -> str:
     """The file that the platform stands for, else the one that is there, else the usual one."""
     files = backend.files
     if platform in backend.platforms and len(backend.platforms) == len(files):
@@ -39,7 +39,7 @@ def _file_of(backend: Backend, platform: str, version: Path | None) -> str:
     return next((name for name in files if version and exists(version / name)), files[0])
 
 
-def _platform_of(backend: Backend, file: str) -> str:
+def _platform_of(backend: BackendInfo, file: str) -> str:
     """The one that belongs to the kind of file."""
     suffixes = [Path(name).suffix for name in backend.files]
     suffix = Path(file).suffix

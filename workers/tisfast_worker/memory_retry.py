@@ -53,8 +53,8 @@ class MemoryRetry:
             self._trace(_ids(requests), traceback, line, missing_module(error))
             told = text if isinstance(error, Refusal) else self._model.failed_text(text)
             code = getattr(error, "code", None) if isinstance(error, Refusal) else None
-            return Failure(ErrorCode.INTERNAL if code is None else code, told)
-        return Failure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
+            return ExecutionFailure(ErrorCode.INTERNAL if code is None else code, told)
+        return ExecutionFailure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
 
     def relieve(self, requests, failure, attempt):
         """Responses, or the ExecutionFailure that is told.  attempt(requests): executes; gives the same."""
