@@ -29,7 +29,7 @@ from tisfast.front.grpc.front import GrpcExtras, GrpcFront
 from tisfast.front.http import HttpFront
 from tisfast.listeners import Listener
 from tisfast.models.gpu_placement import placement
-from tisfast.models.loader import Commons
+from tisfast.models.loader import SharedResources
 from tisfast.models.polling import Polling
 from tisfast.models.supervisor import Supervisor
 from tisfast.native.cuda import Cuda, CudaMissing, Devices

@@ -30,6 +30,7 @@ from tisfast.config.error_report import ConfigErrors
 from tisfast.config.metrics_settings import MetricsSettings, read_metrics_config
 from tisfast.config.rate_limits import RateLimitSettings, read_grants
 from tisfast.config.resource_flags import read_budget, read_gpu_limits
+from tisfast.config.scheduler_hooks import read_hooks
 from tisfast.config.served_files import Arguments, read_files
 from tisfast.config.settings import (
     CodecSettings,

@@ -18,8 +18,8 @@ from tisfast.environments.build import BuildContext, build, measured
 from tisfast.environments.build_errors import EnvironmentFailed, size_text
 from tisfast.environments.cache import CacheEntry, EnvironmentCache
 from tisfast.environments.environment import Environment, Interpreter
-from tisfast.environments.failure import EnvironmentFailed, size_text
-from tisfast.environments.inspect import inspect
+from tisfast.environments.environment_kind import recognise
+from tisfast.environments.inspection import inspect
 from tisfast.environments.of_backends import environment_named
 from tisfast.environments.preparing import ready_made
 from tisfast.errors import ConfigError

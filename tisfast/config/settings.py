@@ -15,8 +15,9 @@ from tisfast.config.environments import EnvironmentSettings
 from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
+from tisfast.config.scheduler_hooks import SchedulerHooks
 from tisfast.config.served_files import ServedFile
-from tisfast.config.storage import StorageSettings
+from tisfast.config.storage_settings import StorageSettings
 from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 

@@ -25,7 +25,6 @@ from tisfast.config.tensor_config import TensorConfig
 from tisfast.engine.batching_strategy import Strategy, compile_strategy
 from tisfast.engine.response_cache import LocalStore
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.strategy import Strategy, compile_strategy
 from tisfast.environments.environment import Environment
 from tisfast.errors import TisError
 from tisfast.models.backend_environment import backend_environment
@@ -148,7 +147,7 @@ async def load_version(means: LoadContext, version: Version) -> ServedModel:
     return await _load_in(means, version, environment)
 
 
-async def _load_in(means: Means, version: Version, environment: Environment | None) -> ServedModel:
+async def _load_in(means: LoadContext, version: Version, environment: Environment | None) -> ServedModel:
     model = version.model
     began_ns = now_ns()
     imports = model.config.backends.imports_of(model.config.backend)

@@ -250,13 +250,13 @@ class Polling:
 def polling_of(  # noqa: PLR0913, PLR0917 - as above
     settings: RepositorySettings,
     paths: Sequence[Path],
-    lifecycle: Appliance,
+    lifecycle: ChangeTarget,
     clock: Callable[[], float],
     before: Before,
     tell: Tell,
 ) -> Polling | None:
     """The polling that the settings ask for, None if for none.  paths: looked at; before, tell: see Polling."""
-    pace = Pace.of(settings)
+    pace = PollIntervals.of(settings)
     if pace is None:
         return None
     looker = Looker(paths, namespaces=settings.namespacing, config_name=settings.config_name)

@@ -19,6 +19,8 @@ from tisfast.models.loader import NOTHING_SHARED, LoadContext, SharedResources, 
 from tisfast.models.memory_budget import MemoryBudget, Sleeper
 from tisfast.models.model_orders import ModelOrders
 from tisfast.models.polling import Before, Polling, Tell, polling_of
+from tisfast.models.served_ensemble import ServedEnsemble, load_ensemble
+from tisfast.models.served_model import ServedModel
 from tisfast.native.memory import now_ns
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import ControlSocket
@@ -28,8 +30,8 @@ from tisfast.processes.link import Poller
 from tisfast.processes.nurseries import Nurseries
 from tisfast.processes.nursery_process import NurseryProcess
 from tisfast.processes.worker import Workplace
-from tisfast.repo.finding import find, find_around, names_of
 from tisfast.repo.links import link_files
+from tisfast.repo.load_override import LoadOrder, find_overridden, remove_private
 from tisfast.repo.load_plan import Found
 from tisfast.repo.lookup import find, find_around, names_of
 from tisfast.repo.model_names import Names, NamespacedNames
@@ -176,7 +178,7 @@ class Supervisor:
         self._directory = ControlDirectory()
         if self._repository.files:
             link_files(self._repository.files, self._directory.links, self._repository.backends)
-        self._control = Control(self._directory, self._loop)
+        self._control = ControlSocket(self._directory, self._loop)
         self._control.open()
         self._poller = Poller(self._clock, self._loop, self._workers.spin_us)
         self._custom_metrics = CustomMetrics(self._poller.cells)
