@@ -12,12 +12,12 @@ from tisfast import limits
 from tisfast.config.backends import BUILT_IN, Backends
 from tisfast.config.cache_flags import CacheSettings
 from tisfast.config.environments import EnvironmentSettings
-from tisfast.config.hooks import SchedulerHooks
-from tisfast.config.metrics import MetricsSettings
+from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
+from tisfast.config.scheduler_hooks import SchedulerHooks
 from tisfast.config.served_files import ServedFile
-from tisfast.config.storage import StorageSettings
+from tisfast.config.storage_settings import StorageSettings
 from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
@@ -34,7 +34,7 @@ def _require(good: bool, flag: str, message: str) -> None:
 @dataclass(frozen=True)
 class ListenSettings:
     """One listening socket.  service: its name in messages; port 0 lets the system choose; unpaced_local: clients on
-    this machine have TCP's reno (front/pacing.py)."""
+    this machine have TCP's reno (front/congestion_control.py)."""
 
     service: str
     flag: str
@@ -101,7 +101,7 @@ class GrpcSettings:
 
     restricted: --grpc-restricted-protocol; forward_pattern: --grpc-header-forward-pattern, "" for none.
     compression: level of answers, none, low, medium or high.  0 for max_pings_without_data and max_ping_strikes: no
-    limit; 0 for the ages: for ever.  answer_delay_seconds: a test's (hooks.py), of calls that are no inferences.
+    limit; 0 for the ages: for ever.  answer_delay_seconds: a test's, of calls that are no inferences.
     """
 
     compression: str = "none"
