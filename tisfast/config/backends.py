@@ -5,9 +5,10 @@ How a backend loads and runs a model is its module's affair, in the worker (work
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tisfast.errors import ConfigError
@@ -31,7 +32,9 @@ class Backend(NamedTuple):
     platforms: names for it in a configuration's `platform`; files: names of model files that stand for it, the first
     one is the default; served: False for what only Triton has; module: the file of one in --backend-directory, "" for
     ours; folders: a model file may be a folder; writes_platform: the first platform is written into a configuration
-    that leaves it open, as Triton does; honours: fields that no other backend serves (config/unsupported.py).
+    that leaves it open, as Triton does; honours: fields that no other backend serves (config/unsupported.py); on_cpu:
+    its instances are on the CPU unless the configuration says another kind; file_parameter: a parameter whose value
+    tells which of the files it is, by value in file_of.
     """
 
     name: str
@@ -43,9 +46,25 @@ class Backend(NamedTuple):
     folders: bool = False
     writes_platform: bool = False
     honours: frozenset[str] = frozenset()
+    on_cpu: bool = False
+    file_parameter: str = ""
+    file_of: Mapping[str, str] = MappingProxyType({})
+
+    def model_file(self, value: str, present: Iterable[str]) -> str:
+        """The model file of a configuration that names none.
+
+        value: of the parameter that tells it, "" for none; present: which of `files` there are.
+        """
+        return self.file_of.get(value) or next(iter(present), self.files[0])
 
 
 _OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
+_FORESTS: Final = MappingProxyType(
+    {
+        "xgboost": "xgboost.model", "xgboost_json": "xgboost.json", "xgboost_ubj": "xgboost.ubj",
+        "lightgbm": "model.txt", "treelite_checkpoint": "checkpoint.tl",
+    }
+)  # fmt: skip
 _BUILT_IN: Final = (
     Backend(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
     Backend(
@@ -56,7 +75,11 @@ _BUILT_IN: Final = (
     Backend("pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2")),
     Backend("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
     Backend("openvino", ("openvino",), ("model.xml",)),
-    *map(Backend, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
+    Backend(
+        "fil", (), tuple(_FORESTS.values()), Completion.OPEN, served=True, on_cpu=True,
+        file_parameter="model_type", file_of=_FORESTS,
+    ),
+    *map(Backend, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
 
 

@@ -26,7 +26,13 @@ def fill_from_files(draft: Draft, folder: Path, version: Path | None, backends: 
     if backend is not None and backend.served and backend.files:
         if backend.writes_platform and not message.platform:
             message.platform = backend.platforms[0]
-        message.default_model_filename = message.default_model_filename or backend.files[0]
+        message.default_model_filename = message.default_model_filename or _model_file(message, version, backend)
+
+
+def _model_file(message: schema.Message, version: Path | None, backend: Backend) -> str:
+    key = backend.file_parameter
+    value = message.parameters[key].string_value if key and key in message.parameters else ""
+    return backend.model_file(value, (name for name in backend.files if version and exists(version / name)))
 
 
 def _backend(draft: Draft, version: Path | None, backends: Backends) -> Backend | None:
