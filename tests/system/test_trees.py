@@ -175,9 +175,9 @@ def test_values_that_are_missing_follow_the_tree(serve, write, connect):
 
 
 def test_parameters_that_only_tune_are_taken_and_told(serve, write, connect):
-    said = {"algo": "ALGO_AUTO", "storage_type": "AUTO", "blocks_per_sm": "0", "threads_per_tree": "1", "chunk_size": "4",
-            "layout": "depth_first", "transfer_threshold": "2", "use_experimental_optimizations": "true",
-            "cpu_nthread": "1"}  # fmt: skip
+    said = {"algo": "ALGO_AUTO", "storage_type": "AUTO", "blocks_per_sm": "0", "threads_per_tree": "1",
+            "chunk_size": "4", "layout": "depth_first", "transfer_threshold": "2",
+            "use_experimental_optimizations": "true", "cpu_nthread": "1"}  # fmt: skip
     write("m", "xgboost.json", config=FIL + tensors(30, 1) + parameters(**said))
     server = serve().ready()
     told = server.says("parameters that only tune have no effect here")["message"]
@@ -244,12 +244,12 @@ WRONG = {
     "half_text": ("model.txt", half(WRITERS["model.txt"]), "", "it has no line 'end of trees'"),
     "half_tree": ("checkpoint.tl", half(checkpoint), "", "no whole file of a treelite checkpoint"),
     "near_tree": ("checkpoint.tl", nearly(checkpoint), "", "no whole file of a treelite checkpoint"),
-    "noise": ("xgboost.model", lambda path: path.write_bytes(bytes(range(7, 250)) * 9), "", "no whole file of XGBoost's"),
+    "noise": ("xgboost.model", lambda path: path.write_bytes(b'\7' * 999), "", "no whole file of XGBoost's"),
     "empty": ("xgboost.json", lambda path: path.write_bytes(b""), "", "xgboost.json is empty"),
-    "pickle": ("checkpoint.tl", lambda path: path.write_bytes(pickle.dumps(forest())), "", "is a pickle, which the fil"),
-    "other": ("xgboost.json", WRITERS["model.txt"], 'parameters { key: "model_type" value { string_value: "xgboost_json" } }',
+    "pickle": ("checkpoint.tl", lambda path: path.write_bytes(pickle.dumps(forest())), "", "is a pickle, which"),
+    "other": ("xgboost.json", WRITERS["model.txt"], parameters(model_type="xgboost_json"),
               "'xgboost_json', and xgboost.json holds LightGBM's text: write model_type: 'lightgbm'"),
-    "unknown": ("xgboost.json", WRITERS["xgboost.json"], 'parameters { key: "model_type" value { string_value: "catboost" } }',
+    "unknown": ("xgboost.json", WRITERS["xgboost.json"], parameters(model_type="catboost"),
                 "catboost not recognized as a valid serialization format"),
     "name": ("xgboost.json", WRITERS["xgboost.json"], tensors(30, 1).replace("input__0", "X"),
              "unexpected inference input 'X', allowed inputs are: input__0"),
@@ -283,7 +283,7 @@ def test_a_request_that_does_not_fit_is_refused_and_the_model_goes_on(serve, wri
     client = connect(serve().ready(), grpcclient)
     with pytest.raises(InferenceServerException, match="unexpected shape for input 'input__0'"):
         infer(client, "m", input__0=np.zeros((1, 29), np.float32))
-    with pytest.raises(InferenceServerException, match="inference input data-type is 'FP64', but the model"):
+    with pytest.raises(InferenceServerException, match="data-type is 'FP64', but model 'm' expects 'FP32'"):
         infer(client, "m", input__0=np.zeros((1, 30)))
     assert infer(client, "m", input__0=np.zeros((1, 30), np.float32))["output__0"].shape == (1, 1)
 
@@ -291,9 +291,9 @@ def test_a_request_that_does_not_fit_is_refused_and_the_model_goes_on(serve, wri
 def test_a_worker_that_is_killed_comes_back_and_a_changed_file_is_loaded(serve, write, connect):
     path = write("m", "xgboost.json")
     client = connect(server := serve("--model-control-mode=explicit", "--load-model=m").ready(), grpcclient)
-    psutil.Process(server.worker("m_0")).send_signal(signal.SIGKILL)
-    server.said(lambda r: r.get("instance") == "m_0" and "ready" in r["message"] and r is not first(server), "again")
-    until(lambda: server.model_ready("m"), "the model is ready again")
+    before = server.worker("m_0")
+    psutil.Process(before).send_signal(signal.SIGKILL)
+    until(lambda: server.worker("m_0") != before and server.model_ready("m"), "the model is ready again")
     assert infer(client, "m", input__0=np.zeros((1, 30), np.float32))["output__0"].shape == (1, 1)
     many().save_model(path)
     for _ in range(5):
@@ -302,6 +302,3 @@ def test_a_worker_that_is_killed_comes_back_and_a_changed_file_is_loaded(serve, 
         client.unload_model("m")
         until(lambda: not server.model_ready("m"), "the model is unloaded")
 
-
-def first(server):
-    return next(r for r in server.log if r.get("instance") == "m_0" and "ready" in r["message"])

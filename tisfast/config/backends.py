@@ -79,6 +79,9 @@ _BUILT_IN: Final = (
         "fil", (), tuple(_FORESTS.values()), Completion.OPEN, served=True, on_cpu=True,
         file_parameter="model_type", file_of=_FORESTS,
     ),
+    Backend(
+        "sklearn", (), ("model.joblib", "model.skops", "model.pkl"), Completion.OPEN, served=True, on_cpu=True,
+    ),
     *map(Backend, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
 
