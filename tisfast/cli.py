@@ -123,6 +123,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             control_token_file=given["model_control_token_file"],
             backends=read_backends(given["backend_directory"], notices),
             may_be_none=bool(given["guest_directory"]),
+            allow_pickled=given["allow_pickled_models"],
             **_picked(backend, "default_max_batch_size"),
         ),
         workers=lambda: WorkerSettings(

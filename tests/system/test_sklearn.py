@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pickle
 import signal
+import sys
+import types
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -87,7 +90,7 @@ def texts():
 
 @cache
 def linear():
-    return LogisticRegression(max_iter=50).fit(digits()[0] / 16, digits()[1])
+    return LogisticRegression(max_iter=1000).fit(digits()[0] / 16, digits()[1])
 
 
 @pytest.fixture
@@ -112,7 +115,6 @@ def columns_of(config, role):
     return [(each["name"], each["data_type"], each["dims"]) for each in config[role]]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_folder_with_nothing_but_a_model_is_served(serve, write, connect):
     write("digits", linear())
     write("forest", RandomForestClassifier(10, n_jobs=-1, random_state=1).fit(*digits()), file="model.pkl")
@@ -159,24 +161,31 @@ def test_texts_are_one_input(serve, write, connect):
     assert found["predict"].tolist() == [[b"cat"], [b"dog"]] and list(found) == ["predict"]
 
 
-INTEGERS = [f"{kind}{size}" for kind in ("INT", "UINT") for size in (8, 16, 32, 64)]
+TYPES = {
+    "BOOL": "?", "FP16": "f2", "FP32": "f4", "FP64": "f8",
+    **{f"{kind}{size}": f"{kind}{size}".lower() for kind in ("INT", "UINT") for size in (8, 16, 32, 64)},
+}  # fmt: skip
 
 
 def test_types_are_the_configuration_s(serve, write, connect):
-    scaler = StandardScaler().fit(digits()[0][:, :4])
-    for dtype in ("BOOL", "FP16", "FP32", "FP64", *INTEGERS):
-        write(dtype.lower(), scaler, f'max_batch_size: 8 input {{ name: "rows" data_type: TYPE_{dtype} dims: [ 4 ] }}\n'
-              'output { name: "transform" data_type: TYPE_FP32 dims: [ 4 ] }')  # fmt: skip
+    names = [f"X{at}" for at in range(len(TYPES))]
+    pairs = zip(names, TYPES, strict=True)
+    columns = [f'{{ name: "{name}" data_type: TYPE_{dtype} dims: [ 1 ] }}' for name, dtype in pairs]
+    scaler = StandardScaler().fit(np.arange(3 * len(TYPES)).reshape(3, -1))
+    write("all", scaler, f"max_batch_size: 8 input [ {', '.join(columns)} ]\n"
+          f'output {{ name: "transform" data_type: TYPE_FP32 dims: [ {len(TYPES)} ] }}')  # fmt: skip
+    made = ("FP32", "INT32", "UINT8")
+    for dtype in made:
         numbers = f'max_batch_size: 8 output {{ name: "predict" data_type: TYPE_{dtype} dims: [ 1 ] }}\n'
-        write("to_" + dtype.lower(), LinearRegression().fit(np.eye(2), [0, 1]), numbers)
+        write(dtype.lower(), LinearRegression().fit(np.eye(2), [0, 1]), numbers)
     client = connect(serve().ready(), grpcclient)
-    for dtype in ("BOOL", "FP16", "FP32", "FP64", *INTEGERS):
-        kind = {"FP16": "f2", "FP32": "f4", "FP64": "f8"}.get(dtype, dtype.lower())
-        rows = np.array([[0, 1, 0, 1], [1, 0, 1, 1]], kind)
-        found = infer(client, dtype.lower(), rows=rows)["transform"]
-        assert found.dtype == np.float32 and np.allclose(found, scaler.transform(rows.astype(float)), atol=1e-3), dtype
-        found = infer(client, "to_" + dtype.lower(), X=np.array([[9.0, 10.0]]))["predict"]
-        assert found.dtype == np.dtype(kind) and found.shape == (1, 1), dtype
+    rows = {name: np.array([[0], [1], [1]], kind) for name, kind in zip(names, TYPES.values(), strict=True)}
+    found = infer(client, "all", **rows)["transform"]
+    assert found.dtype == np.float32
+    assert np.allclose(found, scaler.transform(np.hstack(list(rows.values())).astype(float)), atol=1e-6)
+    for dtype in made:
+        found = infer(client, dtype.lower(), X=np.array([[9.0, 10.0]]))["predict"]
+        assert found.dtype == np.dtype(TYPES[dtype]) and found.shape == (1, 1), dtype
 
 
 def test_outputs_of_several_targets_and_of_sparse_tables(serve, write, connect):
@@ -197,24 +206,21 @@ def test_outputs_of_several_targets_and_of_sparse_tables(serve, write, connect):
     assert infer(client, "hot", X=words)["transform"].tolist() == [[0, 1, 1, 0]]
 
 
-def own_model():
-    """A model whose class stands in a module beside its file."""
-    namespace = {"__name__": "halves"}
-    exec(OWN, namespace)
-    import sys
-    import types
-
-    module = types.ModuleType("halves")
-    module.__dict__.update(namespace)
-    sys.modules["halves"] = module
+@contextmanager
+def module_of(source, name):
+    """A module that can be imported here for as long as a model of its classes is saved."""
+    module = types.ModuleType(name)
+    exec(source.replace("__name__", repr(name)), module.__dict__)
+    sys.modules[name] = module
     try:
-        return pickle.dumps(module.Halves())
+        yield module
     finally:
-        del sys.modules["halves"]
+        del sys.modules[name]
 
 
 def test_only_what_clients_ask_for_is_computed(serve, write, connect):
-    path = write("halves", own_model(), file="model.pkl")
+    with module_of(OWN, "halves") as module:
+        path = write("halves", pickle.dumps(module.Halves()), file="model.pkl")
     (path.parent / "halves.py").write_text(OWN)
     client = connect(serve().ready(), grpcclient)
     rows = np.array([[4.0, 1.0]])
@@ -270,13 +276,12 @@ def wrong_files():
         "module": (b"cnowhere_at_all\nThing\n.", "", "package 'nowhere_at_all' is missing in the environment of model"),
         "main": (b"c__main__\nThing\n.", "", "It stood in the program that saved the model"),
         "zip": (b"PK\x03\x04" + b"x" * 99, "", "model.joblib cannot be read as a model of scikit-learn"),
-        "output": (whole, Y.format("probability", 10), "unexpected inference output 'probability', allowed outputs are"),
+        "output": (whole, Y.format("probability", 10), "unexpected inference output 'probability', allowed"),
         "columns": (whole, "max_batch_size: 8 " + X.format("X", 65) + Y.format("predict", 1), "write dims: [64]"),
         "classes": (whole, "max_batch_size: 8 " + X.format("X", 64) + Y.format("predict_proba", 9), "write dims: [10]"),
     }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_what_is_wrong_with_a_file_or_its_configuration_is_told(serve, write, connect):
     cases = wrong_files()
     for name, (content, config, _) in cases.items():
@@ -289,27 +294,26 @@ def test_what_is_wrong_with_a_file_or_its_configuration_is_told(serve, write, co
     assert infer(client, "right", **arrays(people()[0][:1]))["predict"].shape == (1, 1)
 
 
-def test_types_that_skops_does_not_know_are_named_and_may_be_trusted(serve, write, connect):
-    frozen = make_pipeline(StandardScaler(), LinearRegression()).fit(np.eye(3), [1, 2, 3])
-    frozen.steps[0] = ("own", _Doubled().fit(np.eye(3)))
-    write("refused", frozen, file="model.skops")
-    path = write("trusted", frozen, 'parameters { key: "trusted_types" value { string_value: '
-                 '"tests.system.test_sklearn._Doubled" } }', "model.skops")  # fmt: skip
-    package = path.parent / "tests/system"
-    package.mkdir(parents=True)
-    (package / "test_sklearn.py").write_text(
-        "from sklearn.preprocessing import StandardScaler\n\nclass _Doubled(StandardScaler):\n"
-        "    def transform(self, X):\n        return X * 2\n"
-    )
-    client = connect(server := serve(*UNREADY).ready(), grpcclient)
-    assert "could run code: tests.system.test_sklearn._Doubled. If you trust them" in reason_of(server, "refused")
-    rows = np.eye(3)
-    assert np.allclose(infer(client, "trusted", X=rows)["predict"][:, 0], frozen.predict(rows))
+DOUBLED = """
+from sklearn.preprocessing import StandardScaler
 
-
-class _Doubled(StandardScaler):
-    def transform(self, X):  # noqa: N803 - scikit-learn's name
+class Doubled(StandardScaler):
+    def transform(self, X):
         return X * 2
+"""
+
+
+def test_types_that_skops_does_not_know_are_named_and_may_be_trusted(serve, write, connect):
+    with module_of(DOUBLED, "doubled") as module:
+        model = make_pipeline(module.Doubled(), LinearRegression()).fit(np.eye(3), [1, 2, 3])
+        write("refused", model, file="model.skops")
+        trust = 'parameters { key: "trusted_types" value { string_value: "doubled.Doubled" } }'
+        path = write("trusted", model, trust, "model.skops")
+        wanted = model.predict(np.eye(3))
+    (path.parent / "doubled.py").write_text(DOUBLED)
+    client = connect(server := serve(*UNREADY).ready(), grpcclient)
+    assert "could run code: doubled.Doubled. If you trust them" in reason_of(server, "refused")
+    assert np.allclose(infer(client, "trusted", X=np.eye(3))["predict"][:, 0], wanted)
 
 
 def test_a_model_of_another_version_is_told(serve, write):
@@ -330,3 +334,14 @@ def test_a_worker_that_is_killed_comes_back_and_a_changed_file_is_loaded(serve, 
     write("m", texts())
     client.load_model("m")
     assert infer(client, "m", X=np.array([[b"cat"]], np.object_))["predict"].tolist() == [[b"cat"]]
+
+
+def test_files_come_with_a_load_call_only_where_the_operator_allows_it(serve, tmp_path, connect):
+    (tmp_path / "models").mkdir()
+    order = {"config": '{"backend": "sklearn"}', "files": {"file:1/model.joblib": dumped(linear())}}
+    client = connect(serve("--model-control-mode=explicit", "--allow-pickled-models=true").ready(), grpcclient)
+    client.load_model("m", **order)
+    assert infer(client, "m", X=np.zeros((1, 64)))["predict"].shape == (1, 1)
+    client = connect(serve("--model-control-mode=explicit").ready(), grpcclient)
+    with pytest.raises(InferenceServerException, match=r"model\.joblib.* only with --allow-pickled-models"):
+        client.load_model("m", **order)

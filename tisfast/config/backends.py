@@ -34,7 +34,8 @@ class Backend(NamedTuple):
     ours; folders: a model file may be a folder; writes_platform: the first platform is written into a configuration
     that leaves it open, as Triton does; honours: fields that no other backend serves (config/unsupported.py); on_cpu:
     its instances are on the CPU unless the configuration says another kind; file_parameter: a parameter whose value
-    tells which of the files it is, by value in file_of.
+    tells which of the files it is, by value in file_of; pickled: its files can run code when they are read, so load
+    calls bring them only where the operator allows it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Backend(NamedTuple):
     writes_platform: bool = False
     honours: frozenset[str] = frozenset()
     on_cpu: bool = False
+    pickled: bool = False
     file_parameter: str = ""
     file_of: Mapping[str, str] = MappingProxyType({})
 
@@ -81,6 +83,7 @@ _BUILT_IN: Final = (
     ),
     Backend(
         "sklearn", (), ("model.joblib", "model.skops", "model.pkl"), Completion.OPEN, served=True, on_cpu=True,
+        pickled=True,
     ),
     *map(Backend, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
