@@ -19,8 +19,8 @@ _PACKAGES: Final = {
 }  # fmt: skip
 """Where the package is called otherwise than the module."""
 _EXTRAS: Final = {
-    "onnxruntime": "onnx", "treelite": "trees", "scikit-learn": "sklearn", "joblib": "sklearn", "skops": "sklearn",
-    "openvino": "openvino",
+    "onnxruntime": "onnx", "torch": "torch", "treelite": "trees", "scikit-learn": "sklearn", "joblib": "sklearn",
+    "skops": "sklearn", "openvino": "openvino",
 }  # fmt: skip
 """Packages that run models, and the extra of tisfast that installs each into the server's own environment."""
 _LIBRARY: Final = re.compile(r"(?P<name>[\w.+-]+\.so[.\d]*): cannot open shared object file")

@@ -23,16 +23,30 @@ def fill_from_files(draft: Draft, folder: Path, version: Path | None, backends: 
         backend = _backend(draft, version, backends)
         message.backend = "" if backend is None else backend.name
     backend = backends.named(message.backend)
-    if backend is not None and backend.served and backend.files:
-        if backend.writes_platform and not message.platform:
-            message.platform = backend.platforms[0]
-        message.default_model_filename = message.default_model_filename or _model_file(message, version, backend)
+    if backend is None or not backend.served or not backend.files or message.runtime in backend.runtimes:
+        return
+    file = message.default_model_filename or _file_of(backend, message, version)
+    if backend.writes_platform and not message.platform:
+        message.platform = _platform_of(backend, file)
+    message.default_model_filename = file
 
 
-def _model_file(message: schema.Message, version: Path | None, backend: Backend) -> str:
-    key = backend.file_parameter
-    value = message.parameters[key].string_value if key and key in message.parameters else ""
-    return backend.model_file(value, (name for name in backend.files if version and exists(version / name)))
+def _file_of(backend: Backend, message: schema.Message, version: Path | None) -> str:
+    """The file that a parameter or the platform stands for, else the one that is there, else the usual one."""
+    files, platform, key = backend.files, message.platform, backend.file_parameter
+    if key and key in message.parameters and message.parameters[key].string_value in backend.file_of:
+        return backend.file_of[message.parameters[key].string_value]
+    if platform in backend.platforms and len(backend.platforms) == len(files):
+        return files[backend.platforms.index(platform)]
+    return next((name for name in files if version and exists(version / name)), files[0])
+
+
+def _platform_of(backend: Backend, file: str) -> str:
+    """The one that belongs to the kind of file."""
+    suffixes = [Path(name).suffix for name in backend.files]
+    suffix = Path(file).suffix
+    at = suffixes.index(suffix) if suffix in suffixes and len(backend.platforms) == len(suffixes) else 0
+    return backend.platforms[at]
 
 
 def _backend(draft: Draft, version: Path | None, backends: Backends) -> Backend | None:

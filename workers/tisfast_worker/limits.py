@@ -42,6 +42,8 @@ PROBE_ROWS = 64
 """Rows by which two libraries are compared that are to predict alike."""
 SNIFF_BYTES = 64
 """Of a model's file, to tell what it is."""
+SHARE_TENSOR_BYTES_MIN = 4096
+"""Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304
 """Smallest answer whose outputs are computed into its block: below, binding them costs more than a copy."""
 WINDOWS_IDLE_MAX = 64
