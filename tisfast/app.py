@@ -30,7 +30,7 @@ from tisfast.front.http import HttpFront
 from tisfast.listeners import Listener
 from tisfast.models.gpu_placement import placement
 from tisfast.models.loader import Commons
-from tisfast.models.polling import polling_of
+from tisfast.models.polling import Polling
 from tisfast.models.supervisor import Supervisor
 from tisfast.native.cuda import Cuda, CudaMissing, Devices
 from tisfast.native.nvml import open_nvml
@@ -126,9 +126,7 @@ class Server:
         if self._storage.remote:
             self._supervisor.lifecycle.fetch_with(self._storage.refresh)
         self._supervisor.adopt(spawned)
-        self._polling = polling_of(
-            repository, self._supervisor.lifecycle, time.monotonic, self._storage.refresh, self._registry.know
-        )
+        self._polling: Polling | None = None
         self._tracer = Tracer(settings.trace, self._registry.knows)
         self._service = Service(
             self._registry,
@@ -164,6 +162,7 @@ class Server:
             if isinstance(self._cache, RedisStore):
                 await self._cache.open()
             self._supervisor.open()
+            self._polling = self._supervisor.keep_up(self._storage.refresh, self._registry.know)
             return await self._serve()
         except TisError as error:
             log.error("%s", error)

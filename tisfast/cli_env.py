@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from tisfast.config.backend_flags import read_backends
 from tisfast.config.environments import EnvironmentSettings, read_environment_settings
 from tisfast.environments import activation
 from tisfast.environments.build import Means, build, measured
@@ -18,6 +19,7 @@ from tisfast.environments.cache import Cache, Entry
 from tisfast.environments.environment import Environment, Interpreter
 from tisfast.environments.failure import EnvironmentFailed, size_text
 from tisfast.environments.inspect import inspect
+from tisfast.environments.of_backends import environment_named
 from tisfast.environments.preparing import ready_made
 from tisfast.environments.recognise import recognise
 from tisfast.errors import ConfigError
@@ -50,12 +52,21 @@ def _run(values: argparse.Namespace, settings: EnvironmentSettings, cache: Cache
         return _list(cache)
     if values.command == "prune":
         return _prune(cache, values.older_than, values.dry_run)
-    environment = recognise(Path(values.path), values.path, values.python)
+    environment = _meant(values)
     interpreter = _prepared(_means(cache, settings), environment)
     if values.command == "build":
         print(interpreter.path)
         return 0
     return _check(environment, interpreter)
+
+
+def _meant(values: argparse.Namespace) -> Environment:
+    """Raises ConfigError where it is none, or two."""
+    if bool(values.path) == bool(values.backend):
+        raise ConfigError(f"tisfast env {values.command} takes a path or --backend NAME", hint="name one of the two")
+    if values.path:
+        return recognise(Path(values.path), values.path, values.python)
+    return environment_named(values.backend, read_backends(values.backend_directory, []), values.python)
 
 
 def _parser() -> _Parser:
@@ -64,7 +75,10 @@ def _parser() -> _Parser:
     build_one = commands.add_parser("build", help="prepare an environment now, as a load would; prints its interpreter")
     check_one = commands.add_parser("check", help="prepare it, start it, and say what it is worth to models")
     for one in (build_one, check_one):
-        one.add_argument("path", help=PATH_HELP)
+        one.add_argument("path", nargs="?", default="", help=PATH_HELP)
+        one.add_argument("--backend", default="", metavar="NAME", help="what this backend needs, in place of a path: "
+                         "as with tisfast serve --backend-environments=auto")  # fmt: skip
+        one.add_argument("--backend-directory", default="", help="as with tisfast serve")
         one.add_argument("--python", default="", help="EXECUTION_ENV_PYTHON: version or interpreter for requirements")
     list_all = commands.add_parser("list", help="what lies in the cache")
     prune = commands.add_parser("prune", help="remove what no running server uses")

@@ -25,7 +25,9 @@ from tisfast.config.tensors import TensorConfig
 from tisfast.engine.response_cache import LocalStore
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.strategy import Strategy, compile_strategy
+from tisfast.environments.environment import Environment
 from tisfast.errors import TisError
+from tisfast.models.backend_environment import backend_environment
 from tisfast.models.caching import in_thread, keep_answers, salt_of
 from tisfast.models.claims import Claims
 from tisfast.models.gpu_placement import Placement
@@ -42,7 +44,7 @@ from tisfast.processes.link import Poller, RingLink
 from tisfast.processes.nurseries import Lodging, Nurseries
 from tisfast.processes.nursery import Nursery
 from tisfast.processes.timer import RuntimeTimer
-from tisfast.processes.worker import Birth, Worker, Workplace
+from tisfast.processes.worker import Birth, Worker, WorkerFailed, Workplace
 from tisfast.repo.labels import read_labels
 from tisfast.repo.scan_result import ModelSource, VersionSource
 from tisfast.repo.strategy import StrategyFile, read_strategy
@@ -131,10 +133,25 @@ async def load_versions(means: Means, model: ModelSource, versions: Sequence[Ver
 
 async def load_version(means: Means, version: Version) -> ServedModel:
     """One version, loaded and ready, or nothing of it.  Raises TisError."""
+    try:
+        return await _load_in(means, version, version.model.environment)
+    except WorkerFailed as error:
+        environment = await asyncio.to_thread(backend_environment, means.settings.environments, version.model, error)
+        if environment is None:
+            raise
+        log.info(
+            "model '%s': %s; it is loaded in the environment of backend '%s' (%s)",
+            version.model.name, error.message.partition("; ")[0], version.model.config.backend, environment,
+            extra={"facts": {"model": version.model.name, "version": version.number}},
+        )  # fmt: skip
+    return await _load_in(means, version, environment)
+
+
+async def _load_in(means: Means, version: Version, environment: Environment | None) -> ServedModel:
     model = version.model
     began_ns = now_ns()
     imports = model.config.backends.imports_of(model.config.backend)
-    lodging = await means.nurseries.lodge(model.environment, model.name, imports)
+    lodging = await means.nurseries.lodge(environment, model.name, imports)
     try:
         config = await _completed(means, version, lodging.nursery) if model.may_complete else model.config
         beside = await asyncio.to_thread(_read_beside, means, version, config)

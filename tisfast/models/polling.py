@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -247,13 +247,17 @@ class Polling:
             log.info("model '%s' is up to date after %.2f s", name, seconds, extra={"facts": {"model": name}})
 
 
-def polling_of(
-    settings: RepositorySettings, lifecycle: Appliance, clock: Callable[[], float], before: Before, tell: Tell
+def polling_of(  # noqa: PLR0913, PLR0917 - as above
+    settings: RepositorySettings,
+    paths: Sequence[Path],
+    lifecycle: Appliance,
+    clock: Callable[[], float],
+    before: Before,
+    tell: Tell,
 ) -> Polling | None:
-    """The polling that the settings ask for, None when they ask for none.  before, tell: see Polling."""
+    """The polling that the settings ask for, None if for none.  paths: looked at; before, tell: see Polling."""
     pace = Pace.of(settings)
     if pace is None:
         return None
-    paths = [Path(path) for path in settings.paths]
     looker = Looker(paths, namespaces=settings.namespacing, config_name=settings.config_name)
     return Polling(lifecycle, looker, pace, clock, _nothing if settings.watch else before, tell)

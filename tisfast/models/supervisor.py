@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from tisfast.models.loader import NOTHING_SHARED, Commons, Means, load_versions
 from tisfast.models.memory_budget import MemoryBudget, Sleeper
 from tisfast.models.model import ServedModel
 from tisfast.models.model_orders import ModelOrders
+from tisfast.models.polling import Before, Polling, Tell, polling_of
 from tisfast.native.memory import now_ns
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import Control
@@ -29,6 +31,7 @@ from tisfast.processes.nurseries import Nurseries
 from tisfast.processes.spawn import NurseryProcess
 from tisfast.processes.worker import Workplace
 from tisfast.repo.finding import find, find_around, names_of
+from tisfast.repo.links import link_files
 from tisfast.repo.load_plan import Found
 from tisfast.repo.names import Names, NamespacedNames
 from tisfast.repo.override import LoadOrder, find_overridden, remove_private
@@ -161,6 +164,10 @@ class Supervisor:
 
     # ---- life
 
+    def keep_up(self, before: Before, tell: Tell) -> Polling | None:
+        """The polling that the settings ask for, None when they ask for none.  After `open`."""
+        return polling_of(self._repository, self._paths, self.lifecycle, time.monotonic, before, tell)
+
     def adopt(self, spawned: NurseryProcess) -> None:
         """Take over a nursery process that was started early."""
         self._nurseries.adopt(spawned)
@@ -170,6 +177,8 @@ class Supervisor:
         if self._workers.guest_directory:
             self._guest_directory = GuestDirectory(Path(self._workers.guest_directory))
         self._directory = ControlDirectory()
+        if self._repository.files:
+            link_files(self._repository.files, self._directory.links, self._repository.backends)
         self._control = Control(self._directory, self._loop)
         self._control.open()
         self._poller = Poller(self._clock, self._loop, self._workers.spin_us)
@@ -285,7 +294,8 @@ class Supervisor:
 
     @property
     def _paths(self) -> list[Path]:
-        return [Path(path) for path in self._repository.paths]
+        links = [self._directory.links] if self._repository.files and self._directory is not None else []
+        return [*map(Path, self._repository.paths), *links]
 
     def _find(self, names: Collection[str]) -> dict[str, Found]:
         return find(self._paths, names, self._looking)

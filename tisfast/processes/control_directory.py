@@ -51,6 +51,11 @@ class ControlDirectory:
         """The folder below which files lie that load calls gave."""
         return self.path / FOLDER
 
+    @property
+    def links(self) -> Path:
+        """The folder below which links lie to files that are served without a repository; made when it is needed."""
+        return self.overrides / "files"
+
     def remove(self) -> None:
         """Delete the directory and let go of its lock."""
         shutil.rmtree(self.path, ignore_errors=True)

@@ -39,12 +39,16 @@ LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR,
 
 
 class WorkerFailed(Internal):
-    """A worker did not become ready.  `traceback` is the model's, "" when there is none."""
+    """A worker did not become ready.  `traceback` is the model's, "" when there is none.
 
-    def __init__(self, message: str, *, traceback: str = "", kind: str = "died") -> None:
+    missing: the module that was not found, "" when that was not it.
+    """
+
+    def __init__(self, message: str, *, traceback: str = "", kind: str = "died", missing: str = "") -> None:
         super().__init__(message, traceback=traceback, kind=kind)
         self.traceback = traceback
         self.kind = kind
+        self.missing = missing
 
 
 class End(NamedTuple):
@@ -229,7 +233,8 @@ class Worker:
         if message.get("shortage"):
             who = f"instance {self.birth.name} of model '{self.birth.facts['model']}'"
             text += f"; {who} {message['shortage']} when it loaded: {MORE_MEMORY}; {LOADING_FREED}"
-        return WorkerFailed(text, traceback=str(message.get("traceback", "")), kind=str(message.get("kind", "init")))
+        kind, missing = str(message.get("kind", "init")), str(message.get("missing", ""))
+        return WorkerFailed(text, traceback=str(message.get("traceback", "")), kind=kind, missing=missing)
 
     async def _begin(self, fds: Sequence[int]) -> None:
         try:

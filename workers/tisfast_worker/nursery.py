@@ -58,7 +58,7 @@ class Nursery:
         import triton_python_backend_utils  # noqa: F401, PLC0415
 
         environment.keep_memory_warm()  # inherited
-        self._blas = environment.openblas_setters()
+        self._blas = environment.thread_setters()
         failed = unshared or _rehearsed(self.library, backend.Backend)
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every page of what is shared
