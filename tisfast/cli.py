@@ -26,11 +26,11 @@ from tisfast.config.backend_flags import (
 from tisfast.config.backends import BUILT_IN, GLOBAL, PYTHON
 from tisfast.config.cache_flags import read_cache_flags
 from tisfast.config.environments import read_environment_settings
-from tisfast.config.hooks import read_hooks
-from tisfast.config.metrics import MetricsSettings, read_metrics_config
+from tisfast.config.error_report import ConfigErrors
+from tisfast.config.metrics_settings import MetricsSettings, read_metrics_config
 from tisfast.config.rate_limits import RateLimitSettings, read_grants
-from tisfast.config.report import ConfigErrors
 from tisfast.config.resource_flags import read_budget, read_gpu_limits
+from tisfast.config.scheduler_hooks import read_hooks
 from tisfast.config.served_files import Arguments, read_files
 from tisfast.config.settings import (
     CodecSettings,
@@ -44,7 +44,7 @@ from tisfast.config.settings import (
     TlsSettings,
     WorkerSettings,
 )
-from tisfast.config.storage import read_storage
+from tisfast.config.storage_settings import read_storage
 from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import SERVED, UNSERVED, Flag, Unserved
@@ -290,7 +290,7 @@ def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
 
 def _serve(arguments: list[str]) -> int:
     options = serve_options(arguments, os.environ)
-    from tisfast.processes.spawn import spawn_nursery  # noqa: PLC0415 - see the module's docstring
+    from tisfast.processes.nursery_process import spawn_nursery  # noqa: PLC0415 - see the module's docstring
 
     spawned = spawn_nursery(options.settings.workers.interpreter)
     from tisfast.app import run  # noqa: PLC0415
@@ -316,11 +316,11 @@ def _check(arguments: list[str]) -> int:
     from tisfast.native.nvml import open_nvml  # noqa: PLC0415
     from tisfast.processes.machine import driver_gpus  # noqa: PLC0415
     from tisfast.repo.check import check, count  # noqa: PLC0415
-    from tisfast.repo.scan import Looking  # noqa: PLC0415
+    from tisfast.repo.scan import ScanOptions  # noqa: PLC0415
     from tisfast.storage.face import open_storage  # noqa: PLC0415
 
     workers = WorkerSettings(sys.executable, cuda_visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
-    looking = Looking(
+    looking = ScanOptions(
         auto_complete=not values.strict,
         gpus=placement(workers, open_nvml(), driver_gpus()).usable,
         backends=read_backends(values.backend_directory, []),

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tisfast.config.backends import Backend, Backends
+from tisfast.config.backends import BackendInfo, Backends
 from tisfast.config.served_files import ServedFile, read_files
 from tisfast.errors import ConfigError
 
 BACKENDS = Backends((
-    Backend("python", (), ("model.py",), served=True),
-    Backend("onnxruntime", (), ("model.onnx",), served=True, folders=True),
-    Backend("old", (), ("model.json",)),
-    Backend("fil", (), ("xgboost.json", "model.txt"), served=True),
-    Backend("tensorflow", (), ("model.savedmodel", "model.graphdef"), served=True, folders=True),
-    Backend("tensorrt", (), ("model.plan",)),
+    BackendInfo("python", (), ("model.py",), served=True),
+    BackendInfo("onnxruntime", (), ("model.onnx",), served=True, folders=True),
+    BackendInfo("old", (), ("model.json",)),
+    BackendInfo("fil", (), ("xgboost.json", "model.txt"), served=True),
+    BackendInfo("tensorflow", (), ("model.savedmodel", "model.graphdef"), served=True, folders=True),
+    BackendInfo("tensorrt", (), ("model.plan",)),
 ))  # fmt: skip
 
 

@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from tisfast.config.backends import Backend, Backends
+from tisfast.config.backends import BackendInfo, Backends
 from tisfast.config.served_files import read_files
 from tisfast.repo.links import link_files
 
 BACKENDS = Backends((
-    Backend("python", (), ("model.py",), served=True),
-    Backend("onnxruntime", (), ("model.onnx",), served=True, folders=True),
-    Backend("openvino", (), ("model.xml",), served=True),
+    BackendInfo("python", (), ("model.py",), served=True),
+    BackendInfo("onnxruntime", (), ("model.onnx",), served=True, folders=True),
+    BackendInfo("openvino", (), ("model.xml",), served=True),
 ))  # fmt: skip
 
 

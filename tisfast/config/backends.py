@@ -33,7 +33,7 @@ class Completion(Enum):
     ALWAYS = "all"
 
 
-class Backend(NamedTuple):
+class BackendInfo(NamedTuple):
     """One backend.
 
     platforms: names for it in a configuration's `platform`; files: names of model files that stand for it, the first
@@ -77,27 +77,52 @@ _FORESTS: Final = MappingProxyType(
     }
 )  # fmt: skip
 _BUILT_IN: Final = (
-    Backend(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
-    Backend(
-        "onnxruntime", ("onnxruntime_onnx",), ("model.onnx",), Completion.OPEN, served=True, folders=True,
-        writes_platform=True, honours=_OF_ONNX,
+    BackendInfo(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
+    BackendInfo(
+        "onnxruntime",
+        ("onnxruntime_onnx",),
+        ("model.onnx",),
+        Completion.OPEN,
+        served=True,
+        folders=True,
+        writes_platform=True,
+        honours=_OF_ONNX,
     ),
-    Backend("tensorrt", ("tensorrt_plan",), ("model.plan",)),
-    Backend(
-        "pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2"), Completion.OPEN, served=True,
-        writes_platform=True, imports="torch", runtimes=frozenset({"model.py"}),
+    BackendInfo("tensorrt", ("tensorrt_plan",), ("model.plan",)),
+    BackendInfo(
+        "pytorch",
+        ("pytorch_libtorch", "torch_aoti"),
+        ("model.pt", "model.pt2"),
+        Completion.OPEN,
+        served=True,
+        writes_platform=True,
+        imports="torch",
+        runtimes=frozenset({"model.py"}),
     ),
-    Backend("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
-    Backend("openvino", ("openvino",), ("model.xml",)),
-    Backend(
-        "fil", (), tuple(_FORESTS.values()), Completion.OPEN, served=True, on_cpu=True, imports="treelite",
-        file_parameter="model_type", file_of=_FORESTS,
+    BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
+    BackendInfo("openvino", ("openvino",), ("model.xml",)),
+    BackendInfo(
+        "fil",
+        (),
+        tuple(_FORESTS.values()),
+        Completion.OPEN,
+        served=True,
+        on_cpu=True,
+        imports="treelite",
+        file_parameter="model_type",
+        file_of=_FORESTS,
     ),
-    Backend(
-        "sklearn", (), ("model.joblib", "model.skops", "model.pkl"), Completion.OPEN, served=True, on_cpu=True,
-        imports="sklearn.ensemble", pickled=True,
+    BackendInfo(
+        "sklearn",
+        (),
+        ("model.joblib", "model.skops", "model.pkl"),
+        Completion.OPEN,
+        served=True,
+        on_cpu=True,
+        imports="sklearn.ensemble",
+        pickled=True,
     ),
-    *map(Backend, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
+    *map(BackendInfo, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
 
 
@@ -106,7 +131,7 @@ class Backends:
 
     def __init__(
         self,
-        backends: Iterable[Backend] = _BUILT_IN,
+        backends: Iterable[BackendInfo] = _BUILT_IN,
         directory: str = "",
         settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
@@ -133,11 +158,11 @@ class Backends:
         return tuple(each.name for each in self._by_name.values() if each.served)
 
     @property
-    def all(self) -> tuple[Backend, ...]:
+    def all(self) -> tuple[BackendInfo, ...]:
         """Each of them."""
         return tuple(self._by_name.values())
 
-    def named(self, name: str) -> Backend | None:
+    def named(self, name: str) -> BackendInfo | None:
         """The one of this name."""
         return self._by_name.get(name)
 
@@ -162,11 +187,11 @@ class Backends:
         """The module that the workers of one share, "" for none."""
         return self._by_name[name].imports
 
-    def of_platform(self, platform: str) -> Backend | None:
+    def of_platform(self, platform: str) -> BackendInfo | None:
         """The one that a `platform` means."""
         return self._by_platform.get(platform)
 
-    def of_file(self, file: str) -> Backend | None:
+    def of_file(self, file: str) -> BackendInfo | None:
         """The one that a model file of this name belongs to."""
         return self._by_file.get(file)
 
@@ -198,7 +223,7 @@ class Backends:
         return known is not None and known.served
 
 
-def _in_folder(folder: Path) -> Backend | None:
+def _in_folder(folder: Path) -> BackendInfo | None:
     """What one folder of --backend-directory holds; None where that is no backend.  Raises OSError.
 
     Triton's installation has a C library in most of them, and beside that of PyTorch a model.py, too.
@@ -206,14 +231,14 @@ def _in_folder(folder: Path) -> Backend | None:
     name, library = folder.name, folder / f"libtriton_{folder.name}.so"
     module = folder / MODULE_FILE
     if module.exists():
-        return Backend(name, served=True, module=str(module.resolve()))
+        return BackendInfo(name, served=True, module=str(module.resolve()))
     module, c_library = folder / PYTHON_BASED_FILE, str(library) if library.exists() else ""
     if module.exists():
-        return Backend(
+        return BackendInfo(
             name, completion=Completion.ASKED, served=True, module=str(module.absolute()), python_based=True,
             library=c_library,
         )  # fmt: skip
-    return Backend(name, library=c_library) if c_library else None
+    return BackendInfo(name, library=c_library) if c_library else None
 
 
 BUILT_IN: Final = Backends()

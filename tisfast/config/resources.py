@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from tisfast import limits
-from tisfast.config.report import Report
+from tisfast.config.error_report import Report
 from tisfast.config.schema import Message
 
 CPU_THREADS: Final = "CPU_THREADS"
@@ -20,7 +20,7 @@ KEEP_AWAKE: Final = "KEEP_AWAKE"
 EXECUTION_SECONDS: Final = "EXECUTION_TIMEOUT_SECONDS"
 STRICT_OUTPUTS: Final = "STRICT_OUTPUTS"
 BACKEND_ENVIRONMENT: Final = "BACKEND_ENVIRONMENT"
-THREAD_VARIABLES: Final = (  # as workers/tisfast_worker/environment.py has them
+THREAD_VARIABLES: Final = (  # as workers/tisfast_worker/process_setup.py has them
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS",
 )  # fmt: skip
 NEVER: Final = "never"

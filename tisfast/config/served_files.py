@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tisfast.config.backends import PYTHON, Backend, Backends
+from tisfast.config.backends import PYTHON, BackendInfo, Backends
 from tisfast.errors import ConfigError
 
 SAVED_MODEL: Final = ("saved_model.pb", "saved_model.pbtxt")
@@ -79,7 +79,7 @@ def _folder_ending(folder: Path, backends: Backends) -> str:
     return folder.suffix if _of_ending(folder.suffix, backends) else ""
 
 
-def _of_ending(ending: str, backends: Backends) -> list[tuple[Backend, str]]:
+def _of_ending(ending: str, backends: Backends) -> list[tuple[BackendInfo, str]]:
     """Backends of such files, and what they call them; those that are served come first."""
     found = [(each, file) for each in backends.all for file in each.files if ending and Path(file).suffix == ending]
     return sorted(found, key=lambda pair: not pair[0].served)

@@ -12,12 +12,12 @@ from tisfast import limits
 from tisfast.config.backends import BUILT_IN, Backends
 from tisfast.config.cache_flags import CacheSettings
 from tisfast.config.environments import EnvironmentSettings
-from tisfast.config.hooks import SchedulerHooks
-from tisfast.config.metrics import MetricsSettings
+from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
+from tisfast.config.scheduler_hooks import SchedulerHooks
 from tisfast.config.served_files import ServedFile
-from tisfast.config.storage import StorageSettings
+from tisfast.config.storage_settings import StorageSettings
 from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
@@ -34,7 +34,7 @@ def _require(good: bool, flag: str, message: str) -> None:
 @dataclass(frozen=True)
 class ListenSettings:
     """One listening socket.  service: its name in messages; port 0 lets the system choose; unpaced_local: clients on
-    this machine have TCP's reno (front/pacing.py)."""
+    this machine have TCP's reno (front/congestion_control.py)."""
 
     service: str
     flag: str

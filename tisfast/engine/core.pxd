@@ -8,7 +8,7 @@ from tisfast.wire.record cimport Answer, InferInput
 
 cdef class Link
 
-cdef class Reply:
+cdef class AnswerSink:
     """Where answers go.  Fronts subclass it.  For each submitted request exactly one call has `final` set, and none comes
     after it; only decoupled models answer with more than one call.  May be called before `submit` returns."""
     # `answer` is None only together with `final`: a decoupled model has ended without a further response.
@@ -23,7 +23,7 @@ cdef class Refusal:
 
 cdef class InferRequest:
     cdef readonly InferInput input       # None once answered
-    cdef Reply reply
+    cdef AnswerSink sink
     cdef readonly InferRequest parent    # on whose behalf this one runs (ensemble step, a model's call), or None
     cdef readonly bint cancelled
     cdef readonly int64_t queued_ns

@@ -18,7 +18,7 @@ cdef class Runtime:
         self.links = []
         return 0
 
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
+    cdef InferRequest submit(self, InferInput input, AnswerSink sink, object trace=None, InferRequest parent=None):
         raise NotImplementedError(f"{type(self).__name__}.submit")
 
     cdef int expect(self, uint64_t missing) except -1:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tisfast.config.backends import Backend, Backends
+from tisfast.config.backends import BackendInfo, Backends
 from tisfast.environments.environment import Environment
-from tisfast.environments.recognise import recognise
+from tisfast.environments.environment_kind import recognise
 from tisfast.errors import ConfigError
 
 PINNED: Final = Path(__file__).resolve().parent / "backends"
 REQUIREMENTS: Final = "requirements.txt"
 
 
-def environment_of(backend: Backend, python: str = "") -> Environment | None:
+def environment_of(backend: BackendInfo, python: str = "") -> Environment | None:
     """Shared by all models of the backend; None where it says of nothing that it needs it.  Prepares nothing.
 
     python: as EXECUTION_ENV_PYTHON.  Raises ConfigError for a file that cannot be read.
@@ -38,5 +38,5 @@ def environment_named(name: str, backends: Backends, python: str = "") -> Enviro
     return found
 
 
-def _file_of(backend: Backend) -> Path:
+def _file_of(backend: BackendInfo) -> Path:
     return Path(backend.module).with_name(REQUIREMENTS) if backend.module else PINNED / f"{backend.name}.txt"

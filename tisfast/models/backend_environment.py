@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from tisfast.repo.scan_result import ModelSource
 
 
-def backend_environment(
-    settings: EnvironmentSettings, model: ModelSource, error: WorkerFailed
-) -> Environment | None:
+def backend_environment(settings: EnvironmentSettings, model: ModelSource, error: WorkerFailed) -> Environment | None:
     """The backend's environment, for a model that failed to load in the server's own; None where that is no remedy.
 
     A model that names an environment lacks it there by its owner's choice.  Raises WorkerFailed with what would help

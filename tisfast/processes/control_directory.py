@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tisfast import limits
 from tisfast.errors import Internal
-from tisfast.repo.override import FOLDER
+from tisfast.repo.load_override import FOLDER
 
 PREFIX = "tisfast-"
 

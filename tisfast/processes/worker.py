@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tisfast import limits
 from tisfast.engine.custom_metrics import CustomMetrics
-from tisfast.environments.missing import advice
+from tisfast.environments.missing_modules import advice
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
 from tisfast.processes import machine, metric_messages
-from tisfast.processes.control_socket import Control, Message
+from tisfast.processes.control_socket import ControlSocket, Message
 from tisfast.processes.deaths import Deaths
-from tisfast.processes.forked import Forked
+from tisfast.processes.forked_process import ForkedProcess
 from tisfast.processes.nursery import Nursery
 from tisfast.processes.readiness import ReadinessCheck
 from tisfast.processes.worker_output import written_level
 
 if TYPE_CHECKING:
-    from tisfast.config.instances import Instance as PlannedInstance
+    from tisfast.config.instance_groups import PlannedInstance
 
 printed = logging.getLogger("tisfast.model.output")
 printed.setLevel(logging.DEBUG)  # what models write is the console's in Triton, whatever the log's switches say
@@ -59,7 +59,7 @@ class End(NamedTuple):
     short: bool = False
 
 
-class ModelOrders(Protocol):
+class ModelOrdersFace(Protocol):
     """Who answers what a model asks about models."""
 
     def answer(self, message: Message, reply: Callable[[Message], None]) -> None:
@@ -71,13 +71,13 @@ class Workplace:
     """What every worker of a server needs."""
 
     loop: asyncio.AbstractEventLoop
-    control: Control
+    control: ControlSocket
     metrics: CustomMetrics
-    models: ModelOrders
+    models: ModelOrdersFace
 
 
-class Body(Protocol):
-    """What a worker lives in: a process that a nursery forks (forked.py), or a thread of a guest (guests.py).
+class WorkerBody(Protocol):
+    """What a worker lives in: a process that a nursery forks (forked_process.py), or a thread of a guest (guests.py).
 
     It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`.
     """
@@ -125,7 +125,7 @@ class Birth:
     loading: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     told: set[str] = field(default_factory=set)
     deaths: DeathsFace = field(default_factory=Deaths)
-    bear: Callable[[Worker], Body] = Forked
+    bear: Callable[[Worker], WorkerBody] = ForkedProcess
     once: bool = False
 
     @property

@@ -7,11 +7,11 @@ import that takes 2 s and 70 MB of each instance.
 import json
 import os
 
-from tisfast_worker import limits, signature
+from tisfast_worker import file_signature, limits
 from tisfast_worker.backend import ArrayBackend, framework
-from tisfast_worker.options import OptionError, Options
+from tisfast_worker.backend_options import OptionError, Options
 from tisfast_worker.serve import backend_module
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 INPUT, OUTPUT, CONTRIBUTIONS = "input__0", "output__0", "treeshap_output"
 TREELITE, AUTO, PACKAGE = ENGINES = ("treelite", "auto", "package")
@@ -105,7 +105,7 @@ class Backend(ArrayBackend):
         config, rows_max = json.loads(self.model.config), self.model.default_max_batch_size
         if rows_max > 0:
             rows_max = max(rows_max, limits.TABLE_ROWS_MAX)
-        return json.dumps(signature.completed(config, signature.Signature(self.describe()), rows_max))
+        return json.dumps(file_signature.completed(config, file_signature.FileSignature(self.describe()), rows_max))
 
     def initialize(self):
         """Find the package that wrote the model, if it is to predict."""

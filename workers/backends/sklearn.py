@@ -4,11 +4,11 @@ import json
 import os
 import warnings
 
-from tisfast_worker import dtypes, limits, signature
+from tisfast_worker import dtypes, file_signature, limits
 from tisfast_worker.backend import ArrayBackend
-from tisfast_worker.options import Options
+from tisfast_worker.backend_options import Options
 from tisfast_worker.serve import backend_module
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 ARRAY, COLUMNS = "array", "columns"
 TABLE = "X"
@@ -117,7 +117,9 @@ class Backend(ArrayBackend):
         rows_max = self.model.default_max_batch_size
         if rows_max > 0:
             rows_max = max(rows_max, limits.TABLE_ROWS_MAX)
-        return json.dumps(signature.completed(self._config, signature.Signature(self.describe()), rows_max))
+        return json.dumps(
+            file_signature.completed(self._config, file_signature.FileSignature(self.describe()), rows_max)
+        )
 
     def initialize(self):
         """Know which outputs belong to which method."""

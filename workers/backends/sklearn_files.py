@@ -6,7 +6,7 @@ import warnings
 
 from tisfast_worker.backend import framework
 from tisfast_worker.failure import Refusal
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 HARMLESS = ("numpy.dtype",)
 """Types that skops calls unknown, and that run nothing."""
