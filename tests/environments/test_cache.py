@@ -98,7 +98,8 @@ def test_a_lock_s_file_that_is_pruned_meanwhile_is_taken_anew(cache):
 def test_a_process_that_dies_holds_nothing(cache):
     code = (
         "import sys; from pathlib import Path; from tisfast.environments.cache import EnvironmentCache\n"
-        "cache = Cache(Path(sys.argv[1])); lock = cache.lock(sys.argv[2], exclusive=True); cache.begin(sys.argv[2])\n"
+        "cache = EnvironmentCache(Path(sys.argv[1]))\n"
+        "lock = cache.lock(sys.argv[2], exclusive=True); cache.begin(sys.argv[2])\n"
         "print('locked', flush=True); sys.stdin.read()"
     )
     root = Path(__file__).parents[2]

@@ -103,9 +103,9 @@ class BodyInBlock(NamedTuple):
 class ParseJob(Job):
     """A body becomes a request, which is in `request` then.
 
-    runtime: whose request it is; None: the body says, and `resolve` finds it by name and version.  body: a BodyInBlock in the
-    model's arena, bytes, or a file that is as long as the body.  options: see Worker._parse.  regions: clients' memory.
-    Raises Unavailable when the arena is full.
+    runtime: whose request it is; None: the body says, and `resolve` finds it by name and version.  body: a BodyInBlock
+    in the model's arena, bytes, or a file that is as long as the body.  options: see JobRunner._parse.  regions: the
+    clients' memory.  Raises Unavailable when the arena is full.
     """
 
     what = "read the request"

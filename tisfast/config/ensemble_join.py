@@ -22,7 +22,7 @@ NO_TYPE: Final = "TYPE_INVALID"
 
 
 class TensorFace(Protocol):
-    """What must be known of a composing model's tensor (wire.signature.TensorSpec, config.tensor_config.TensorConfig)."""
+    """What is needed of a composing model's tensor (wire.signature.TensorSpec, config.tensor_config.TensorConfig)."""
 
     @property
     def name(self) -> str:

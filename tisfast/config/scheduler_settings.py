@@ -37,8 +37,8 @@ class SchedulerSettings:
 
     max_batch_size: 0 when the model has no batch dimension; preferred_batch_sizes: ascending, each once;
     priority_levels: 0 for no levels; priority_policies: (level, policy) of those levels that have one of their own;
-    hold_requests, hold_backlog: a test's (scheduler_hooks.py): nothing goes out before so many requests wait, in the queue and in
-    the backlog of sequences.
+    hold_requests, hold_backlog: a test's (scheduler_hooks.py): nothing goes out before so many requests wait, in the
+    queue and in the backlog of sequences.
     """
 
     max_batch_size: int = 0

@@ -100,7 +100,7 @@ def _is_inside(file: str) -> bool:
 
 
 class _Fit:
-    """Whether a sample is a request that the model takes.  Wordings are those of requests (wire/check_request.pyx), Triton's."""
+    """Checks that a sample is a request that the model takes.  Texts are those of requests (wire/check_request.pyx)."""
 
     def __init__(self, message: Message, sample: WarmUpSample, path: KeyPath, report: Report) -> None:
         self._model, self._batched = message.name, message.max_batch_size > 0

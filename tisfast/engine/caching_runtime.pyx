@@ -7,7 +7,7 @@ from tisfast.engine.response_cache cimport ModelCache
 
 
 cdef class CachingRuntime:
-    """See cached.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
+    """See caching_runtime.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     def __cinit__(self):
         self.looking = set()

@@ -36,7 +36,7 @@ cdef class Calls(OpenCalls):
     cdef readonly ModelRuntime runtime      # of the caller
     cdef CallPort port
     cdef object registry
-    cdef dict held                          # answer: Held
+    cdef dict held                          # answer: RetainedInputs
     cdef object unsent                      # deque of (ReplyMark's fields) that found no room
     cdef dict plans
     cdef uint64_t answers                   # numbered so far

@@ -1,4 +1,4 @@
-# Requests on their way through the engine, and the two faces it shows: Reply (to fronts), Link (to workers).
+# Requests on their way through the engine, and the two faces it shows: AnswerSink (to fronts), Link (to workers).
 # Layer 3 (engine): no socket, no process, no clock of its own.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.rate_limiter cimport Claim

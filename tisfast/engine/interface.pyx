@@ -6,7 +6,7 @@ from tisfast.config.metric_control import first_response_bounds_ms
 
 
 cdef class Runtime:
-    """See served.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
+    """See interface.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int found(self, ModelSignature signature, Arena arena, Clock clock, object config) except -1:
         self.signature = signature

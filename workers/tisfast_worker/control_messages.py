@@ -33,9 +33,7 @@ class ControlMessages:
 
     def __init__(self):
         """Nothing is asked yet."""
-        self.serving = (
-            None  # the serving_context.ServingContext whose control it is, where there may be others in this process
-        )
+        self.serving = None  # the ServingContext of its instance, where there may be others in this process
         self._is_ready = _always_ready
         self._asked = {}  # number: _Question, of those that wait for the server
         self._numbers = itertools.count(1)

@@ -78,8 +78,8 @@ REST_SECONDS = 10
 """Seconds without a request after which the output arena's free pages go back; the server's ARENA_TRIM_SECONDS."""
 STREAM_BLOCKS_MAX = 1024
 """Responses of one stream that its client has not read: a quarter of what an instance may have out, so that a client
-that does not read slows its own stream first.  In bytes: as much as is left for the others (stream_backlog.py).  What is sent
-then waits OUTPUT_WAIT_SECONDS_MAX, and the stream ends."""
+that does not read slows its own stream first.  In bytes: as much as is left for the others (stream_backlog.py).  What
+is sent then waits OUTPUT_WAIT_SECONDS_MAX, and the stream ends."""
 ANSWER_SECONDS_MAX = 30
 """Seconds that the server may take to answer over the control socket: it is a matter of less than a millisecond."""
 LOAD_ANSWER_SECONDS_MAX = 3600

@@ -57,7 +57,7 @@ class MemoryRetry:
         return ExecutionFailure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
 
     def relieve(self, requests, failure, attempt):
-        """Responses, or the ExecutionFailure that is told.  attempt(requests): executes; responses or a ExecutionFailure."""
+        """Responses, or the ExecutionFailure that is told.  attempt(requests): executes; gives the same."""
         emptied = empty_caches()
         if self._mode == NEVER:
             return self._told(requests, failure, emptied)

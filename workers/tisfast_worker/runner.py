@@ -43,7 +43,7 @@ class Runner:
         return [given.get(id(request)) or failed[at] for at, request in enumerate(requests)]
 
     def failed_later(self, requests, execution, error):
-        """The ExecutionFailure of an execution that raised after it had returned to us: a coroutine.  It is not tried again."""
+        """The ExecutionFailure of a coroutine, which raised after `execute` had returned.  It is not tried again."""
         execution.forget_rescheduled()
         failure = self._relief.failure(requests, error)
         del error
