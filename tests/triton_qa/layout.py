@@ -34,7 +34,7 @@ class Layout:
             source = self.qa / "python_models" / (of or name)
             folder = self.models / name
             (folder / "1").mkdir(parents=True, exist_ok=True)
-            for target, file in (files or {"model.py": "model.py"}).items():
+            for target, file in ({"model.py": "model.py"} if files is None else files).items():
                 shutil.copy(source / file, folder / "1" / target)
             config = source / "config.pbtxt"
             if config.exists():
