@@ -37,7 +37,7 @@ class Backend(ArrayBackend):
         """Open the session."""
         runtime = framework("onnxruntime")
         path = model_path(self.model)
-        settings = backend_module("onnxruntime_options").Settings(runtime, self.model)
+        settings = backend_module("onnxruntime_options").SessionSettings(runtime, self.model)
         self._hold = None  # of files in the cache
         if not self.model.serves:  # what the file says needs no optimised graph
             settings.options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
