@@ -141,6 +141,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             backends=backends,
             files=beside.files,
             may_be_none=bool(given["guest_directory"]),
+            allow_pickled=given["allow_pickled_models"],
             **number(told, GLOBAL, DEFAULT_MAX_BATCH_SIZE, "default_max_batch_size"),
         ),
         workers=lambda: WorkerSettings(
