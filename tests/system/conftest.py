@@ -66,12 +66,13 @@ class Server:
     fault: Python that is executed before the server starts.
     """
 
-    def __init__(self, repository: Path, flags: tuple[str, ...], scratch: Path, fault: str = "") -> None:
+    def __init__(self, repository: Path | None, flags: tuple[str, ...], scratch: Path, fault: str = "") -> None:
         self.log: list[dict] = []
         self.scratch = scratch
         self.began = time.monotonic()
         program = ["-c", f"{fault}\n{MAIN}"] if fault else ["-m", "tisfast"]
-        command = [sys.executable, *program, "serve", f"--model-repository={repository}", "--log-format=json"]
+        command = [sys.executable, *program, "serve", "--log-format=json"]
+        command += [f"--model-repository={repository}"] if repository is not None else []
         command += ["--http-port=0", "--grpc-port=0", "--http-address=127.0.0.1", "--metrics-port=0"]
         command += [f"--codec-bytes-min={CODEC_BYTES_MIN}"] if CODEC_BYTES_MIN else []
         command += flags
