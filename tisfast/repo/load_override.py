@@ -107,7 +107,7 @@ def _check_pickled(source: ModelSource, looking: ScanOptions) -> None:
     backend = looking.backends.named(source.config.backend)
     if backend is not None and backend.pickled and not looking.allow_pickled:
         raise Internal(
-            f"a file override brings {source.config.default_model_filename}, and files of backend '{backend.name}' can "
+            f"a file override brings {source.config.default_model_filename or 'a model'}, and files of backend '{backend.name}' can "
             "run code when they are read: the server takes them only with --allow-pickled-models"
         )
 
