@@ -101,7 +101,16 @@ _BUILT_IN: Final = (
         runtimes=frozenset({"model.py"}),
     ),
     BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
-    BackendInfo("openvino", ("openvino",), ("model.xml",)),
+    BackendInfo(
+        "openvino",
+        ("openvino",),
+        ("model.xml",),
+        Completion.OPEN,
+        served=True,
+        folders=True,
+        on_cpu=True,
+        imports="openvino",
+    ),
     BackendInfo(
         "fil",
         (),
