@@ -97,6 +97,7 @@ _BUILT_IN: Final = (
         served=True,
         writes_platform=True,
         imports="torch",
+        pickled=True,
         runtimes=frozenset({"model.py"}),
     ),
     BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),

@@ -107,8 +107,8 @@ def _check_pickled(source: ModelSource, looking: ScanOptions) -> None:
     backend = looking.backends.named(source.config.backend)
     if backend is not None and backend.pickled and not looking.allow_pickled:
         raise Internal(
-            f"a file override brings {source.config.default_model_filename}, and files of backend '{backend.name}' can "
-            "run code when they are read: the server takes them only with --allow-pickled-models"
+            f"a file override brings {source.config.default_model_filename or 'a model'}, and files of backend "
+            f"'{backend.name}' can run code when they are read: the server takes them only with --allow-pickled-models"
         )
 
 
