@@ -71,6 +71,8 @@ SERVES = """Serve Triton model repositories, or model files as they lie.  Flags,
   tisfast serve resnet.onnx               under the name 'resnet', again after each change of the file
   tisfast serve small=a.onnx large=b.pt   under names of your own
 """
+OF_CHECKS = ("backend-directory", "backend-environments", "environment-cache-dir")
+"""Flags of `serve` that `check` takes besides those of storage; the last two matter with --run."""
 T = TypeVar("T")
 HELP_COLUMNS = 80
 
@@ -141,6 +143,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             backends=backends,
             files=beside.files,
             may_be_none=bool(given["guest_directory"]),
+            allow_pickled=given["allow_pickled_models"],
             **number(told, GLOBAL, DEFAULT_MAX_BATCH_SIZE, "default_max_batch_size"),
         ),
         workers=lambda: WorkerSettings(
@@ -304,7 +307,7 @@ def _check(arguments: list[str]) -> int:
     parser.add_argument(
         "--run", action="store_true", help="load the models and execute their warm-up samples (model_warmup), too"
     )
-    shared_flags = [flag for flag in SERVED if flag.group == "Storage" or flag.name == "backend-directory"]
+    shared_flags = [flag for flag in SERVED if flag.group == "Storage" or flag.name in OF_CHECKS]
     for flag in shared_flags:
         options: dict[str, Any] = {"type": flag.kind, "default": flag.default, "choices": flag.choices}
         parser.add_argument(f"--{flag.name}", help=flag.help, **options)

@@ -143,6 +143,13 @@ SERVED: Final = (
         "tisfast's own: an execution that takes longer has hung, and its worker is killed and restarted",
     ),
     Flag(
+        "allow-pickled-models",
+        boolean,
+        False,
+        "Models",
+        "tisfast's own: the load API takes files that can run code when they are read (of PyTorch and scikit-learn)",
+    ),
+    Flag(
         "strict-outputs",
         boolean,
         False,

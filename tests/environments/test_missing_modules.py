@@ -25,6 +25,9 @@ VENV = Interpreter("/e/bin/python", (), Environment("folder", Path("/e"), interp
                              "/m/requirements.txt and load the model again"),
         ("yaml", VENV, "package 'pyyaml' (module 'yaml') is missing in the environment of model 'm' (environment /e): "
                        "/e/bin/python -m pip install pyyaml"),
+        ("treelite", OWN, "package 'treelite' is missing in the environment of model 'm' (the server's own Python, "
+                          "/usr/bin/python3): /usr/bin/python3 -m pip install 'tisfast[trees]', or give the model an "
+                          "environment: EXECUTION_ENV_PATH"),
     ],
 )  # fmt: skip
 def test_modules(module, interpreter, text):

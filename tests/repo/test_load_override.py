@@ -143,6 +143,18 @@ class Interrupted(dict):
         return super().__getitem__(name)
 
 
+@pytest.mark.parametrize(("backend", "file"), [("sklearn", "model.joblib"), ("sklearn", "model.skops"), ("fil", "xgboost.json")])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_files_that_can_run_code_are_taken_where_that_is_allowed(backend, file, allowed, repo, base):
+    order = LoadOrder("m", config=json.dumps({"backend": backend}), files={f"1/{file}": b"x"})
+    found = find_overridden(order, [repo], ScanOptions(allow_pickled=allowed), base)
+    if allowed or backend == "fil":
+        assert isinstance(found, ModelSource) and found.config.default_model_filename == file
+    else:
+        assert f"brings {file}, and files of backend 'sklearn' can run code when they are read" in str(found)
+        assert not list(base.iterdir())
+
+
 def test_files_are_not_written_when_the_server_has_ended(repo, base):
     files = Interrupted(base, {"1/a/model.py": CODE, "2/b/model.py": CODE})
     assert "cannot be written: No such file" in str(find(base, repo, config=PYTHON, files=files))

@@ -164,6 +164,23 @@ def test_models_of_other_backends(repo, add, file, expected):
     assert expected in failure_of(repo)
 
 
+@pytest.mark.parametrize(
+    ("files", "config", "chosen"),
+    [
+        (["xgboost.ubj"], "", "xgboost.ubj"),
+        (["model.txt"], 'backend: "fil"', "model.txt"),
+        (["xgboost.json", "model.txt"], 'backend: "fil" parameters { key: "model_type" value { string_value: '
+                                        '"lightgbm" } }', "model.txt"),
+        (["xgboost.json", "other.json"], 'backend: "fil" default_model_filename: "other.json"', "other.json"),
+    ],
+)  # fmt: skip
+def test_a_forest_s_file_is_told_by_what_is_there_or_by_its_type(repo, add, files, config, chosen):
+    add("m", {f"1/{file}": "x" for file in files} | ({"config.pbtxt": config} if config else {}))
+    config = only(scan([repo], ScanOptions(gpus=(0,))).models).config
+    assert (config.backend, config.default_model_filename) == ("fil", chosen)
+    assert [group.kind for group in config.instance_groups] == ["CPU"], "also where there is a GPU"
+
+
 def test_a_name_in_two_repositories_is_served_from_none(tmp_path, add):
     add("m", repository="a")
     add("m", repository="b")

@@ -44,7 +44,9 @@ class BackendInfo(NamedTuple):
     fields that no other backend serves (config/unsupported.py); settings: of --backend-config, that one of ours reads
     (`model.settings`); those of --backend-directory get all; imports: a module that its workers share, "" for none:
     their nursery imports it once; runtimes: names in a configuration's `runtime` with which a model has no platform,
-    and its backend looks for its file.
+    and its backend looks for its file; on_cpu: its instances are on the CPU unless the configuration says another kind;
+    file_parameter: a parameter whose value tells which of the files it is, by value in file_of; pickled: its files can
+    run code when they are read, so load calls bring them only where the operator allows it.
     """
 
     name: str
@@ -61,9 +63,19 @@ class BackendInfo(NamedTuple):
     settings: frozenset[str] = frozenset()
     imports: str = ""
     runtimes: frozenset[str] = frozenset()
+    on_cpu: bool = False
+    pickled: bool = False
+    file_parameter: str = ""
+    file_of: Mapping[str, str] = MappingProxyType({})
 
 
 _OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
+_FORESTS: Final = MappingProxyType(
+    {
+        "xgboost": "xgboost.model", "xgboost_json": "xgboost.json", "xgboost_ubj": "xgboost.ubj",
+        "lightgbm": "model.txt", "treelite_checkpoint": "checkpoint.tl",
+    }
+)  # fmt: skip
 _BUILT_IN: Final = (
     BackendInfo(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
     BackendInfo(
@@ -85,11 +97,42 @@ _BUILT_IN: Final = (
         served=True,
         writes_platform=True,
         imports="torch",
+        pickled=True,
         runtimes=frozenset({"model.py"}),
     ),
     BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
-    BackendInfo("openvino", ("openvino",), ("model.xml",)),
-    *map(BackendInfo, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
+    BackendInfo(
+        "openvino",
+        ("openvino",),
+        ("model.xml",),
+        Completion.OPEN,
+        served=True,
+        folders=True,
+        on_cpu=True,
+        imports="openvino",
+    ),
+    BackendInfo(
+        "fil",
+        (),
+        tuple(_FORESTS.values()),
+        Completion.OPEN,
+        served=True,
+        on_cpu=True,
+        imports="treelite",
+        file_parameter="model_type",
+        file_of=_FORESTS,
+    ),
+    BackendInfo(
+        "sklearn",
+        (),
+        ("model.joblib", "model.skops", "model.pkl"),
+        Completion.OPEN,
+        served=True,
+        on_cpu=True,
+        imports="sklearn.ensemble",
+        pickled=True,
+    ),
+    *map(BackendInfo, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
 
 

@@ -12,10 +12,11 @@ from tisfast.config.schema import Field
 SEQUENCE_IDLE_MICROSECONDS: Final = 1_000_000
 
 
-def normalise(message: schema.Message, name: str, gpus: tuple[int, ...]) -> None:
+def normalise(message: schema.Message, name: str, gpus: tuple[int, ...], *, on_cpu: bool = False) -> None:
     """Write Triton's defaults into the message, in place.
 
-    name: the model's folder; gpus: ids of the GPUs that models may use on this machine.
+    name: the model's folder; gpus: ids of the GPUs that models may use on this machine; on_cpu: instances are on the
+    CPU where the message says no kind.
     """
     if not message.name:
         message.name = name
@@ -34,7 +35,7 @@ def normalise(message: schema.Message, name: str, gpus: tuple[int, ...]) -> None
     for buffer in ("input_pinned_memory", "output_pinned_memory"):
         if not message.optimization.HasField(buffer):
             getattr(message.optimization, buffer).enable = True
-    instance_groups.normalise(message, gpus)
+    instance_groups.normalise(message, gpus, on_cpu=on_cpu)
 
 
 def to_dict(message: schema.Message) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class PlannedInstance:
     candidates: tuple[int, ...] = ()
 
 
-def normalise(message: Message, gpus: tuple[int, ...]) -> None:
+def normalise(message: Message, gpus: tuple[int, ...], *, on_cpu: bool = False) -> None:
     """Triton's defaults: one group named after the model; names, counts, kinds and devices where they are left open."""
     if not message.instance_group:
         message.instance_group.add(name=message.name)
@@ -67,7 +67,7 @@ def normalise(message: Message, gpus: tuple[int, ...]) -> None:
         group.name = group.name or f"{message.name}_{index}"
         group.count = group.count or 1
         if group.kind == AUTO:
-            group.kind = GPU if gpus else CPU
+            group.kind = GPU if gpus and not on_cpu else CPU
         if group.kind == GPU and not group.gpus:
             group.gpus.extend(gpus)
 

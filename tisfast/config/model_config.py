@@ -122,7 +122,8 @@ def finish(
             f"unexpected directory name '{name}' for model '{message.name}', directory name must equal model name",
             ("name",), hint=f'write name: "{name}", or leave it out',
         )  # fmt: skip
-    defaults.normalise(message, name, gpus)
+    backend = backends.named(message.backend)
+    defaults.normalise(message, name, gpus, on_cpu=backend is not None and backend.on_cpu)
     config = _slices(message, report, gpus, partial, backends)
     report.raise_if_any()
     return config

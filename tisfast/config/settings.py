@@ -156,8 +156,8 @@ class RepositorySettings:
     poll, 0 for never again; load_models: those of the start in mode explicit, ("*",) for all; config_name: of
     configs/NAME.pbtxt, "" for config.pbtxt; namespacing: the same name may be in several repositories; watch: load
     models again when their files are saved; control_token_file: of bearer tokens, "" for none; backends: that models
-    may name; may_be_none: models come with guests, too;
-    files: served as they lie, beside the repositories.
+    may name; may_be_none: models come with guests, too; files: served as they lie, beside the repositories;
+    allow_pickled: load calls may bring files of backends whose files can run code.
     """
 
     paths: tuple[str, ...]
@@ -174,6 +174,7 @@ class RepositorySettings:
     control_token_file: str = ""
     backends: Backends = BUILT_IN
     may_be_none: bool = False
+    allow_pickled: bool = False
     files: tuple[ServedFile, ...] = ()
 
     def __post_init__(self) -> None:

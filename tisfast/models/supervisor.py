@@ -73,6 +73,7 @@ class Supervisor:
             namespaces=repository.namespacing,
             leases=True,
             backends=repository.backends,
+            allow_pickled=repository.allow_pickled,
         )
         self._names = NamespacedNames(self._paths) if repository.namespacing else Names()
         self._nurseries = Nurseries(workers, loop)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tisfast.config import error_texts, schema
-from tisfast.config.backends import BUILT_IN, BackendInfo, Backends
+from tisfast.config.backends import BUILT_IN, PYTHON_BASED_FILE, BackendInfo, Backends
 from tisfast.config.model_config import ConfigDraft
 from tisfast.repo.layout import exists, is_file, stays_inside
 
@@ -23,17 +23,21 @@ def fill_from_files(draft: ConfigDraft, folder: Path, version: Path | None, back
         backend = _backend(draft, version, backends)
         message.backend = "" if backend is None else backend.name
     backend = backends.named(message.backend)
+    if backend is not None and backend.python_based:
+        message.runtime = message.runtime or PYTHON_BASED_FILE  # as Triton writes it
     if backend is None or not backend.served or not backend.files or message.runtime in backend.runtimes:
         return
-    file = message.default_model_filename or _file_of(backend, message.platform, version)
+    file = message.default_model_filename or _file_of(backend, message, version)
     if backend.writes_platform and not message.platform:
         message.platform = _platform_of(backend, file)
     message.default_model_filename = file
 
 
-def _file_of(backend: BackendInfo, platform: str, version: Path | None) -> str:
-    """The file that the platform stands for, else the one that is there, else the usual one."""
-    files = backend.files
+def _file_of(backend: BackendInfo, message: schema.Message, version: Path | None) -> str:
+    """The file that a parameter or the platform stands for, else the one that is there, else the usual one."""
+    files, platform, key = backend.files, message.platform, backend.file_parameter
+    if key and key in message.parameters and message.parameters[key].string_value in backend.file_of:
+        return backend.file_of[message.parameters[key].string_value]
     if platform in backend.platforms and len(backend.platforms) == len(files):
         return files[backend.platforms.index(platform)]
     return next((name for name in files if version and exists(version / name)), files[0])

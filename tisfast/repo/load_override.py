@@ -85,6 +85,7 @@ def _from_files(order: LoadOrder, looking: ScanOptions, base: Path) -> ModelSour
     try:
         _write(order.files, repository / order.name)
         source = _checked(scan_model([repository], order.name, looking))
+        _check_pickled(source, looking)
         return replace(source, overridden=True, private=repository)
     except BaseException:
         shutil.rmtree(repository, ignore_errors=True)
@@ -99,6 +100,16 @@ def _checked(found: ModelSource | ModelFailure) -> ModelSource:
     if errors.at_load:
         raise errors
     raise Internal("\n".join(map(_said, found.errors)))
+
+
+def _check_pickled(source: ModelSource, looking: ScanOptions) -> None:
+    """Raises Internal for files that run code when they are read, where the operator has not allowed them."""
+    backend = looking.backends.named(source.config.backend)
+    if backend is not None and backend.pickled and not looking.allow_pickled:
+        raise Internal(
+            f"a file override brings {source.config.default_model_filename or 'a model'}, and files of backend "
+            f"'{backend.name}' can run code when they are read: the server takes them only with --allow-pickled-models"
+        )
 
 
 def _said(error: ConfigError) -> str:

@@ -40,7 +40,7 @@ class ScanOptions:
 
     auto_complete: without --disable-auto-complete-config; gpus: device ids instances may use; config_name: of
     --model-config-name; config: a configuration in JSON in place of the file's; namespaces: --model-namespacing;
-    backends: that there are;
+    backends: that there are; allow_pickled: --allow-pickled-models;
     leases: hold folders that are replaced by others beside them (leases.py) for as long as the sources that come of it.
     """
 
@@ -51,6 +51,7 @@ class ScanOptions:
     namespaces: bool = False
     leases: bool = False
     backends: Backends = BUILT_IN
+    allow_pickled: bool = False
 
 
 def scan(repositories: Sequence[Path], looking: ScanOptions = ScanOptions()) -> Scan:  # noqa: B008 - frozen

@@ -37,6 +37,27 @@ class Options:
         value = self.text(key, None)
         return default if value is None else whole(key, value)
 
+    def fraction(self, key, default=None):
+        """A number.  Raises OptionError."""
+        value = self.text(key, None)
+        if value is None:
+            return default
+        try:
+            return float(value)
+        except ValueError:
+            raise OptionError(f"failed to convert '{value}' to float: parameter '{key}' is a number") from None
+
+    def choice(self, key, values, default):
+        """One of some texts.  Raises OptionError."""
+        value = self.text(key, default)
+        if value not in values:
+            raise OptionError(f"parameter '{key}' is '{value}', and can be {', '.join(values)}")
+        return value
+
+    def present(self, keys):
+        """Those of the keys that the configuration has."""
+        return [key for key in keys if key in self._values]
+
     def beginning(self, *prefixes):
         """(key, value) of all whose names begin so."""
         return [(key, self.text(key)) for key in sorted(self._values) if key.startswith(prefixes)]

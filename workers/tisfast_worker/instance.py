@@ -27,7 +27,7 @@ class ForkOrder:
         if not self.endpoint.startswith("ipc:///"):
             raise WireError(f"endpoint {self.endpoint!r} is not ipc:// with an absolute path")
         self.plane_fds, self.output_fds = fds[:7], fds[7:]
-        self.blas = ()  # the nursery's process_setup.openblas_setters
+        self.blas = ()  # the nursery's process_setup.thread_setters
 
 
 def run(order, library, nursery_pid):

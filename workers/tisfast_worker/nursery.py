@@ -58,7 +58,7 @@ class Nursery:
         import triton_python_backend_utils  # noqa: F401, PLC0415
 
         process_setup.keep_memory_warm()  # inherited
-        self._blas = process_setup.openblas_setters()
+        self._blas = process_setup.thread_setters()
         failed = unshared or _rehearsed(self.library, backend.Backend)
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every page of what is shared
@@ -241,7 +241,8 @@ def _import_for_all(name):
             if name:
                 importlib.import_module(name)
     except ModuleNotFoundError as error:
-        return "" if error.name == name else f"{name} cannot be imported: {last_line(error)}"
+        missing = f"{name}.".startswith(f"{error.name}.")
+        return "" if missing else f"{name} cannot be imported: {last_line(error)}"
     except Exception as error:
         return f"{name} cannot be imported: {last_line(error)}"
     return ""

@@ -1,8 +1,9 @@
 """Settings that an instance makes right after the fork, because a fork cannot carry them.
 
 - Thread counts: OpenBLAS reads its variable when numpy is imported, which happened in the nursery, with one thread, so
-  that the fork found no other thread.  It is told again through its own call.  libgomp, MKL and numexpr read theirs
-  when first loaded, which is after the fork: variables are enough.
+  that the fork found no other thread.  It is told again through its own call, and so is libgomp where a framework that
+  the nursery has imported brings it.  Else libgomp, MKL and numexpr read theirs when first loaded, which is after the
+  fork: variables are enough.
 - Random state: numpy seeds its global generator at import; unseeded, all instances would draw the same numbers.
   `random` reseeds itself after a fork.
 - glibc's malloc settings are inherited, but the nursery has no use for them.
@@ -22,11 +23,12 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "BLIS_NUM_THREADS",
 )
-_OPENBLAS_CALLS = (
+_THREAD_CALLS = (
     "scipy_openblas_set_num_threads64_",
     "openblas_set_num_threads64_",
     "scipy_openblas_set_num_threads",
     "openblas_set_num_threads",
+    "omp_set_num_threads",
 )
 OOM_SCORE_LOADING, OOM_SCORE_SERVING = 400, 200
 """Added to the kernel's badness of a worker (thousandths of the memory): when memory runs out, the one that is loading
@@ -43,7 +45,7 @@ def set_variables(variables, threads):
 
 
 def settle_numpy(threads, blas):
-    """Give an already imported numpy this process's own threads and random state.  blas: `openblas_setters`."""
+    """Give an already imported numpy this process's own threads and random state.  blas: `thread_setters`."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return
@@ -57,15 +59,15 @@ def settle_numpy(threads, blas):
         set_threads(wanted)
 
 
-def openblas_setters():
-    """The functions that set the number of threads of each OpenBLAS that this process has loaded.
+def thread_setters():
+    """The functions that set the number of threads of each OpenBLAS and OpenMP that this process has loaded.
 
-    Looked for in the nursery, where nothing but numpy is loaded: in each child it would cost 5 ms.
+    Looked for in the nursery, where little but numpy is loaded: in each child it would cost 5 ms.
     """
     found = []
-    for path in _loaded_openblas():
+    for path in _loaded_pools():
         library = ctypes.CDLL(path)
-        found += [getattr(library, name) for name in _OPENBLAS_CALLS if hasattr(library, name)][:1]
+        found += [getattr(library, name) for name in _THREAD_CALLS if hasattr(library, name)][:1]
     return found
 
 
@@ -92,6 +94,10 @@ def name_process(instance):
         comm.write(instance)
 
 
-def _loaded_openblas():
+def _loaded_pools():
     with open("/proc/self/maps") as maps:
-        return sorted({line.split(None, 5)[5].strip() for line in maps if "openblas" in line and line.count("/")})
+        return sorted({line.split(None, 5)[5].strip() for line in maps if _is_pool(line)})
+
+
+def _is_pool(line):
+    return line.count("/") > 0 and ("openblas" in line or "libgomp" in line)
