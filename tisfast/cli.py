@@ -229,7 +229,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
 
 
 def spin_us(given: int | None, quota: float | None, notices: list[str]) -> int:
-    """What --spin-us says, or its default.  quota: cores whose time we may take, with what is waited awake in it."""
+    """The value of --spin-us, or its default.  quota: cores whose time we may take, with what is waited awake in it."""
     if given is not None:
         return given
     if quota is None:
@@ -245,7 +245,7 @@ def _watches(given: Mapping[str, Any], beside: Arguments) -> bool:
 
 
 def _load_models(given: Mapping[str, Any], beside: Arguments) -> tuple[str, ...]:
-    """Of the start in mode explicit: who names a file wants it served."""
+    """The models to load at the start in mode explicit: a file on the command line is one of them."""
     names = tuple(given["load_model"] or ())
     if given["model_control_mode"] != "explicit" or "*" in names:
         return names

@@ -32,7 +32,7 @@ CLIENT_ERROR_CHARS_MAX: Final = 4096
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
 """Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_COLLECT_BYTES_MAX: Final = 4 << 30
-"""The same of all connections together: beyond, 503 for the one that asks for more."""
+"""Bytes of such bodies of all connections together: beyond, 503 for the one that asks for more."""
 HTTP_PIPELINE_MAX: Final = 64
 """Requests of one connection that are parsed but not answered; reading stops beyond, which is back-pressure."""
 HTTP_CONNECTIONS_MAX: Final = 16384
@@ -132,12 +132,12 @@ GRPC_COLLECTED_MESSAGE_BYTES_MAX: Final = 1 << 30
 """Bytes of one message that does not go into an arena as it comes: loads, compressed inferences before they are
 expanded, and inferences whose model is not named first."""
 GRPC_CALL_BYTES_MAX: Final = 64 * 1024
-"""The same of a message, which is denser than JSON."""
+"""Bytes of a message of such a call, which is denser than JSON."""
 GRPC_EXPANDED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes that a compressed inference expands to at most, as HTTP_INPUT_BYTES_MAX; without a model's name in the first
 GRPC_PEEK_BYTES_MAX of them no more than EXPANDED_BYTES_FREE."""
 GRPC_COLLECTED_BYTES_MAX: Final = 4 << 30
-"""The same of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
+"""Bytes of such messages of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
 GRPC_PROMISED_BYTES_MAX: Final = 4 << 30
 """Bytes that messages of one connection which have begun may lack together: clients send a few at one time."""
 GRPC_PROMISE_LOOKED_BYTES: Final = 1024 * 1024
@@ -159,7 +159,7 @@ GRPC_UNSENT_BYTES_MAX: Final = 32 * 1024
 """Answers of one call that lie outside of arenas (refusals, reflection) and that its client does not read; beyond, what
 it sends is held: a refusal of a message of five bytes takes 500."""
 GRPC_CONNECTION_UNSENT_BYTES_MAX: Final = 512 * 1024
-"""The same of all calls of a connection; beyond, each may have one answer there."""
+"""Unsent bytes of all calls of a connection; beyond, each may have one answer there."""
 GRPC_STATUS_TEXT_BYTES_MAX: Final = 4096
 """Bytes of a grpc-message: clients refuse trailers beyond 8 KiB, and nghttp2 drops frames beyond 64 KiB."""
 REQUEST_PARAMETERS_MAX: Final = 1024
@@ -181,7 +181,7 @@ HTTP2_STREAM_WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Flow-control window of one call: what may be on its way while we read.  Bytes go to arenas as they come, so this
 bounds what lies between a client and us, not memory."""
 HTTP2_CONNECTION_WINDOW_BYTES: Final = 64 * 1024 * 1024
-"""The same of a connection."""
+"""The window of a connection, in bytes."""
 HTTP2_FRAME_BYTES_MAX: Final = 1024 * 1024
 """Largest frame that is taken (SETTINGS_MAX_FRAME_SIZE): fewer, larger frames cost less, and none is held in memory."""
 HTTP2_SETTINGS_MAX: Final = 32
@@ -191,7 +191,7 @@ HTTP2_UNSENT_ACKS_MAX: Final = 1000
 HTTP2_RESETS_BURST: Final = 1000
 """Calls that a client may take back at once, and that it may make us reset (rapid reset, CVE-2023-44487)."""
 HTTP2_RESETS_PER_SECOND: Final = 100
-"""The same as a rate: clients with short deadlines take calls back all the time."""
+"""Such resets in one second: clients with short deadlines take calls back all the time."""
 HTTP2_CONTINUATIONS_MAX: Final = 8
 """CONTINUATION frames of one header block (CVE-2024-27316)."""
 HTTP2_IDLE_FRAMES_MAX: Final = 10_000
@@ -241,7 +241,7 @@ CODEC_WALKED_FACTOR: Final = 16
 CODEC_JOB_SECONDS_MAX: Final = 30
 """Seconds one job may take, its process's start included; then the process is killed and the request refused."""
 CODEC_CANCELLED_SECONDS_MAX: Final = 2
-"""The same of a job whose client has gone."""
+"""Seconds that a job may still take when its client has gone."""
 CODEC_NICE: Final = 5
 """How much more willing than the server a codec process is to leave a core to others.  A small request beside two
 clients with JSON of 5.5 MB, two busy cores, three runs each: p50 1.5 to 19 ms with 0, 0.6 to 0.7 with 5, 0.5 to 0.8
@@ -255,7 +255,7 @@ CODEC_MEMORY_FACTOR: Final = 32
 CODEC_WAITING_JOBS_MAX: Final = 4096
 """Requests that wait for a codec process; beyond: 503.  Answers are as many as requests were taken."""
 CODEC_WAITING_BYTES_MAX: Final = 4 << 30
-"""The same in bytes, as they came."""
+"""Bytes of requests that wait for a codec process, as they came."""
 CODEC_MESSAGE_BYTES_MAX: Final = 256 << 20
 """Bytes of one message to or from a codec process: a model's labels are the longest, an error may quote a request."""
 
@@ -265,9 +265,10 @@ DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536
 PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
 BATCH_PREFETCH_NS: Final = 10_000_000
-"""The same of a batch, whose way between server and worker is longer: each of its requests is answered first."""
+"""Such work of batches, in ns, whose way between server and worker is longer: each of its requests is answered first.
+"""
 PREFETCH_REQUESTS_MAX: Final = 64
-"""The same in requests."""
+"""Requests that may wait in an instance's ring."""
 BATCH_REJOIN_EXECUTION_NS_MIN: Final = 500_000
 """Executions shorter than this are not worth waiting for each other's clients."""
 BATCH_REJOIN_NS_MAX: Final = 1_000_000
@@ -377,7 +378,7 @@ SUMMARY_QUANTILES_MAX: Final = 32
 CUSTOM_METRIC_CELLS: Final = 65536
 """Numbers of all models' own metrics: csrc's TF_CELLS; each is a line of every scrape."""
 CUSTOM_METRIC_CELLS_PER_WORKER_MAX: Final = 8192
-"""The same of one instance, so that one model with an unbounded label leaves room for the others."""
+"""Numbers of one instance, so that one model with an unbounded label leaves room for the others."""
 CUSTOM_FAMILIES_MAX: Final = 4096
 """MetricFamily objects of all instances at one time."""
 CUSTOM_LABELS_MAX: Final = 32
@@ -522,7 +523,8 @@ WORKER_OUTPUT_LINE_BYTES_MAX: Final = 64 * 1024
 CONTROL_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one control message (a load carries the model's config)."""
 RESTART_DELAY_READY_MS_MAX: Final = 500
-"""The same end for a worker that had become ready: its model loads, so clients wait for it rather than for a repair."""
+"""Upper end of the doubling for a worker that had become ready: its model loads, so clients wait for it rather than for
+a repair."""
 NURSERY_MESSAGE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one packet between server and nursery: a fork request with its variables is the longest."""
 NURSERY_SENDS_MAX: Final = 4096
@@ -624,7 +626,7 @@ POLL_SETTLE_SECONDS_MAX: Final = 2.0
 POLL_RETRY_SECONDS_MAX: Final = 600
 """Most seconds between two attempts to load what failed and has not changed; each wait is twice the last one."""
 RELOAD_LOOK_SECONDS: Final = 0.3
-"""The same with --reload, between two looks at everything: a developer's save is served within a second."""
+"""Seconds between two looks at everything with --reload: a developer's save is served within a second."""
 BYTECODE_SECONDS: Final = 3
 """Age in seconds of the newest code of a model up to which its bytecode is not kept: Python compares whole seconds."""
 RELOAD_SETTLE_SECONDS: Final = 0.1
@@ -727,7 +729,7 @@ STORAGE_SWEEP_LOOK_SECONDS: Final = 0.05
 STORAGE_BAR_SECONDS: Final = 0.2
 """Seconds between two looks of the progress bar."""
 STORAGE_LOG_SECONDS: Final = 10.0
-"""The same of progress in the log."""
+"""Seconds between two lines of progress in the log."""
 
 # ---- environments
 ENVIRONMENT_FILES_MAX: Final = 2_000_000

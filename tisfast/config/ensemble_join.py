@@ -34,7 +34,7 @@ class TensorFace(Protocol):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """As clients see them, without the batch dimension."""
+        """The dimensions as clients see them, without the batch dimension."""
 
     @property
     def optional(self) -> bool:

@@ -3,8 +3,7 @@
 GIL: held; the socket does not block, so a send costs what the kernel's copy costs.
 
 While small requests come, no connection sends more than TURN_BYTES in one turn of the loop (front/transfer_fairness.pyx):
-what is left waits
-here for the next one.
+what is left waits here for the next one.
 
 Under TLS the transport encrypts whatever it is given at once, and does not count what its own transport below then
 holds.  So it gets slices, the next one when it has passed on the last: what is encrypted ahead of the client is two

@@ -1,4 +1,4 @@
-"""What becomes of a model whose environment lacks what its backend needs.  Layer 4 (models)."""
+"""The environment for a second attempt to load a model whose own lacks what its backend needs.  Layer 4 (models)."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ def _by_version(served: Iterable[Served]) -> dict[int, Served]:
 
 
 def versions_of(source: ModelSource | None) -> list[str]:
-    """As they travel: text; one "" when none is known."""
+    """The version numbers as text; one "" when none is known."""
     return [str(version.number) for version in source.versions] if source is not None else [""]
 
 

@@ -70,7 +70,7 @@ async def _nothing() -> Mapping[str, TisError]:
 
 
 def _nobody(_names: Collection[str]) -> None:
-    """Nobody is told."""
+    """Tell nothing."""
 
 
 class Polling:

@@ -134,7 +134,7 @@ class Nvml:
 
 
 def _ask(function: Callable[..., int], device: ctypes.c_void_p, answer: Any) -> Any | None:
-    """What the library says of a device, None when it does not say."""
+    """A fact that the library gives of a device, None when it gives none."""
     return None if function(device, ctypes.byref(answer)) else answer
 
 

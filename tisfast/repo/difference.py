@@ -80,7 +80,7 @@ def _without(message: Message) -> Message:
 
 
 def _limited(source: ModelSource) -> bool:
-    """What instances share with others is claimed when a model is loaded."""
+    """Whether instances share resources with others: these are claimed when a model is loaded."""
     return any(group.rate_limit.demands for group in source.config.instance_groups)
 
 

@@ -163,6 +163,6 @@ def _invalid(name: str, reason: str) -> Internal:
 
 
 def _refused(name: str, reason: str = "") -> Internal:
-    """What Triton has in its log only."""
+    """The error that Triton writes into its log only."""
     start = f"failed to load '{name}', failed to poll from model repository"
     return Internal(f"{start}: {reason}" if reason else start)

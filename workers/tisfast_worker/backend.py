@@ -132,5 +132,6 @@ class RequestBackend(Backend):
         raise NotImplementedError
 
     def start(self, requests, execution):
-        """The same for a decoupled model: it answers through the requests' senders, now or later.  Returns None."""
+        """Execute a batch of a decoupled model: it answers through the requests' senders, now or later.  Returns None.
+        """
         raise NotImplementedError

@@ -47,7 +47,7 @@ class Calls:
         return waiting.arrived.popleft()
 
     def ask_async(self, request, decoupled, loop):
-        """The same as an asyncio.Future of `loop`, which runs in this thread.
+        """Call a model: gives an asyncio.Future of `loop`, which runs in this thread.
 
         decoupled: it is done with the first response, as Triton's, so that a plain `for` behind it, which stops the
         event loop, finds one.

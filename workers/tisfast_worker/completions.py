@@ -83,7 +83,7 @@ class Completions:
             self._send_posted()
 
     def post(self, kind, flags, status, ticket):
-        """The same of a slot that says no more than that, from finalisers too: never waits."""
+        """Queue a slot without a block, from finalisers too: never waits."""
         if self._closed:
             return
         self._posted.append((kind, flags, status, ticket))

@@ -41,7 +41,7 @@ ROWS_PER_THREAD_MIN = 256
 PROBE_ROWS = 64
 """Rows by which two libraries are compared that are to predict alike."""
 SNIFF_BYTES = 64
-"""Of a model's file, to tell what it is."""
+"""First bytes of a model's file by which its kind is told."""
 SHARE_TENSOR_BYTES_MIN = 4096
 """Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304

@@ -67,7 +67,9 @@ class Replies:
                 self._want_reader()
 
     def forget(self, waiting):
-        """Nobody waits for the rest of it.  True: it was not over.  For finalisers, too: takes no lock."""
+        """Drop a call whose other responses are not wanted.  True: it was not over.  For finalisers, too: takes no
+        lock.
+        """
         if self._calls.pop(waiting.number, None) is None:
             return False
         waiting.final = True

@@ -30,7 +30,7 @@ class ReplyMemory:
         self.number, self._release = number, release
 
     def __del__(self):
-        """Nobody does."""
+        """Give the memory back."""
         self._release(self.number)
 
 

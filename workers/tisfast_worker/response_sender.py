@@ -76,7 +76,7 @@ class StreamSender(InferenceResponseSender):
         return not self.closed and self._stream_writer.is_cancelled(self._cancelled_at)
 
     def __del__(self):
-        """Nobody can answer any more."""
+        """The request can not be answered any more."""
         if not self.closed:
             self._stream_writer.lost(self)
 
@@ -141,5 +141,5 @@ class SingleSender(InferenceResponseSender):
         return self._is_cancelled()
 
     def __del__(self):
-        """Nobody can answer any more."""
+        """The request can not be answered any more."""
         self._answer.done.set()

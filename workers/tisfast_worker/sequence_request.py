@@ -103,5 +103,5 @@ class _NullSender(InferenceResponseSender):
         self._closed = flags != 0
 
     def is_cancelled(self):
-        """Nobody is there to leave."""
+        """A null request has no client that could leave."""
         return False

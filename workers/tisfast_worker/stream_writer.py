@@ -137,7 +137,7 @@ class StreamWriter:
             self._completions.put((TF_EXECUTED, 0, 0, 0), ticket, 0, times, requests)
 
     def lost(self, sender):
-        """Nobody can answer this stream any more.  Called by finalisers: takes no lock that it would wait for."""
+        """This stream can not be answered any more.  Called by finalisers: takes no lock that it would wait for."""
         self._completions.post(TF_CLOSED, _END, _INTERNAL, sender.ticket)
         self._forget(sender)
 
