@@ -78,7 +78,7 @@ HELP_COLUMNS = 80
 
 
 class ServeOptions(NamedTuple):
-    """What the command line asks for.  notices: what the log should say about flags that have no effect."""
+    """The parsed command line.  notices: what the log should say about flags that have no effect."""
 
     settings: Settings
     notices: tuple[str, ...]
@@ -462,7 +462,7 @@ def _serve_parser(wrong: list[ConfigError]) -> _Parser:
 
 
 def _tried(build: Callable[[], T], wrong: list[ConfigError]) -> T | None:
-    """What is built, or None and one error more: a command line is told all that is wrong with it at once."""
+    """The built value, or None and one error more: all errors of a command line are reported together."""
     try:
         return build()
     except ConfigError as error:
