@@ -142,7 +142,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             control_token_file=given["model_control_token_file"],
             backends=backends,
             files=beside.files,
-            may_be_none=bool(given["guest_directory"]),
+            may_be_none=bool(given["guest_directory"] or rest.files),
             allow_pickled=given["allow_pickled_models"],
             **number(told, GLOBAL, DEFAULT_MAX_BATCH_SIZE, "default_max_batch_size"),
         ),
