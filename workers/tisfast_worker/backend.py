@@ -132,6 +132,5 @@ class RequestBackend(Backend):
         raise NotImplementedError
 
     def start(self, requests, execution):
-        """Execute a batch of a decoupled model: it answers through the requests' senders, now or later.  Returns None.
-        """
+        """Execute a batch of a decoupled model, which answers through the requests' senders, now or later."""
         raise NotImplementedError
