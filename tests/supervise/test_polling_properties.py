@@ -183,7 +183,8 @@ class PollingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.disk.away)
     @rule()
     def mount(self):
-        repository = self.disk.away.pop()
+        repository = min(self.disk.away)  # a set's order changes with each scratch folder's name: a run could not be repeated
+        self.disk.away.remove(repository)
         self.disk.hidden(repository).rename(repository)
 
     @rule(names=sets(sampled_from(NAMES)))
