@@ -183,7 +183,8 @@ class PollingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.disk.away)
     @rule()
     def mount(self):
-        repository = min(self.disk.away)  # a set's order changes with each scratch folder's name: a run could not be repeated
+        # A set of paths has another order in each scratch folder, and hypothesis repeats its runs.
+        repository = min(self.disk.away)
         self.disk.away.remove(repository)
         self.disk.hidden(repository).rename(repository)
 

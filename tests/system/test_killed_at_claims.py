@@ -1,4 +1,4 @@
-"""A worker that is killed at each step of taking a request: what it had not begun is executed, once; the rest is 503."""
+"""A worker that is killed at each step of taking a request: what it had not begun is executed once, the rest is 503."""
 
 from __future__ import annotations
 

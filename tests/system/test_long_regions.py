@@ -115,7 +115,7 @@ def test_inputs_of_a_decoupled_model_are_copied_by_a_codec_process(server, put):
 
 
 def test_tensors_that_lie_askew_beside_a_long_region_come_whole(server, put):
-    """Where the event loop reads a message, it may move its tensors; what it leaves to a codec process stays untouched."""
+    """Where the event loop reads a message, it may move its tensors; what a codec process is to read stays as it is."""
     client = connected(grpcclient, server)
     tensors = [given(grpcclient, FLOATS, put(client, FLOATS))]
     beside = {
