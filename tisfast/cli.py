@@ -15,7 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from tisfast import limits
-from tisfast.config.backends import read_backends
+from tisfast.config.backend_flags import (
+    DEFAULT_MAX_BATCH_SIZE,
+    STUB_SECONDS,
+    number,
+    read_backend_config,
+    read_backends,
+)
+from tisfast.config.backends import GLOBAL, PYTHON
 from tisfast.config.cache_flags import read_cache_flags
 from tisfast.config.environments import read_environment_settings
 from tisfast.config.hooks import read_hooks
@@ -58,7 +65,6 @@ commands:
 """
 T = TypeVar("T")
 HELP_COLUMNS = 80
-NO_POOL = ("shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name")
 
 
 class ServeOptions(NamedTuple):
@@ -103,7 +109,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
     given = vars(values)
     notices: list[str] = []
     _unserved(given, notices, wrong)
-    backend: dict[str, Any] = _tried(lambda: _backend_config(given["backend_config"] or [], notices), wrong) or {}
+    told = _tried(lambda: read_backend_config(given["backend_config"] or []), wrong) or {}
     repositories = (given["model_repository"] or []) + (given["model_store"] or [])
     if not repositories and environ.get("AIP_STORAGE_URI"):
         repositories = [environ["AIP_STORAGE_URI"]]
@@ -121,9 +127,9 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             namespacing=given["model_namespacing"],
             watch=given["reload"],
             control_token_file=given["model_control_token_file"],
-            backends=read_backends(given["backend_directory"], notices),
+            backends=read_backends(given["backend_directory"], notices, told),
             may_be_none=bool(given["guest_directory"]),
-            **_picked(backend, "default_max_batch_size"),
+            **number(told, GLOBAL, DEFAULT_MAX_BATCH_SIZE, "default_max_batch_size"),
         ),
         workers=lambda: WorkerSettings(
             interpreter=sys.executable,
@@ -138,7 +144,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             guest_directory=given["guest_directory"],
             environments=read_environment_settings(given["environment_cache_dir"], environ),
             hooks=read_hooks(environ),
-            **_picked(backend, "load_seconds_max"),
+            **number(told, PYTHON, STUB_SECONDS, "load_seconds_max"),
         ),
         http=lambda: ListenSettings(
             "HTTP",
@@ -445,40 +451,6 @@ def _unserved(given: Mapping[str, Any], notices: list[str], wrong: list[ConfigEr
                 wrong.append(ConfigError(f"{text}: {flag.because}", key=flag.name, hint="remove the flag"))
             else:
                 notices.append(f"{text} has no effect here, because {flag.because}")
-
-
-def _backend_config(entries: Sequence[str], notices: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for entry in entries:
-        backend, _, setting = entry.rpartition(",")
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--backend-config={entry} is not of the form NAME,SETTING=VALUE", key="backend-config")
-        if backend in ("", "python") and name == "default-max-batch-size":
-            found["default_max_batch_size"] = _whole(entry, value)
-        elif backend == "python" and name == "stub-timeout-seconds":
-            found["load_seconds_max"] = _whole(entry, value)
-        else:
-            notices.append(f"--backend-config={entry} has no effect here, because {_why_idle(backend, name)}")
-    return found
-
-
-def _why_idle(backend: str, name: str) -> str:
-    if backend not in ("", "python"):
-        return f"there is no backend '{backend}' here"
-    if name in NO_POOL:
-        return "shared memory has no fixed pool and no name"
-    return "the settings served are python,stub-timeout-seconds=SECONDS and default-max-batch-size=N"
-
-
-def _whole(entry: str, value: str) -> int:
-    if not value.isdecimal():
-        raise ConfigError(f"--backend-config={entry}: {value!r} is not a whole number", key="backend-config")
-    return int(value)
-
-
-def _picked(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: values[name]} if name in values else {}
 
 
 def _unknown_flags(rest: Sequence[str]) -> list[ConfigError]:

@@ -168,7 +168,8 @@ SERVED: Final = (
         str,
         None,
         "Models",
-        "NAME,SETTING=VALUE; served: python,stub-timeout-seconds and default-max-batch-size",
+        "NAME,SETTING=VALUE; served: python,stub-timeout-seconds, default-max-batch-size, and what backends of "
+        "--backend-directory ask for",
         repeat=True,
     ),
     Flag(

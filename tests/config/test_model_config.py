@@ -172,7 +172,7 @@ def test_bounds_and_refusals(text, expected):
 
 
 @pytest.mark.parametrize(("backend", "expected"), [
-    ("onnxruntime", "backend 'onnxruntime' is known, but not served yet for m; served here: \"python\""),
+    ("dali", "backend 'dali' is known, but not served yet for m; served here: \"python\""),
     ("pyton", "unable to find backend library for backend 'pyton', try specifying runtime on the model configuration."),
 ])  # fmt: skip
 def test_other_backends(backend, expected):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tisfast import limits
-from tisfast.config import backends
-from tisfast.config.backends import BUILT_IN, read_backends
+from tisfast.config import backend_flags
+from tisfast.config.backend_flags import read_backend_config, read_backends
+from tisfast.config.backends import BUILT_IN
 from tisfast.config.environments import EnvironmentSettings, read_environment_settings
 from tisfast.config.storage import StorageSettings, read_storage
 from tisfast.errors import ConfigError
@@ -77,10 +78,10 @@ def test_backends_of_a_folder_come_beside_ours(tmp_path):
     backend(tmp_path, "mlp")
     (tmp_path / "not_one").mkdir()
     found = read_backends(str(tmp_path), [])
-    assert found.named("mlp").served and found.module_of("mlp") == str(tmp_path / "mlp/backend.py")
+    assert found.named("mlp").served and found.named("mlp").module == str(tmp_path / "mlp/backend.py")
     assert found.named("not_one") is None
     assert set(BUILT_IN.served) < set(found.served)
-    assert found.named("python") == BUILT_IN.named("python") and found.module_of("python") == ""
+    assert found.named("python") == BUILT_IN.named("python") and found.told_to_workers("python")["module"] == ""
 
 
 def test_a_backend_of_a_folder_takes_the_place_of_one_that_is_only_known(tmp_path):
@@ -88,6 +89,37 @@ def test_a_backend_of_a_folder_takes_the_place_of_one_that_is_only_known(tmp_pat
     backend(tmp_path, known)
     assert not BUILT_IN.named(known).served
     assert read_backends(str(tmp_path), []).named(known).served
+
+
+def test_a_folder_may_hold_a_model_file_for_all_models_or_a_library_of_tritons(tmp_path):
+    for name, files in {
+        "based": ["model.py"], "both": ["model.py", "libtriton_both.so"], "c": ["libtriton_c.so"],
+        "pytorch": ["model.py", "libtriton_pytorch.so"], "onnxruntime": ["libtriton_onnxruntime.so"],
+        "python": ["libtriton_python.so"], "first": ["backend.py", "model.py"],
+    }.items():  # fmt: skip
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+    found = read_backends(f"{tmp_path}/", [])
+    for name in ("based", "both"):
+        assert found.named(name).python_based and found.named(name).module == str(tmp_path / name / "model.py")
+    assert not found.named("c").served and found.named("c").library == str(tmp_path / "c/libtriton_c.so")
+    assert not found.named("first").python_based and found.named("first").module.endswith("backend.py")
+    for name in ("onnxruntime", "python"):
+        assert found.named(name) == BUILT_IN.named(name)
+
+
+def test_what_backends_are_told():
+    told = read_backend_config(["mlp,a=1", "mlp,a=2", "a=0", "b=x,y=z", "mlp,c=p,q", "default-max-batch-size=7"])
+    assert told == {"mlp": {"a": "2", "c": "p,q"}, "": {"a": "0", "default-max-batch-size": "7"}, "b=x": {"y": "z"}}
+    assert BUILT_IN.told(told).settings_of("mlp") == {"a": "2", "c": "p,q", "default-max-batch-size": "7"}
+    assert BUILT_IN.told(told).settings_of("python") == {"a": "0", "default-max-batch-size": "7"}
+
+
+@pytest.mark.parametrize("entry", ["a", "=1", "a=", ",a=1", "mlp,a", "mlp,=1"])
+def test_a_setting_of_no_form_is_refused_in_tritons_words(entry):
+    with pytest.raises(ConfigError, match="--backend-config option format is"):
+        read_backend_config([entry])
 
 
 def test_python_is_ours(tmp_path):
@@ -103,7 +135,7 @@ def test_a_folder_of_backends_that_is_none_is_named(tmp_path):
 
 
 def test_triton_s_own_folder_is_passed_over_where_it_is_not(monkeypatch, tmp_path):
-    monkeypatch.setattr(backends, "TRITONS_DIRECTORY", str(tmp_path / "none"))
+    monkeypatch.setattr(backend_flags, "TRITONS_DIRECTORY", str(tmp_path / "none"))
     notices: list[str] = []
     assert read_backends(str(tmp_path / "none"), notices) is BUILT_IN
     assert len(notices) == 1 and "has no effect here" in notices[0]

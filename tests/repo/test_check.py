@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.repo.conftest import MODEL
+from tisfast.config.backend_flags import read_backends
 from tisfast.environments.environment import Environment
 from tisfast.repo.check import check
+from tisfast.repo.scan import Looking
 from tisfast.repo.syntax import check_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +28,8 @@ def test_nothing_to_find(repo, add):
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
 def test_the_examples_have_no_errors(folder):
-    assert [str(finding) for finding in check([folder])] == []
+    looking = Looking(backends=read_backends(str(ROOT / "examples/backends"), []))
+    assert [str(finding) for finding in check([folder], looking)] == []
 
 
 def test_every_error_of_every_model(repo, add):

@@ -155,7 +155,6 @@ def test_label_files(repo, add):
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("model.onnx", "backend 'onnxruntime' is known, but not served yet"),
         ("model.plan", "backend 'tensorrt' is known"),
         ("weights.bin", "Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'."),
     ],

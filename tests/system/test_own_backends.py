@@ -82,6 +82,12 @@ def test_what_the_configuration_says_stays(serve, write_weights, backends, weigh
     assert np.allclose(ask(server, "m", rows), wanted(weights, rows), atol=1e-6)
 
 
+def test_a_backend_may_have_a_largest_batch_of_its_own(serve, write_weights, backends):
+    write_weights("m")
+    sizes = ("--backend-config=default-max-batch-size=7", "--backend-config=mlp,default-max-batch-size=9")
+    assert config_of(serve(f"--backend-directory={backends}", *sizes).ready(), "m")["max_batch_size"] == 9
+
+
 def test_python_models_are_served_beside_it(serve, write_model, write_weights, backends):
     write_model("one")
     write_weights("two")
@@ -92,13 +98,13 @@ def test_python_models_are_served_beside_it(serve, write_model, write_weights, b
 @pytest.mark.parametrize(
     ("code", "config", "reason"),
     [
-        ("", MLP, r"has no class Backend that is an ArrayBackend or RequestBackend of tisfast_worker\.backend"),
+        ("", MLP, r"has no class Backend that is an ArrayBackend or RequestBackend of tisfast\.backend"),
         ("import nothing_of_the_kind", MLP, "nothing_of_the_kind"),
         (None, MLP + "model_transaction_policy { decoupled: true }", "one answer to a request, and it is decoupled"),
         (None, MLP + "max_batch_size: 4 sequence_batching { iterative_sequence: true }", "as iterative sequences do"),
         (None, MLP + 'input { name: "Z" data_type: TYPE_FP32 dims: [ 4 ] }', "unexpected inference input 'Z', allowed"),
         (None, 'backend: "mlps"', "did you mean 'mlp'"),
-        (None, 'backend: "dali"', "served here: \"mlp\" or "),
+        (None, 'backend: "dali"', r'served here: .*"mlp" or '),
         (None, MLP + 'default_model_filename: "other.npz"', "model file 'other.npz' of m not found"),
     ],
 )  # fmt: skip
@@ -121,3 +127,35 @@ def test_a_model_that_fails_tells_its_client(serve, write_weights, backends, wei
     tensor = {"name": "X", "shape": [1, 4], "datatype": "FP32", "data": [1] * 4}
     status, body = server.ask("POST", "/v2/models/m/infer", {"inputs": [tensor]})
     assert status == 500 and "matmul" in body["error"]
+
+
+def test_the_search_example_finds_lines(serve, connect):
+    server = serve(f"--backend-directory={EXAMPLE}", repository=ROOT / "examples/search").ready()
+    query = grpcclient.InferInput("QUERY", [3, 1], "BYTES")
+    asked = ["which Python environment?", "Shared MEMORY of a worker", "nothingofthekind"]
+    query.set_data_from_numpy(np.array([[text.encode()] for text in asked], np.object_))
+    answer = connect(server, grpcclient).infer("manual", [query])
+    found, scores = answer.as_numpy("DOCUMENT"), answer.as_numpy("SCORE")
+    assert found.shape == scores.shape == (3, 2)
+    assert found[0, 0].startswith(b"An environment is") and found[1, 0].startswith(b"Tensors reach a worker")
+    assert (scores[:2, 0] > scores[:2, 1]).all() and (scores[2] == 0).all()
+
+
+SEEING = """
+from tisfast.backend import ArrayBackend, Refusal
+
+class Backend(ArrayBackend):
+    def load(self):
+        raise Refusal(f"settings {self.model.settings}")
+"""
+
+
+def test_a_backend_sees_its_settings(serve, write_weights, backends):
+    (backends / "mlp/backend.py").write_text(SEEING)
+    write_weights("m")
+    settings = [f"--backend-config={each}" for each in ("mlp,layers=7", "mlp,layers=8", "all=yes", "other,layers=9")]
+    flags = (f"--backend-directory={backends}", "--exit-on-error=false", "--strict-readiness=false", *settings)
+    server = serve(*flags).ready()
+    until(lambda: index(server)["m"].get("reason"), "the index has a reason")
+    assert index(server)["m"]["reason"] .endswith("settings {'all': 'yes', 'layers': '8'}")
+    server.says("--backend-config=other,layers=9 has no effect here, because there is no backend 'other' here")

@@ -47,5 +47,5 @@ def test_ring_offsets_are_those_of_the_library():
 def test_the_page_of_the_wire_says_the_abi_of_the_header():
     page = (ROOT / "workers/WIRE.md").read_text()
     said = re.findall(r'"abi":(\d+)', page)
-    assert len(said) == 2 and set(said) == {str(native.TF_ABI_VERSION)}
+    assert len(said) == 3 and set(said) == {str(native.TF_ABI_VERSION)}
     assert f"#define TF_ABI_VERSION {native.TF_ABI_VERSION}u" in (ROOT / "csrc/tf_shm.h").read_text()

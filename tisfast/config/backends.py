@@ -5,9 +5,10 @@ How a backend loads and runs a model is its module's affair, in the worker (work
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tisfast.errors import ConfigError
@@ -15,6 +16,13 @@ from tisfast.errors import ConfigError
 PYTHON: Final = "python"
 MODULE_FILE: Final = "backend.py"
 """Of a backend in --backend-directory: DIRECTORY/NAME/backend.py."""
+PYTHON_BASED_FILE: Final = "model.py"
+"""The same of one that Triton calls Python-based: a TritonPythonModel that serves all models of the backend."""
+PYTHON_BASED_ENVIRONMENT: Final = f"pb_exec_env_{PYTHON_BASED_FILE}.tar.gz"
+"""Beside it: the environment of those models that name none."""
+TRITONS_DIRECTORY: Final = "/opt/tritonserver/backends"
+GLOBAL: Final = ""
+"""In place of a backend's name: settings of --backend-config that all backends get."""
 
 
 class Completion(Enum):
@@ -30,8 +38,11 @@ class Backend(NamedTuple):
 
     platforms: names for it in a configuration's `platform`; files: names of model files that stand for it, the first
     one is the default; served: False for what only Triton has; module: the file of one in --backend-directory, "" for
-    ours; folders: a model file may be a folder; writes_platform: the first platform is written into a configuration
-    that leaves it open, as Triton does; honours: fields that no other backend serves (config/unsupported.py).
+    ours; python_based: that file is a model.py in Triton's manner, which the python backend runs; library: the C
+    library of Triton's in its folder; folders: a model file may be a folder; writes_platform: the first platform is
+    written into a configuration that leaves it open, as Triton does; honours: fields that no other backend serves
+    (config/unsupported.py); settings: of --backend-config, that one of ours reads (`model.settings`); those of
+    --backend-directory get all.
     """
 
     name: str
@@ -40,9 +51,12 @@ class Backend(NamedTuple):
     completion: Completion = Completion.ALWAYS
     served: bool = False
     module: str = ""
+    python_based: bool = False
+    library: str = ""
     folders: bool = False
     writes_platform: bool = False
     honours: frozenset[str] = frozenset()
+    settings: frozenset[str] = frozenset()
 
 
 _OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
@@ -63,7 +77,15 @@ _BUILT_IN: Final = (
 class Backends:
     """All that a server knows, in the order in which a model's files are looked for."""
 
-    def __init__(self, backends: Iterable[Backend] = _BUILT_IN) -> None:
+    def __init__(
+        self,
+        backends: Iterable[Backend] = _BUILT_IN,
+        directory: str = "",
+        settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """directory: --backend-directory; settings: what --backend-config says, by the backend's name or GLOBAL."""
+        self.directory = directory
+        self._settings = settings
         self._by_name = {backend.name: backend for backend in backends}
         self._by_platform = {platform: each for each in self._by_name.values() for platform in each.platforms}
         self._by_file = {file: each for each in self._by_name.values() for file in each.files}
@@ -83,13 +105,31 @@ class Backends:
         """Names of those that serve models here."""
         return tuple(each.name for each in self._by_name.values() if each.served)
 
+    @property
+    def all(self) -> tuple[Backend, ...]:
+        """Each of them."""
+        return tuple(self._by_name.values())
+
     def named(self, name: str) -> Backend | None:
         """The one of this name."""
         return self._by_name.get(name)
 
-    def module_of(self, name: str) -> str:
-        """The file of one in --backend-directory, "" for ours."""
-        return self._by_name[name].module
+    def told_to_workers(self, name: str) -> dict[str, object]:
+        """What a worker is told of a model's backend (WIRE.md, the load message)."""
+        backend = self._by_name[name]
+        return {"module": backend.module, "python_based": backend.python_based, "settings": self.settings_of(name)}
+
+    def environment_of(self, name: str) -> str:
+        """The archive that lies beside a Python-based backend, "" where there is none.  Raises OSError."""
+        backend = self._by_name.get(name)
+        if backend is None or not backend.python_based:
+            return ""
+        packed = Path(backend.module).with_name(PYTHON_BASED_ENVIRONMENT)
+        return str(packed) if packed.exists() else ""
+
+    def settings_of(self, name: str) -> dict[str, str]:
+        """What --backend-config says to a backend: its own settings, and those for all behind them."""
+        return {**self._settings.get(GLOBAL, {}), **self._settings.get(name, {})}
 
     def of_platform(self, platform: str) -> Backend | None:
         """The one that a `platform` means."""
@@ -102,30 +142,47 @@ class Backends:
     def beside(self, directory: Path) -> Backends:
         """These, and those of --backend-directory, which come first.  Raises ConfigError where it cannot be read."""
         try:
-            names = sorted(path.name for path in directory.iterdir() if (path / MODULE_FILE).exists())
+            found = [_in_folder(path) for path in sorted(directory.iterdir())]
         except OSError as error:
             raise ConfigError(
                 f"--backend-directory={directory} cannot be read: {error.strerror}", key="backend-directory",
-                hint=f"name a folder that holds NAME/{MODULE_FILE} for each backend",
+                hint=f"name a folder that holds NAME/{MODULE_FILE} or NAME/{PYTHON_BASED_FILE} for each backend",
             ) from error  # fmt: skip
+        own = [each for each in found if each is not None and not (each.library and self._serves(each.name))]
+        names = {each.name for each in own}
         if PYTHON in names:
             raise ConfigError(
                 f"--backend-directory={directory} has a backend '{PYTHON}', which tisfast has itself",
                 key="backend-directory", hint="give it another name",
             )  # fmt: skip
-        own = [Backend(name, served=True, module=str((directory / name / MODULE_FILE).resolve())) for name in names]
-        return Backends([*own, *(each for each in self._by_name.values() if each.name not in names)])
+        rest = (each for each in self._by_name.values() if each.name not in names)
+        return Backends([*own, *rest], str(directory.absolute()), self._settings)
+
+    def told(self, settings: Mapping[str, Mapping[str, str]]) -> Backends:
+        """These, with what --backend-config says."""
+        return Backends(self._by_name.values(), self.directory, settings)
+
+    def _serves(self, name: str) -> bool:
+        known = self._by_name.get(name)
+        return known is not None and known.served
+
+
+def _in_folder(folder: Path) -> Backend | None:
+    """What one folder of --backend-directory holds; None where that is no backend.  Raises OSError.
+
+    Triton's installation has a C library in most of them, and beside that of PyTorch a model.py, too.
+    """
+    name, library = folder.name, folder / f"libtriton_{folder.name}.so"
+    module = folder / MODULE_FILE
+    if module.exists():
+        return Backend(name, served=True, module=str(module.resolve()))
+    module, c_library = folder / PYTHON_BASED_FILE, str(library) if library.exists() else ""
+    if module.exists():
+        return Backend(
+            name, completion=Completion.ASKED, served=True, module=str(module.absolute()), python_based=True,
+            library=c_library,
+        )  # fmt: skip
+    return Backend(name, library=c_library) if c_library else None
 
 
 BUILT_IN: Final = Backends()
-TRITONS_DIRECTORY: Final = "/opt/tritonserver/backends"
-
-
-def read_backends(directory: str, notices: list[str]) -> Backends:
-    """Of --backend-directory, "" for none.  Raises ConfigError."""
-    if not directory:
-        return BUILT_IN
-    if directory == TRITONS_DIRECTORY and not Path(directory).exists():
-        notices.append(f"--backend-directory={directory} has no effect here, because there is no such folder")
-        return BUILT_IN
-    return BUILT_IN.beside(Path(directory))

@@ -6,10 +6,11 @@ A key that asks for nothing (`passive: false`, an empty list) passes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from tisfast.config import texts
-from tisfast.config.backends import Backends
+from tisfast.config.backends import MODULE_FILE, PYTHON_BASED_FILE, TRITONS_DIRECTORY, Backends
 from tisfast.config.metric_control import check_metric_control
 from tisfast.config.report import KeyPath, Report, key_text
 from tisfast.config.schema import Message, is_ensemble
@@ -123,9 +124,20 @@ def _check_backend(message: Message, report: Report, backends: Backends) -> None
     elif platform and backend and not named_twice and meant is not None and meant.name != backend:
         report.wrong(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend} for {name}", ("platform",),
                    hint="remove 'platform': 'backend' says enough")  # fmt: skip
+    elif known is not None and known.library and not known.served:
+        report.wrong(
+            f"backend '{backend}' of {name} is a library in C for Triton's server ({known.library}), which tisfast "
+            "cannot load", ("backend",),
+            hint=f"write {Path(known.library).with_name(MODULE_FILE)} in its place ('tisfast docs backends'); it may "
+            "open C libraries with ctypes",
+        )  # fmt: skip
     elif known is not None and not known.served:
         key = "platform" if platform else "backend"
         report.wrong(f"'{key}': backend '{backend}' {STAGE} for {name}", (key,), hint=f"served here: {served}")
+    elif backend and known is None and message.runtime == PYTHON_BASED_FILE:
+        place = Path(backends.directory or TRITONS_DIRECTORY) / backend / PYTHON_BASED_FILE
+        report.wrong(f"unable to find Python backend based backend library '{PYTHON_BASED_FILE}' for model '{name}', "
+                     f"searched: '{place}'", ("backend",), hint="write it, or name --backend-directory")  # fmt: skip
     elif backend and known is None:
         guess = near(backend, backends.served)
         hint = f"did you mean '{guess}'?" if guess else f"served here: {served}"

@@ -176,7 +176,8 @@ async def _completed(means: Means, version: Version, nursery: Nursery) -> Loaded
     name = f"{config.name}_{version.number}_complete"
     places = await asyncio.to_thread(_places, version, means.settings)
     load = _load(version, config, "complete", config.instances[0], places)
-    load["model"]["default_max_batch_size"] = means.default_max_batch_size
+    own = config.backends.settings_of(config.backend).get("default-max-batch-size")
+    load["model"]["default_max_batch_size"] = means.default_max_batch_size if own is None else int(own)
     birth = Birth(
         name=name,
         load=load,
@@ -376,7 +377,7 @@ def _load(
         "version_dir": places.version_dir,
         "file": config.default_model_filename,
         "backend": config.backend,
-        "module": config.backends.module_of(config.backend),
+        **config.backends.told_to_workers(config.backend),
         "instance": instance.name,
         "kind": instance.kind,
         "device_id": 0,

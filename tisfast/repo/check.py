@@ -70,7 +70,7 @@ def _files_beside(failure: ModelFailure, looking: Looking) -> list[ConfigError]:
     except ConfigError:  # among the failure's own errors
         return []
     already = len(draft.report.errors)
-    environment = environment_of(draft, failure.folder)
+    environment = environment_of(draft, failure.folder, looking.backends)
     if len(draft.report.errors) > already:  # an environment that is not there: who knows its Python's syntax
         return []
     fill_from_files(draft, failure.folder, versions[-1] if versions else None, looking.backends)

@@ -17,6 +17,8 @@ COMPLETE: Final = "auto_complete_config"
 
 def may_complete(backend: Backend, files: Iterable[Path], message: Message) -> bool:
     """Whether a worker must be asked what the model's configuration leaves open.  files: of its versions."""
+    if backend.python_based:
+        files = [Path(backend.module)]
     if not backend.served or backend.completion is Completion.ALWAYS:
         return backend.served
     if backend.completion is Completion.OPEN:

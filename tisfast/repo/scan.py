@@ -112,7 +112,7 @@ def _source(folder: Path, versions: layout.Versions, looking: Looking, seen: Sna
     with draft.report.loading(readable=is_model):
         numbers = _chosen(draft, versions, folder)
         chosen = [versions.folders[number] for number in numbers]
-        environment = environment_of(draft, folder)
+        environment = environment_of(draft, folder, looking.backends)
         _check_labels(draft, folder)
     fill_from_files(draft, folder, chosen[-1] if chosen else None, looking.backends)
     with draft.report.loading():
@@ -201,8 +201,14 @@ def _folder_above(folder: Path) -> str:
     return f"{repository} has {sign}: it looks like a model; name the folder above it"
 
 
-def environment_of(draft: Draft, folder: Path) -> Environment | None:
-    """The environment that the draft's parameters name; what is wrong with it goes to the report."""
+def environment_of(draft: Draft, folder: Path, backends: Backends = BUILT_IN) -> Environment | None:
+    """The environment that the draft's parameters name; what is wrong with it goes to the report.
+
+    One that lies beside a Python-based backend is written into the draft of a model that names none.
+    """
+    packed = backends.environment_of(draft.message.backend)
+    if packed and PARAMETER not in draft.message.parameters:
+        draft.message.parameters[PARAMETER].string_value = packed
     parameters = {name: value.string_value for name, value in draft.message.parameters.items()}
     try:
         return read_environment(parameters, folder)

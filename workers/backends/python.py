@@ -37,18 +37,22 @@ class Backend(RequestBackend):
         self._background = None  # the same of a decoupled model, always running
 
     def load(self):
-        """Import the file as `<version>.<stem>`, so that it can import its siblings relatively, too."""
-        model = self.model
-        path = os.path.join(model.version_dir, model.file)
+        """Import the file as `<version>.<stem>`, so that it can import its siblings relatively, too.
+
+        A Python-based backend's is imported as `model`, and its siblings by their names.
+        """
+        model, path = self.model, self._path
         if model.saved_lately:
             # Bytecode knows its source by second and size: a save of the same size in this second would not be noticed.
             sys.dont_write_bytecode = True
         if not os.path.isfile(path):
             raise LoadError(f"model '{model.name}': there is no {path}")
-        package = types.ModuleType(model.version)
-        package.__path__ = [model.version_dir]
-        sys.modules[model.version] = package
-        name = f"{model.version}.{os.path.splitext(os.path.basename(model.file))[0]}"
+        name = os.path.splitext(os.path.basename(path))[0]
+        if not model.python_based:
+            package = types.ModuleType(model.version)
+            package.__path__ = [model.version_dir]
+            sys.modules[model.version] = package
+            name = f"{model.version}.{name}"
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None:
             raise LoadError(f"model '{model.name}': {path} is not a Python file")
@@ -176,9 +180,17 @@ class Backend(RequestBackend):
         if self._background is not None:
             self._background.stop()
 
+    @property
+    def _path(self):
+        """The file with the model's class."""
+        model = self.model
+        return model.module if model.python_based else os.path.join(model.version_dir, model.file)
+
     def _arguments(self):
         model = self.model
+        of_backend = {"backend_config": json.dumps({"cmdline": model.settings})} if model.python_based else {}
         return {
+            **of_backend,
             "model_config": model.config,
             "model_instance_kind": model.kind,
             "model_instance_name": model.instance,
@@ -210,8 +222,7 @@ class Backend(RequestBackend):
             )
 
     def _no_execute(self):
-        path = os.path.join(self.model.version_dir, self.model.file)
-        return ReturnError(f"Python model {path} does not implement `execute` method.")
+        return ReturnError(f"Python model {self._path} does not implement `execute` method.")
 
     def _not_none(self):
         return ReturnError(

@@ -106,10 +106,14 @@ def _live(order, library, control, load):
 def _set_import_path(model):
     """The version's folder, the model's and ours, after the interpreter's own; then the current folder,
     which is the server's.  Triton has it first; a file that happens to lie there is not to be taken for the model's.
+    A backend in --backend-directory can import what lies beside it; a Python-based one has its folder in place of the
+    model's, which have data and no code, as in Triton.
     """
-    ours = (model.version_dir, model.repository, WORKERS_DIR, "")
+    beside = (os.path.dirname(model.module),) if model.module else ()
+    own = () if model.python_based else (model.version_dir, model.repository)
+    ours = (*beside, *own, WORKERS_DIR, "")
     sys.path[:] = [entry for entry in sys.path if entry not in ours] + list(ours)
-    sys.argv = [os.path.join(model.version_dir, model.file)]
+    sys.argv = [model.module if model.python_based else os.path.join(model.version_dir, model.file)]
 
 
 def _settle_garbage():

@@ -63,6 +63,8 @@ class Model:
             self.repository, self.version_dir = message["repository"], message["version_dir"]
             self.file, self.backend = message["file"], message.get("backend", "python")
             self.module = message.get("module", "")  # file of a backend that is not one of ours
+            self.python_based = message.get("python_based", False)  # it is a model.py, for all models of the backend
+            self.settings = message.get("settings", {})  # of --backend-config: texts by their names
             self.kind, self.device_id = message["kind"], message["device_id"]
             self.config = message["config"]
             self.threads, self.serves = 1, True  # of its numerics; instance.py sets both

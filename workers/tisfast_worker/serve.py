@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from tisfast_worker import failure
+from tisfast_worker import failure, public
 from tisfast_worker.backend import ArrayBackend, RequestBackend
 from tisfast_worker.calls import Calls
 from tisfast_worker.failure import WireError
@@ -28,7 +28,9 @@ def backend_module(name, path=""):
     known = "tisfast_worker.backend_" + name
     if known in sys.modules:
         return sys.modules[known]
-    if not path:
+    if path:
+        public.offer()
+    else:
         path = os.path.join(WORKERS_DIR, "backends", name + ".py")
         if not name.isidentifier() or not os.path.exists(path):
             raise WireError(f"this worker has no backend {name!r}")
@@ -41,12 +43,12 @@ def backend_module(name, path=""):
 
 def load_backend(model):
     """The backend of a model, which has loaded it.  Raises WireError for a backend that is none, and what it raises."""
-    module = backend_module(model.backend, model.module)
+    module = backend_module("python") if model.python_based else backend_module(model.backend, model.module)
     kind = getattr(module, "Backend", None)
     if not isinstance(kind, type) or not issubclass(kind, (ArrayBackend, RequestBackend)):
         raise WireError(
             f"backend '{model.backend}': {module.__file__} has no class Backend that is an ArrayBackend or "
-            "RequestBackend of tisfast_worker.backend"
+            "RequestBackend of tisfast.backend"
         )
     check_fits(model, kind)
     backend = kind(model)
