@@ -6,6 +6,7 @@
 #   make test-asan      tests of the codecs, the fronts and the whole server with all modules under AddressSanitizer and UBSan
 #   make test-gpu       what needs a GPU: skipped where there is none
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
+#   make test-torch     PyTorch's models, with torch in an environment of its own (900 MB, half a minute)
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
@@ -45,6 +46,7 @@ FAST_TESTS := tests/native tests/engine tests/wire tests/front tests/supervise t
 DEBUG_TESTS ?= $(FAST_TESTS)
 # Of these another Python, compiler or nghttp2 may make something else.
 NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
+TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
 FAST ?=
 ASAN_TREE := build/asan
 ASAN_TESTS ?= tests/native tests/wire tests/codec tests/front/grpc tests/front/test_connection.py \
@@ -53,7 +55,7 @@ export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-mlflow test-c test-oracle test-install test-newest \
+.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-mlflow test-c test-oracle test-install test-newest \
 	wheel lint types bench digits clean
 
 help:
@@ -80,6 +82,9 @@ types: $(DONE)/built $(DONE)/lint
 
 test-gpu: $(DONE)/built $(DONE)/test
 	$(PY) -m pytest -rs tests/gpu $(FLAGS)
+
+test-torch: $(DONE)/built $(DONE)/torch
+	$(VENV)/torch/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TORCH_TESTS) $(FLAGS)
 
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
 	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_registry.py $(FLAGS)
@@ -158,6 +163,15 @@ $(DONE)/test: pyproject.toml | $(DONE)/dependencies
 	@.ci/system-tools tests || echo "the tests that need it are skipped"
 	$(PY) .ci/requirements.py test examples > $(DONE)/requirements-test.txt
 	$(PIP) -r $(DONE)/requirements-test.txt
+	@touch $@
+
+# What is in the other environment is found from it, too: torch is all that it has itself.
+$(DONE)/torch: pyproject.toml | $(DONE)/test
+	$(PYTHON) -m venv $(VENV)/torch
+	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $(DONE)/beside.pth
+	cp $(DONE)/beside.pth $$($(VENV)/torch/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	$(PY) .ci/requirements.py torch-test > $(DONE)/requirements-torch.txt
+	$(VENV)/torch/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-torch.txt
 	@touch $@
 
 $(DONE)/mlflow: pyproject.toml | $(DONE)/tools

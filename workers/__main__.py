@@ -1,4 +1,4 @@
-"""Entry of every worker interpreter: `python -I <this file> nursery <fd> <parent-pid>`.
+"""Entry of every worker interpreter: `python -I <this file> nursery <fd> <parent-pid> [module to import]`.
 
 `-I` keeps the environment's own variables and the current folder out of sys.path, so this file adds its folder itself.
 """
@@ -14,10 +14,10 @@ def main(arguments):
     from tisfast_worker import instance  # noqa: PLC0415 - only now on the path
     from tisfast_worker.nursery import Nursery  # noqa: PLC0415
 
-    if len(arguments) != 3 or arguments[0] != "nursery":
-        print(f"usage: {sys.argv[0]} nursery <fd> <parent-pid>; tisfast starts it", file=sys.stderr)
+    if len(arguments) not in (3, 4) or arguments[0] != "nursery":
+        print(f"usage: {sys.argv[0]} nursery <fd> <parent-pid> [module]; tisfast starts it", file=sys.stderr)
         return 2
-    nursery = Nursery(int(arguments[1]), int(arguments[2]))
+    nursery = Nursery(int(arguments[1]), int(arguments[2]), "".join(arguments[3:]))
     order = nursery.run()
     if order is None:
         return 0

@@ -40,9 +40,11 @@ class Backend(NamedTuple):
     one is the default; served: False for what only Triton has; module: the file of one in --backend-directory, "" for
     ours; python_based: that file is a model.py in Triton's manner, which the python backend runs; library: the C
     library of Triton's in its folder; folders: a model file may be a folder; writes_platform: the first platform is
-    written into a configuration that leaves it open, as Triton does; honours: fields that no other backend serves
-    (config/unsupported.py); settings: of --backend-config, that one of ours reads (`model.settings`); those of
-    --backend-directory get all.
+    written into a configuration that leaves it open, as Triton does, of several the one at the file's place; honours:
+    fields that no other backend serves (config/unsupported.py); settings: of --backend-config, that one of ours reads
+    (`model.settings`); those of --backend-directory get all; imports: a module that its workers share, "" for none:
+    their nursery imports it once; runtimes: names in a configuration's `runtime` with which a model has no platform,
+    and its backend looks for its file.
     """
 
     name: str
@@ -57,6 +59,8 @@ class Backend(NamedTuple):
     writes_platform: bool = False
     honours: frozenset[str] = frozenset()
     settings: frozenset[str] = frozenset()
+    imports: str = ""
+    runtimes: frozenset[str] = frozenset()
 
 
 _OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
@@ -67,7 +71,10 @@ _BUILT_IN: Final = (
         writes_platform=True, honours=_OF_ONNX,
     ),
     Backend("tensorrt", ("tensorrt_plan",), ("model.plan",)),
-    Backend("pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2")),
+    Backend(
+        "pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2"), Completion.OPEN, served=True,
+        writes_platform=True, imports="torch", runtimes=frozenset({"model.py"}),
+    ),
     Backend("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
     Backend("openvino", ("openvino",), ("model.xml",)),
     *map(Backend, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
@@ -130,6 +137,10 @@ class Backends:
     def settings_of(self, name: str) -> dict[str, str]:
         """What --backend-config says to a backend: its own settings, and those for all behind them."""
         return {**self._settings.get(GLOBAL, {}), **self._settings.get(name, {})}
+
+    def imports_of(self, name: str) -> str:
+        """The module that the workers of one share, "" for none."""
+        return self._by_name[name].imports
 
     def of_platform(self, platform: str) -> Backend | None:
         """The one that a `platform` means."""

@@ -18,7 +18,7 @@ _PACKAGES: Final = {
     "sklearn": "scikit-learn", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 """Where the package is called otherwise than the module."""
-_EXTRAS: Final = {"onnxruntime": "onnx"}
+_EXTRAS: Final = {"onnxruntime": "onnx", "torch": "torch"}
 """Packages that run models, and the extra of tisfast that installs each into the server's own environment."""
 _LIBRARY: Final = re.compile(r"(?P<name>[\w.+-]+\.so[.\d]*): cannot open shared object file")
 _TOO_OLD: Final = re.compile(r"version [`'](?P<name>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found")

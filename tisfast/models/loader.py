@@ -133,7 +133,8 @@ async def load_version(means: Means, version: Version) -> ServedModel:
     """One version, loaded and ready, or nothing of it.  Raises TisError."""
     model = version.model
     began_ns = now_ns()
-    lodging = await means.nurseries.lodge(model.environment, model.name)
+    imports = model.config.backends.imports_of(model.config.backend)
+    lodging = await means.nurseries.lodge(model.environment, model.name, imports)
     try:
         config = await _completed(means, version, lodging.nursery) if model.may_complete else model.config
         beside = await asyncio.to_thread(_read_beside, means, version, config)

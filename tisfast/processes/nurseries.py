@@ -1,4 +1,7 @@
-"""All nurseries of a server: one for each environment that a model uses, as long as one does.  Layer 4 (processes)."""
+"""All nurseries of a server: one for each environment that a model uses, as long as one does.  Layer 4 (processes).
+
+Models of a framework that takes long to import have one of their own, which imports it once for all of their workers.
+"""
 
 from __future__ import annotations
 
@@ -55,23 +58,23 @@ class Nurseries:
         self._own = settings.interpreter
         self._loop = loop
         self._environments = Environments(settings.environments)
-        self._by_path: dict[str, Nursery] = {}
+        self._by_key: dict[tuple[str, str], Nursery] = {}  # by interpreter and the module that it imports
         self._lodgers: dict[Nursery, int] = {}
 
     def adopt(self, spawned: NurseryProcess) -> None:
         """Take over the server's own, which was started early."""
-        self._by_path[spawned.interpreter] = Nursery(spawned.interpreter, self._loop, spawned)
+        self._by_key[spawned.interpreter, ""] = Nursery(spawned.interpreter, self._loop, spawned)
 
-    async def lodge(self, environment: Environment | None, model: str) -> Lodging:
+    async def lodge(self, environment: Environment | None, model: str, imports: str = "") -> Lodging:
         """Prepare the environment (None: the server's own) and take part in its nursery.
 
-        Raises ConfigError, EnvironmentFailed, NoRoom.
+        imports: the module that the nursery is to import, "" for none.  Raises ConfigError, EnvironmentFailed, NoRoom.
         """
         if environment is None:
             lease = Lease(Interpreter(self._own))
         else:
             lease = await self._environments.prepare(environment, model)
-        nursery = self._nursery(lease.interpreter)
+        nursery = self._nursery(lease.interpreter, imports)
         self._lodgers[nursery] = self._lodgers.get(nursery, 0) + 1
         return Lodging(self, nursery, lease)
 
@@ -81,13 +84,13 @@ class Nurseries:
         if self._lodgers[nursery]:
             return
         del self._lodgers[nursery]
-        if nursery.about.environment is not None:
-            del self._by_path[nursery.interpreter]
+        if nursery.about.environment is not None or nursery.imports:
+            del self._by_key[nursery.interpreter, nursery.imports]
             nursery.close()
 
     def kill(self) -> None:
         """End all of them now, with whatever workers they have."""
-        for nursery in self._by_path.values():
+        for nursery in self._by_key.values():
             nursery.close()
 
     async def close(self) -> None:
@@ -95,9 +98,9 @@ class Nurseries:
         await self._environments.close()
         self.kill()
 
-    def _nursery(self, interpreter: Interpreter) -> Nursery:
-        nursery = self._by_path.get(interpreter.path)
+    def _nursery(self, interpreter: Interpreter, imports: str) -> Nursery:
+        key = (interpreter.path, imports)
+        nursery = self._by_key.get(key)
         if nursery is None:
-            nursery = Nursery(interpreter.path, self._loop, about=interpreter)
-            self._by_path[interpreter.path] = nursery
+            nursery = self._by_key[key] = Nursery(interpreter.path, self._loop, about=interpreter, imports=imports)
         return nursery

@@ -97,13 +97,15 @@ class Nursery:
         loop: asyncio.AbstractEventLoop,
         spawned: NurseryProcess | None = None,
         about: Interpreter | None = None,
+        imports: str = "",
     ) -> None:
         """interpreter: absolute path.  spawned: a process already under way (its socket and pipe become ours).
 
-        about: the interpreter, unless it is the server's own.
+        about: the interpreter, unless it is the server's own.  imports: a module that its workers share, "" for none.
         """
         self.interpreter = interpreter
         self.about = about or Interpreter(interpreter)
+        self.imports = imports
         self._loop = loop
         self._backoff = Backoff()
         self._not_before = 0.0
@@ -187,7 +189,7 @@ class Nursery:
                 await asyncio.sleep(wait)
                 continue
             try:
-                self._life = self._adopt(spawn_nursery(self.interpreter, self._variables()))
+                self._life = self._adopt(spawn_nursery(self.interpreter, self._variables(), self.imports))
             except OSError as error:
                 raise NurseryFailed(
                     f"cannot execute {self.interpreter}: {error.strerror}; check EXECUTION_ENV_PATH"

@@ -37,17 +37,20 @@ def worker_main() -> Path:
     raise NotFound(f"the worker runtime is missing: no _workers/__main__.py in {PACKAGE}; reinstall tisfast")
 
 
-def spawn_nursery(interpreter: str, variables: Mapping[str, str] | None = None) -> NurseryProcess:
+def spawn_nursery(interpreter: str, variables: Mapping[str, str] | None = None, imports: str = "") -> NurseryProcess:
     """Start `interpreter` as a nursery: isolated, in its own process group, with no descriptor of ours but its socket.
 
     variables: what activating the interpreter's environment sets; None for the server's own interpreter, which inherits
-    what the server has.  Raises OSError when the interpreter cannot be executed.
+    what the server has; imports: a module that it imports for its workers.  Raises OSError when the interpreter cannot
+    be executed.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stderr_read, stderr_write = os.pipe()
     ours.setblocking(False)
     os.set_blocking(stderr_read, False)
     command = [interpreter, "-I", str(worker_main()), "nursery", str(theirs.fileno()), str(os.getpid())]
+    if imports:
+        command.append(imports)
     # From its first instant, so that no Ctrl-C finds it in ours; older Pythons leave it to the nursery itself.
     own_group: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {}
     try:

@@ -23,10 +23,28 @@ def fill_from_files(draft: Draft, folder: Path, version: Path | None, backends: 
         backend = _backend(draft, version, backends)
         message.backend = "" if backend is None else backend.name
     backend = backends.named(message.backend)
-    if backend is not None and backend.served and backend.files:
-        if backend.writes_platform and not message.platform:
-            message.platform = backend.platforms[0]
-        message.default_model_filename = message.default_model_filename or backend.files[0]
+    if backend is None or not backend.served or not backend.files or message.runtime in backend.runtimes:
+        return
+    file = message.default_model_filename or _file_of(backend, message.platform, version)
+    if backend.writes_platform and not message.platform:
+        message.platform = _platform_of(backend, file)
+    message.default_model_filename = file
+
+
+def _file_of(backend: Backend, platform: str, version: Path | None) -> str:
+    """The file that the platform stands for, else the one that is there, else the usual one."""
+    files = backend.files
+    if platform in backend.platforms and len(backend.platforms) == len(files):
+        return files[backend.platforms.index(platform)]
+    return next((name for name in files if version and exists(version / name)), files[0])
+
+
+def _platform_of(backend: Backend, file: str) -> str:
+    """The one that belongs to the kind of file."""
+    suffixes = [Path(name).suffix for name in backend.files]
+    suffix = Path(file).suffix
+    at = suffixes.index(suffix) if suffix in suffixes and len(backend.platforms) == len(suffixes) else 0
+    return backend.platforms[at]
 
 
 def _backend(draft: Draft, version: Path | None, backends: Backends) -> Backend | None:

@@ -16,6 +16,9 @@ class WireError(Exception):
 class Refusal(Exception):  # noqa: N818 - it is what is said, and the end of it
     """Its text says all: people read it as it is, without its type and without a traceback."""
 
+    code = None
+    """An ErrorCode for the clients of an execution; None: INTERNAL."""
+
 
 class FrameworkMissing(Refusal, ModuleNotFoundError):
     """The package that a backend runs its models with cannot be imported."""

@@ -30,6 +30,8 @@ DIGEST_CHUNK_BYTES = 1 << 20
 SHARE_WEIGHTS_BYTES_MIN = 16 << 20
 """Smallest model whose weights are kept in a file that all instances map: of smaller ones there are many, and each
 instance costs more than they do."""
+SHARE_TENSOR_BYTES_MIN = 4096
+"""Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304
 """Smallest answer whose outputs are computed into its block: below, binding them costs more than a copy."""
 WINDOWS_IDLE_MAX = 64

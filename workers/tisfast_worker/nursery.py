@@ -8,6 +8,7 @@ import array
 import contextlib
 import fcntl
 import gc
+import importlib
 import os
 import platform
 import select
@@ -30,8 +31,12 @@ _FORK_DESCRIPTORS = 9
 class Nursery:
     """Forks instances on order.  `run` returns a ForkOrder in a forked child, and None when all is over."""
 
-    def __init__(self, fd, parent_pid):
-        """`fd`: the SOCK_SEQPACKET socket to the server, whose process is `parent_pid`."""
+    def __init__(self, fd, parent_pid, imports=""):
+        """`fd`: the SOCK_SEQPACKET socket to the server, whose process is `parent_pid`.
+
+        imports: a module that all instances use, "" for none.
+        """
+        self._imports = imports
         self.pid = os.getpid()
         self._socket = socket.socket(fileno=fd)
         self._socket.setblocking(True)
@@ -47,13 +52,14 @@ class Nursery:
         """Serve until the server goes."""
         self._settle()
         numpy, reason = _import_numpy()
+        unshared = _import_for_all(self._imports)
         # What nearly every instance imports, once for all of them.
         backend = backend_module("python")
         import triton_python_backend_utils  # noqa: F401, PLC0415
 
         environment.keep_memory_warm()  # inherited
         self._blas = environment.openblas_setters()
-        failed = _rehearsed(self.library, backend.Backend)
+        failed = unshared or _rehearsed(self.library, backend.Backend)
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every page of what is shared
         self._send(_hello(numpy, reason))
@@ -218,21 +224,41 @@ def _close_foreign(keep):
 def _import_numpy():
     """(version or None, why not): a broken numpy is reported, and only models that need it will fail."""
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", str(limits.BLAS_SPIN_TICKS_LOG2))  # read when it is loaded
-    said = {name: os.environ.get(name) for name in environment.THREAD_VARIABLES}
-    # Threads do not survive a fork: numpy's OpenBLAS must not start any here (environment.py sets the number later).
-    os.environ.update(dict.fromkeys(said, "1"))
     try:
-        import numpy  # noqa: PLC0415
+        with _single_threaded():
+            import numpy  # noqa: PLC0415
     except ModuleNotFoundError:
         return None, ""
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
+    return numpy.__version__, ""
+
+
+def _import_for_all(name):
+    """Why not, or "".  What is not there, the instance that needs it will tell, and how to get it."""
+    try:
+        with _single_threaded():
+            if name:
+                importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        return "" if error.name == name else f"{name} cannot be imported: {last_line(error)}"
+    except Exception as error:
+        return f"{name} cannot be imported: {last_line(error)}"
+    return ""
+
+
+@contextlib.contextmanager
+def _single_threaded():
+    """Threads do not survive a fork: what is imported must start none here (environment.py sets the number later)."""
+    said = {name: os.environ.get(name) for name in environment.THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(said, "1"))
+    try:
+        yield
     finally:
         for name, value in said.items():
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
-    return numpy.__version__, ""
 
 
 def _rehearsed(library, backend_class):

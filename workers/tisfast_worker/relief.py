@@ -52,7 +52,8 @@ class Relief:
         if shortage is None:
             self._trace(_ids(requests), traceback, line, missing_module(error))
             told = text if isinstance(error, Refusal) else self._model.failed_text(text)
-            return Failure(ErrorCode.INTERNAL, told)
+            code = getattr(error, "code", None) if isinstance(error, Refusal) else None
+            return Failure(ErrorCode.INTERNAL if code is None else code, told)
         return Failure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
 
     def relieve(self, requests, failure, attempt):

@@ -78,7 +78,7 @@ def empty_caches():
                 emptied.append(name)
         except Exception as error:  # a library in any state: what it cannot do does not keep others from it
             emptied.append(f"{name} (which raised {type(error).__name__})")
-    _trim_heap()
+    trim_heap()
     return emptied
 
 
@@ -134,8 +134,8 @@ def _empty_cupy(cupy):
     return True
 
 
-def _trim_heap():
-    """An instance keeps up to TRIM_THRESHOLD_BYTES of free heap; now somebody needs it."""
+def trim_heap():
+    """Give back what is free of the heap, of which an instance keeps up to TRIM_THRESHOLD_BYTES."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # glibc
         libc.malloc_trim(0)

@@ -1,0 +1,122 @@
+"""PyTorch models for tests, by name: modules that TorchScript, torch.export and a model.py take alike."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is in an environment of its own: make test-torch")
+
+Tensor = torch.Tensor
+
+
+class AddSub(torch.nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return a + b, a - b
+
+
+class Identity(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Network(torch.nn.Module):
+    """Two layers, 64 to 10."""
+
+    def __init__(self, hidden: int = 32) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, hidden), torch.nn.Linear(hidden, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+class Words(torch.nn.Module):
+    def forward(self, words: list[str], times: Tensor) -> tuple[list[str], Tensor]:
+        found = [word + "!" for word in words]
+        return found, times * 2
+
+
+class Named(NamedTuple):
+    total: Tensor
+    difference: Tensor
+
+
+class NamedOutputs(torch.nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Named:
+        return Named(a + b, a - b)
+
+
+class DictInDictOut(torch.nn.Module):
+    def forward(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"total": values["a"] + values["b"], "difference": values["a"] - values["b"]}
+
+
+class ListOfTensors(torch.nn.Module):
+    def forward(self, a: Tensor) -> list[Tensor]:
+        return [a, a * 2]
+
+
+class Defaults(torch.nn.Module):
+    def forward(self, a: Tensor, times: int = 3, b: Tensor | None = None) -> Tensor:
+        return a * times if b is None else a * times + b
+
+
+class Scalar(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum()
+
+
+class Number(torch.nn.Module):
+    def forward(self, x: Tensor) -> int:
+        return x.size(0)
+
+
+class InPlace(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x.add_(1)
+        return x
+
+
+class Flat(torch.nn.Module):
+    """`view` refuses what does not lie in one piece."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(-1).reshape(x.size(0), -1).t().contiguous().t()
+
+
+class Accumulator(torch.nn.Module):
+    """Of sequences: the sum of what was sent since START, kept as state."""
+
+    def forward(self, x: Tensor, start: Tensor, who: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        total = torch.where(start.to(torch.bool), torch.zeros_like(before), before) + x
+        return total, who, total
+
+
+def script(module: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(module)
+
+
+def save(module: Any, folder: Path, config: str = "", version: str = "1", file: str = "model.pt") -> Path:
+    """Write the module as TorchScript: a version of the model in `folder`."""
+    (folder / version).mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script(module).save(str(folder / version / file))
+    if config:
+        (folder / "config.pbtxt").write_text(config)
+    return folder
+
+
+def tensor(name: str, dtype: str = "FP32", dims: str = "-1", more: str = "") -> str:
+    """An input or an output in a configuration."""
+    return f'{{ name: "{name}" data_type: TYPE_{dtype} dims: [ {dims} ] {more} }}'
+
+
+def config(inputs: list[str], outputs: list[str], more: str = "max_batch_size: 8") -> str:
+    return f'backend: "pytorch" {more}\ninput [ {", ".join(inputs)} ]\noutput [ {", ".join(outputs)} ]\n'

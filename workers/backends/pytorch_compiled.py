@@ -1,0 +1,97 @@
+"""Packages of AOTInductor: machine code, whose call says how many tensors it takes, and neither types nor shapes."""
+
+import json
+import os
+import warnings
+
+from tisfast_worker.serve import backend_module
+
+_CHECKS = "AOTI_RUNTIME_CHECK_INPUTS"
+"""Read once by the code when it runs first: it then looks at types, sizes, strides and bounds of what it is given, and
+would else read other memory than the tensor's."""
+
+
+class CompiledProgram:
+    """One package, its code loaded into this process."""
+
+    what = "the compiled package"
+    errors = (RuntimeError, ValueError, TypeError)
+    takes_dict = by_name_only = keyed = False
+    texts = frozenset()
+    tensors = batch_max = None
+    in_order = False
+
+    def __init__(self, torch, model, settings, path):
+        """Raises FileError."""
+        self.files = [path]
+        settings.refuse_compile("compiled already")
+        os.environ[_CHECKS] = "1"
+        files, script = backend_module("pytorch_files"), backend_module("pytorch_script")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                from torch._inductor import aoti_load_package  # noqa: PLC0415 - it imports much that others never need
+
+                package = aoti_load_package(path, run_single_threaded=True)
+            except Exception as error:  # whatever a damaged package makes it raise
+                raise files.FileError(
+                    f"model '{model.name}': torch {torch.__version__} cannot load {path}: {script.first_lines(error)}. "
+                    "A package runs under the PyTorch, and on the kind of processor, that it was compiled for"
+                ) from error
+        self._loader = package.loader
+        self._refuse_other_device(model, settings, files, path)
+        self._read_spec(files, model)
+
+    def _refuse_other_device(self, model, settings, files, path):
+        wanted = "cpu" if settings.device is None else "cuda"
+        found = self._loader.get_metadata().get("AOTI_DEVICE_KEY", wanted)
+        if found != wanted:
+            raise files.FileError(
+                f"model '{model.name}': {path} was compiled for {found}, and its instance is on {wanted}: set kind: "
+                f"KIND_{'GPU' if found == 'cuda' else 'CPU'} in its instance_group, or compile it for {wanted}"
+            )
+
+    def _read_spec(self, files, model):
+        taken, given = (json.loads(text)[1] if text else None for text in self._loader.get_call_spec())
+        if taken is None or given is None:
+            raise files.FileError(f"model '{model.name}': its package does not say what it takes: compile it anew")
+        positional, named = taken["children_spec"]
+        names = []
+        for at, child in enumerate(positional["children_spec"]):
+            _walk(child, f"ARGS[{at}]", names)
+        for key, child in zip(json.loads(named["context"] or "[]"), named["children_spec"]):
+            _walk(child, f"KWARGS[{key}]", names)
+        results = []
+        _walk(given, "RESULT", results)
+        self.inputs, self.required = names, set(names)
+        self.aliases = {}
+        self.output_places = {name: at for at, name in enumerate(results)}
+        self.outputs = [f"OUTPUT__{at}" for at in range(len(results))]
+        if given["type"] == "builtins.dict" and len(given["children_spec"]) == len(results):
+            self.outputs = [str(key) for key in json.loads(given["context"])]
+        self.output_places.update({name: at for at, name in enumerate(self.outputs)})
+
+    def settle(self):
+        """Nothing is left to do."""
+
+    def run(self, values):
+        """The outputs, in their order."""
+        return self._loader.run(values)
+
+    def modules(self):
+        """None whose weights could be moved: they are in the code's own memory."""
+        return []
+
+    def free(self):
+        """Let go of it."""
+        self._loader = None
+
+
+def _walk(spec, name, names):
+    children = spec["children_spec"]
+    if spec["type"] is None:
+        names.append(name)
+        return
+    keys = json.loads(spec["context"]) if spec["type"] == "builtins.dict" else range(len(children))
+    for key, child in zip(keys, children):
+        _walk(child, f"{name}[{key}]", names)
