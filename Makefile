@@ -50,7 +50,7 @@ TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
 FAST ?=
 ASAN_TREE := build/asan
 ASAN_TESTS ?= tests/native tests/wire tests/codec tests/front/grpc tests/front/test_connection.py \
-	tests/front/test_promises.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
+	tests/front/test_promised_blocks.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
@@ -87,7 +87,7 @@ test-torch: $(DONE)/built $(DONE)/torch
 	$(VENV)/torch/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TORCH_TESTS) $(FLAGS)
 
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
-	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_registry.py $(FLAGS)
+	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_mlflow_registry.py $(FLAGS)
 
 test-c: $(DONE)/sanitizers
 	csrc/test/run.sh

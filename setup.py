@@ -23,10 +23,10 @@ sys.path.insert(0, os.getcwd())
 from backend import DESCRIPTOR_SET, PROTO, is_described, protobuf_compiler  # noqa: E402 - it lies beside this file
 
 NATIVE_CSRC = ["csrc/tf_shm.c", "csrc/tf_ring.c", "csrc/tf_arena.c", "csrc/tf_cell.c"]
-WORKER_CSRC = [*NATIVE_CSRC, "csrc/tf_output.c", "csrc/tf_window.c"]  # linked twice: see direct.pyx
+WORKER_CSRC = [*NATIVE_CSRC, "csrc/tf_output.c", "csrc/tf_window.c"]  # linked twice: see csrc_calls.pyx
 WORKER_LIBRARY = "libtisfast_shm.so"
 WORKER_PACKAGE = "tisfast_worker"
-WORKER_DIRECT = f"{WORKER_PACKAGE}.direct"
+WORKER_CALLS = f"{WORKER_PACKAGE}.csrc_calls"
 WORKER_ARRAYS = f"{WORKER_PACKAGE}.arrays"
 WORKERS = os.path.join("tisfast", "_workers")  # where workers/ is installed
 FOR_MODELS = ("foreign_request", "request", "response", "tensor")  # of it: what models, and their tests, know
@@ -78,7 +78,7 @@ def say(text: str) -> None:
 
 def linked_csrc(name: str) -> list[str]:
     """What of csrc a module is linked with."""
-    if name == WORKER_DIRECT:
+    if name == WORKER_CALLS:
         return WORKER_CSRC
     return NATIVE_CSRC if name.startswith("tisfast.native.") and name != HTTP2_MODULE else []
 
@@ -142,7 +142,7 @@ def worker_extensions() -> list[Extension]:
     """
     folder = Path("workers", WORKER_PACKAGE)
     sources = {f"{WORKER_PACKAGE}.{path.stem}": path.with_suffix(".py") for path in sorted(folder.glob("*.pxd"))}
-    sources[WORKER_DIRECT] = folder / "direct.pyx"
+    sources[WORKER_CALLS] = folder / "csrc_calls.pyx"
     sources[WORKER_ARRAYS] = folder / "arrays.pyx"
     return [
         Extension(

@@ -85,7 +85,7 @@ def test_metrics_listen_where_http_does():
     [
         (["--http-prt=1"], "unrecognized option '--http-prt'; did you mean --http-port"),
         (["--http-por=1"], "did you mean --http-port"),
-        (["/models"], "unexpected argument '/models'"),
+        (["/nonesuch"], "unexpected argument '/nonesuch': there is no such file or folder"),
         (["--http-port=abc"], "--http-port: invalid int value: 'abc'"),
         (["--http-port=70000"], "must be 0 to 65535, not 70000"),
         (["--exit-on-error=maybe"], "invalid boolean value: 'maybe'"),

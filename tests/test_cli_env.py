@@ -89,3 +89,21 @@ def test_a_cache_that_cannot_be_written_is_told(capsys, pack, tmp_path):  # noqa
     assert main(["env", "build", str(pack()), f"--environment-cache-dir={tmp_path}/file/cache"]) == 1
     why = capsys.readouterr().err
     assert "tisfast env build failed: " in why and f"may {tmp_path}/file/cache be written by this user?" in why
+
+
+def test_build_for_a_backend(env, tmp_path):
+    folder = tmp_path / "backends/greet"
+    folder.mkdir(parents=True)
+    (folder / "backend.py").touch()
+    (folder / "requirements.txt").write_text(f"--no-index\n{write_wheel(folder)}\n")
+    named = ("--backend", "greet", "--backend-directory", tmp_path / "backends")
+    code, out, err = env("build", *named)
+    assert code == 0 and out.startswith(str(tmp_path / "cache/requirements-"))
+    assert f"installing requirements {folder / 'requirements.txt'}" in err
+    assert env("build", *named)[1] == out and env("check", *named)[0] == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("here", "--backend=greet")])
+def test_build_takes_a_path_or_a_backend(env, arguments):
+    code, _, err = env("build", *arguments)
+    assert code == 1 and "takes a path or --backend NAME" in err

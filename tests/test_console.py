@@ -81,14 +81,14 @@ def test_large_zeros_and_halves_come_as_bytes(datatype, dims, nbytes):
 
 
 def test_progress_costs_nothing_off_a_terminal():
-    progress = console.Progress(3, terminal=False)
+    progress = console.LoadProgress(3, terminal=False)
     progress.show()
     progress.step("m")
     progress.close()
 
 
 def test_progress_shows_how_many_models_are_loaded(capsys):
-    progress = console.Progress(3, terminal=True)
+    progress = console.LoadProgress(3, terminal=True)
     progress.step("a")
     progress.show()
     progress.step("b")

@@ -9,7 +9,7 @@ import pytest
 
 from tisfast.config import unsupported
 from tisfast.flags import SERVED
-from tisfast.telemetry import cache_metrics, families, metrics
+from tisfast.telemetry import cache_metrics, metric_families, metrics
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -43,7 +43,7 @@ def test_every_refused_field_is_named():
 
 def test_every_metric_is_named():
     text = (ROOT / "docs/metrics.md").read_text()
-    code = Path(metrics.__file__).read_text() + Path(families.__file__).read_text()
+    code = Path(metrics.__file__).read_text() + Path(metric_families.__file__).read_text()
     code += Path(cache_metrics.__file__).read_text()
     names = set(re.findall(r'"((?:nv|tisfast)_\w+)"', code))
     assert len(names) > 10

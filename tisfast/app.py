@@ -29,23 +29,23 @@ from tisfast.front.grpc.front import GrpcExtras, GrpcFront
 from tisfast.front.http import HttpFront
 from tisfast.listeners import Listener
 from tisfast.models.gpu_placement import placement
-from tisfast.models.loader import Commons
-from tisfast.models.polling import polling_of
+from tisfast.models.loader import SharedResources
+from tisfast.models.polling import Polling
 from tisfast.models.supervisor import Supervisor
 from tisfast.native.cuda import Cuda, CudaMissing, Devices
 from tisfast.native.nvml import open_nvml
-from tisfast.operations.access import HttpGate, control_gate
+from tisfast.operations.control_access import HttpGate, control_gate
+from tisfast.operations.grpc.header_policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
 from tisfast.operations.grpc.methods import Methods
-from tisfast.operations.grpc.policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
-from tisfast.operations.log_settings import LogSettings as LiveLogSettings
-from tisfast.operations.policy import Policy, http_policy
+from tisfast.operations.header_policy import HeaderPolicy, http_policy
+from tisfast.operations.log_settings import LiveLogSettings
 from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 from tisfast.operations.tokens import TokenFile
 from tisfast.processes import machine
 from tisfast.processes.clock import MachineClock
-from tisfast.processes.spawn import NurseryProcess
+from tisfast.processes.nursery_process import NurseryProcess
 from tisfast.redis_cache import RedisStore
 from tisfast.shutdown import Countdown, FrontFace, drain, first
 from tisfast.storage.face import open_storage
@@ -121,14 +121,12 @@ class Server:
             self._registry,
             self._clock,
             loop,
-            Commons(self._cache, limiter, placement(settings.workers, nvml, machine.driver_gpus()), copies),
+            SharedResources(self._cache, limiter, placement(settings.workers, nvml, machine.driver_gpus()), copies),
         )
         if self._storage.remote:
             self._supervisor.lifecycle.fetch_with(self._storage.refresh)
         self._supervisor.adopt(spawned)
-        self._polling = polling_of(
-            repository, self._supervisor.lifecycle, time.monotonic, self._storage.refresh, self._registry.know
-        )
+        self._polling: Polling | None = None
         self._tracer = Tracer(settings.trace, self._registry.knows)
         self._service = Service(
             self._registry,
@@ -149,7 +147,7 @@ class Server:
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []
         self._listeners: list[Listener] = []
-        self._policy: Policy | None = None
+        self._policy: HeaderPolicy | None = None
         self._tokens: TokenFile | None = None
         self._lost = False  # a repository cannot be read, so nothing is served
         self._failed: Collection[str] = ()  # models that could not be loaded at the start
@@ -164,6 +162,7 @@ class Server:
             if isinstance(self._cache, RedisStore):
                 await self._cache.open()
             self._supervisor.open()
+            self._polling = self._supervisor.keep_up(self._storage.refresh, self._registry.know)
             return await self._serve()
         except TisError as error:
             log.error("%s", error)
@@ -244,7 +243,7 @@ class Server:
             self._warn_of_nothing()
         for name, why in absent.items():
             self._registry.declare(name, "", "UNAVAILABLE", str(why), read=False)
-        progress = console.Progress(len(names))
+        progress = console.LoadProgress(len(names))
         self._loop.call_later(console.PROGRESS_SECONDS, progress.show)
         try:
             self._failed = {*await self._supervisor.load_all(progress.step), *absent}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from tisfast import limits
+from tisfast.cli_arguments import sorted_out, untangled
 from tisfast.config.backend_flags import (
     DEFAULT_MAX_BATCH_SIZE,
     STUB_SECONDS,
@@ -22,14 +23,15 @@ from tisfast.config.backend_flags import (
     read_backend_config,
     read_backends,
 )
-from tisfast.config.backends import GLOBAL, PYTHON
+from tisfast.config.backends import BUILT_IN, GLOBAL, PYTHON
 from tisfast.config.cache_flags import read_cache_flags
 from tisfast.config.environments import read_environment_settings
-from tisfast.config.hooks import read_hooks
-from tisfast.config.metrics import MetricsSettings, read_metrics_config
+from tisfast.config.error_report import ConfigErrors
+from tisfast.config.metrics_settings import MetricsSettings, read_metrics_config
 from tisfast.config.rate_limits import RateLimitSettings, read_grants
-from tisfast.config.report import ConfigErrors
 from tisfast.config.resource_flags import read_budget, read_gpu_limits
+from tisfast.config.scheduler_hooks import read_hooks
+from tisfast.config.served_files import Arguments, read_files
 from tisfast.config.settings import (
     CodecSettings,
     GrpcSettings,
@@ -42,7 +44,7 @@ from tisfast.config.settings import (
     TlsSettings,
     WorkerSettings,
 )
-from tisfast.config.storage import read_storage
+from tisfast.config.storage_settings import read_storage
 from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import SERVED, UNSERVED, Flag, Unserved
@@ -52,16 +54,22 @@ USAGE = """usage: tisfast COMMAND [options]
 
 tisfast serves models over HTTP and gRPC as NVIDIA Triton does: the same model repositories, protocols and clients.
 
+    tisfast serve model.onnx
     tisfast init models && tisfast serve --model-repository models
 
 commands:
   init       make a first model, with a test of it (tisfast init FOLDER)
-  serve      serve model repositories; takes tritonserver's flags (tisfast serve --help)
+  serve      serve model files or repositories; takes tritonserver's flags (tisfast serve --help)
   check      report every error in model repositories without serving them (tisfast check REPO...)
   env        build, check, list and prune the Python environments of models
   script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
   docs       print a page of the documentation, or the list of all (tisfast docs models)
   version    print the version
+"""
+SERVES = """Serve Triton model repositories, or model files as they lie.  Flags, defaults and syntax are tritonserver's.
+
+  tisfast serve resnet.onnx               under the name 'resnet', again after each change of the file
+  tisfast serve small=a.onnx large=b.pt   under names of your own
 """
 T = TypeVar("T")
 HELP_COLUMNS = 80
@@ -104,14 +112,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> ServeOptions:
     """The settings that `arguments` ask for.  Raises ConfigError with all that is wrong, each naming its flag."""
     wrong: list[ConfigError] = []
-    values, rest = _serve_parser(wrong).parse_known_args(list(arguments))
-    wrong += _unknown_flags(rest)
+    values, unknown = _serve_parser(wrong).parse_known_args(untangled(arguments))
+    rest = sorted_out(unknown)
+    wrong += rest.wrong
     given = vars(values)
     notices: list[str] = []
     _unserved(given, notices, wrong)
     told = _tried(lambda: read_backend_config(given["backend_config"] or []), wrong) or {}
-    repositories = (given["model_repository"] or []) + (given["model_store"] or [])
-    if not repositories and environ.get("AIP_STORAGE_URI"):
+    backends = _tried(lambda: read_backends(given["backend_directory"], notices, told), wrong) or BUILT_IN
+    beside = _tried(lambda: read_files(rest.files, backends), wrong) or Arguments()
+    repositories = [*(given["model_repository"] or []), *(given["model_store"] or []), *beside.repositories]
+    if not repositories and not beside.files and environ.get("AIP_STORAGE_URI"):
         repositories = [environ["AIP_STORAGE_URI"]]
     strict = given["strict_model_config"]
     slices: dict[str, Callable[[], Any]] = dict(
@@ -122,13 +133,15 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             load_retries=given["model_load_retry_count"],
             control_mode=given["model_control_mode"],
             poll_seconds=given["repository_poll_secs"],
-            load_models=tuple(given["load_model"] or ()),
+            load_models=_load_models(given, beside),
             config_name=given["model_config_name"],
             namespacing=given["model_namespacing"],
-            watch=given["reload"],
+            watch=_watches(given, beside),
             control_token_file=given["model_control_token_file"],
-            backends=read_backends(given["backend_directory"], notices, told),
+            backends=backends,
+            files=beside.files,
             may_be_none=bool(given["guest_directory"]),
+            allow_pickled=given["allow_pickled_models"],
             **number(told, GLOBAL, DEFAULT_MAX_BATCH_SIZE, "default_max_batch_size"),
         ),
         workers=lambda: WorkerSettings(
@@ -142,7 +155,9 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             strict_outputs=given["strict_outputs"],
             spin_us=spin_us(given["spin_us"], cgroups.cpu_quota(), notices),
             guest_directory=given["guest_directory"],
-            environments=read_environment_settings(given["environment_cache_dir"], environ),
+            environments=read_environment_settings(
+                given["environment_cache_dir"], environ, for_backends=given["backend_environments"] == "auto"
+            ),
             hooks=read_hooks(environ),
             **number(told, PYTHON, STUB_SECONDS, "load_seconds_max"),
         ),
@@ -221,6 +236,20 @@ def spin_us(given: int | None, quota: float | None, notices: list[str]) -> int:
     return 0
 
 
+def _watches(given: Mapping[str, Any], beside: Arguments) -> bool:
+    """Files that are served as they lie are served anew when they are saved, unless something else is asked for."""
+    asked: bool | None = given["reload"]
+    return bool(beside.files) and given["model_control_mode"] == "none" if asked is None else asked
+
+
+def _load_models(given: Mapping[str, Any], beside: Arguments) -> tuple[str, ...]:
+    """Of the start in mode explicit: who names a file wants it served."""
+    names = tuple(given["load_model"] or ())
+    if given["model_control_mode"] != "explicit" or "*" in names:
+        return names
+    return (*names, *(file.name for file in beside.files))
+
+
 def _codecs(given: Mapping[str, Any]) -> CodecSettings:
     processes = given["codec_processes"]
     if processes is None:
@@ -261,7 +290,7 @@ def _grpc_options(given: Mapping[str, Any]) -> GrpcSettings:
 
 def _serve(arguments: list[str]) -> int:
     options = serve_options(arguments, os.environ)
-    from tisfast.processes.spawn import spawn_nursery  # noqa: PLC0415 - see the module's docstring
+    from tisfast.processes.nursery_process import spawn_nursery  # noqa: PLC0415 - see the module's docstring
 
     spawned = spawn_nursery(options.settings.workers.interpreter)
     from tisfast.app import run  # noqa: PLC0415
@@ -287,11 +316,11 @@ def _check(arguments: list[str]) -> int:
     from tisfast.native.nvml import open_nvml  # noqa: PLC0415
     from tisfast.processes.machine import driver_gpus  # noqa: PLC0415
     from tisfast.repo.check import check, count  # noqa: PLC0415
-    from tisfast.repo.scan import Looking  # noqa: PLC0415
+    from tisfast.repo.scan import ScanOptions  # noqa: PLC0415
     from tisfast.storage.face import open_storage  # noqa: PLC0415
 
     workers = WorkerSettings(sys.executable, cuda_visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
-    looking = Looking(
+    looking = ScanOptions(
         auto_complete=not values.strict,
         gpus=placement(workers, open_nvml(), driver_gpus()).usable,
         backends=read_backends(values.backend_directory, []),
@@ -396,8 +425,8 @@ def _serve_parser(wrong: list[ConfigError]) -> _Parser:
     parser = _Parser(
         prog="tisfast serve",
         allow_abbrev=False,
-        usage="tisfast serve --model-repository FOLDER [options]",
-        description="Serve Triton model repositories.  Flags, defaults and syntax are tritonserver's.",
+        usage="tisfast serve [NAME=]FILE... | --model-repository FOLDER [options]",
+        description=SERVES,
         epilog=textwrap.fill(
             "Known to Triton, and without effect here: "
             + ", ".join(f"--{flag.name}" for flag in UNSERVED if not flag.refused)
@@ -451,23 +480,6 @@ def _unserved(given: Mapping[str, Any], notices: list[str], wrong: list[ConfigEr
                 wrong.append(ConfigError(f"{text}: {flag.because}", key=flag.name, hint="remove the flag"))
             else:
                 notices.append(f"{text} has no effect here, because {flag.because}")
-
-
-def _unknown_flags(rest: Sequence[str]) -> list[ConfigError]:
-    known = [f"--{flag.name}" for flag in SERVED] + [f"--{flag.name}" for flag in UNSERVED]
-    wrong = []
-    value_may_follow = False
-    for text in rest:
-        name = text.split("=", 1)[0]
-        if name.startswith("--"):
-            close = difflib.get_close_matches(name, known, n=1)
-            guess = f"did you mean {close[0]}?" if close else ""
-            wrong.append(ConfigError(f"unrecognized option '{name}'", hint=guess))
-        elif not value_may_follow:
-            said = f"unexpected argument {text!r}: every setting is a flag, --model-repository FOLDER for instance"
-            wrong.append(ConfigError(said))
-        value_may_follow = name.startswith("--") and "=" not in text
-    return wrong
 
 
 def _unknown_command(command: str) -> str:

@@ -11,17 +11,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from tisfast.config.backend_flags import read_backends
 from tisfast.config.environments import EnvironmentSettings, read_environment_settings
 from tisfast.environments import activation
-from tisfast.environments.build import Means, build, measured
-from tisfast.environments.cache import Cache, Entry
+from tisfast.environments.build import BuildContext, build, measured
+from tisfast.environments.build_errors import EnvironmentFailed, size_text
+from tisfast.environments.cache import CacheEntry, EnvironmentCache
 from tisfast.environments.environment import Environment, Interpreter
-from tisfast.environments.failure import EnvironmentFailed, size_text
-from tisfast.environments.inspect import inspect
+from tisfast.environments.environment_kind import recognise
+from tisfast.environments.inspection import inspect
+from tisfast.environments.of_backends import environment_named
 from tisfast.environments.preparing import ready_made
-from tisfast.environments.recognise import recognise
 from tisfast.errors import ConfigError
-from tisfast.processes.spawn import worker_main
+from tisfast.processes.nursery_process import worker_main
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 PATH_HELP: Final = "an archive, a requirements file, an environment's folder, or an interpreter"
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run one of the commands; the exit code.  Raises TisError."""
     values = _parser().parse_args(list(arguments))
     settings = read_environment_settings(values.environment_cache_dir, environ)
-    cache = Cache(Path(settings.folder()))
+    cache = EnvironmentCache(Path(settings.folder()))
     try:
         return _run(values, settings, cache)
     except OSError as error:
@@ -45,17 +47,26 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         ) from error
 
 
-def _run(values: argparse.Namespace, settings: EnvironmentSettings, cache: Cache) -> int:
+def _run(values: argparse.Namespace, settings: EnvironmentSettings, cache: EnvironmentCache) -> int:
     if values.command == "list":
         return _list(cache)
     if values.command == "prune":
         return _prune(cache, values.older_than, values.dry_run)
-    environment = recognise(Path(values.path), values.path, values.python)
+    environment = _meant(values)
     interpreter = _prepared(_means(cache, settings), environment)
     if values.command == "build":
         print(interpreter.path)
         return 0
     return _check(environment, interpreter)
+
+
+def _meant(values: argparse.Namespace) -> Environment:
+    """Raises ConfigError where it is none, or two."""
+    if bool(values.path) == bool(values.backend):
+        raise ConfigError(f"tisfast env {values.command} takes a path or --backend NAME", hint="name one of the two")
+    if values.path:
+        return recognise(Path(values.path), values.path, values.python)
+    return environment_named(values.backend, read_backends(values.backend_directory, []), values.python)
 
 
 def _parser() -> _Parser:
@@ -64,7 +75,10 @@ def _parser() -> _Parser:
     build_one = commands.add_parser("build", help="prepare an environment now, as a load would; prints its interpreter")
     check_one = commands.add_parser("check", help="prepare it, start it, and say what it is worth to models")
     for one in (build_one, check_one):
-        one.add_argument("path", help=PATH_HELP)
+        one.add_argument("path", nargs="?", default="", help=PATH_HELP)
+        one.add_argument("--backend", default="", metavar="NAME", help="what this backend needs, in place of a path: "
+                         "as with tisfast serve --backend-environments=auto")  # fmt: skip
+        one.add_argument("--backend-directory", default="", help="as with tisfast serve")
         one.add_argument("--python", default="", help="EXECUTION_ENV_PYTHON: version or interpreter for requirements")
     list_all = commands.add_parser("list", help="what lies in the cache")
     prune = commands.add_parser("prune", help="remove what no running server uses")
@@ -83,11 +97,11 @@ def _age(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def _means(cache: Cache, settings: EnvironmentSettings) -> Means:
-    return Means(cache, settings.pyenv_root, settings.index)
+def _means(cache: EnvironmentCache, settings: EnvironmentSettings) -> BuildContext:
+    return BuildContext(cache, settings.pyenv_root, settings.index)
 
 
-def _prepared(means: Means, environment: Environment) -> Interpreter:
+def _prepared(means: BuildContext, environment: Environment) -> Interpreter:
     if environment.interpreter is not None:
         return ready_made(environment)
     began = time.monotonic()
@@ -96,12 +110,12 @@ def _prepared(means: Means, environment: Environment) -> Interpreter:
     return Interpreter(str(means.cache.interpreter(entry.key)), _variables(means.cache, entry), environment)
 
 
-def _variables(cache: Cache, entry: Entry) -> tuple[tuple[str, str], ...]:
+def _variables(cache: EnvironmentCache, entry: CacheEntry) -> tuple[tuple[str, str], ...]:
     found = {**dict(entry.variables), **activation.variables(cache.home(entry.key), os.environ)}
     return tuple(sorted(found.items()))
 
 
-def _facts(entry: Entry) -> str:
+def _facts(entry: CacheEntry) -> str:
     return f"Python {entry.python}, {size_text(entry.size_bytes)} in {entry.files} files"
 
 
@@ -127,7 +141,7 @@ def _is_of_its_own(environment: Environment) -> bool:
     return environment.kind != "interpreter"
 
 
-def _list(cache: Cache) -> int:
+def _list(cache: EnvironmentCache) -> int:
     rows = list(cache.entries())
     for key, entry, age in rows:
         print(f"{key}  {'not whole' if entry is None else _facts(entry)}  used {_ago(age)} ago"
@@ -137,7 +151,7 @@ def _list(cache: Cache) -> int:
     return 0
 
 
-def _prune(cache: Cache, seconds: float, dry_run: bool) -> int:
+def _prune(cache: EnvironmentCache, seconds: float, dry_run: bool) -> int:
     freed = 0
     for key, entry, removed in cache.prune(seconds, dry_run=dry_run):
         what = "in use" if not removed else "would be removed" if dry_run else "removed"

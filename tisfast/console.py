@@ -30,7 +30,7 @@ CURL_MODELS_MAX = 10
 """Models up to which each one's curl line is printed: more would hide the rest of the log."""
 
 
-class TensorFace(Protocol):
+class InputFace(Protocol):
     """What a curl line must know of an input."""
 
     @property
@@ -66,7 +66,7 @@ class SignatureFace(Protocol):
         """Whether it answers as often as it likes, so as events."""
 
     @property
-    def inputs(self) -> Sequence[TensorFace]:
+    def inputs(self) -> Sequence[InputFace]:
         """What it takes."""
 
 
@@ -145,7 +145,7 @@ def curl_line(signature: SignatureFace, origin: str) -> str:
     )
 
 
-def _zeros(tensor: TensorFace, max_batch_size: int) -> tuple[dict[str, Any], int]:
+def _zeros(tensor: InputFace, max_batch_size: int) -> tuple[dict[str, Any], int]:
     """One input of zeros as JSON, and the bytes of it that follow the JSON (0 when spelled out)."""
     shape = [1] * (max_batch_size > 0) + [1 if dim < 0 else dim for dim in tensor.dims]
     count = math.prod(shape)
@@ -159,7 +159,7 @@ def _zeros(tensor: TensorFace, max_batch_size: int) -> tuple[dict[str, Any], int
     return {**head, "parameters": {"binary_data_size": nbytes}}, nbytes
 
 
-class Progress:
+class LoadProgress:
     """How many models are loaded: a bar on a terminal, nothing elsewhere (the log says each model there)."""
 
     def __init__(self, total: int, *, terminal: bool | None = None) -> None:

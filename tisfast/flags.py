@@ -80,9 +80,10 @@ SERVED: Final = (
     Flag(
         "reload",
         boolean,
-        False,
+        None,
         "Models",
-        "tisfast's own, for developers: load a model again as soon as one of its files is saved",
+        "tisfast's own, for developers: load a model again as soon as one of its files is saved; on where files are "
+        "named and nothing else is asked for",
     ),
     Flag(
         "model-control-token-file",
@@ -126,11 +127,27 @@ SERVED: Final = (
         "$XDG_CACHE_HOME/tisfast/environments, or ~/.cache/tisfast/environments",
     ),
     Flag(
+        "backend-environments",
+        str,
+        "off",
+        "Models",
+        "tisfast's own: auto: where a model's framework is not installed, what its backend needs is installed once "
+        "into --environment-cache-dir, for all its models (tisfast docs environments)",
+        choices=("off", "auto"),
+    ),
+    Flag(
         "execution-timeout-secs",
         float,
         float(limits.EXECUTION_SECONDS_MAX),
         "Models",
         "tisfast's own: an execution that takes longer has hung, and its worker is killed and restarted",
+    ),
+    Flag(
+        "allow-pickled-models",
+        boolean,
+        False,
+        "Models",
+        "tisfast's own: the load API takes files that can run code when they are read (of PyTorch and scikit-learn)",
     ),
     Flag(
         "strict-outputs",

@@ -22,7 +22,7 @@ LOCK: Final = ".tisfast-lease"
 """No name that anybody else would have: a lock of others beside a model's folder is none of ours."""
 
 
-class Lease:
+class FolderLease:
     """A tree that stays as it is.  folder: the tree, no link; the last reference to the lease gives it back."""
 
     def __init__(self, folder: Path, descriptor: int) -> None:
@@ -39,7 +39,7 @@ def allow(tree: Path) -> None:
     (tree.parent / LOCK).touch()
 
 
-def lease(folder: Path) -> Lease | None:
+def lease(folder: Path) -> FolderLease | None:
     """Of the tree that the link `folder` leads to now; None for a folder that is no tree.  Blocks while one is removed.
 
     Raises ConfigError when trees come and go more quickly than that.
@@ -52,7 +52,7 @@ def lease(folder: Path) -> Lease | None:
             if folder.resolve() == tree:
                 return None
             continue
-        found = Lease(tree, descriptor)
+        found = FolderLease(tree, descriptor)
         lock(descriptor, fcntl.LOCK_SH, f"removing {tree}")
         if os.fstat(descriptor).st_nlink:
             return found

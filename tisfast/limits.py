@@ -487,7 +487,7 @@ BODY_NEAR_BYTES: Final = 1024 * 1024
 """When no more than this is missing of a request's body, the loop waits as if it had a request, for --spin-us from each
 piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
 BODY_WAKE_BYTES: Final = 1024 * 1024
-"""Of a larger body that comes over HTTP, the kernel collects so much before it wakes the loop (front/receiver.pyx)."""
+"""Of a larger body over HTTP, the kernel collects so much before it wakes the loop (front/receive_watermark.pyx)."""
 TURN_BYTES: Final = 256 * 1024
 """What a large transfer moves in one turn of the loop while small requests come: then the others have theirs.  The
 kernel copies so much in some 0.1 ms."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from tisfast import limits
 from tisfast.config.settings import ListenSettings
 from tisfast.errors import Unavailable
-from tisfast.front.pacing import listen_unpaced
+from tisfast.front.congestion_control import listen_unpaced
 from tisfast.tls import Certificates
 
 

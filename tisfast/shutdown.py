@@ -31,7 +31,7 @@ class FrontFace(Protocol):
         """Set when, after begin_drain, no connection is left."""
 
 
-class ModelsFace(Protocol):
+class DrainFace(Protocol):
     """What draining needs of the models."""
 
     def sequences(self) -> int:
@@ -73,7 +73,7 @@ POLL_SECONDS = 0.02
 """How often the engine is looked at for requests still in flight: on its hot path nobody counts down to an exit."""
 
 
-async def drain(fronts: Sequence[FrontFace], models: ModelsFace, countdown: Countdown) -> bool:
+async def drain(fronts: Sequence[FrontFace], models: DrainFace, countdown: Countdown) -> bool:
     """End gracefully.  The listeners are closed already.  False when the countdown ran out first."""
     if models.sequences():  # their next requests come on connections that are open
         for front in fronts:
@@ -130,11 +130,11 @@ def _say_connections(fronts: Sequence[FrontFace], countdown: Countdown) -> None:
             log.info("Timeout %d: Found %d %s", countdown.shown, front.connections, front.held)
 
 
-def _say_sequences(models: ModelsFace, countdown: Countdown) -> None:
+def _say_sequences(models: DrainFace, countdown: Countdown) -> None:
     log.info("Timeout %d: Found %d sequences in progress", countdown.shown, models.sequences())
 
 
-def _say_inflight(models: ModelsFace, countdown: Countdown) -> None:
+def _say_inflight(models: DrainFace, countdown: Countdown) -> None:
     found = models.inflight()
     text = f"Timeout {countdown.shown}: Found {len(found)} model versions that have in-flight inferences"
     log.info("%s", text)

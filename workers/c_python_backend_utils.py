@@ -3,11 +3,10 @@
 Models import them for type hints and by name.  It comes with the server and from no registry.
 """
 
+from tisfast_worker.custom_metrics import Metric, MetricFamily, MetricKind
 from tisfast_worker.errors import TritonError, TritonModelException
-from tisfast_worker.iterator import ResponseIterator
 from tisfast_worker.logger import Logger
-from tisfast_worker.lookup import is_model_ready, load_model, unload_model
-from tisfast_worker.metrics import Metric, MetricFamily, MetricKind
+from tisfast_worker.pb_utils_functions import is_model_ready, load_model, unload_model
 from tisfast_worker.request import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_MEMORY_GPU,
@@ -16,8 +15,9 @@ from tisfast_worker.request import (
     PreferredMemory,
 )
 from tisfast_worker.response import InferenceResponse
-from tisfast_worker.sender import InferenceResponseSender
-from tisfast_worker.served import current
+from tisfast_worker.response_iterator import ResponseIterator
+from tisfast_worker.response_sender import InferenceResponseSender
+from tisfast_worker.serving_context import current
 from tisfast_worker.tensor import Tensor
 
 COUNTER, GAUGE, HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM

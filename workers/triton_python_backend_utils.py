@@ -3,9 +3,11 @@
 numpy is imported when a function needs it, so that a model without arrays runs in an environment without numpy.
 """
 
+from tisfast_worker.custom_metrics import MetricFamily
 from tisfast_worker.errors import TritonError, TritonModelException
 from tisfast_worker.logger import Logger
-from tisfast_worker.lookup import (
+from tisfast_worker.model_config import ModelConfig
+from tisfast_worker.pb_utils_functions import (
     deserialize_bytes_tensor,
     get_input_config_by_name,
     get_input_tensor_by_name,
@@ -22,8 +24,6 @@ from tisfast_worker.lookup import (
     unload_model,
     using_decoupled_model_transaction_policy,
 )
-from tisfast_worker.metrics import MetricFamily
-from tisfast_worker.model_config import ModelConfig
 from tisfast_worker.request import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_MEMORY_GPU,
@@ -36,7 +36,7 @@ from tisfast_worker.request import (
     PreferredMemory,
 )
 from tisfast_worker.response import InferenceResponse
-from tisfast_worker.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
+from tisfast_worker.response_sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
 from tisfast_worker.tensor import Tensor
 
 __all__ = [

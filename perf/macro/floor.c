@@ -183,7 +183,7 @@ int main(int count, char **arguments)
     struct sockaddr_in address = here(0);
     socklen_t size = sizeof address;
     struct connection listener = {.fd = socket(AF_INET, SOCK_STREAM, 0)};
-    setsockopt(listener.fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* as tisfast does: front/pacing.py */
+    setsockopt(listener.fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* as tisfast does: front/congestion_control.py */
     if (bind(listener.fd, (struct sockaddr *)&address, size) < 0 || listen(listener.fd, EVENTS) < 0) err(1, "listen");
     getsockname(listener.fd, (struct sockaddr *)&address, &size);
     printf("%d\n", ntohs(address.sin_port));

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from tisfast.config.rate_limits import Demand, RateLimit
-from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
+from tisfast.config.scheduler_settings import QueuePolicy, SchedulerSettings
+from tisfast.engine.batching_strategy import compile_strategy
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.strategy import compile_strategy
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, place_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, FakeSink, place_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
@@ -39,7 +39,7 @@ def run(name: str, settings: SchedulerSettings, burst: int, *, strategy: str = "
         link.claim = limiter.register("m_0_0", RateLimit((Demand("R", 1),)), 0, runtime.resume)
     runtime.add_link(link)
     runtime.set_state(True, "")
-    reply, request = FakeReply([]), place_input(runtime, "", [(0, 11, (1, 4), bytes(16))])
+    reply, request = FakeSink([]), place_input(runtime, "", [(0, 11, (1, 4), bytes(16))])
     start = time.perf_counter_ns()
     for _ in range(N // burst):
         for _ in range(burst):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 import time
 
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, key_of, place_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, FakeSink, key_of, place_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire import record
 from tisfast.wire.record import Answer, InferInput
@@ -40,7 +40,7 @@ def main() -> None:
         runtime.set_state(True, "")
         request = place_input(runtime, "", [(0, FP32, (count,), bytes(4 * count))])
         _print(f"cache_key_{name}", rounds, lambda request=request, cache=runtime.cache: key_of(cache, request))
-        reply = FakeReply([])
+        reply = FakeSink([])
         submit(runtime, request, reply)
         link.execute(answer=answered)
         _print(f"cache_hit_{name}", rounds, lambda runtime=runtime, request=request, reply=reply: submit(

@@ -10,10 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "workers"))
 
+from tisfast_worker.custom_metrics import MetricFamily  # noqa: E402
 from tisfast_worker.metric_store import SharedMetrics  # noqa: E402
-from tisfast_worker.metrics import MetricFamily  # noqa: E402
 from tisfast_worker.native import Library, Mapping  # noqa: E402
-from tisfast_worker.served import current  # noqa: E402
+from tisfast_worker.serving_context import current  # noqa: E402
 
 from tisfast.engine.custom_metrics import CustomMetrics  # noqa: E402
 from tisfast.native.channel import Cells  # noqa: E402

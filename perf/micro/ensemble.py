@@ -10,15 +10,15 @@ import time
 
 from tisfast.config.ensemble_join import join as join_models
 from tisfast.config.model_config import finish, parse, signature_fields
-from tisfast.config.scheduler import SchedulerSettings
-from tisfast.engine.ensemble import EnsembleRuntime
+from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.engine.ensemble_graph import EnsembleGraph
+from tisfast.engine.ensemble_runtime import EnsembleRuntime
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, submit
+from tisfast.engine.testing import FakeClock, FakeLink, FakeSink, submit
 from tisfast.native.memory import Arena, Block
 from tisfast.wire.compose import compose_request
-from tisfast.wire.joined import join
+from tisfast.wire.joined_answer import join
 from tisfast.wire.record import Answer, InferInput
 from tisfast.wire.signature import ModelSignature
 from tisfast.wire.tensors import in_block
@@ -62,7 +62,7 @@ def main() -> None:
     graph = EnsembleGraph(joined.config, joined.levels, [False] * len(MODELS))
     signature = ModelSignature("e", "1", 0, False, *signature_fields(joined.config))
     ensemble = EnsembleRuntime(signature, Arena("e", 1 << 20, 1 << 20), graph, clock, {}, registry.resolve)
-    reply, block = FakeReply([]), Arena("out", 1 << 20, 1 << 20).take_block(16)
+    reply, block = FakeSink([]), Arena("out", 1 << 20, 1 << 20).take_block(16)
     memoryview(block)[:] = FOUR
     request = compose_request(signature, ensemble.arena, [in_block("I", FP32, (4,), block, 0, 16)])
     start = time.perf_counter_ns()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from tisfast.config.scheduler import SchedulerSettings
-from tisfast.config.sequence import SequenceSettings
+from tisfast.config.scheduler_settings import SchedulerSettings
+from tisfast.config.sequence_settings import SequenceSettings
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, FakeSink, make_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
@@ -27,7 +27,7 @@ def run(name: str, *, oldest: bool) -> None:
     link = FakeLink("m_0_0", runtime, clock)
     runtime.add_link(link)
     runtime.set_state(True, "")
-    reply = FakeReply([])
+    reply = FakeSink([])
     requests = {
         flags: [make_input(signature, correlation=1 + each, flags=flags) for each in range(SEQUENCES)]
         for flags in (START, 0, END)

@@ -21,13 +21,13 @@ import numpy as np  # noqa: E402
 import triton_python_backend_utils as pb_utils  # noqa: E402
 from tisfast_worker import native, nursery  # noqa: E402
 from tisfast_worker.backend import RequestBackend  # noqa: E402
+from tisfast_worker.data_plane import DataPlane  # noqa: E402
+from tisfast_worker.loop_steps import make_loop  # noqa: E402
 from tisfast_worker.model import Model  # noqa: E402
-from tisfast_worker.plane import DataPlane  # noqa: E402
-from tisfast_worker.steps import make_loop  # noqa: E402
 
-from tisfast.config.scheduler import SchedulerSettings  # noqa: E402
+from tisfast.config.scheduler_settings import SchedulerSettings  # noqa: E402
 from tisfast.engine.runtime import ModelRuntime  # noqa: E402
-from tisfast.engine.testing import StreamReply, place_input, submit  # noqa: E402
+from tisfast.engine.testing import StreamSink, place_input, submit  # noqa: E402
 from tisfast.native.memory import Arena  # noqa: E402
 from tisfast.processes.clock import MachineClock  # noqa: E402
 from tisfast.processes.link import Poller, RingLink  # noqa: E402
@@ -84,7 +84,7 @@ def main() -> None:
     send_ns, tell_ns = [], []
     for _ in range(ROUNDS):
         calls: list = []
-        submit(runtime, place_input(runtime, "r", [(0, INT32, (1,), data)]), StreamReply(calls))
+        submit(runtime, place_input(runtime, "r", [(0, INT32, (1,), data)]), StreamSink(calls))
         pending = plane.library.tf_ring_pending(plane.channel.submit)
         worker.feed.serve(pending, worker.serve)
         send_ns.append(backend.ns / RESPONSES)

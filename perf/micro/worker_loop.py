@@ -21,9 +21,9 @@ sys.path.append(str(ROOT / "workers"))
 import triton_python_backend_utils as pb_utils  # noqa: E402
 from tisfast_worker import native, nursery  # noqa: E402
 from tisfast_worker.backend import RequestBackend  # noqa: E402
+from tisfast_worker.data_plane import DataPlane  # noqa: E402
+from tisfast_worker.loop_steps import make_loop  # noqa: E402
 from tisfast_worker.model import Model  # noqa: E402
-from tisfast_worker.plane import DataPlane  # noqa: E402
-from tisfast_worker.steps import make_loop  # noqa: E402
 
 BURST, ROUNDS = 40, 2000
 EVICT = 8 << 20  # bytes that are copied before a cold request: more than a core's own caches hold

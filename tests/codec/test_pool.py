@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests_codec_bench import body_of
 
-from tisfast.codec.jobs import Place
+from tisfast.codec.jobs import BodyInBlock
 from tisfast.codec.messages import GENERATE
 from tisfast.codec.pool import FairQueue
 from tisfast.errors import BadRequest, Unavailable
@@ -61,7 +61,7 @@ def test_a_body_in_a_block_becomes_a_request_without_being_copied(run):
         body = body_of([0.5, 2.0])
         block = bench.runtime.arena.take_block(1024)
         memoryview(block)[512 : 512 + len(body)] = body
-        job = await bench.done(bench.parse(Place(block, 512, len(body))))
+        job = await bench.done(bench.parse(BodyInBlock(block, 512, len(body))))
         assert (job.error, job.request.id) == (None, "a")
         assert bench.runtime.arena.used_blocks == 1
         del block

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tisfast.errors import Internal
-from tisfast.wire.described import rebuild
+from tisfast.wire.plain_values import rebuild
 
 BODY, EXTRA, OFFSET, NBYTES = range(4)
 

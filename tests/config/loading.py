@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tisfast.config.error_report import ConfigErrors
 from tisfast.config.model_config import LoadedConfig, finish, parse
-from tisfast.config.report import ConfigErrors
 
 PYTHON = 'backend: "python" '
 IO = 'input { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } output { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } '

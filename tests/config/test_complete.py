@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tisfast.config.auto_complete import merge_completed
+from tisfast.config.error_report import ConfigErrors
 from tisfast.config.model_config import finish, parse
-from tisfast.config.report import ConfigErrors
 
 A = {"name": "A", "data_type": "TYPE_FP32", "dims": [4]}
 

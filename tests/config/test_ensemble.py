@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tisfast.config.ensemble import EnsembleConfig, Step
+from tisfast.config.ensemble_config import EnsembleConfig, Step
 from tisfast.config.ensemble_join import join
+from tisfast.config.error_report import ConfigErrors
 from tisfast.config.model_config import finish, parse
-from tisfast.config.report import ConfigErrors
 from tisfast.errors import ConfigError
 from tisfast.wire.signature import ModelSignature
 

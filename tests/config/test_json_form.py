@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.config.messages import messages
 from tisfast import limits
+from tisfast.config.defaults import to_dict
+from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
-from tisfast.config.normal import to_dict
-from tisfast.config.report import Report
 
 
 def read(text):

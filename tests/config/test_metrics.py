@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tisfast.config.metrics import MetricsSettings, read_metrics_config
+from tisfast.config.metrics_settings import MetricsSettings, read_metrics_config
 from tisfast.errors import ConfigError
 
 

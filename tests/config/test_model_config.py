@@ -7,11 +7,11 @@ import pytest
 
 from tests.config.loading import errors_of, load
 from tisfast import limits
-from tisfast.config.instances import Instance, UsableGpus
+from tisfast.config.error_report import ConfigErrors, key_text
+from tisfast.config.instance_groups import PlannedInstance, UsableGpus
 from tisfast.config.model_config import finish, parse, parse_json_form, signature_fields
-from tisfast.config.report import ConfigErrors, key_text
 from tisfast.config.resources import Resources, thread_variables
-from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
+from tisfast.config.scheduler_settings import QueuePolicy, SchedulerSettings
 from tisfast.config.versions import VersionPolicy
 from tisfast.errors import ConfigError
 
@@ -73,7 +73,7 @@ def test_priority_levels():
 
 def test_instances_are_numbered_within_their_group():
     config = load('instance_group [ { count: 2 }, { name: "x" kind: KIND_MODEL } ]')
-    assert config.instances == (Instance("m_0_0", "CPU", 0), Instance("m_0_1", "CPU", 0), Instance("x_0", "MODEL", 0))
+    assert config.instances == (PlannedInstance("m_0_0", "CPU", 0), PlannedInstance("m_0_1", "CPU", 0), PlannedInstance("x_0", "MODEL", 0))
 
 
 def test_instances_on_each_gpu():

@@ -1,4 +1,4 @@
-"""Settings of the sequence batcher; what Triton refuses is beside its own words in golden/ (test_normal.py)."""
+"""Settings of the sequence batcher; what Triton refuses is beside its own words in golden/ (test_defaults.py)."""
 # ruff: noqa: E501 - one configuration, one line
 
 from __future__ import annotations
@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from tisfast import limits
+from tisfast.config.error_report import ConfigErrors
 from tisfast.config.model_config import finish, parse
-from tisfast.config.report import ConfigErrors
-from tisfast.config.sequence import SequenceSettings
-from tisfast.config.sequence_controls import Control
+from tisfast.config.sequence_controls import ControlInput
+from tisfast.config.sequence_settings import SequenceSettings
 from tisfast.config.sequence_states import InitialState, State
 
 MODEL = 'backend: "python" max_batch_size: 8 input { name: "A" data_type: TYPE_FP32 dims: 4 } '
@@ -66,8 +66,8 @@ def test_controls():
     assert sequence("""control_input [
         { name: "S" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ -1, 7.5 ] } },
         { name: "C" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } } ]""").controls == (
-        Control("S", "START", 11, -1.0, 7.5),
-        Control("C", "CORRID", 13),
+        ControlInput("S", "START", 11, -1.0, 7.5),
+        ControlInput("C", "CORRID", 13),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from tisfast.config.error_report import ConfigErrors
 from tisfast.config.model_config import finish, parse
-from tisfast.config.report import ConfigErrors
 
 INPUTS = """
 input { name: "A" data_type: TYPE_FP32 dims: [ -1, 2 ] }

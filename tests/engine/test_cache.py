@@ -11,7 +11,7 @@ from tests_engine_answers import CachedModel, answered_with, floats
 from tisfast import limits
 from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.engine.testing import cancel, find_answer, keep_answer, key_of, place_input
-from tisfast.wire.stored import unpack
+from tisfast.wire.stored_answer import unpack
 
 KB = 1024
 MODEL = CachedModel()

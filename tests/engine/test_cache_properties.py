@@ -12,7 +12,7 @@ from tests_engine_answers import CachedModel, answered_with
 from tisfast import limits
 from tisfast.engine.response_cache import LocalStore
 from tisfast.engine.testing import find_answer, keep_answer, place_input
-from tisfast.wire.stored import unpack
+from tisfast.wire.stored_answer import unpack
 
 KB = 1024
 PAGE = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests_engine_model import MS, Model
 
-from tisfast.engine.testing import StreamReply, cancel, make_input, submit
+from tisfast.engine.testing import StreamSink, cancel, make_input, submit
 from tisfast.limits import OUTSTANDING_REQUESTS_MAX, RESPONSE_STATS_MAX
 from tisfast.types import Status
 
@@ -17,7 +17,7 @@ class Streams(Model):
         super().__init__(instances, decoupled=True, **{"dynamic": False, **changes})
 
     def send(self, *ids, **what):
-        return [submit(self.runtime, make_input(self.signature, i, **what), StreamReply(self.calls)) for i in ids]
+        return [submit(self.runtime, make_input(self.signature, i, **what), StreamSink(self.calls)) for i in ids]
 
     @property
     def told(self):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests_engine_model import MS, Model
 
-from tisfast.engine.testing import StreamReply, batch_due, cancel, make_input, submit
+from tisfast.engine.testing import StreamSink, batch_due, cancel, make_input, submit
 
 LENGTHS = st.sampled_from([MS // 20, MS // 20, MS // 2, 20 * MS])
 
@@ -38,7 +38,7 @@ class Streaming(RuleBasedStateMachine):
     def send(self, count):
         for _ in range(count):
             name = f"r{len(self.sent)}"
-            self.sent.append(submit(self.m.runtime, make_input(self.m.signature, name), StreamReply(self.m.calls)))
+            self.sent.append(submit(self.m.runtime, make_input(self.m.signature, name), StreamSink(self.m.calls)))
             if self.sent[-1].done:
                 self.refused.add(name)  # at once, whatever the order of the others is
 

@@ -10,7 +10,7 @@ from tests_engine_model import MS, Model
 
 from tisfast.config.rate_limits import Demand, RateLimit
 from tisfast.engine.rate_limiter import RateLimiter
-from tisfast.engine.testing import StreamReply, cancel, make_input, submit
+from tisfast.engine.testing import StreamSink, cancel, make_input, submit
 
 
 class Shared:
@@ -136,7 +136,7 @@ def test_a_worker_that_dies_gives_back():
 def test_of_a_decoupled_model_the_execution_counts_not_the_stream():
     shared = Shared((1, 0, {"decoupled": True, "dynamic": False}), PLAIN)
     a, b = shared.models
-    submit(a.runtime, make_input(a.signature, "a1"), StreamReply(a.calls))
+    submit(a.runtime, make_input(a.signature, "a1"), StreamSink(a.calls))
     b.send("b1")
     assert not b.links[0].dispatched
     [stream] = a.links[0].execute_streams()

@@ -8,7 +8,7 @@ from tests.engine.tests_engine_answers import FP32, CachedModel
 from tests.native.tests_native_shm import ShmFile
 from tests.wire.tests_wire_models import answer, body, tensor
 from tisfast import limits
-from tisfast.engine.testing import StreamReply, cancel, submit
+from tisfast.engine.testing import StreamSink, cancel, submit
 from tisfast.native.region import Regions, SystemRegion
 from tisfast.types import Status
 from tisfast.wire import infer
@@ -40,7 +40,7 @@ class Returning(CachedModel):
         request = submit(
             self.runtime,
             infer.parse(self.signature, self.runtime.arena, text, regions=self.regions),
-            StreamReply(self.calls),
+            StreamSink(self.calls),
         )
         (place,) = aim(request.input, 3)
         self.link.execute(answer=lambda asked: answer(asked, [(0, FP32, [nbytes // 4], 0, place, nbytes)]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests_engine_model import MS, Model
 
-from tisfast.engine.testing import StreamReply, cancel, make_input, submit
+from tisfast.engine.testing import StreamSink, cancel, make_input, submit
 from tisfast.limits import SUBMIT_SLOTS
 from tisfast.types import Status
 
@@ -265,7 +265,7 @@ def test_a_front_that_fails_does_not_cost_the_other_requests_their_answer():
     def fail():
         raise RuntimeError("front")
 
-    replies = [StreamReply(told, fail), StreamReply(told)]
+    replies = [StreamSink(told, fail), StreamSink(told)]
     lost = [submit(m.runtime, make_input(m.signature, i), reply) for i, reply in zip("ab", replies, strict=True)]
     m.links[0].execute()
     with pytest.raises(RuntimeError, match="front"):
@@ -280,7 +280,7 @@ def test_a_front_that_fails_does_not_hold_up_what_waits_behind_it():
     def fail():
         raise RuntimeError("front")
 
-    for id, reply in (("a", StreamReply(told, fail)), ("b", StreamReply(told))):
+    for id, reply in (("a", StreamSink(told, fail)), ("b", StreamSink(told))):
         submit(m.runtime, make_input(m.signature, id), reply)
     m.links[1].execute()
     with pytest.raises(RuntimeError, match="front"):

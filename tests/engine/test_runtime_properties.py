@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests_engine_model import MS, Model
 
-from tisfast.config.scheduler import QueuePolicy
+from tisfast.config.scheduler_settings import QueuePolicy
 from tisfast.engine.testing import batch_due, cancel
 
 LENGTHS = st.sampled_from([MS // 20, MS // 20, MS // 20, MS // 2, 20 * MS])

@@ -9,7 +9,7 @@ import pytest
 from tests_engine_model import MS
 from tests_engine_sequences import END, START, SequenceModel
 
-from tisfast.config.sequence_controls import Control
+from tisfast.config.sequence_controls import ControlInput
 from tisfast.engine.testing import cancel, sequences
 from tisfast.types import BY_WIRE, Status
 
@@ -40,7 +40,7 @@ def test_a_request_that_is_of_no_sequence_is_refused_and_not_counted(what, text)
     ("dtype", "id", "given", "wanted"), [(UINT64, "x", "BYTES", "UINT64"), (BYTES, 7, "UINT64", "BYTES")]
 )
 def test_an_id_of_another_type_than_the_model_wants(dtype, id, given, wanted):
-    m = SequenceModel(controls=(Control("CORR", "CORRID", dtype),))
+    m = SequenceModel(controls=(ControlInput("CORR", "CORRID", dtype),))
     m.send("a", correlation=id, flags=START)
     assert m.calls[0][1:] == (
         Status.INVALID_ARG,

@@ -7,8 +7,8 @@ import struct
 import pytest
 from tests_engine_model import Model
 
-from tisfast.engine.strategy import Candidate, compile_strategy
-from tisfast.engine.testing import FakeReply, place_input, submit
+from tisfast.engine.batching_strategy import Candidate, compile_strategy
+from tisfast.engine.testing import FakeSink, place_input, submit
 from tisfast.errors import ConfigError
 
 VOLUME = '''
@@ -29,7 +29,7 @@ def include(total, request):
 def send(m, id, elements):
     data = struct.pack(f"<{elements}f", *range(elements))
     request = place_input(m.runtime, id, [(0, 11, (1, elements), data)])
-    return submit(m.runtime, request, FakeReply(m.calls))
+    return submit(m.runtime, request, FakeSink(m.calls))
 
 
 def batches(text, *elements, failed=None):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests_engine_model import MS, Model
 
-from tisfast.engine.strategy import compile_strategy
-from tisfast.engine.testing import FakeReply, cancel, place_input, submit
+from tisfast.engine.batching_strategy import compile_strategy
+from tisfast.engine.testing import FakeSink, cancel, place_input, submit
 
 STRATEGIES = {
     "volume": "MOST = 12\n\ndef begin(r):\n    return r.size * r.shapes['I'][-1]\n\ndef include(total, r):\n"
@@ -54,7 +54,7 @@ class Strategies(RuleBasedStateMachine):
         id = f"{len(self.sent)} of {elements}"
         data = struct.pack(f"<{size * elements}f", *range(size * elements))
         request = place_input(self.m.runtime, id, [(0, 11, (size, elements), data)], batch=size)
-        self.sent.append(submit(self.m.runtime, request, FakeReply(self.m.calls)))
+        self.sent.append(submit(self.m.runtime, request, FakeSink(self.m.calls)))
 
     @rule(which=st.integers(0, 1), fails=st.booleans())
     def execute(self, which, fails):

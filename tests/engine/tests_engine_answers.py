@@ -7,7 +7,7 @@ import struct
 from tests.engine.tests_engine_model import settings
 from tests.wire.tests_wire_models import answer as read_answer
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, StreamReply, place_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, StreamSink, place_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
@@ -45,7 +45,7 @@ class CachedModel:
     def ask(self, data, id="", **more):
         """Submit a request for these bytes; returns it."""
         made = place_input(self.runtime, id, [(0, FP32, (len(data) // 4,), data)], **more)
-        return submit(self.runtime, made, StreamReply(self.calls))
+        return submit(self.runtime, made, StreamSink(self.calls))
 
     def infer(self, data, given=None, id="", took_ns=1000, status=0):
         """Ask, execute if need be, and return what came: bytes, or the error's text."""

@@ -9,7 +9,7 @@ from tests_engine_model import settings
 
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, StreamReply, place_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, StreamSink, place_input, submit
 from tisfast.engine.testing_calls import FakePort, calls_of
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
@@ -102,4 +102,4 @@ class World:
         runtime = self.models[model].runtime
         shape = (1, 4) if runtime.signature.max_batch_size else (4,)
         request = place_input(runtime, f"r{next(self._names)}", [(0, FP32, shape, FLOATS)])
-        return submit(runtime, request, StreamReply(self.told))
+        return submit(runtime, request, StreamSink(self.told))

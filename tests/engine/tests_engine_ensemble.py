@@ -9,14 +9,14 @@ from tests_engine_model import settings
 
 from tisfast.config.ensemble_join import join
 from tisfast.config.model_config import finish, parse, signature_fields
-from tisfast.engine.ensemble import EnsembleRuntime
 from tisfast.engine.ensemble_graph import EnsembleGraph
+from tisfast.engine.ensemble_runtime import EnsembleRuntime
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, KeepingReply, cancel, submit
+from tisfast.engine.testing import FakeClock, FakeLink, KeepingSink, cancel, submit
 from tisfast.native.memory import Arena
 from tisfast.wire.compose import ComposeFields, compose_request, input_tensors
-from tisfast.wire.joined import join as join_answer
+from tisfast.wire.joined_answer import join as join_answer
 from tisfast.wire.signature import ModelSignature
 from tisfast.wire.tensors import in_block
 
@@ -137,7 +137,7 @@ class Ensemble:
         input = compose_request(self.signature, self.arena, tensors, fields)
         calls = []
         self._replies.append((id, calls))
-        return submit(self.runtime, input, KeepingReply(calls), trace)
+        return submit(self.runtime, input, KeepingSink(calls), trace)
 
     def cancel(self, request):
         cancel(self.runtime, request)

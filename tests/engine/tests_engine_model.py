@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tisfast.config.scheduler import QueuePolicy, SchedulerSettings
+from tisfast.config.scheduler_settings import QueuePolicy, SchedulerSettings
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, FakeSink, make_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
@@ -39,7 +39,7 @@ class Model:
         self.runtime.set_state(True, "")
 
     def send(self, *ids, **what):
-        return [submit(self.runtime, make_input(self.signature, i, **what), FakeReply(self.calls)) for i in ids]
+        return [submit(self.runtime, make_input(self.signature, i, **what), FakeSink(self.calls)) for i in ids]
 
     def wait(self, ns):
         """Time passes, and the timer looks when it was told to, as supervise's does."""

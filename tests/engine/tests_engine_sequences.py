@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests_engine_model import MS, Model
 
-from tisfast.config.sequence import SequenceSettings
+from tisfast.config.sequence_settings import SequenceSettings
 
 START, END = 1, 2
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.environments.packing import add_link, add_text
-from tisfast.environments.build import Means
-from tisfast.environments.cache import Cache
+from tisfast.environments.build import BuildContext
+from tisfast.environments.cache import EnvironmentCache
 
 OUR_PYTHON = f"#!/bin/sh\nexec {sys.executable} \"$@\"\n"
 
 
 @pytest.fixture
 def means(tmp_path):
-    return Means(Cache(tmp_path / "cache"))
+    return BuildContext(EnvironmentCache(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from tests.environments.packing import pythons, write_tar, write_zip
 from tests.environments.wheels import write_wheel
 from tisfast.environments import install
-from tisfast.environments import pythons as finding
-from tisfast.environments.build import Means, build, known_key
-from tisfast.environments.failure import EnvironmentFailed, NoRoom
-from tisfast.environments.recognise import recognise
+from tisfast.environments import interpreters as finding
+from tisfast.environments.build import BuildContext, build, known_key
+from tisfast.environments.build_errors import EnvironmentFailed, NoRoom
+from tisfast.environments.environment_kind import recognise
 
 
 def prepared(means, path: Path, told, python: str = ""):
@@ -126,7 +126,7 @@ def test_requirements_are_installed_for_the_python_that_is_asked_for(means, tool
     (tmp_path / "requirements.txt").write_text(f"--no-index\n./{wheel.name}\n")
     version = list(pythons())[0]
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    asked = Means(means.cache, str(root))
+    asked = BuildContext(means.cache, str(root))
     entry = prepared(asked, tmp_path / "requirements.txt", told, version)
     assert entry.python.startswith(f"{version}.") and entry.kind == "requirements"
     python = means.cache.interpreter(entry.key)
@@ -136,7 +136,7 @@ def test_requirements_are_installed_for_the_python_that_is_asked_for(means, tool
     assert prepared(asked, tmp_path / "requirements.txt", told, version) == entry
     write_wheel(tmp_path, code="WORD = 'goodbye'\n")
     assert known_key(asked, recognise(tmp_path / "requirements.txt", "", version)) != entry.key
-    other = Means(means.cache, str(root), (("PIP_INDEX_URL", "https://example.org"),))
+    other = BuildContext(means.cache, str(root), (("PIP_INDEX_URL", "https://example.org"),))
     assert known_key(other, recognise(tmp_path / "requirements.txt", "", version)) != entry.key
 
 
@@ -197,9 +197,9 @@ def test_a_full_disk_is_told_and_leaves_nothing(pack, told, tmp_path):
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("file systems cannot be mounted here")
     try:
-        from tisfast.environments.cache import Cache
+        from tisfast.environments.cache import EnvironmentCache
 
-        means = Means(Cache(small / "cache"))
+        means = BuildContext(EnvironmentCache(small / "cache"))
         path = pack({"lib/big": os.urandom(600_000).hex()})
         with pytest.raises(NoRoom, match="no space is left for environments in .*small/cache.*--environment-cache-dir"):
             prepared(means, path, told)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tisfast.environments.cache import Cache, Entry
-from tisfast.environments.failure import NoRoom, no_room, size_text
-from tisfast.environments.recognise import stamp_of
+from tisfast.environments.build_errors import NoRoom, no_room, size_text
+from tisfast.environments.cache import CacheEntry, EnvironmentCache
+from tisfast.environments.environment_kind import stamp_of
 
 
 def named(kind: str, number: int) -> str:
@@ -27,14 +27,14 @@ KEY, SECOND, HALF, REQUIRED = (
 
 @pytest.fixture
 def cache(tmp_path):
-    return Cache(tmp_path / "cache")
+    return EnvironmentCache(tmp_path / "cache")
 
 
-def make(cache: Cache, key: str = KEY) -> Entry:
+def make(cache: EnvironmentCache, key: str = KEY) -> CacheEntry:
     home = cache.begin(key)
     (home / "bin").mkdir()
     (home / "bin/python").symlink_to(sys.executable)
-    entry = Entry(key, "archive", "/a.tar", "3.11.7", 5, 1, 0.5, (("A", "1"),))
+    entry = CacheEntry(key, "archive", "/a.tar", "3.11.7", 5, 1, 0.5, (("A", "1"),))
     cache.keep(entry)
     return entry
 
@@ -97,8 +97,9 @@ def test_a_lock_s_file_that_is_pruned_meanwhile_is_taken_anew(cache):
 
 def test_a_process_that_dies_holds_nothing(cache):
     code = (
-        "import sys; from pathlib import Path; from tisfast.environments.cache import Cache\n"
-        "cache = Cache(Path(sys.argv[1])); lock = cache.lock(sys.argv[2], exclusive=True); cache.begin(sys.argv[2])\n"
+        "import sys; from pathlib import Path; from tisfast.environments.cache import EnvironmentCache\n"
+        "cache = EnvironmentCache(Path(sys.argv[1]))\n"
+        "lock = cache.lock(sys.argv[2], exclusive=True); cache.begin(sys.argv[2])\n"
         "print('locked', flush=True); sys.stdin.read()"
     )
     root = Path(__file__).parents[2]

@@ -12,11 +12,11 @@ import pytest
 
 from tests.loops import fresh_loop
 from tisfast.config.environments import EnvironmentSettings
-from tisfast.environments.cache import Cache
+from tisfast.environments.build_errors import EnvironmentFailed
+from tisfast.environments.cache import EnvironmentCache
 from tisfast.environments.environment import Environment
-from tisfast.environments.failure import EnvironmentFailed
+from tisfast.environments.environment_kind import recognise
 from tisfast.environments.preparing import Environments
-from tisfast.environments.recognise import recognise
 from tisfast.errors import ConfigError
 
 SECONDS_MAX = 60
@@ -32,7 +32,7 @@ def run():
 
 @pytest.fixture
 def cache(tmp_path):
-    return Cache(tmp_path / "cache")
+    return EnvironmentCache(tmp_path / "cache")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def until(condition) -> None:
         await asyncio.sleep(0.01)
 
 
-def locked(cache: Cache, key: str) -> bool:
+def locked(cache: EnvironmentCache, key: str) -> bool:
     lock = cache.lock(key, exclusive=True)
     if lock is not None:
         lock.release()

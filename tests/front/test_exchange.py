@@ -11,7 +11,7 @@ from tests_front_server import serve
 
 from tisfast import limits
 from tisfast.config.settings import HttpSettings
-from tisfast.operations.policy import http_policy
+from tisfast.operations.header_policy import http_policy
 
 INFER = json.dumps({"inputs": [{"name": "I", "shape": [1], "datatype": "FP32", "data": [1]}]}).encode()
 EVENT = b'data: {"error":"model says no"}\n\n'

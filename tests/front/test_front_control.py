@@ -19,7 +19,7 @@ from tisfast.operations import model_control
 from tisfast.operations.model_control import ControlCalls, check_name
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.load_override import LoadOrder
 from tisfast.types import Status
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"

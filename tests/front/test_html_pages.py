@@ -10,7 +10,7 @@ import pytest
 from tests_front_models import Served, registry
 
 from tisfast.operations import openapi
-from tisfast.operations.page import front_page, model_row
+from tisfast.operations.html_page import front_page, model_row
 from tisfast.operations.routes import ROUTES, Routes
 from tisfast.operations.service import Service
 from tisfast.wire import head

@@ -8,7 +8,7 @@ import pytest
 
 from tisfast import logs
 from tisfast.errors import BadRequest, Internal, Unsupported
-from tisfast.operations.log_settings import LogSettings, UnknownLogFormat
+from tisfast.operations.log_settings import LiveLogSettings, UnknownLogFormat
 
 DEFAULTS = {
     "log_file": "",
@@ -27,7 +27,7 @@ def file(tmp_path, own_log):
 
 def settings(file, told=None):
     switches = logs.Switches(verbose=0, info=True, warning=True, error=True)
-    return LogSettings(logs.configure(switches, "default", str(file)), (told if told is not None else []).append)
+    return LiveLogSettings(logs.configure(switches, "default", str(file)), (told if told is not None else []).append)
 
 
 def test_values_are_those_of_the_flags(file):

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests_front_models import Served, ask, registry
 
-from tisfast.config.metrics import MetricsSettings
+from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.engine.custom_metrics import FamilyReading, Reading
 from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.native.nvml import GpuReading

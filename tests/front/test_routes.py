@@ -7,8 +7,8 @@ import json
 import pytest
 from tests_front_models import Served, ask, registry
 
+from tisfast.operations.http_response import error_response
 from tisfast.operations.log_settings import UnknownLogFormat
-from tisfast.operations.response import error_response
 from tisfast.operations.routes import ROUTES, Routes
 from tisfast.operations.service import EXTENSIONS, Service
 from tisfast.types import STATUS_CODES, Status

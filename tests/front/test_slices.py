@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests_front_models import Served, ask, registry
 
-from tisfast.config.metrics import MetricsSettings
+from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 from tisfast.operations.slices import in_slices
@@ -60,7 +60,7 @@ def test_what_fails_fails_where_it_is_waited_for():
 SCRAPE = """
 import math, sys
 import tisfast.app
-from tisfast.config.metrics import MetricsSettings
+from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.engine.registry import Registry
 from tisfast.telemetry.metrics import MetricsRoutes, Sources
 from tisfast.wire import head

@@ -11,7 +11,7 @@ import trustme
 from tests_front_server import Server, serve
 
 from tisfast import limits
-from tisfast.operations.response import Response
+from tisfast.operations.http_response import Response
 
 BYTES = bytes(range(251)) * ((16 << 20) // 251)
 BIG = b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n"

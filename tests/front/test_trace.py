@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests_front_models import Served
 from tests_front_traces import traced
 
-from tisfast.engine.testing import FakeReply, make_input, submit
+from tisfast.engine.testing import FakeSink, make_input, submit
 from tisfast.telemetry.trace import Context, Trace, read_context
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -32,7 +32,7 @@ def test_a_trace_is_complete_when_front_and_engine_are_done():
     done, served = [], Served()
     trace = Trace(1, ("TIMESTAMPS",), 0, None, done.append)
     trace.submitted(make_input(served.runtime.signature))
-    submit(served.runtime, make_input(served.runtime.signature), FakeReply([]), trace)
+    submit(served.runtime, make_input(served.runtime.signature), FakeSink([]), trace)
     trace.finished()  # the client has gone
     assert not done
     served.link.execute()

@@ -7,7 +7,7 @@ from itertools import count
 from tests_front_models import Served
 from tests_front_traces import traced
 
-from tisfast.engine.testing import FakeReply, make_input, submit
+from tisfast.engine.testing import FakeSink, make_input, submit
 from tisfast.telemetry.trace import Trace
 from tisfast.telemetry.trace_file import trace_objects
 from tisfast.telemetry.trace_otlp import spans_of
@@ -23,7 +23,7 @@ def with_child(traceparent=""):
     request_input = make_input(served.runtime.signature, id="r")
     child = parent.child(request_input)
     child._done = done.append
-    submit(served.runtime, request_input, FakeReply([]), child)
+    submit(served.runtime, request_input, FakeSink([]), child)
     served.link.execute(took_ns=3000)
     assert done == [child]
     return parent, child

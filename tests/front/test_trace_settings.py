@@ -7,7 +7,7 @@ import pytest
 from tisfast import limits
 from tisfast.config.tracing import OpenTelemetrySettings, TraceSettings, TriggerSettings
 from tisfast.errors import BadRequest, Internal, Unavailable, Unsupported
-from tisfast.telemetry.trace_settings import TraceSettings as Live
+from tisfast.telemetry.trace_settings import LiveTraceSettings as Live
 
 OFF = {
     "trace_level": ["OFF"],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.testing import FakeClock, FakeLink, FakeReply, make_input, submit
+from tisfast.engine.testing import FakeClock, FakeLink, FakeSink, make_input, submit
 from tisfast.native.memory import Arena
 from tisfast.wire import head
 from tisfast.wire.signature import ModelSignature
@@ -30,7 +30,7 @@ class Served:
         self.runtime.set_state(True, "")
 
     def infer(self, batch=1, status=0):
-        submit(self.runtime, make_input(self.runtime.signature, batch=batch), FakeReply([]))
+        submit(self.runtime, make_input(self.runtime.signature, batch=batch), FakeSink([]))
         self.link.execute(took_ns=5000, status=status)
 
 

@@ -7,13 +7,13 @@ import socket
 from typing import NamedTuple
 
 from tests.loops import fresh_loop
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock, FakeLink
 from tisfast.front.http import HttpFront
 from tisfast.native.memory import Arena
-from tisfast.operations.response import Response
+from tisfast.operations.http_response import Response
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 from tisfast.types import Status

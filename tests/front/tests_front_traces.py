@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests_front_models import Served
 
-from tisfast.engine.testing import FakeReply, make_input, submit
+from tisfast.engine.testing import FakeSink, make_input, submit
 from tisfast.telemetry.trace import Trace, read_context
 
 
@@ -16,7 +16,7 @@ def traced(done, number=1, *, status=0, levels=("TIMESTAMPS",), log_frequency=0,
     trace.mark("HTTP_RECV_END", 20)
     request_input = make_input(served.runtime.signature, id=id)
     trace.submitted(request_input)
-    submit(served.runtime, request_input, FakeReply([]), trace)
+    submit(served.runtime, request_input, FakeSink([]), trace)
     served.link.execute(took_ns=5000, status=status)
     trace.mark("HTTP_SEND_START")
     trace.mark("HTTP_SEND_END")

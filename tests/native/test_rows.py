@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tisfast.errors import Unavailable
 from tisfast.limits import BATCH_RUNS_MAX
-from tisfast.native.rows import RowArena
+from tisfast.native.row_arena import RowArena
 
 KB = 1024
 

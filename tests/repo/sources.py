@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tisfast.config.model_config import LoadedConfig, finish, parse
 from tisfast.repo.scan_result import ModelSource, VersionSource
-from tisfast.repo.snapshot import Entry, Snapshot
+from tisfast.repo.snapshot import FileEntry, Snapshot
 
 TENSORS = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
 STEPS = {"a": (), "b": (), "c": (), "d": (), "ab": ("a", "b"), "bc": ("b", "c"), "outer": ("ab", "c")}
@@ -32,7 +32,7 @@ TWO = {name: config(name, "instance_group { count: 2 }") for name in "abcd"}
 def source(name: str, *, revision: int = 1, versions: tuple[int, ...] = (1,), labels: int = 1, two: bool = False):
     folder = Path("/repo", name)
     found = tuple(VersionSource(number, folder / str(number), folder / str(number) / "model.py") for number in versions)
-    entries = [Entry("labels.txt", labels, 0, 1), Entry("config.pbtxt", two, 0, 1)]
-    entries += [Entry(f"{number}/model.py", revision * 10, revision, 1) for number in versions]
+    entries = [FileEntry("labels.txt", labels, 0, 1), FileEntry("config.pbtxt", two, 0, 1)]
+    entries += [FileEntry(f"{number}/model.py", revision * 10, revision, 1) for number in versions]
     chosen = TWO[name] if two else CONFIGS[name]
     return ModelSource(name, folder.parent, folder, chosen, found, None, False, (), Snapshot(tuple(sorted(entries))))

@@ -10,7 +10,7 @@ from tests.repo.conftest import MODEL
 from tisfast.config.backend_flags import read_backends
 from tisfast.environments.environment import Environment
 from tisfast.repo.check import check
-from tisfast.repo.scan import Looking
+from tisfast.repo.scan import ScanOptions
 from tisfast.repo.syntax import check_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def test_nothing_to_find(repo, add):
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
 def test_the_examples_have_no_errors(folder):
-    looking = Looking(backends=read_backends(str(ROOT / "examples/backends"), []))
+    looking = ScanOptions(backends=read_backends(str(ROOT / "examples/backends"), []))
     assert [str(finding) for finding in check([folder], looking)] == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from tisfast import limits
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
-from tisfast.repo.scan import Looking, read_draft
+from tisfast.repo.scan import ScanOptions, read_draft
 
 CONFIG = 'backend: "python"'
 
@@ -37,7 +37,7 @@ def test_what_is_no_regular_file_is_refused_by_name(tmp_path, make):
     make(tmp_path / "config.pbtxt")
     reasons = "it is not a regular file|Is a directory|No such device"
     with pytest.raises(ConfigError, match=f"config.pbtxt: ({reasons})") as wrong:
-        read_draft(tmp_path, Looking())
+        read_draft(tmp_path, ScanOptions())
     assert str(tmp_path) in str(wrong.value)
 
 
@@ -46,7 +46,7 @@ def test_a_configuration_has_a_bound(tmp_path):
     with path.open("wb") as file:
         file.truncate(limits.MODEL_CONFIG_BYTES_MAX + 1)
     with pytest.raises(ConfigError, match=f"config.pbtxt: it has more than {limits.MODEL_CONFIG_BYTES_MAX} bytes"):
-        read_draft(tmp_path, Looking())
+        read_draft(tmp_path, ScanOptions())
 
 
 def test_a_link_to_a_file_is_a_file(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from tests.repo.conftest import MODEL
 from tisfast.errors import ConfigError, NotFound
 from tisfast.repo import layout
-from tisfast.repo.scan import Looking, scan, scan_model
+from tisfast.repo.scan import ScanOptions, scan, scan_model
 
 COMPLETE = MODEL + "    @staticmethod\n    def auto_complete_config(config):\n        return config\n"
 PYTHON = 'backend: "python"\n'
@@ -22,7 +22,7 @@ def only(found):
 
 
 def failure_of(repo, **options):
-    return only(scan([repo], Looking(**options)).failures).reason
+    return only(scan([repo], ScanOptions(**options)).failures).reason
 
 
 def test_a_model_without_config(repo, add):
@@ -44,7 +44,7 @@ def test_a_missing_config_is_an_error_without_auto_complete(repo, add):
 
 def test_files_are_told_from_a_config_as_written_too(repo, add):
     add("m", {"config.pbtxt": "max_batch_size: 4", "1/model.py": COMPLETE})
-    model = only(scan([repo], Looking(auto_complete=False)).models)
+    model = only(scan([repo], ScanOptions(auto_complete=False)).models)
     assert model.config.backend == "python"
     assert not model.may_complete
 
@@ -108,7 +108,7 @@ def test_no_version_is_an_error_in_tritons_words(repo, add):
 @pytest.mark.parametrize("auto_complete", [True, False])
 def test_a_model_given_as_a_repository_is_taken_for_what_it_is(add, files, sign, auto_complete):
     folder = add("m", files)
-    reasons = [failure.reason for failure in scan([folder], Looking(auto_complete=auto_complete)).failures]
+    reasons = [failure.reason for failure in scan([folder], ScanOptions(auto_complete=auto_complete)).failures]
     assert reasons
     hint = f"{folder} has {sign}: it looks like a model; name the folder above it"
     assert all(reason.endswith(f"; {hint}") for reason in reasons)
@@ -162,6 +162,23 @@ def test_label_files(repo, add):
 def test_models_of_other_backends(repo, add, file, expected):
     add("m", {f"1/{file}": ""})
     assert expected in failure_of(repo)
+
+
+@pytest.mark.parametrize(
+    ("files", "config", "chosen"),
+    [
+        (["xgboost.ubj"], "", "xgboost.ubj"),
+        (["model.txt"], 'backend: "fil"', "model.txt"),
+        (["xgboost.json", "model.txt"], 'backend: "fil" parameters { key: "model_type" value { string_value: '
+                                        '"lightgbm" } }', "model.txt"),
+        (["xgboost.json", "other.json"], 'backend: "fil" default_model_filename: "other.json"', "other.json"),
+    ],
+)  # fmt: skip
+def test_a_forest_s_file_is_told_by_what_is_there_or_by_its_type(repo, add, files, config, chosen):
+    add("m", {f"1/{file}": "x" for file in files} | ({"config.pbtxt": config} if config else {}))
+    config = only(scan([repo], ScanOptions(gpus=(0,))).models).config
+    assert (config.backend, config.default_model_filename) == ("fil", chosen)
+    assert [group.kind for group in config.instance_groups] == ["CPU"], "also where there is a GPU"
 
 
 def test_a_name_in_two_repositories_is_served_from_none(tmp_path, add):
@@ -306,7 +323,7 @@ def test_names_that_are_none(repo, add, name):
 def test_a_named_configuration_is_taken_where_a_model_has_it(repo, add):
     add("m", {"config.pbtxt": "max_batch_size: 1", "configs/big.pbtxt": "max_batch_size: 8", "1/model.py": MODEL})
     add("n", {"config.pbtxt": "max_batch_size: 2", "1/model.py": MODEL})
-    assert [model.config.max_batch_size for model in scan([repo], Looking(config_name="big")).models] == [8, 2]
+    assert [model.config.max_batch_size for model in scan([repo], ScanOptions(config_name="big")).models] == [8, 2]
     assert [model.config.max_batch_size for model in scan([repo]).models] == [1, 2]
 
 

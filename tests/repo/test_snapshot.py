@@ -7,7 +7,7 @@ import pytest
 
 from tisfast import limits
 from tisfast.errors import ConfigError
-from tisfast.repo.snapshot import Entry, in_words, snapshot
+from tisfast.repo.snapshot import FileEntry, in_words, snapshot
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_links_that_lead_back_end(folder):
 def test_a_link_to_nothing_is_there(folder, tmp_path):
     (folder / "1" / "weights").symlink_to(tmp_path / "nothing")
     before = snapshot(folder)
-    assert Entry("1/weights", -1, 0, 0) in before.entries
+    assert FileEntry("1/weights", -1, 0, 0) in before.entries
     (tmp_path / "nothing").write_text("")
     assert snapshot(folder).differences(before) == ("1/weights changed",)
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.storage.servers import Faults, contents, proxy_handler, serving
-from tisfast.config.storage import StorageSettings
+from tisfast.config.storage_settings import StorageSettings
 from tisfast.storage.face import open_storage
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}

@@ -18,7 +18,7 @@ from tisfast import limits
 from tisfast.errors import Cancelled, ConfigError
 from tisfast.storage.archive import unpack
 from tisfast.storage.blobs import Blobs
-from tisfast.storage.layout import check_paths
+from tisfast.storage.store_layout import check_paths
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from tisfast import limits
-from tisfast.storage.progress import Progress, spelled
+from tisfast.storage.progress import DownloadProgress, spelled
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ class _forever:
 def test_a_log_has_a_line_now_and_then(monkeypatch, caplog):
     monkeypatch.setattr(limits, "STORAGE_LOG_SECONDS", 0.0)
     with caplog.at_level(logging.INFO, "tisfast.storage"):
-        asyncio.run(shown(Progress(terminal=False), lambda: caplog.records))
+        asyncio.run(shown(DownloadProgress(terminal=False), lambda: caplog.records))
     assert caplog.records[0].getMessage() == "downloaded 1.0 MB of 4.0 MB"
 
 
@@ -60,7 +60,7 @@ def test_a_terminal_has_a_bar(monkeypatch, capsys):
         text.append(capsys.readouterr().out)
         return "downloading models" in "".join(text)
 
-    asyncio.run(shown(Progress(terminal=True), drawn))
+    asyncio.run(shown(DownloadProgress(terminal=True), drawn))
     assert "1.0/4.0 MB" in "".join(text)
 
 
@@ -68,7 +68,7 @@ def test_nothing_to_download_shows_nothing(monkeypatch, caplog):
     monkeypatch.setattr(limits, "STORAGE_LOG_SECONDS", 0.0)
 
     async def idle():
-        progress = Progress(terminal=False)
+        progress = DownloadProgress(terminal=False)
         progress.begin()
         for _ in range(10):
             await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.supervise.conftest import until
-from tisfast.engine.testing import StreamReply, place_input, submit
+from tisfast.engine.testing import StreamSink, place_input, submit
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/bls"
 FP32, INT32, UNAVAILABLE = 11, 8, 5
@@ -28,7 +28,7 @@ def ask(tmp_path, supervise, registry, run):
         for index, values in enumerate(arrays):
             data = np.array(values, "f4" if code == FP32 else "i4")
             tensors.append((index, code, data.shape, data.tobytes()))
-        submit(runtime, place_input(runtime, "r", tensors), StreamReply(calls))
+        submit(runtime, place_input(runtime, "r", tensors), StreamSink(calls))
         return calls
 
     def request(model: str, code: int, *arrays: list):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.supervise.conftest import until
-from tisfast.engine.testing import StreamReply, place_input, submit
+from tisfast.engine.testing import StreamSink, place_input, submit
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/decoupled"
 INT32, UINT32 = 8, 4
@@ -26,7 +26,7 @@ def ask(tmp_path, supervise, registry, run):
         for index, (code, values) in enumerate(arrays):
             data = np.array(values, np.int32 if code == INT32 else np.uint32)
             tensors.append((index, code, (1,) * (rank - 1) + data.shape, data.tobytes()))
-        submit(runtime, place_input(runtime, "r", tensors), StreamReply(calls))
+        submit(runtime, place_input(runtime, "r", tensors), StreamSink(calls))
         run(until(lambda: calls and calls[-1][3]))
         return [
             (status, what if status else {name: list(np.frombuffer(data, "i4")) for name, _, _, data in what or ()})

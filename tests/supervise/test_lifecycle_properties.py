@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.repo.sources import NAMES
 from tests.supervise.tests_lifecycle_world import LEAVES, STEPS_OF, OnDisk, World
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.load_override import LoadOrder
 
 names = st.sampled_from(NAMES)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.supervise.conftest import until
 from tisfast import limits
 from tisfast.config.settings import WorkerSettings
-from tisfast.engine.testing import StreamReply, cancel, expect, place_input, submit
+from tisfast.engine.testing import StreamSink, cancel, expect, place_input, submit
 from tisfast.native.memory import now_ns
 from tisfast.processes.instance import InstanceState
 from tisfast.processes.link import RingLink
@@ -64,7 +64,7 @@ def streams(write, supervise, run):
 
         def ask(self, code, id="r"):
             data = struct.pack("<I", len(code.encode())) + code.encode()
-            return submit(self.runtime, place_input(self.runtime, id, [(0, 13, (1,), data)]), StreamReply(self.calls))
+            return submit(self.runtime, place_input(self.runtime, id, [(0, 13, (1,), data)]), StreamSink(self.calls))
 
         def finals(self):
             return sum(call[3] for call in self.calls)
@@ -99,7 +99,7 @@ def test_what_a_dead_instance_had_ahead_may_be_cancelled_while_its_death_is_told
 
     def ask(code, id, on_call=lambda: None):
         data = struct.pack("<I", len(code)) + code.encode()
-        return submit(runtime, place_input(runtime, id, [(0, 13, (1,), data)]), StreamReply(told, on_call))
+        return submit(runtime, place_input(runtime, id, [(0, 13, (1,), data)]), StreamSink(told, on_call))
 
     begun = tmp_path / "begun"
     code = f"open({str(begun)!r}, 'w').close(); open({str(gate)!r}).read()"
@@ -425,7 +425,7 @@ def test_an_instance_that_has_answered_early_is_busy_until_its_execution_ends(wr
 
     def ask(code, id):
         data = struct.pack("<I", len(code)) + code.encode()
-        return submit(runtime, place_input(runtime, id, [(0, 13, (1,), data)]), StreamReply(told))
+        return submit(runtime, place_input(runtime, id, [(0, 13, (1,), data)]), StreamSink(told))
 
     ask(f"s.send(answer(1), FINAL); open({str(gate)!r}).read()", "early")
     run(until(lambda: len(told) == 1))

@@ -12,9 +12,9 @@ import pytest
 
 from tests.supervise.conftest import descriptors, descriptors_are, until
 from tisfast.processes.control_directory import ControlDirectory
-from tisfast.processes.control_socket import Control
+from tisfast.processes.control_socket import ControlSocket
 from tisfast.processes.nursery import Child, ForkOrder, Nursery, NurseryFailed
-from tisfast.processes.spawn import spawn_nursery
+from tisfast.processes.nursery_process import spawn_nursery
 
 TOKEN = b"t" * 16
 
@@ -23,7 +23,7 @@ TOKEN = b"t" * 16
 def control(loop, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     directory = ControlDirectory()
-    made = Control(directory, loop)
+    made = ControlSocket(directory, loop)
     made.open()
     yield made
     made.close()
@@ -50,7 +50,7 @@ def script(tmp_path):
     return write
 
 
-def order(control: Control, name: str = "w") -> ForkOrder:
+def order(control: ControlSocket, name: str = "w") -> ForkOrder:
     return ForkOrder(name, control.endpoint, TOKEN, {"GREETING": "hello"}, 1)
 
 

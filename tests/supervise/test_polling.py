@@ -8,11 +8,11 @@ import pytest
 from tisfast import limits
 from tisfast.config.settings import RepositorySettings
 from tisfast.errors import Unavailable
-from tisfast.models.polling import Pace, Polling
+from tisfast.models.polling import Polling, PollIntervals
 from tisfast.repo.changes import Looker
 
-PACE = Pace(poll=15.0, settle=2.0)
-WATCH = Pace(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS, tries_again=False)
+PACE = PollIntervals(poll=15.0, settle=2.0)
+WATCH = PollIntervals(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS, tries_again=False)
 
 
 class Applied:
@@ -116,8 +116,8 @@ def test_a_save_is_seen_within_half_a_second(repository):
 @pytest.mark.parametrize(
     ("given", "pace"),
     [
-        ({"control_mode": "poll"}, Pace(15.0, limits.POLL_SETTLE_SECONDS_MAX)),
-        ({"control_mode": "poll", "poll_seconds": 0.5}, Pace(0.5, 0.5)),
+        ({"control_mode": "poll"}, PollIntervals(15.0, limits.POLL_SETTLE_SECONDS_MAX)),
+        ({"control_mode": "poll", "poll_seconds": 0.5}, PollIntervals(0.5, 0.5)),
         ({"control_mode": "poll", "poll_seconds": 0}, None),
         ({"control_mode": "none"}, None),
         ({"control_mode": "explicit"}, None),
@@ -126,7 +126,7 @@ def test_a_save_is_seen_within_half_a_second(repository):
     ],
 )
 def test_the_pace_is_that_of_the_settings(given, pace):
-    assert Pace.of(RepositorySettings(("models",), **given)) == pace
+    assert PollIntervals.of(RepositorySettings(("models",), **given)) == pace
 
 
 def test_a_model_that_takes_long_holds_up_no_other(repository):
@@ -379,7 +379,7 @@ def test_it_goes_by_itself_until_it_is_closed(repository):
 
         applied.apply = apply
         loop = asyncio.get_running_loop()
-        polling = Polling(applied, Looker([repository]), Pace(0.01, 0.01), loop.time)
+        polling = Polling(applied, Looker([repository]), PollIntervals(0.01, 0.01), loop.time)
         await polling.begin()
         polling.start()
         write(repository, "a")
@@ -423,7 +423,7 @@ def test_a_store_that_takes_long_holds_up_nobody_else(repository):
             return {}
 
         applied, now = Applied(), [0.0]
-        polling = Polling(applied, Looker([repository]), Pace(0.01, 0.01), lambda: now[0], before)
+        polling = Polling(applied, Looker([repository]), PollIntervals(0.01, 0.01), lambda: now[0], before)
         await polling.begin()
         write(repository, "a", "other")
         for _ in range(3):
@@ -452,7 +452,7 @@ def test_the_end_does_not_wait_for_a_store(repository):
             finally:
                 ended.append(1)
 
-        polling = Polling(Applied(), Looker([repository]), Pace(0.01, 0.01), lambda: 0.0, before)
+        polling = Polling(Applied(), Looker([repository]), PollIntervals(0.01, 0.01), lambda: 0.0, before)
         await polling.begin()
         await polling.close()
 

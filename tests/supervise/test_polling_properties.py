@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from hypothesis.strategies import booleans, integers, sampled_from, sets
 
-from tisfast.models.polling import Pace, Polling
+from tisfast.models.polling import Polling, PollIntervals
 from tisfast.repo.changes import Looker
 
 NAMES = ("a", "b", "c")
-PACE = Pace(poll=15.0, settle=2.0)
+PACE = PollIntervals(poll=15.0, settle=2.0)
 STEPS_MAX = 12
 
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from tests.supervise.conftest import until
-from tisfast.engine.testing import StreamReply, cancel, place_input, sequences, submit
+from tisfast.engine.testing import StreamSink, cancel, place_input, sequences, submit
 from tisfast.types import Status
 
 START = 1
@@ -50,7 +50,7 @@ def model(write, supervise, run, tmp_path):
             data = struct.pack("<I", len(code)) + code.encode()
             tensors = [(0, 13, (1, 1), data)]
             input = place_input(self.runtime, f"{sequence}", tensors, sequence=(sequence, flags))
-            return submit(self.runtime, input, StreamReply(self.calls))
+            return submit(self.runtime, input, StreamSink(self.calls))
 
         def hold(self, sequence, flags=0):
             """A request that executes until `release`; returns when it does."""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.supervise.conftest import until
 from tisfast import limits
-from tisfast.engine.testing import KeepingReply, submit
+from tisfast.engine.testing import KeepingSink, submit
 from tisfast.native.memory import Arena
 from tisfast.processes.instance import InstanceState
 from tisfast.types import Status
@@ -58,7 +58,7 @@ class Chain:
         fields = ComposeFields()
         fields.id = id
         request = compose_request(runtime.signature, runtime.arena, tensors, fields)
-        submit(runtime, request, KeepingReply(self.calls))
+        submit(runtime, request, KeepingSink(self.calls))
         del request
         self.run(until(lambda: self.calls))
         return self.calls.pop()[:2]

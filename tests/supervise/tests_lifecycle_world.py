@@ -13,22 +13,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.repo.sources import NAMES, source
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
 from tisfast.engine.testing import FakeClock
 from tisfast.errors import ConfigError, Internal, TisError
 from tisfast.models.copies import Copies
-from tisfast.models.draining import Leaving
-from tisfast.models.ensemble import load_ensemble
+from tisfast.models.draining import DrainingCopies
 from tisfast.models.lifecycle import Lifecycle
 from tisfast.models.loader import gather
-from tisfast.models.model import ServedModel
+from tisfast.models.served_ensemble import load_ensemble
+from tisfast.models.served_model import ServedModel
 from tisfast.native.memory import Arena
 from tisfast.processes.instance import InstanceState
 from tisfast.processes.worker import WorkerFailed
-from tisfast.repo.finding import no_model
 from tisfast.repo.load_plan import closure
+from tisfast.repo.lookup import no_model
 from tisfast.repo.scan_result import ModelFailure
 from tisfast.wire.signature import ModelSignature
 
@@ -179,7 +179,7 @@ class World:
         self.loop = VirtualLoop()
         self.registry = Registry()
         self.registry.set_live(True)
-        self.leaving = Leaving(self.loop)
+        self.leaving = DrainingCopies(self.loop)
         self.copies = Copies(self.registry, self, self.leaving, retries)
         self.lifecycle = Lifecycle(
             self.loop, self.registry, self.copies, self.find, self.give, lambda: list(self.disk), explicit=True

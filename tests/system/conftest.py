@@ -66,12 +66,13 @@ class Server:
     fault: Python that is executed before the server starts.
     """
 
-    def __init__(self, repository: Path, flags: tuple[str, ...], scratch: Path, fault: str = "") -> None:
+    def __init__(self, repository: Path | None, flags: tuple[str, ...], scratch: Path, fault: str = "") -> None:
         self.log: list[dict] = []
         self.scratch = scratch
         self.began = time.monotonic()
         program = ["-c", f"{fault}\n{MAIN}"] if fault else ["-m", "tisfast"]
-        command = [sys.executable, *program, "serve", f"--model-repository={repository}", "--log-format=json"]
+        command = [sys.executable, *program, "serve", "--log-format=json"]
+        command += [f"--model-repository={repository}"] if repository is not None else []
         command += ["--http-port=0", "--grpc-port=0", "--http-address=127.0.0.1", "--metrics-port=0"]
         command += [f"--codec-bytes-min={CODEC_BYTES_MIN}"] if CODEC_BYTES_MIN else []
         command += flags
@@ -206,6 +207,23 @@ def connect() -> Iterator[Callable[..., Any]]:
     yield to
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def ask(connect):
+    """Ask over gRPC, arrays by name in and out: ask(server, model, {input: data type}, input=array)."""
+    import tritonclient.grpc as grpcclient  # noqa: PLC0415 - most tests ask over HTTP
+
+    def asked(server: Server, name: str, types: dict[str, str] | None = None, **arrays: Any) -> dict[str, Any]:
+        tensors = []
+        for each, array in arrays.items():
+            dtype = (types or {}).get(each) or grpcclient.np_to_triton_dtype(array.dtype)
+            tensors.append(grpcclient.InferInput(each, list(array.shape), dtype))
+            tensors[-1].set_data_from_numpy(array)
+        answer = connect(server, grpcclient).infer(name, tensors)
+        return {each.name: answer.as_numpy(each.name) for each in answer.get_response().outputs}
+
+    return asked
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from tests.system.conftest import CONFIG, until
-from tests.system.looks import Looks
+from tests.system.loop_watch import Looks
 
 COUNT = 100_000  # floats: a body of 1 MB and more
 HELD_SECONDS_MAX = 0.5  # 7 ms are measured; a bomb takes many seconds when the event loop reads it

@@ -20,7 +20,7 @@ import hpack
 import psutil
 import pytest
 
-from tests.system.looks import Looks
+from tests.system.loop_watch import Looks
 
 HELD_SECONDS_MAX = 0.1
 TRIES = 6

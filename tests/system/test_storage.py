@@ -123,7 +123,9 @@ def test_check_takes_urls(s3, cache):  # noqa: F811
 def test_nothing_of_it_is_imported_for_local_folders():
     code = "import sys, tisfast.app, tisfast.cli; print(*sorted(name for name in sys.modules if 'storage' in name))"
     found = python("-c", code).stdout.split()
-    assert found == ["tisfast.config.storage", "tisfast.storage", "tisfast.storage.face", "tisfast.storage.location"]
+    config = "tisfast.config.storage_settings"
+    expected = [config, "tisfast.storage", "tisfast.storage.face", "tisfast.storage.location"]
+    assert found == expected
 
 
 def test_explicit_loads_fetch_what_is_loaded_and_no_more(s3, serve, cache):  # noqa: F811

@@ -16,8 +16,8 @@ from hyperframe.frame import HeadersFrame, PingFrame
 from tests_wire_models import arena, model
 
 from tests.loops import fresh_loop
+from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
-from tisfast.config.report import Report
 from tisfast.errors import TisError
 from tisfast.operations import model_control
 from tisfast.operations.grpc.load_message import load_order

@@ -6,13 +6,13 @@ import os
 import re
 
 import pytest
-from tisfast_worker import answer
+from tisfast_worker import answer_record
 
 from tests.workers.driver import BYTES, FP32, floats
 from tests.workers.models import ANSWER, ERROR, model
 
 # What a field of ours that was never set is to the interpreted writer, and to the compiled one.
-UNSET = "TypeError" if answer.__file__.endswith(".so") else "AttributeError"
+UNSET = "TypeError" if answer_record.__file__.endswith(".so") else "AttributeError"
 
 BOTH = """
     @staticmethod

@@ -11,12 +11,12 @@ import triton_python_backend_utils as pb
 from hypothesis import given
 from hypothesis import strategies as st
 from tisfast_worker import dtypes, nursery
-from tisfast_worker.answer import AnswerWriter
+from tisfast_worker.answer_record import AnswerWriter
 from tisfast_worker.completions import lease_type
+from tisfast_worker.data_plane import DataPlane
 from tisfast_worker.failure import WireError
 from tisfast_worker.model import Model
 from tisfast_worker.native import Library
-from tisfast_worker.plane import DataPlane
 from tisfast_worker.record import RequestReader
 
 from tests.workers.driver import BYTES, Answer, Plane, read_answer, record

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tisfast import limits
 from tisfast.errors import Internal, TisError
 from tisfast.native.region import Regions
-from tisfast.wire.described import describe, rebuild
 from tisfast.wire.outputs import region_bytes, write_regions
+from tisfast.wire.plain_values import describe, rebuild
 
 if TYPE_CHECKING:
     from tisfast.native.memory import Arena, Block, MemoryFile
@@ -36,7 +36,7 @@ class CodecFace(Protocol):
         """A message, and a copy of a descriptor."""
 
 
-class RuntimeFace(Protocol):
+class ParseTarget(Protocol):
     """What is asked for: a model's signature and the arena that its requests lie in."""
 
     @property
@@ -92,7 +92,7 @@ class Job(ABC):
         self.arena = None
 
 
-class Place(NamedTuple):
+class BodyInBlock(NamedTuple):
     """A body in a block of the model's arena: where it starts there, and its bytes."""
 
     block: Block
@@ -103,9 +103,9 @@ class Place(NamedTuple):
 class ParseJob(Job):
     """A body becomes a request, which is in `request` then.
 
-    runtime: whose request it is; None: the body says, and `resolve` finds it by name and version.  body: a Place in the
-    model's arena, bytes, or a file that is as long as the body.  options: see Worker._parse.  regions: clients' memory.
-    Raises Unavailable when the arena is full.
+    runtime: whose request it is; None: the body says, and `resolve` finds it by name and version.  body: a BodyInBlock
+    in the model's arena, bytes, or a file that is as long as the body.  options: see JobRunner._parse.  regions: the
+    clients' memory.  Raises Unavailable when the arena is full.
     """
 
     what = "read the request"
@@ -117,23 +117,23 @@ class ParseJob(Job):
         done: Callable[[ParseJob], None],
         *,
         form: str,
-        runtime: RuntimeFace | None,
+        runtime: ParseTarget | None,
         body: Any,
         nbytes: int,
         regions: Regions | None,
         options: dict[str, Any],
-        resolve: Callable[[str, str], RuntimeFace] | None = None,
+        resolve: Callable[[str, str], ParseTarget] | None = None,
     ) -> None:
         super().__init__(owner, nbytes, done)
         self.runtime = runtime
         # What is unloaded stays while it has blocks out: a body in a block is one, any other needs one that says so.
-        self._claim = None if runtime is None or isinstance(body, Place) else runtime.arena.take_block(1)
+        self._claim = None if runtime is None or isinstance(body, BodyInBlock) else runtime.arena.take_block(1)
         self._form, self._body, self._regions, self._options, self._resolve = form, body, regions, options, resolve
 
     def begin(self, codec: CodecFace) -> None:
         """See Job."""
         source, fd = self._body, -1
-        if isinstance(source, Place):
+        if isinstance(source, BodyInBlock):
             self.blocks.append(source.block)
             self._options |= {"start": source.start, "nbytes": source.nbytes}
             source = (source.block.offset, source.block.nbytes)
@@ -144,7 +144,7 @@ class ParseJob(Job):
             model, arena = self._tell(codec, self.runtime)
         codec.send("parse", self._form, model, arena, source, self._options, fd=fd)
 
-    def _tell(self, codec: CodecFace, runtime: RuntimeFace) -> tuple[int, int]:
+    def _tell(self, codec: CodecFace, runtime: ParseTarget) -> tuple[int, int]:
         self.arena = runtime.arena
         return codec.model(runtime.signature), codec.file(runtime.arena, writable=True)
 

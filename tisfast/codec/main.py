@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tisfast import limits
+from tisfast.codec.job_runner import JobRunner
 from tisfast.codec.messages import Inbox, packed
-from tisfast.codec.work import Worker
 from tisfast.native.memory import die_with_parent
 
 
@@ -25,7 +25,7 @@ class ServerGone(Exception):
     """The server has closed the socket."""
 
 
-class Server:
+class ServerConnection:
     """The server as its codec sees it."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -66,8 +66,8 @@ def main(arguments: Sequence[str]) -> int:
     memory_most = private_bytes() + memory_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (memory_most, memory_most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    server = Server(socket.socket(fileno=fd))
-    worker = Worker(server, memory_bytes)
+    server = ServerConnection(socket.socket(fileno=fd))
+    worker = JobRunner(server, memory_bytes)
     try:
         while True:
             worker.handle(*server.receive())

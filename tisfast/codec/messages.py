@@ -4,8 +4,8 @@ A message is its length and the number of its descriptors, both little-endian, t
 ``[kind, ...]``.  Descriptors come with a message's first byte, so they are taken in the order of the messages.
 
 Server to codec: ``model id description``, ``file id bytes writable`` (1 descriptor), ``forget kind id``; a job,
-``parse ...`` or ``render ...`` (work.pyx); the answers to a codec's questions: ``block offset bytes``, ``region ...``,
-``copied``, ``resolved model arena``, ``refused status text``.
+``parse ...`` or ``render ...`` (job_runner.pyx); the answers to a codec's questions: ``block offset bytes``,
+``region ...``, ``copied``, ``resolved model arena``, ``refused status text``.
 Codec to server: questions within a job, ``take bytes``, ``region name``, ``copy ...``, ``resolve name version``; then
 ``done ...``, ``failed status text id`` or ``broken name traceback``.
 """

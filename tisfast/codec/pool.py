@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from tisfast import limits
+from tisfast.codec.codec_process import Bounds, Codec, fail
 from tisfast.codec.jobs import Job
-from tisfast.codec.process import Bounds, Codec, fail
 from tisfast.errors import TisError, Unavailable
 from tisfast.native.memory import Arena
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from tisfast.config import schema
+from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
-from tisfast.config.model_config import Draft, LoadedConfig, finish
-from tisfast.config.report import Report
+from tisfast.config.model_config import ConfigDraft, LoadedConfig, finish
 from tisfast.config.schema import Message
 from tisfast.types import BY_CODE
 
@@ -32,7 +32,7 @@ def merge_completed(config: LoadedConfig, json_text: str) -> LoadedConfig:
     return finish(_merged(config, returned), config.name, gpus=config.gpus, backends=config.backends)
 
 
-def _merged(config: LoadedConfig, returned: Message) -> Draft:
+def _merged(config: LoadedConfig, returned: Message) -> ConfigDraft:
     """The file's message with the settable keys replaced; errors in it are shown at the file's lines, where known."""
     message = schema.model_config()
     message.CopyFrom(config.message)
@@ -46,7 +46,7 @@ def _merged(config: LoadedConfig, returned: Message) -> Draft:
     message.MergeFrom(kept)
     report = Report(config.file)
     report.places.update(config.places)
-    return Draft(message, report)
+    return ConfigDraft(message, report)
 
 
 def _check_untouched(config: LoadedConfig, returned: Message, report: Report) -> None:

@@ -33,7 +33,7 @@ class Completion(Enum):
     ALWAYS = "all"
 
 
-class Backend(NamedTuple):
+class BackendInfo(NamedTuple):
     """One backend.
 
     platforms: names for it in a configuration's `platform`; files: names of model files that stand for it, the first
@@ -44,7 +44,9 @@ class Backend(NamedTuple):
     fields that no other backend serves (config/unsupported.py); settings: of --backend-config, that one of ours reads
     (`model.settings`); those of --backend-directory get all; imports: a module that its workers share, "" for none:
     their nursery imports it once; runtimes: names in a configuration's `runtime` with which a model has no platform,
-    and its backend looks for its file.
+    and its backend looks for its file; on_cpu: its instances are on the CPU unless the configuration says another kind;
+    file_parameter: a parameter whose value tells which of the files it is, by value in file_of; pickled: its files can
+    run code when they are read, so load calls bring them only where the operator allows it.
     """
 
     name: str
@@ -61,23 +63,76 @@ class Backend(NamedTuple):
     settings: frozenset[str] = frozenset()
     imports: str = ""
     runtimes: frozenset[str] = frozenset()
+    on_cpu: bool = False
+    pickled: bool = False
+    file_parameter: str = ""
+    file_of: Mapping[str, str] = MappingProxyType({})
 
 
 _OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
+_FORESTS: Final = MappingProxyType(
+    {
+        "xgboost": "xgboost.model", "xgboost_json": "xgboost.json", "xgboost_ubj": "xgboost.ubj",
+        "lightgbm": "model.txt", "treelite_checkpoint": "checkpoint.tl",
+    }
+)  # fmt: skip
 _BUILT_IN: Final = (
-    Backend(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
-    Backend(
-        "onnxruntime", ("onnxruntime_onnx",), ("model.onnx",), Completion.OPEN, served=True, folders=True,
-        writes_platform=True, honours=_OF_ONNX,
+    BackendInfo(PYTHON, (), ("model.py",), Completion.ASKED, served=True),
+    BackendInfo(
+        "onnxruntime",
+        ("onnxruntime_onnx",),
+        ("model.onnx",),
+        Completion.OPEN,
+        served=True,
+        folders=True,
+        writes_platform=True,
+        honours=_OF_ONNX,
     ),
-    Backend("tensorrt", ("tensorrt_plan",), ("model.plan",)),
-    Backend(
-        "pytorch", ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2"), Completion.OPEN, served=True,
-        writes_platform=True, imports="torch", runtimes=frozenset({"model.py"}),
+    BackendInfo("tensorrt", ("tensorrt_plan",), ("model.plan",)),
+    BackendInfo(
+        "pytorch",
+        ("pytorch_libtorch", "torch_aoti"),
+        ("model.pt", "model.pt2"),
+        Completion.OPEN,
+        served=True,
+        writes_platform=True,
+        imports="torch",
+        pickled=True,
+        runtimes=frozenset({"model.py"}),
     ),
-    Backend("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
-    Backend("openvino", ("openvino",), ("model.xml",)),
-    *map(Backend, ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")),
+    BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
+    BackendInfo(
+        "openvino",
+        ("openvino",),
+        ("model.xml",),
+        Completion.OPEN,
+        served=True,
+        folders=True,
+        on_cpu=True,
+        imports="openvino",
+    ),
+    BackendInfo(
+        "fil",
+        (),
+        tuple(_FORESTS.values()),
+        Completion.OPEN,
+        served=True,
+        on_cpu=True,
+        imports="treelite",
+        file_parameter="model_type",
+        file_of=_FORESTS,
+    ),
+    BackendInfo(
+        "sklearn",
+        (),
+        ("model.joblib", "model.skops", "model.pkl"),
+        Completion.OPEN,
+        served=True,
+        on_cpu=True,
+        imports="sklearn.ensemble",
+        pickled=True,
+    ),
+    *map(BackendInfo, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
 
 
@@ -86,7 +141,7 @@ class Backends:
 
     def __init__(
         self,
-        backends: Iterable[Backend] = _BUILT_IN,
+        backends: Iterable[BackendInfo] = _BUILT_IN,
         directory: str = "",
         settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
@@ -113,11 +168,11 @@ class Backends:
         return tuple(each.name for each in self._by_name.values() if each.served)
 
     @property
-    def all(self) -> tuple[Backend, ...]:
+    def all(self) -> tuple[BackendInfo, ...]:
         """Each of them."""
         return tuple(self._by_name.values())
 
-    def named(self, name: str) -> Backend | None:
+    def named(self, name: str) -> BackendInfo | None:
         """The one of this name."""
         return self._by_name.get(name)
 
@@ -142,11 +197,11 @@ class Backends:
         """The module that the workers of one share, "" for none."""
         return self._by_name[name].imports
 
-    def of_platform(self, platform: str) -> Backend | None:
+    def of_platform(self, platform: str) -> BackendInfo | None:
         """The one that a `platform` means."""
         return self._by_platform.get(platform)
 
-    def of_file(self, file: str) -> Backend | None:
+    def of_file(self, file: str) -> BackendInfo | None:
         """The one that a model file of this name belongs to."""
         return self._by_file.get(file)
 
@@ -178,7 +233,7 @@ class Backends:
         return known is not None and known.served
 
 
-def _in_folder(folder: Path) -> Backend | None:
+def _in_folder(folder: Path) -> BackendInfo | None:
     """What one folder of --backend-directory holds; None where that is no backend.  Raises OSError.
 
     Triton's installation has a C library in most of them, and beside that of PyTorch a model.py, too.
@@ -186,14 +241,14 @@ def _in_folder(folder: Path) -> Backend | None:
     name, library = folder.name, folder / f"libtriton_{folder.name}.so"
     module = folder / MODULE_FILE
     if module.exists():
-        return Backend(name, served=True, module=str(module.resolve()))
+        return BackendInfo(name, served=True, module=str(module.resolve()))
     module, c_library = folder / PYTHON_BASED_FILE, str(library) if library.exists() else ""
     if module.exists():
-        return Backend(
+        return BackendInfo(
             name, completion=Completion.ASKED, served=True, module=str(module.absolute()), python_based=True,
             library=c_library,
         )  # fmt: skip
-    return Backend(name, library=c_library) if c_library else None
+    return BackendInfo(name, library=c_library) if c_library else None
 
 
 BUILT_IN: Final = Backends()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tisfast.config.report import Report
+from tisfast.config.error_report import Report
 from tisfast.config.schema import Message
 
 INT32, FP32 = 8, 11  # DataType

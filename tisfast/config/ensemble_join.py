@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tisfast.config import schema, texts
-from tisfast.config.ensemble import SCHEDULING, EnsembleConfig, Step
-from tisfast.config.tensors import VARIABLE
+from tisfast.config import error_texts, schema
+from tisfast.config.ensemble_config import SCHEDULING, EnsembleConfig, Step
+from tisfast.config.tensor_config import VARIABLE
 from tisfast.errors import ConfigError
 from tisfast.types import BY_CODE
 
@@ -22,7 +22,7 @@ NO_TYPE: Final = "TYPE_INVALID"
 
 
 class TensorFace(Protocol):
-    """What must be known of a composing model's tensor (wire.signature.TensorSpec, config.tensors.TensorConfig)."""
+    """What is needed of a composing model's tensor (wire.signature.TensorSpec, config.tensor_config.TensorConfig)."""
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ def join(config: LoadedConfig, models: Sequence[ModelFace]) -> Joined:
     levels = _levels(config, config.ensemble, nodes.by_name, models)
     decoupled = any(levels[name] for name in levels)
     if decoupled and config.message.response_cache.enable:
-        raise _wrong(config, texts.no_cache(config.name, texts.DECOUPLED))
+        raise _wrong(config, error_texts.no_cache(config.name, error_texts.DECOUPLED))
     message = schema.model_config()
     message.CopyFrom(config.message)
     message.model_transaction_policy.decoupled = decoupled

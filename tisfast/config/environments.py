@@ -26,12 +26,14 @@ class EnvironmentSettings:
     """Where prepared environments lie, and what decides what is in them.
 
     cache: a folder, "" when none is named and there is no home folder to have one in.  pyenv_root: where pyenv keeps
-    Pythons.  index: the INDEX_VARIABLES that are set, by name.
+    Pythons.  index: the INDEX_VARIABLES that are set, by name.  for_backends: a model whose environment lacks what its
+    backend needs is served from one that has it (environments/of_backends.py).
     """
 
     cache: str = ""
     pyenv_root: str = ""
     index: tuple[tuple[str, str], ...] = ()
+    for_backends: bool = False
 
     @property
     def made_files(self) -> str:
@@ -46,7 +48,9 @@ class EnvironmentSettings:
         return self.cache
 
 
-def read_environment_settings(cache: str, environ: Mapping[str, str]) -> EnvironmentSettings:
+def read_environment_settings(
+    cache: str, environ: Mapping[str, str], *, for_backends: bool = False
+) -> EnvironmentSettings:
     """cache: the flag; "" for $XDG_CACHE_HOME/tisfast/environments, or ~/.cache/tisfast/environments."""
     home = environ.get("HOME", "")
     caches = environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
@@ -55,4 +59,5 @@ def read_environment_settings(cache: str, environ: Mapping[str, str]) -> Environ
         cache=os.path.abspath(folder) if folder else "",
         pyenv_root=environ.get("PYENV_ROOT") or (home and f"{home}/.pyenv"),
         index=tuple((name, environ[name]) for name in sorted(INDEX_VARIABLES) if environ.get(name)),
+        for_backends=for_backends,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from tisfast import limits
 from tisfast.config import lenient_json, scalars, schema, suggest
-from tisfast.config.report import KeyPath, Place, Report, owner
+from tisfast.config.error_report import KeyPath, Report, SourcePosition, owner
 from tisfast.config.scalars import BadValue
 from tisfast.config.schema import Field
 
@@ -29,7 +29,7 @@ def parse_json(text: str, report: Report) -> schema.Message:
         value = lenient_json.loads(text, _Pairs)
     except json.JSONDecodeError as error:
         report.malformed = True
-        report.add(f"not JSON: {error.msg}", place=Place(error.lineno, error.colno))
+        report.add(f"not JSON: {error.msg}", place=SourcePosition(error.lineno, error.colno))
         return message
     except RecursionError:
         report.malformed = True

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from tisfast.config.report import Place
+from tisfast.config.error_report import SourcePosition
 
 NAME: Final = "name"
 NUMBER: Final = "number"
@@ -49,10 +49,10 @@ class Lines:
     def __init__(self, text: str) -> None:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> SourcePosition:
         """Line and column, from 1."""
         line = bisect_right(self._starts, offset)
-        return Place(line, offset - self._starts[line - 1] + 1)
+        return SourcePosition(line, offset - self._starts[line - 1] + 1)
 
 
 def tokens(text: str) -> list[Token]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tisfast import limits
 
 if TYPE_CHECKING:
-    from tisfast.config.report import Report
+    from tisfast.config.error_report import Report
     from tisfast.config.schema import Message
 
 FIRST_RESPONSE: Final = "nv_inference_first_response_histogram_ms"

@@ -3,7 +3,7 @@
     draft = parse(text, "repo/m/config.pbtxt")        every error of the file noted, nothing raised
     config = finish(draft, "m", gpus=())              defaults filled in, all rules checked; raises ConfigErrors
 
-Between the two, repo/complete.py fills in what the model's files tell.
+Between the two, repo/completion.py fills in what the model's files tell.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from typing import Any, TypeAlias
 
 from tisfast.config import (
     batch_io,
-    ensemble,
-    instances,
-    normal,
+    defaults,
+    ensemble_config,
+    instance_groups,
     resources,
     schema,
-    tensors,
+    tensor_config,
     unsupported,
     versions,
-    warm_up,
+    warm_up_samples,
 )
-from tisfast.config import scheduler as scheduling
+from tisfast.config import scheduler_settings as scheduling
 from tisfast.config.backends import BUILT_IN, Backends
-from tisfast.config.ensemble import EnsembleConfig
-from tisfast.config.instances import Instance, InstanceGroup
+from tisfast.config.ensemble_config import EnsembleConfig
+from tisfast.config.error_report import KeyPath, Report, SourcePosition
+from tisfast.config.instance_groups import InstanceGroup, PlannedInstance
 from tisfast.config.json_form import parse_json
-from tisfast.config.report import KeyPath, Place, Report
+from tisfast.config.pbtxt import parse_text
 from tisfast.config.resources import Resources
-from tisfast.config.scheduler import SchedulerSettings
-from tisfast.config.tensors import TensorConfig
-from tisfast.config.text import parse_text
+from tisfast.config.scheduler_settings import SchedulerSettings
+from tisfast.config.tensor_config import TensorConfig
 from tisfast.config.versions import VersionPolicy
-from tisfast.config.warm_up import WarmUpSample
+from tisfast.config.warm_up_samples import WarmUpSample
 
 
 @dataclass(frozen=True)
-class Draft:
+class ConfigDraft:
     """A ModelConfig as somebody wrote it, and what is wrong with it so far.  Owned by whoever is loading the model."""
 
     message: schema.Message
     report: Report
 
     @classmethod
-    def empty(cls, file: str) -> Draft:
+    def empty(cls, file: str) -> ConfigDraft:
         """What a model without a config.pbtxt starts from."""
         return cls(schema.model_config(), Report(file))
 
@@ -81,33 +81,33 @@ class LoadedConfig:
     partial: bool
     warm_up: tuple[WarmUpSample, ...]
     resources: Resources
-    places: Mapping[KeyPath, Place] = field(repr=False, compare=False)
+    places: Mapping[KeyPath, SourcePosition] = field(repr=False, compare=False)
 
     @cached_property
     def as_dict(self) -> dict[str, Any]:
         """The JSON-able form that GET .../config answers and workers get.  Shared: do not write to it."""
-        return normal.to_dict(self.message)
+        return defaults.to_dict(self.message)
 
     @cached_property
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> tuple[PlannedInstance, ...]:
         """Every worker to start."""
-        return instances.instances(self.instance_groups)
+        return instance_groups.instances(self.instance_groups)
 
 
-def parse(text: str, file: str) -> Draft:
+def parse(text: str, file: str) -> ConfigDraft:
     """Read config.pbtxt text.  Never raises for the text's sake: errors are in the draft's report."""
     report = Report(file)
-    return Draft(parse_text(text, report), report)
+    return ConfigDraft(parse_text(text, report), report)
 
 
-def parse_json_form(text: str, file: str) -> Draft:
+def parse_json_form(text: str, file: str) -> ConfigDraft:
     """Read the JSON form, as a load override has it."""
     report = Report(file)
-    return Draft(parse_json(text, report), report)
+    return ConfigDraft(parse_json(text, report), report)
 
 
 def finish(
-    draft: Draft, name: str, *, gpus: tuple[int, ...] = (), partial: bool = False, backends: Backends = BUILT_IN
+    draft: ConfigDraft, name: str, *, gpus: tuple[int, ...] = (), partial: bool = False, backends: Backends = BUILT_IN
 ) -> LoadedConfig:
     """Fill in the defaults and check every rule.  Raises ConfigErrors with all errors, those of the text first.
 
@@ -122,7 +122,8 @@ def finish(
             f"unexpected directory name '{name}' for model '{message.name}', directory name must equal model name",
             ("name",), hint=f'write name: "{name}", or leave it out',
         )  # fmt: skip
-    normal.normalise(message, name, gpus)
+    backend = backends.named(message.backend)
+    defaults.normalise(message, name, gpus, on_cpu=backend is not None and backend.on_cpu)
     config = _slices(message, report, gpus, partial, backends)
     report.raise_if_any()
     return config
@@ -134,10 +135,10 @@ def _slices(
     unsupported.check(message, report, backends)
     batch_io.check(message, report)
     with report.loading():
-        inputs, outputs = tensors.read(message, report, partial=partial)
+        inputs, outputs = tensor_config.read(message, report, partial=partial)
         wants = resources.read(message, report)
-        groups = instances.read(message, report, gpus, by_free_memory=wants.free_memory)
-        warm = warm_up.read(message, report, None if partial else inputs)
+        groups = instance_groups.read(message, report, gpus, by_free_memory=wants.free_memory)
+        warm = warm_up_samples.read(message, report, None if partial else inputs)
     return LoadedConfig(
         name=message.name,
         file=report.file,
@@ -147,7 +148,7 @@ def _slices(
         inputs=inputs,
         outputs=outputs,
         scheduler=scheduling.read(message, report),
-        ensemble=ensemble.read(message, report),
+        ensemble=ensemble_config.read(message, report),
         instance_groups=groups,
         version_policy=versions.read(message),
         parameters=MappingProxyType({key: message.parameters[key].string_value for key in sorted(message.parameters)}),

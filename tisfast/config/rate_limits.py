@@ -10,7 +10,7 @@ from tisfast import limits
 from tisfast.errors import ConfigError
 
 if TYPE_CHECKING:  # the command line reads flags with this, and is to answer --help at once
-    from tisfast.config.report import KeyPath, Report
+    from tisfast.config.error_report import KeyPath, Report
     from tisfast.config.schema import Message
 
 MODES: Final = ("off", "execution_count")

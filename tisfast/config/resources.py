@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from tisfast import limits
-from tisfast.config.report import Report
+from tisfast.config.error_report import Report
 from tisfast.config.schema import Message
 
 CPU_THREADS: Final = "CPU_THREADS"
@@ -19,13 +19,15 @@ PLACEMENT: Final = "GPU_PLACEMENT"
 KEEP_AWAKE: Final = "KEEP_AWAKE"
 EXECUTION_SECONDS: Final = "EXECUTION_TIMEOUT_SECONDS"
 STRICT_OUTPUTS: Final = "STRICT_OUTPUTS"
-THREAD_VARIABLES: Final = (  # as workers/tisfast_worker/environment.py has them
+BACKEND_ENVIRONMENT: Final = "BACKEND_ENVIRONMENT"
+THREAD_VARIABLES: Final = (  # as workers/tisfast_worker/process_setup.py has them
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS",
 )  # fmt: skip
 NEVER: Final = "never"
 RETRIES: Final = (NEVER, "once", "halves")
 EVERY_GPU, FREE_MEMORY = PLACEMENTS = ("every_gpu", "free_memory")
 _BOOLEANS: Final = {"true": True, "false": False}
+_SWITCHES: Final = {"auto": True, "off": False}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Resources:
     cpu_threads: of each instance, 0 for its share of the cores; retry: of an execution that ran out of memory, one of
     RETRIES; free_memory: `count` is of all GPUs together; keep_awake: --model-memory-budget leaves it be;
     execution_seconds_max: None for the server's own; strict_outputs: outputs that are not what the configuration says
-    are errors, None for what the server's flag says.
+    are errors, None for what the server's flag says; backend_environment: --backend-environments, in the same manner.
     """
 
     cpu_threads: int = 0
@@ -44,6 +46,7 @@ class Resources:
     keep_awake: bool = False
     execution_seconds_max: float | None = None
     strict_outputs: bool | None = None
+    backend_environment: bool | None = None
 
 
 def read(message: Message, report: Report) -> Resources:
@@ -62,6 +65,7 @@ def read(message: Message, report: Report) -> Resources:
         keep_awake=_choice(message, report, KEEP_AWAKE, tuple(reversed(_BOOLEANS))) == "true",
         execution_seconds_max=_execution_seconds(message, report),
         strict_outputs=_BOOLEANS.get(_choice(message, report, STRICT_OUTPUTS, ("", *_BOOLEANS))),
+        backend_environment=_SWITCHES.get(_choice(message, report, BACKEND_ENVIRONMENT, ("", *_SWITCHES))),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tisfast.config.report import KeyPath, Report
+from tisfast.config.error_report import KeyPath, Report
 from tisfast.config.schema import Message
 from tisfast.types import BY_CODE, BY_WIRE
 
@@ -16,7 +16,7 @@ CORRID_TYPES: Final = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlInput:
     """One control input.  dtype: code of types.DataType; the two values are 0 and 0 for CORRID, which has none."""
 
     name: str
@@ -26,7 +26,7 @@ class Control:
     true_value: float = 0
 
 
-def read_controls(message: Message, report: Report) -> tuple[Control, ...]:
+def read_controls(message: Message, report: Report) -> tuple[ControlInput, ...]:
     """The control inputs in the order of the message; what is wrong goes to the report.  Wordings are Triton's."""
     names: set[str] = set()
     kinds: set[ControlKind] = set()
@@ -61,12 +61,12 @@ def _check_name(message: Message, written: Message, path: KeyPath, names: set[st
                    hint="remove it from 'input': the server adds it")  # fmt: skip
 
 
-def _truth(model: str, name: str, kind: ControlKind, control: Message, path: KeyPath, report: Report) -> Control:
+def _truth(model: str, name: str, kind: ControlKind, control: Message, path: KeyPath, report: Report) -> ControlInput:
     given = [key for key in VALUES if len(getattr(control, key))]
     if not given:
         text = "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for "
         report.wrong(f"{text}{_shown(kind)} for {model}", path, hint="for example int32_false_true: [ 0, 1 ]")
-        return Control(name, kind, BY_WIRE["INT32"].code)
+        return ControlInput(name, kind, BY_WIRE["INT32"].code)
     if len(given) > 1:
         text = "sequence batching specifies more than one from 'int32_false_true', 'fp32_false_true' and "
         report.wrong(f"{text}'bool_false_true' for {_shown(kind)} for {model}", (*path, given[1]), hint="keep one")
@@ -76,10 +76,12 @@ def _truth(model: str, name: str, kind: ControlKind, control: Message, path: Key
         report.wrong(f"sequence batching control '{key}' must have exactly 2 entries for {_shown(kind)} for {model}",
                    (*path, key), hint=f"it has {len(values)}: what is false, then what is true")  # fmt: skip
         values = [0, 1]
-    return Control(name, kind, BY_WIRE[VALUES[key]].code, *values)
+    return ControlInput(name, kind, BY_WIRE[VALUES[key]].code, *values)
 
 
-def _correlation(model: str, name: str, kind: ControlKind, control: Message, path: KeyPath, report: Report) -> Control:
+def _correlation(
+    model: str, name: str, kind: ControlKind, control: Message, path: KeyPath, report: Report
+) -> ControlInput:
     given = [key for key in VALUES if len(getattr(control, key))]
     if given:
         text = "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true'"
@@ -91,7 +93,7 @@ def _correlation(model: str, name: str, kind: ControlKind, control: Message, pat
             "TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING", (*path, "data_type"),
             hint="for example data_type: TYPE_UINT64",
         )  # fmt: skip
-    return Control(name, kind, control.data_type)
+    return ControlInput(name, kind, control.data_type)
 
 
 def _shown(kind: ControlKind) -> str:

@@ -10,8 +10,8 @@ from math import prod
 from typing import Final
 
 from tisfast import limits
-from tisfast.config import texts
-from tisfast.config.report import KeyPath, Report
+from tisfast.config import error_texts
+from tisfast.config.error_report import KeyPath, Report
 from tisfast.config.schema import Message
 from tisfast.types import BY_CODE
 
@@ -92,7 +92,7 @@ def _check_shape(state: Message, model: str, path: KeyPath, report: Report) -> N
                    hint="for example dims: [ 4 ], without the batch dimension; -1 where it varies")  # fmt: skip
     for number, dim in enumerate(state.dims):
         if dim < 1 and dim != VARIABLE:
-            text = f"{texts.no_dimension(called)} for {model}"
+            text = f"{error_texts.no_dimension(called)} for {model}"
             report.wrong(text, (*path, "dims", number), hint=f"dims[{number}] is {dim}")
     if state.use_growable_memory and not state.use_same_buffer_for_input_output:
         report.wrong(

@@ -12,11 +12,12 @@ from tisfast import limits
 from tisfast.config.backends import BUILT_IN, Backends
 from tisfast.config.cache_flags import CacheSettings
 from tisfast.config.environments import EnvironmentSettings
-from tisfast.config.hooks import SchedulerHooks
-from tisfast.config.metrics import MetricsSettings
+from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
-from tisfast.config.storage import StorageSettings
+from tisfast.config.scheduler_hooks import SchedulerHooks
+from tisfast.config.served_files import ServedFile
+from tisfast.config.storage_settings import StorageSettings
 from tisfast.config.tracing import TraceSettings
 from tisfast.errors import ConfigError
 
@@ -33,7 +34,7 @@ def _require(good: bool, flag: str, message: str) -> None:
 @dataclass(frozen=True)
 class ListenSettings:
     """One listening socket.  service: its name in messages; port 0 lets the system choose; unpaced_local: clients on
-    this machine have TCP's reno (front/pacing.py)."""
+    this machine have TCP's reno (front/congestion_control.py)."""
 
     service: str
     flag: str
@@ -155,7 +156,8 @@ class RepositorySettings:
     poll, 0 for never again; load_models: those of the start in mode explicit, ("*",) for all; config_name: of
     configs/NAME.pbtxt, "" for config.pbtxt; namespacing: the same name may be in several repositories; watch: load
     models again when their files are saved; control_token_file: of bearer tokens, "" for none; backends: that models
-    may name; may_be_none: models come with guests, too.
+    may name; may_be_none: models come with guests, too; files: served as they lie, beside the repositories;
+    allow_pickled: load calls may bring files of backends whose files can run code.
     """
 
     paths: tuple[str, ...]
@@ -172,17 +174,23 @@ class RepositorySettings:
     control_token_file: str = ""
     backends: Backends = BUILT_IN
     may_be_none: bool = False
+    allow_pickled: bool = False
+    files: tuple[ServedFile, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ConfigError when no repository is named or a count is out of range."""
         _require(
-            self.may_be_none or bool(self.paths),
-            "model-repository", "must be given: the folder that holds the models",
+            self.may_be_none or bool(self.paths) or bool(self.files),
+            "model-repository", "must be given: the folder that holds the models; or name files: tisfast serve FILE",
         )  # fmt: skip
         _require(
             self.load_concurrency >= 1, "model-load-thread-count", f"must be 1 or more, not {self.load_concurrency}"
         )
         _require(self.load_retries >= 0, "model-load-retry-count", f"must be 0 or more, not {self.load_retries}")
+        _require(
+            not (self.files and self.namespacing),
+            "model-namespacing", "does not go with files, which lie in no repository: give --model-repository",
+        )  # fmt: skip
         self._check_control()
 
     def _check_control(self) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.config import texts
+from tisfast.config import error_texts
 from tisfast.config.backends import MODULE_FILE, PYTHON_BASED_FILE, TRITONS_DIRECTORY, Backends
+from tisfast.config.error_report import KeyPath, Report, key_text
 from tisfast.config.metric_control import check_metric_control
-from tisfast.config.report import KeyPath, Report, key_text
 from tisfast.config.schema import Message, is_ensemble
 from tisfast.config.suggest import near
 
@@ -50,9 +50,9 @@ def check(message: Message, report: Report, backends: Backends) -> None:
     with report.loading():
         _check_backend(message, report, backends)
     if message.response_cache.enable and message.model_transaction_policy.decoupled:
-        report.wrong(texts.no_cache(message.name, texts.DECOUPLED), ("response_cache", "enable"))
+        report.wrong(error_texts.no_cache(message.name, error_texts.DECOUPLED), ("response_cache", "enable"))
     if message.response_cache.enable and message.HasField("sequence_batching"):
-        report.wrong(texts.no_cache(message.name, texts.SEQUENCES), ("response_cache", "enable"))
+        report.wrong(error_texts.no_cache(message.name, error_texts.SEQUENCES), ("response_cache", "enable"))
     backend = backends.named(message.backend)
     honoured = frozenset() if backend is None else backend.honours
     for path, asks in _ASKS:

@@ -1,8 +1,8 @@
 # The answers to a request, for somebody who awaits them.  Layer 3 (engine).
-from tisfast.engine.core cimport InferRequest, Reply
+from tisfast.engine.core cimport InferRequest, AnswerSink
 from tisfast.engine.interface cimport Runtime
 
-cdef class AnswerQueue(Reply):
+cdef class AnswerQueue(AnswerSink):
     """What has been answered and not been read.  An answer that nobody reads keeps its block of the instance's output
     arena, so the worker of a decoupled model waits for a slow reader, as it does for a slow client."""
     cdef Runtime runtime

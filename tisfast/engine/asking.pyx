@@ -1,7 +1,7 @@
 """One way to ask a model for all who are not on the hot path: `ask(...)`, an asynchronous iterator of answers.
 Layer 3 (engine).
 
-Fronts, ensembles and calls of models have a Reply of their own, which is told at once.  The only place where the engine
+Fronts, ensembles and calls of models have a AnswerSink of their own, which is told at once.  The only place where the engine
 knows of asyncio.
 """
 
@@ -16,7 +16,7 @@ from tisfast.errors import BY_STATUS, Internal, TisError
 from tisfast.types import Status
 
 
-cdef class AnswerQueue(Reply):
+cdef class AnswerQueue(AnswerSink):
     """See asking.pxd."""
 
     def __cinit__(self):

@@ -19,7 +19,7 @@ from tisfast.wire.compose cimport tensors_of_input
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.tensors cimport Tensor
 
-from tisfast.engine.strategy import Candidate
+from tisfast.engine.batching_strategy import Candidate
 from tisfast.limits import DEFAULT_QUEUE_REQUESTS_MAX, SUBMIT_SLOTS
 from tisfast.types import Status
 
@@ -32,7 +32,7 @@ def _by_level(PolicyQueue level) -> int:
 
 
 cdef class Batcher(Scheduler):
-    """settings: config.scheduler.SchedulerSettings; strategy: strategy.Strategy or None."""
+    """settings: config.scheduler_settings.SchedulerSettings; strategy: strategy.Strategy or None."""
 
     def __cinit__(self, settings, strategy=None):
         self.strategy = strategy

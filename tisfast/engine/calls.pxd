@@ -2,10 +2,10 @@
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.deadlock cimport OpenCall, OpenCalls
-from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.interface cimport Runtime
+from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.native.memory cimport Block, MemoryFile
-from tisfast.wire.call cimport CallRecord
+from tisfast.wire.call_record cimport CallRecord
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.tensors cimport Tensor
 
@@ -36,7 +36,7 @@ cdef class Calls(OpenCalls):
     cdef readonly ModelRuntime runtime      # of the caller
     cdef CallPort port
     cdef object registry
-    cdef dict held                          # answer: Held
+    cdef dict held                          # answer: RetainedInputs
     cdef object unsent                      # deque of (ReplyMark's fields) that found no room
     cdef dict plans
     cdef uint64_t answers                   # numbered so far
@@ -57,7 +57,7 @@ cdef class Calls(OpenCalls):
     cdef int tell_error(self, uint64_t number, int status, str message, bint final) except -1
     cdef int _send(self, ReplyMark *mark) except -1
 
-cdef class Held:
+cdef class RetainedInputs:
     """What the instance may refer to until it says that it does not: a record, and tensors in other memory."""
     cdef Block record
     cdef list tensors                       # those that the instance knows by a place

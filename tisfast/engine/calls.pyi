@@ -1,7 +1,7 @@
-from tisfast.engine.core import Reply
+from tisfast.engine.core import AnswerSink
 
 class CallPort: ...
-class Held: ...
+class RetainedInputs: ...
 
 class Calls:
     @property
@@ -9,6 +9,6 @@ class Calls:
     @property
     def held_answers(self) -> int: ...
 
-class Call(Reply):
+class Call(AnswerSink):
     number: int
     waits: bool

@@ -7,10 +7,10 @@ which keeps them until it says that it does not.  A call that nobody could ever 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t
 from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.deadlock cimport OpenCall, OpenCalls, stuck, withheld
-from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.interface cimport Runtime
+from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.native.memory cimport Block, MemoryFile
-from tisfast.wire.call cimport (
+from tisfast.wire.call_record cimport (
     CALL_ANY_NUMBER, CALL_SEQUENCE, CALL_WAITS, FROM_ANSWER, FROM_CALL, FROM_REQUEST, CallPlace, CallRecord, read_call,
     write_reply)
 from tisfast.wire.compose cimport ComposeFields, compose, tensor_at, tensors_of
@@ -49,7 +49,7 @@ cdef class CallPort:
         raise NotImplementedError(f"{type(self).__name__}.send")
 
 
-cdef class Held:
+cdef class RetainedInputs:
     """See calls.pxd."""
 
     cdef Tensor find(self, uint64_t place, uint64_t nbytes):
@@ -174,7 +174,7 @@ cdef class Calls(OpenCalls):
         """Nothing is believed of where an input lies: its owner must have these bytes."""
         cdef CallPlace place = record.places[i]
         cdef InferInput input
-        cdef Held held
+        cdef RetainedInputs held
         cdef Tensor tensor
         name, dtype, shape = <str>record.plan.names[i], <int>record.plan.dtypes[i], <tuple>record.plan.shapes[i]
         if place.source == FROM_CALL and block.arena.holds(place.place, place.nbytes):
@@ -223,7 +223,7 @@ cdef class Calls(OpenCalls):
 
     cdef int reply(self, Call call, Answer answer, bint final) except -1:
         cdef ReplyMark mark
-        cdef Held held
+        cdef RetainedInputs held
         cdef Tensor tensor
         cdef list shares = []
         cdef list tensors = [] if answer is None else tensors_of(answer)
@@ -231,7 +231,7 @@ cdef class Calls(OpenCalls):
         mark.call, mark.final, mark.status = call.number, final, 0
         mark.answer = mark.offset = mark.nbytes = 0
         if tensors or parameters:
-            held = Held.__new__(Held)
+            held = RetainedInputs.__new__(RetainedInputs)
             held.tensors, held.places = [], []
             for tensor in tensors:
                 share = self._share(tensor)
@@ -257,7 +257,7 @@ cdef class Calls(OpenCalls):
 
     cdef int tell_error(self, uint64_t number, int status, str message, bint final) except -1:
         cdef ReplyMark mark
-        cdef Held held = Held.__new__(Held)
+        cdef RetainedInputs held = RetainedInputs.__new__(RetainedInputs)
         cdef bytes raw = message.encode("utf-8", "replace")[:ERROR_TEXT_BYTES_MAX]
         mark.call, mark.final, mark.status = number, final, <uint16_t>status
         mark.answer = mark.offset = mark.nbytes = 0

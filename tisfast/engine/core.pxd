@@ -1,4 +1,4 @@
-# Requests on their way through the engine, and the two faces it shows: Reply (to fronts), Link (to workers).
+# Requests on their way through the engine, and the two faces it shows: AnswerSink (to fronts), Link (to workers).
 # Layer 3 (engine): no socket, no process, no clock of its own.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.rate_limiter cimport Claim
@@ -8,7 +8,7 @@ from tisfast.wire.record cimport Answer, InferInput
 
 cdef class Link
 
-cdef class Reply:
+cdef class AnswerSink:
     """Where answers go.  Fronts subclass it.  For each submitted request exactly one call has `final` set, and none comes
     after it; only decoupled models answer with more than one call.  May be called before `submit` returns."""
     # `answer` is None only together with `final`: a decoupled model has ended without a further response.
@@ -23,7 +23,7 @@ cdef class Refusal:
 
 cdef class InferRequest:
     cdef readonly InferInput input       # None once answered
-    cdef Reply reply
+    cdef AnswerSink sink
     cdef readonly InferRequest parent    # on whose behalf this one runs (ensemble step, a model's call), or None
     cdef readonly bint cancelled
     cdef readonly int64_t queued_ns

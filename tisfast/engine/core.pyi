@@ -3,7 +3,7 @@ from typing import Any, final
 from tisfast.engine.rate_limiter import Claim
 from tisfast.native.memory import Arena
 
-class Reply: ...
+class AnswerSink: ...
 
 @final
 class InferRequest:

@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
 
-cdef class Reply:
+cdef class AnswerSink:
     """Base of the fronts' answer sinks.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:

@@ -28,7 +28,7 @@ Declaration: TypeAlias = tuple[str, int]
 """A family object of a model: worker, and the number that it gave the object."""
 
 
-class Cells(Protocol):
+class CellsFace(Protocol):
     """The shared numbers (native.channel.Bell)."""
 
     def cell(self, index: int) -> float:
@@ -82,7 +82,7 @@ class _Family:
 class CustomMetrics:
     """All of a server.  owner: a worker's id; handle: its number for one family object."""
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: CellsFace) -> None:
         self._cells = cells
         self._families: dict[str, _Family] = {}
         self._names: dict[Declaration, str] = {}

@@ -1,5 +1,5 @@
 # Calls that could never be answered.  Layer 3 (engine).
-from tisfast.engine.core cimport InferRequest, Link, Reply
+from tisfast.engine.core cimport InferRequest, Link, AnswerSink
 from tisfast.engine.interface cimport Runtime
 
 cdef class OpenCalls:
@@ -7,7 +7,7 @@ cdef class OpenCalls:
     cdef Link link
     cdef dict open                          # number: OpenCall
 
-cdef class OpenCall(Reply):
+cdef class OpenCall(AnswerSink):
     """One of them."""
     cdef OpenCalls calls
     cdef readonly Runtime callee

@@ -5,16 +5,16 @@ that has the request, or, while that is queued, by any instance of the model.  W
 wait, outwards, until nobody is added: the rest never will.
 """
 
-from tisfast.engine.core cimport InferRequest, Link, Reply
-from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.core cimport InferRequest, Link, AnswerSink
 from tisfast.engine.interface cimport Runtime
+from tisfast.engine.runtime cimport ModelRuntime
 
 
 cdef class OpenCalls:
     """See deadlock.pxd."""
 
 
-cdef class OpenCall(Reply):
+cdef class OpenCall(AnswerSink):
     """See deadlock.pxd."""
 
 
@@ -149,8 +149,8 @@ cdef list waiting_claims(Link caller, OpenCall call):
             found.append((<Link>link).claim)
         for request in (<OpenCall>asked).parents:
             while request is not None:
-                if isinstance(request.reply, OpenCall):
-                    ahead.append(((<OpenCall>request.reply).calls.link, request.reply))
+                if isinstance(request.sink, OpenCall):
+                    ahead.append(((<OpenCall>request.sink).calls.link, request.sink))
                     break
                 request = request.parent
     return found

@@ -15,7 +15,7 @@ cdef class StepPlan:
     # answering, and would wait for itself once so many unread answers lay in that instance's memory as may.
     cdef readonly bint moves
 
-cdef class Outlet:
+cdef class GraphOutput:
     """One output of the ensemble."""
     cdef readonly str name
     cdef readonly int tensor

@@ -5,7 +5,7 @@ What is computed here is computed once: per ensemble, and per set of requested o
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from tisfast.config.ensemble import LATEST
+from tisfast.config.ensemble_config import LATEST
 from tisfast.limits import ENSEMBLE_SELECTIONS_MAX
 
 cdef int VARIABLE = -1
@@ -25,7 +25,7 @@ cdef class StepPlan:
         self.decoupled = decoupled
 
 
-cdef class Outlet:
+cdef class GraphOutput:
     """See ensemble_graph.pxd."""
 
     def __init__(self, tensor, int number):
@@ -55,7 +55,7 @@ cdef class EnsembleGraph:
         self.levels = [levels[name] for name in self.tensors]
         self.steps = [StepPlan(i, step, numbers, decoupled[i]) for i, step in enumerate(steps)]
         self.inlets = {spec.name: (numbers[spec.name], spec.dims, spec.worker_dims) for spec in config.inputs}
-        self.outlets = [Outlet(spec, numbers[spec.name]) for spec in config.outputs]
+        self.outlets = [GraphOutput(spec, numbers[spec.name]) for spec in config.outputs]
         self.makers = [None] * len(self.tensors)
         for plan in self.steps:
             for number in (<StepPlan>plan).outputs.values():
@@ -88,9 +88,9 @@ cdef class EnsembleGraph:
     cdef Selection _selected(self, uint64_t requested):
         cdef Selection selection = Selection.__new__(Selection)
         cdef StepPlan step
-        cdef Outlet outlet
+        cdef GraphOutput outlet
         selection.outlets = [self.outlets[i] for i in range(len(self.outlets)) if requested >> i & 1]
-        selection.wanted = {(<Outlet>outlet).tensor for outlet in selection.outlets}
+        selection.wanted = {(<GraphOutput>outlet).tensor for outlet in selection.outlets}
         selection.level = max([self.levels[number] for number in selection.wanted], default=0)
         selection.consumers = [[] for _ in self.tensors]
         selection.uses = [int(number in selection.wanted) for number in range(len(self.tensors))]

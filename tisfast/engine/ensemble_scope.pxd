@@ -7,7 +7,7 @@ from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature
 from tisfast.wire.tensors cimport Tensor
 
-cdef class Held:
+cdef class ScopeTensor:
     """A tensor of a request, on its way between steps."""
     cdef Tensor tensor              # None: its step did not give it, or the client did not send it
     cdef uint32_t batch             # of the model that it comes from, 0 when that has no batch dimension
@@ -18,7 +18,7 @@ cdef class Held:
 cdef class Scope:
     """The tensors that belong together: those of the request, or of one response of a decoupled step."""
     cdef Scope parent
-    cdef list tensors               # of Held, by tensor; None: not there, or wanted by nobody any more
+    cdef list tensors               # of ScopeTensor, by tensor; None: not there, or wanted by nobody any more
     cdef list uses, waits           # as Selection's, of what is left
     cdef int level
     cdef int outputs_left           # requested outputs that are not there yet

@@ -2,10 +2,10 @@
 
 cimport cython
 from libc.stdint cimport uint16_t
-from tisfast.engine.ensemble_graph cimport Outlet, Selection, StepPlan, fit_shape, reshaped
+from tisfast.engine.ensemble_graph cimport GraphOutput, Selection, StepPlan, fit_shape, reshaped
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.compose cimport ComposeFields
-from tisfast.wire.joined cimport join_answer
+from tisfast.wire.joined_answer cimport join_answer
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 from tisfast.wire.tensors cimport Tensor, new_tensor
@@ -22,7 +22,7 @@ cdef bytes NO_SEQUENCE = b'{"sequence_id":0,"sequence_start":false,"sequence_end
 
 
 @cython.freelist(64)
-cdef class Held:
+cdef class ScopeTensor:
     """See ensemble_scope.pxd."""
 
 
@@ -56,10 +56,10 @@ cdef int dissolve(Scope root) except -1:
 cdef list step_inputs(Scope scope, StepPlan step, ModelSignature signature, ComposeFields fields):
     cdef list inputs = []
     cdef TensorSpec spec
-    cdef Held held
+    cdef ScopeTensor held
     cdef bint told = False
     for name, number in step.inputs:
-        held = <Held>scope.tensors[number]
+        held = <ScopeTensor>scope.tensors[number]
         if held.told and not told:
             told = True
             fields.correlation, fields.sequence_flags = held.correlation, held.sequence_flags
@@ -77,10 +77,10 @@ cdef Answer answer_of(Scope scope, list outlets, InferInput request):
     cdef ModelSignature signature = request.model
     cdef list tensors = []
     cdef bytes parameters = b""
-    cdef Outlet outlet
-    cdef Held held
+    cdef GraphOutput outlet
+    cdef ScopeTensor held
     for outlet in outlets:
-        held = <Held>scope.tensors[outlet.tensor]
+        held = <ScopeTensor>scope.tensors[outlet.tensor]
         if held.tensor is None:
             continue
         shape = fit_shape(held.tensor.shape, outlet.inner_dims, signature.max_batch_size > 0, held.batch)
@@ -125,7 +125,7 @@ cdef tuple sequence_of(bytes parameters, object correlation, object flags):
 
 
 # Triton's ensembles tell their clients so with every answer.
-cdef bytes sequence_parameters(object asked, Held held):
+cdef bytes sequence_parameters(object asked, ScopeTensor held):
     if held.correlation == 0 and held.sequence_flags == 0:
         return NO_SEQUENCE
     value = held.correlation

@@ -1,8 +1,8 @@
 # What can be asked for inferences: a model version with instances, or an ensemble of others.  Layer 3 (engine).
 from libc.stdint cimport uint64_t
-from tisfast.engine.response_cache cimport ModelCache
-from tisfast.engine.core cimport Clock, InferRequest, Reply
+from tisfast.engine.core cimport Clock, InferRequest, AnswerSink
 from tisfast.engine.histogram cimport Timings
+from tisfast.engine.response_cache cimport ModelCache
 from tisfast.engine.stats cimport Statistics
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport InferInput
@@ -23,9 +23,9 @@ cdef class Runtime:
     # Once, by the subclass's constructor.
     cdef int found(self, ModelSignature signature, Arena arena, Clock clock, object config) except -1
     # Begin one request.  Never raises for the request's sake: refusals (queue full, not ready, stopping) go to
-    # reply.failed, which may be called before this returns.  Returns the request, for `cancel`.
+    # sink.failed, which may be called before this returns.  Returns the request, for `cancel`.
     # parent: the request on whose behalf this one is made (an ensemble's, a model's that calls another), or None.
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=*, InferRequest parent=*)
+    cdef InferRequest submit(self, InferInput input, AnswerSink sink, object trace=*, InferRequest parent=*)
     # A request is being received, and so many bytes of it are missing: who watches for answers should be awake when it
     # is there.
     cdef int expect(self, uint64_t missing) except -1

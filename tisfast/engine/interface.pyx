@@ -6,7 +6,7 @@ from tisfast.config.metric_control import first_response_bounds_ms
 
 
 cdef class Runtime:
-    """See served.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
+    """See interface.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int found(self, ModelSignature signature, Arena arena, Clock clock, object config) except -1:
         self.signature = signature
@@ -18,7 +18,7 @@ cdef class Runtime:
         self.links = []
         return 0
 
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
+    cdef InferRequest submit(self, InferInput input, AnswerSink sink, object trace=None, InferRequest parent=None):
         raise NotImplementedError(f"{type(self).__name__}.submit")
 
     cdef int expect(self, uint64_t missing) except -1:

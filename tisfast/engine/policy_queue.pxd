@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport InferRequest
 
 cdef class PolicyQueue:
-    """settings: config.scheduler.QueuePolicy.  In its order: by arrival, and behind them those that are late (DELAY)."""
+    """settings: config.scheduler_settings.QueuePolicy.  In its order: by arrival, and behind them those that are late (DELAY)."""
     cdef readonly uint64_t level
     cdef readonly Py_ssize_t size        # live requests
     cdef object waiting, late            # deques of InferRequest; entries whose request was withdrawn are skipped when met

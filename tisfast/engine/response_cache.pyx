@@ -18,13 +18,13 @@ from tisfast.engine.histogram cimport Histogram
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.fingerprint cimport fed_bytes, feed
 from tisfast.wire.record cimport Answer, InferInput
-from tisfast.wire.stored cimport restore, store, stored_bytes
+from tisfast.wire.stored_answer cimport restore, store, stored_bytes
 
 import xxhash
 
 from tisfast import limits
 from tisfast.errors import TisError, Unavailable
-from tisfast.wire.stored import pack
+from tisfast.wire.stored_answer import pack
 
 cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
 cdef uint64_t ENTRY_BYTES = limits.CACHE_ENTRY_BYTES

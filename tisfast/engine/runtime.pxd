@@ -1,6 +1,6 @@
 # One model version that can be asked for inferences.  Layer 3 (engine).
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from tisfast.engine.cached_requests cimport CachingRuntime
+from tisfast.engine.caching_runtime cimport CachingRuntime
 from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.rate_limiter cimport RateLimiter

@@ -1,11 +1,11 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from tisfast.config.scheduler import SchedulerSettings
-from tisfast.engine.cached_requests import CachingRuntime
+from tisfast.config.scheduler_settings import SchedulerSettings
+from tisfast.engine.batching_strategy import Strategy
+from tisfast.engine.caching_runtime import CachingRuntime
 from tisfast.engine.core import Clock, InferRequest, Link
 from tisfast.engine.rate_limiter import RateLimiter
-from tisfast.engine.strategy import Strategy
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 

@@ -6,10 +6,10 @@ first; `finish` is the one gate they all pass.  Only `respond`, of decoupled mod
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.batcher cimport Batcher
-from tisfast.engine.core cimport Clock, Reply
+from tisfast.engine.core cimport Clock, AnswerSink
 from tisfast.engine.sequence cimport SequenceScheduler
 from tisfast.native.memory cimport Arena
-from tisfast.native.rows cimport RowArena
+from tisfast.native.row_arena cimport RowArena
 from tisfast.wire.record cimport InferInput, copy_inputs
 from tisfast.wire.signature cimport ModelSignature
 
@@ -54,8 +54,8 @@ cdef Scheduler scheduler_of(settings, strategy, bint decoupled):
 
 
 cdef class ModelRuntime:
-    """signature, arena: what fronts need; settings: config.scheduler.SchedulerSettings; config: normalised, a dict;
-    strategy: engine.strategy.Strategy of models that have one."""
+    """signature, arena: what fronts need; settings: config.scheduler_settings.SchedulerSettings; config: normalised, a dict;
+    strategy: engine.batching_strategy.Strategy of models that have one."""
 
     def __cinit__(self, ModelSignature signature, Arena arena, settings, Clock clock, config, strategy=None):
         self.found(signature, arena, clock, config)
@@ -83,11 +83,11 @@ cdef class ModelRuntime:
             (<Link>self.links[0]).expect()  # one event loop watches all of them
         return 0
 
-    cdef InferRequest submit(self, InferInput input, Reply reply, object trace=None, InferRequest parent=None):
+    cdef InferRequest submit(self, InferInput input, AnswerSink sink, object trace=None, InferRequest parent=None):
         cdef InferRequest request = InferRequest.__new__(InferRequest)
         cdef int64_t now_ns = self.clock.now_ns()
         request.input = input
-        request.reply = reply
+        request.sink = sink
         request.trace = trace
         request.parent = parent
         request.queued_ns = now_ns
@@ -429,15 +429,15 @@ cdef class ModelRuntime:
         return 0
 
     cdef int deliver(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
-        cdef Reply reply = request.reply
+        cdef AnswerSink sink = request.sink
         if final:
-            request.reply = None
+            request.sink = None
         if request.trace is not None:
             request.trace.answered(request, answer, final)
         if status == 0:
-            reply.answered(request, answer, final)
+            sink.answered(request, answer, final)
         else:
-            reply.failed(request, status, message, final)
+            sink.failed(request, status, message, final)
         if final:
             request.input = None  # its blocks are free now, though a queue may still name it (batcher.withdraw)
         return 0

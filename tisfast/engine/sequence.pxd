@@ -3,15 +3,15 @@ from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport InferRequest, Link
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport Scheduler
-from tisfast.engine.sequence_slots cimport Bench, Sequence
+from tisfast.engine.sequence_slots cimport InstanceSlots, Sequence
 from tisfast.engine.stats cimport FailureReason
 
 cdef class SequenceScheduler(Scheduler):
-    cdef object settings                 # config.scheduler.SchedulerSettings
+    cdef object settings                 # config.scheduler_settings.SchedulerSettings
     cdef readonly object live            # id -> Sequence that takes further requests; the longest without one first
     cdef readonly object backlog         # deque of Sequence that no instance has room for yet, FIFO
     cdef readonly object lost            # id -> instance that died with the sequence, oldest first; bounded
-    cdef list benches                    # of Bench, one for each instance
+    cdef list benches                    # of InstanceSlots, one for each instance
     cdef list condemned                  # requests that are handed back at the next look (expire)
     cdef bint decoupled, oldest
     cdef bint hold                       # nothing goes out yet: a test wants to see many requests together
@@ -32,14 +32,14 @@ cdef class SequenceScheduler(Scheduler):
     cdef void _wake_at(self, int64_t due_ns) noexcept
     cdef int _fill(self) except -1
     # Where a sequence that waits behind what this bench's instance executes would go at once, or None.
-    cdef Bench _better(self, Bench bench, Instances instances, int64_t now_ns)
+    cdef InstanceSlots _better(self, InstanceSlots bench, Instances instances, int64_t now_ns)
     cdef int _spread(self, Instances instances, int64_t now_ns) except -1
-    cdef int _move_fresh(self, Bench bench, Bench target) except -1
+    cdef int _move_fresh(self, InstanceSlots bench, InstanceSlots target) except -1
     cdef int _advance(self, Sequence sequence) except -1
     cdef int _close(self, Sequence sequence) except -1
-    cdef Bench _bench_of(self, Link link)
+    cdef InstanceSlots _bench_of(self, Link link)
     cdef bint _held_long_enough(self) except -1
-    cdef bint _may_take(self, Bench bench, bint *idle) except -1
+    cdef bint _may_take(self, InstanceSlots bench, bint *idle) except -1
     cdef int _began(self, Sequence sequence) except -1
     cdef int _settle(self, Sequence sequence) except -1
     cdef int _cut(self, Sequence sequence, Py_ssize_t start) except -1

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.scheduler cimport refusal
-from tisfast.engine.sequence_slots cimport DirectBench, OldestBench, Place
+from tisfast.engine.sequence_slots cimport DirectSlots, OldestSlots, Place
 from tisfast.wire.signature cimport BYTES
 
 from tisfast.limits import (
@@ -37,7 +37,7 @@ cdef object log = logging.getLogger("tisfast.models")
 
 
 cdef class SequenceScheduler(Scheduler):
-    """settings: config.scheduler.SchedulerSettings with `sequence`."""
+    """settings: config.scheduler_settings.SchedulerSettings with `sequence`."""
 
     def __cinit__(self, settings, bint decoupled):
         sequence = settings.sequence
@@ -173,7 +173,7 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int _fill(self) except -1:
         """Slots that are free go to the backlog: the lowest of all instances first, which spreads sequences out."""
-        cdef Bench bench, best
+        cdef InstanceSlots bench, best
         cdef Sequence sequence
         cdef int64_t slot, lowest
         while self.backlog:
@@ -191,7 +191,7 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int _spread(self, Instances instances, int64_t now_ns) except -1:
         """New sequences that wait behind an execution go to an instance that can execute them now."""
-        cdef Bench bench, target
+        cdef InstanceSlots bench, target
         for bench in self.benches:
             if bench.fresh and bench.link.batches and bench.ready():
                 target = self._better(bench, instances, now_ns)
@@ -199,8 +199,8 @@ cdef class SequenceScheduler(Scheduler):
                     self._move_fresh(bench, target)
         return 0
 
-    cdef Bench _better(self, Bench bench, Instances instances, int64_t now_ns):
-        cdef Bench target
+    cdef InstanceSlots _better(self, InstanceSlots bench, Instances instances, int64_t now_ns):
+        cdef InstanceSlots target
         cdef bint late = instances.is_late(bench.link, now_ns)
         for target in self.benches:
             if (target.link.up and target.link.batches == 0 and target.lowest() >= 0 and (late or not target.ready())
@@ -208,7 +208,7 @@ cdef class SequenceScheduler(Scheduler):
                 return target
         return None
 
-    cdef int _move_fresh(self, Bench bench, Bench target) except -1:
+    cdef int _move_fresh(self, InstanceSlots bench, InstanceSlots target) except -1:
         """The first one, and as many of the others as leave the benches even: a sequence stays where it begins."""
         cdef Sequence sequence
         cdef bint moved = False
@@ -225,7 +225,7 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int _advance(self, Sequence sequence) except -1:
         """A sequence with a slot has other requests than before, or its slot has become quiet."""
-        cdef Bench bench = sequence.bench
+        cdef InstanceSlots bench = sequence.bench
         bench.changed(sequence)
         if sequence.closed and not sequence.waiting and bench.quiet(sequence.slot) and not (self.iterative and sequence.out):
             bench.leave(sequence)
@@ -242,7 +242,7 @@ cdef class SequenceScheduler(Scheduler):
     # ---- requests out
 
     cdef list next_batch(self, Instances instances, int64_t now_ns):
-        cdef Bench bench
+        cdef InstanceSlots bench
         cdef InferRequest request
         cdef Sequence sequence
         cdef list batch
@@ -287,7 +287,7 @@ cdef class SequenceScheduler(Scheduler):
         self.hold = False
         return True
 
-    cdef bint _may_take(self, Bench bench, bint *idle) except -1:
+    cdef bint _may_take(self, InstanceSlots bench, bint *idle) except -1:
         """Whether the instance of a bench with requests may be given a batch now; one more may wait behind a running one."""
         cdef Link link = bench.link
         if not bench.ready() or not (link.up or bench.leaving):
@@ -320,7 +320,7 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int executed(self, Link link) except -1:
         """`execute` of the oldest batch of a decoupled model's instance has returned."""
-        cdef Bench bench
+        cdef InstanceSlots bench
         cdef Sequence sequence
         for bench in self.benches:
             if bench.link is link and bench.executing:
@@ -407,7 +407,7 @@ cdef class SequenceScheduler(Scheduler):
         return len(self.live)
 
     cdef list queued_requests(self):
-        cdef Bench bench
+        cdef InstanceSlots bench
         cdef Sequence sequence
         cdef list found = []
         for bench in self.benches:
@@ -476,18 +476,18 @@ cdef class SequenceScheduler(Scheduler):
     # ---- instances
 
     cdef int link_added(self, Link link) except -1:
-        self.benches.append(OldestBench(link, self.settings) if self.oldest else DirectBench(link, self.settings))
+        self.benches.append(OldestSlots(link, self.settings) if self.oldest else DirectSlots(link, self.settings))
         return self._fill()
 
-    cdef Bench _bench_of(self, Link link):
-        cdef Bench bench
+    cdef InstanceSlots _bench_of(self, Link link):
+        cdef InstanceSlots bench
         for bench in self.benches:
             if bench.link is link:
                 return bench
         raise KeyError(link.instance)
 
     cdef int link_leaves(self, Link link) except -1:
-        cdef Bench bench = self._bench_of(link)
+        cdef InstanceSlots bench = self._bench_of(link)
         cdef Sequence sequence
         cdef list again = []
         bench.leaving = True
@@ -498,7 +498,7 @@ cdef class SequenceScheduler(Scheduler):
         return self._return(again)
 
     cdef list link_removed(self, Link link):
-        cdef Bench bench = self._bench_of(link)
+        cdef InstanceSlots bench = self._bench_of(link)
         cdef InferRequest request
         cdef Sequence sequence
         cdef list lost, again = []
@@ -537,7 +537,7 @@ cdef class SequenceScheduler(Scheduler):
         return 0
 
     cdef bint may_move(self, Link link, Instances instances, int64_t now_ns) except -1:
-        cdef Bench bench = self._bench_of(link)
+        cdef InstanceSlots bench = self._bench_of(link)
         return bench.fresh_ahead and self._better(bench, instances, now_ns) is not None
 
     cdef list put_back(self, list requests):
@@ -570,7 +570,7 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int _come_back(self, Sequence sequence) except -1:
         """A sequence that was over sits in its slot again, for its state is there, and who has the slot now did not begin."""
-        cdef Bench bench = sequence.bench
+        cdef InstanceSlots bench = sequence.bench
         cdef Sequence other = <Sequence>bench.seats[sequence.slot]
         if other is not None:
             bench.unseat(other)

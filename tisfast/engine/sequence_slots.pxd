@@ -15,7 +15,7 @@ cdef class Sequence:
     """Requests that belong together, in order."""
     cdef readonly object id              # int or str
     cdef readonly object waiting         # deque of InferRequest that are queued here, all of them live
-    cdef Bench bench                     # where it has, or had, its slot
+    cdef InstanceSlots bench                     # where it has, or had, its slot
     cdef readonly uint32_t slot
     cdef Place place
     cdef uint32_t out                    # its requests at the instance
@@ -25,7 +25,7 @@ cdef class Sequence:
     cdef int64_t idle_since_ns           # when its last request came; later when it was not idle then
     cdef int64_t expires_ns              # in the backlog: when the first timeout of its requests is over, 0 never
 
-cdef class Bench:
+cdef class InstanceSlots:
     """The slots of one instance, and what goes there next."""
     cdef readonly Link link
     cdef readonly list seats             # Sequence or None, by slot; as long as the highest slot that was ever taken
@@ -63,7 +63,7 @@ cdef class Bench:
     # What goes out now, or None; `idle`: the instance has nothing to do.
     cdef list form(self, int64_t now_ns, bint idle)
 
-cdef class DirectBench(Bench):
+cdef class DirectSlots(InstanceSlots):
     cdef Py_ssize_t with_work            # sequences that have requests waiting
     cdef int64_t delay_ns
     cdef float utilization_min
@@ -71,6 +71,6 @@ cdef class DirectBench(Bench):
     cdef InferRequest _oldest(self)
     cdef bytes _oldest_shape(self)
 
-cdef class OldestBench(Bench):
+cdef class OldestSlots(InstanceSlots):
     cdef Batcher batcher
     cdef list flying                     # by slot: the request of it that is issued or executing, else None

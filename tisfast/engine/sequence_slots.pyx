@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from libc.stdint cimport int64_t, uint32_t
 
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.limits import SUBMIT_SLOTS as _SUBMIT_SLOTS
 
 cdef uint32_t SUBMIT_SLOTS = _SUBMIT_SLOTS
@@ -26,8 +26,8 @@ cdef class Sequence:
         self.waiting = deque()
 
 
-cdef class Bench:
-    """link: its instance; settings: config.scheduler.SchedulerSettings with `sequence`.  Subclasses are the strategies.
+cdef class InstanceSlots:
+    """link: its instance; settings: config.scheduler_settings.SchedulerSettings with `sequence`.  Subclasses are the strategies.
 
     Cython has no abstract methods: they override all that raise here.
     """
@@ -105,7 +105,7 @@ cdef class Bench:
         raise NotImplementedError(f"{type(self).__name__}.form")
 
 
-cdef class DirectBench(Bench):
+cdef class DirectSlots(InstanceSlots):
     """Slots are places in the batch."""
 
     def __cinit__(self, Link link, settings):
@@ -114,7 +114,7 @@ cdef class DirectBench(Bench):
         self.utilization_min = settings.sequence.minimum_slot_utilization
 
     cdef int leave(self, Sequence sequence) except -1:
-        Bench.leave(self, sequence)
+        InstanceSlots.leave(self, sequence)
         return self.changed(sequence)
 
     cdef int changed(self, Sequence sequence) except -1:
@@ -172,7 +172,7 @@ cdef class DirectBench(Bench):
         return self._oldest().input.shape_key if self.with_work else None
 
 
-cdef class OldestBench(Bench):
+cdef class OldestSlots(InstanceSlots):
     """Slots are candidates: their oldest requests are batched, in the order in which they could go."""
 
     def __cinit__(self, Link link, settings):
@@ -185,7 +185,7 @@ cdef class OldestBench(Bench):
     cdef int sit(self, Sequence sequence, uint32_t slot) except -1:
         if slot == <uint32_t>len(self.flying):
             self.flying.append(None)
-        return Bench.sit(self, sequence, slot)
+        return InstanceSlots.sit(self, sequence, slot)
 
     cdef int changed(self, Sequence sequence) except -1:
         cdef InferRequest request

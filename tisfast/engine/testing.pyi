@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from tisfast.engine.core import Clock, InferRequest, Link, Reply
+from tisfast.engine.core import AnswerSink, Clock, InferRequest, Link
 from tisfast.engine.interface import Runtime
 from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.engine.runtime import ModelRuntime
@@ -16,18 +16,18 @@ class FakeClock(Clock):
     def __init__(self, now: int = ...) -> None: ...
 
 @final
-class FakeReply(Reply):
+class FakeSink(AnswerSink):
     calls: list[tuple[str, int, str | None]]
     def __init__(self, calls: list[Any]) -> None: ...
 
 @final
-class StreamReply(Reply):
+class StreamSink(AnswerSink):
     calls: list[tuple[str, int, Any, bool]]
     told: Callable[[], None] | None
     def __init__(self, calls: list[Any], told: Callable[[], None] | None = ...) -> None: ...
 
 @final
-class KeepingReply(Reply):
+class KeepingSink(AnswerSink):
     calls: list[tuple[int, Any, bool]]
     def __init__(self, calls: list[Any]) -> None: ...
 
@@ -81,7 +81,7 @@ def place_input(
     sequence: tuple[int, int] | None = ...,
 ) -> InferInput: ...
 def submit(
-    runtime: Runtime, input: InferInput, reply: Reply, trace: object = None, parent: InferRequest | None = None
+    runtime: Runtime, input: InferInput, sink: AnswerSink, trace: object = None, parent: InferRequest | None = None
 ) -> InferRequest: ...
 def expect(runtime: Runtime, missing: int) -> None: ...
 def cancel(runtime: Runtime, request: InferRequest) -> None: ...

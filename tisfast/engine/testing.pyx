@@ -6,12 +6,12 @@ Real parts of the engine meet these where production meets the machine's clock, 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from tisfast.engine.batcher cimport Batcher
-from tisfast.engine.response_cache cimport LocalStore, ModelCache
-from tisfast.engine.core cimport Clock, InferRequest, Link, Reply
-from tisfast.engine.runtime cimport ModelRuntime
+from tisfast.engine.core cimport Clock, InferRequest, Link, AnswerSink
 from tisfast.engine.interface cimport Runtime
-from tisfast.engine.sequence_slots cimport Bench, Place, Sequence
+from tisfast.engine.response_cache cimport LocalStore, ModelCache
+from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.engine.sequence cimport SequenceScheduler
+from tisfast.engine.sequence_slots cimport InstanceSlots, Place, Sequence
 from tisfast.engine.stats cimport Times
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport Answer, InferInput, InputRef, RecordTemplate, record_template
@@ -34,7 +34,7 @@ cdef class FakeClock(Clock):
         return self.epoch
 
 
-cdef class FakeReply(Reply):
+cdef class FakeSink(AnswerSink):
     """Records what comes back: (request, status, message) in `calls`, shared by all requests of a test."""
 
     cdef public list calls
@@ -51,7 +51,7 @@ cdef class FakeReply(Reply):
         return 0
 
 
-cdef class StreamReply(Reply):
+cdef class StreamSink(AnswerSink):
     """Records every call: (request, status, outputs or message or None, final) in `calls`, and may call `told` then."""
 
     cdef public list calls
@@ -75,7 +75,7 @@ cdef class StreamReply(Reply):
         return 0
 
 
-cdef class KeepingReply(Reply):
+cdef class KeepingSink(AnswerSink):
     """Keeps every call: (status, Answer or message or None, final) in `calls`; an Answer is held until it goes from there."""
 
     cdef public list calls
@@ -323,9 +323,9 @@ def place_input(
     return input
 
 
-def submit(Runtime runtime, InferInput input, Reply reply, trace=None, InferRequest parent=None) -> InferRequest:
+def submit(Runtime runtime, InferInput input, AnswerSink sink, trace=None, InferRequest parent=None) -> InferRequest:
     """Runtime.submit."""
-    return runtime.submit(input, reply, trace, parent)
+    return runtime.submit(input, sink, trace, parent)
 
 
 def expect(Runtime runtime, uint64_t missing) -> None:
@@ -373,7 +373,7 @@ def batch_due(ModelRuntime runtime) -> int:
 def free_slots(ModelRuntime runtime) -> dict:
     """How many sequences each instance that takes new ones could take."""
     cdef SequenceScheduler scheduler = runtime.scheduler
-    cdef Bench bench
+    cdef InstanceSlots bench
     return {bench.link.instance: <int>(bench.size - bench.taken()) for bench in scheduler.benches if bench.link.up}
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from tisfast import limits
-from tisfast.environments.failure import EnvironmentFailed
-from tisfast.environments.process import foreign_environ
+from tisfast.environments.build_errors import EnvironmentFailed
+from tisfast.environments.run_program import foreign_environ
 
 _SCRIPTS: Final = "etc/conda/activate.d"
 _ASK: Final = '. "$0"/bin/activate >/dev/null 2>&1; exec env -0'

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from tisfast import limits
-from tisfast.environments import activation, pythons
-from tisfast.environments.cache import FORM, Cache, Entry
+from tisfast.environments import activation, interpreters
+from tisfast.environments.build_errors import EnvironmentFailed, no_room, size_text
+from tisfast.environments.cache import FORM, CacheEntry, EnvironmentCache
 from tisfast.environments.environment import Environment
-from tisfast.environments.failure import EnvironmentFailed, no_room, size_text
+from tisfast.environments.environment_kind import stamp_of
 from tisfast.environments.install import find_uv, install
-from tisfast.environments.recognise import stamp_of
 from tisfast.environments.requirements import read_requirements
 from tisfast.environments.unpack import unpack
 
@@ -30,15 +30,15 @@ Told = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Means:
+class BuildContext:
     """What every build uses.  index: variables that say where packages come from, (name, value) sorted."""
 
-    cache: Cache
+    cache: EnvironmentCache
     pyenv_root: str = ""
     index: tuple[tuple[str, str], ...] = ()
 
 
-def known_key(means: Means, environment: Environment) -> str | None:
+def known_key(means: BuildContext, environment: Environment) -> str | None:
     """Where the environment would lie; None when that takes reading an archive.
 
     Raises ConfigError, EnvironmentFailed.
@@ -46,12 +46,12 @@ def known_key(means: Means, environment: Environment) -> str | None:
     if environment.kind == "archive":
         digest = means.cache.digest(environment.path, stamp_of(environment.path))
         return None if digest is None else _key("archive", digest)
-    python = pythons.find(environment.python, means.pyenv_root, find_uv())
+    python = interpreters.find(environment.python, means.pyenv_root, find_uv())
     facts = [read_requirements(environment.path).digest, python.number, python.machine, python.base_prefix]
     return _key("requirements", *facts, *(f"{name}={value}" for name, value in means.index))
 
 
-def build(means: Means, environment: Environment, tell: Told) -> Entry:
+def build(means: BuildContext, environment: Environment, tell: Told) -> CacheEntry:
     """The environment, prepared now or before.  Raises ConfigError, EnvironmentFailed, NoRoom."""
     with no_room(means.cache.folder):
         key = known_key(means, environment)
@@ -65,7 +65,7 @@ def _key(kind: str, *facts: str) -> str:
     return f"{kind}-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:_KEY_CHARS]}"
 
 
-def _read(cache: Cache, environment: Environment, tell: Told) -> str:
+def _read(cache: EnvironmentCache, environment: Environment, tell: Told) -> str:
     """The digest of an archive that was not seen before, or has changed."""
     path = environment.path
     before = stamp_of(path)
@@ -86,7 +86,7 @@ def _changed(environment: Environment) -> EnvironmentFailed:
     return EnvironmentFailed(f"{environment} changed while it was read", "load the model again when it is complete")
 
 
-def _found_or_made(means: Means, environment: Environment, key: str, tell: Told) -> Entry:
+def _found_or_made(means: BuildContext, environment: Environment, key: str, tell: Told) -> CacheEntry:
     """Who gets the exclusive lock makes it.  The others wait for the shared one, which its users hold for long."""
     for _ in range(limits.ENVIRONMENT_TURNS_MAX):
         found = _whole(means.cache, key, environment, tell)
@@ -106,7 +106,7 @@ def _found_or_made(means: Means, environment: Environment, key: str, tell: Told)
     )
 
 
-def _whole(cache: Cache, key: str, environment: Environment, tell: Told) -> Entry | None:
+def _whole(cache: EnvironmentCache, key: str, environment: Environment, tell: Told) -> CacheEntry | None:
     """The environment, if it is there; whoever is making it is waited for."""
     lock = cache.lock(key, exclusive=False)
     if lock is None:
@@ -118,7 +118,7 @@ def _whole(cache: Cache, key: str, environment: Environment, tell: Told) -> Entr
     return found
 
 
-def _made(means: Means, environment: Environment, key: str, tell: Told) -> Entry:
+def _made(means: BuildContext, environment: Environment, key: str, tell: Told) -> CacheEntry:
     began = time.monotonic()
     home = means.cache.begin(key)
     try:
@@ -126,7 +126,7 @@ def _made(means: Means, environment: Environment, key: str, tell: Told) -> Entry
         if known_key(means, environment) != key:
             raise _changed(environment)
         python = _proved(environment, means.cache.interpreter(key), home)
-        entry = Entry(
+        entry = CacheEntry(
             key, environment.kind, str(environment.path), python, size_bytes, files, time.monotonic() - began,
             tuple(sorted(activation.scripted(home).items())),
         )  # fmt: skip
@@ -137,13 +137,13 @@ def _made(means: Means, environment: Environment, key: str, tell: Told) -> Entry
     return entry
 
 
-def _filled_from_archive(environment: Environment, home: Path, means: Means, tell: Told) -> tuple[int, int]:
+def _filled_from_archive(environment: Environment, home: Path, means: BuildContext, tell: Told) -> tuple[int, int]:
     return unpack(environment.path, home, tell)
 
 
-def _filled_from_requirements(environment: Environment, home: Path, means: Means, tell: Told) -> tuple[int, int]:
+def _filled_from_requirements(environment: Environment, home: Path, means: BuildContext, tell: Told) -> tuple[int, int]:
     uv = find_uv()
-    python = pythons.find(environment.python, means.pyenv_root, uv)
+    python = interpreters.find(environment.python, means.pyenv_root, uv)
     tell(f"installing {environment} for Python {python.number} with {'uv' if uv else 'pip'}")
     install(read_requirements(environment.path), python, home, uv, tell)
     return measured(home)
@@ -166,13 +166,13 @@ def _proved(environment: Environment, python: Path | None, home: Path) -> str:
     if python is None:
         raise EnvironmentFailed(f"{environment} holds no bin/python3 or bin/python that can be run", _astray(home))
     try:
-        facts = pythons.ask(str(python), activation.variables(home, os.environ))
+        facts = interpreters.ask(str(python), activation.variables(home, os.environ))
     except EnvironmentFailed as error:
         raise EnvironmentFailed(
             f"the interpreter of {environment} does not run on this machine: {error}",
             "pack it on a machine of the same kind, with a system that is not newer",
         ) from error
-    return pythons.served(facts).number
+    return interpreters.served(facts).number
 
 
 def _astray(home: Path) -> str:

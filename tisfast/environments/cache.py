@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast import leases
+from tisfast.environments.build_errors import no_room
 from tisfast.environments.environment import PYTHONS, Stamp
-from tisfast.environments.failure import no_room
 
 READY: Final = "ready.json"
 KEY: Final = re.compile(r"(?:archive|requirements)-[0-9a-f]{32}")
@@ -36,7 +36,7 @@ FORM: Final = 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """A prepared environment.
 
     source: what it was made of; python: its interpreter's version, "" when it was not asked; size_bytes, files: as it
@@ -73,7 +73,7 @@ class Lock:
             self._fd = -1
 
 
-class Cache:
+class EnvironmentCache:
     """What lies in one folder.  Any number of processes may use it at one time."""
 
     def __init__(self, folder: Path) -> None:
@@ -83,11 +83,11 @@ class Cache:
         """Where the environment `key` lies, or will."""
         return self.folder / key / "env"
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> CacheEntry | None:
         """The environment, when it is whole."""
         try:
             facts = _read_json(self.folder / key / READY)
-            entry = Entry(**{**facts, "variables": tuple((name, value) for name, value in facts["variables"])})
+            entry = CacheEntry(**{**facts, "variables": tuple((name, value) for name, value in facts["variables"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return entry if self.interpreter(key) is not None else None
@@ -102,7 +102,7 @@ class Cache:
         with contextlib.suppress(OSError):  # a folder that others own: they note it
             os.utime(self.folder / key / READY)
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: CacheEntry) -> None:
         """It is whole, also when the power fails from now on.  Under the exclusive lock."""
         with no_room(self.folder):
             _synchronise(self.folder / entry.key)
@@ -154,7 +154,7 @@ class Cache:
         self._own(".known")
         _write_json(self._known(path), {"path": str(path), "stamp": list(stamp), "digest": digest})
 
-    def entries(self) -> Iterator[tuple[str, Entry | None, float]]:
+    def entries(self) -> Iterator[tuple[str, CacheEntry | None, float]]:
         """Key, environment (None: not whole), and seconds since it was last used, of everything that is there."""
         for path in sorted(self.folder.glob("*-*")) if self.folder.is_dir() else []:
             if not KEY.fullmatch(path.name) or not path.is_dir():
@@ -164,7 +164,7 @@ class Cache:
                 last = (path if entry is None else path / READY).stat().st_mtime
                 yield path.name, entry, max(0.0, time.time() - last)
 
-    def prune(self, seconds: float, *, dry_run: bool = False) -> Iterator[tuple[str, Entry | None, bool]]:
+    def prune(self, seconds: float, *, dry_run: bool = False) -> Iterator[tuple[str, CacheEntry | None, bool]]:
         """Remove what was not used for so long; key, environment, and whether it could be removed: not while in use.
 
         dry_run: remove nothing.

@@ -1,6 +1,6 @@
 """A Python environment as a model names it, and the interpreter that comes of it.  Layer 3 (environments).
 
-Values only.  `recognise.py` makes an Environment of a path, `preparing.py` an Interpreter of an Environment.
+Values only.  `environment_kind.py` makes an Environment of a path, `preparing.py` an Interpreter of an Environment.
 """
 
 from __future__ import annotations

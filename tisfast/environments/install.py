@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tisfast.environments.failure import EnvironmentFailed
-from tisfast.environments.process import ProgramFailed, run
-from tisfast.environments.pythons import PythonFacts
+from tisfast.environments.build_errors import EnvironmentFailed
+from tisfast.environments.interpreters import PythonFacts
 from tisfast.environments.requirements import Requirements
+from tisfast.environments.run_program import ProgramFailed, run
 
 _QUIET: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_REQUIRE_VIRTUALENV": "0",
                  "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}  # fmt: skip

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from tisfast import limits
 from tisfast.environments import activation
-from tisfast.environments.build import Means, known_key
-from tisfast.environments.cache import Cache, Lock
+from tisfast.environments.build import BuildContext, known_key
+from tisfast.environments.build_errors import EnvironmentFailed, NoRoom, size_text
+from tisfast.environments.build_job import order
+from tisfast.environments.cache import EnvironmentCache, Lock
 from tisfast.environments.environment import Environment, Interpreter
-from tisfast.environments.failure import EnvironmentFailed, NoRoom, size_text
-from tisfast.environments.job import order
 from tisfast.errors import BY_STATUS, TisError
 from tisfast.types import Status
 
@@ -33,12 +33,12 @@ _JOB = """
 import sys
 if sys.argv[1] not in sys.path:
     sys.path.insert(0, sys.argv[1])
-from tisfast.environments.job import main
+from tisfast.environments.build_job import main
 sys.exit(main())
 """
 
 
-class Lease:
+class EnvironmentLease:
     """An interpreter that stays where it is until `release`."""
 
     def __init__(self, interpreter: Interpreter, lock: Lock | None = None) -> None:
@@ -62,13 +62,13 @@ class Environments:
         self._waiting: dict[asyncio.Task[None], int] = {}
         self._slots = asyncio.Semaphore(limits.ENVIRONMENT_BUILDS_MAX)
 
-    async def prepare(self, environment: Environment, model: str) -> Lease:
+    async def prepare(self, environment: Environment, model: str) -> EnvironmentLease:
         """The interpreter of `environment`, which is prepared when it is not.  model: who asks, for the log.
 
         Raises ConfigError, EnvironmentFailed, NoRoom.
         """
         if environment.interpreter is not None:
-            return Lease(await asyncio.to_thread(ready_made, environment))
+            return EnvironmentLease(await asyncio.to_thread(ready_made, environment))
         for _ in range(limits.ENVIRONMENT_ATTEMPTS_MAX):
             lease = await asyncio.to_thread(self._find, environment)
             if lease is not None:
@@ -82,10 +82,12 @@ class Environments:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _means(self) -> Means:
-        return Means(Cache(Path(self._settings.folder())), self._settings.pyenv_root, self._settings.index)
+    def _means(self) -> BuildContext:
+        return BuildContext(
+            EnvironmentCache(Path(self._settings.folder())), self._settings.pyenv_root, self._settings.index
+        )
 
-    def _find(self, environment: Environment) -> Lease | None:
+    def _find(self, environment: Environment) -> EnvironmentLease | None:
         """The environment as it lies in the cache, held; None when it is to be prepared first."""
         means = self._means()
         try:
@@ -101,7 +103,7 @@ class Environments:
             return None
         means.cache.used(key)
         variables = {**dict(entry.variables), **activation.variables(means.cache.home(key), os.environ)}
-        return Lease(Interpreter(str(path), tuple(sorted(variables.items())), environment), lock)
+        return EnvironmentLease(Interpreter(str(path), tuple(sorted(variables.items())), environment), lock)
 
     async def _made(self, environment: Environment, model: str) -> None:
         """Wait until somebody has prepared it.  The last one who stops waiting ends the work."""

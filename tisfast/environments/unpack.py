@@ -10,11 +10,11 @@ from typing import Final
 
 from tisfast import limits
 from tisfast.environments.activation import library_path
-from tisfast.environments.archive import opened
+from tisfast.environments.archive_reader import opened
+from tisfast.environments.build_errors import EnvironmentFailed, size_text
 from tisfast.environments.environment import PYTHONS
-from tisfast.environments.failure import EnvironmentFailed, size_text
-from tisfast.environments.process import ProgramFailed, run
-from tisfast.environments.tree import Tree
+from tisfast.environments.extraction import Tree
+from tisfast.environments.run_program import ProgramFailed, run
 
 _UNPACK: Final = Path("bin", "conda-unpack")
 

@@ -1,10 +1,10 @@
 # From the bodies of a connection's requests to requests of the engine.  Layer 4 (front).
 from libc.stdint cimport uint64_t
 from tisfast.engine.interface cimport Runtime
-from tisfast.front.collector cimport Collector, Spilled
-from tisfast.front.exchange cimport Exchange, Turns
-from tisfast.front.receiver cimport Receiver
-from tisfast.front.shared cimport FrontShared
+from tisfast.front.body_collector cimport BodyCollector, SpilledBody
+from tisfast.front.exchange cimport Exchange, ConnectionFace
+from tisfast.front.listener_context cimport ListenerContext
+from tisfast.front.receive_watermark cimport ReceiveWatermark
 from tisfast.native.memory cimport Promise
 from tisfast.wire.draft cimport InferBody
 from tisfast.wire.head cimport Head
@@ -17,9 +17,9 @@ cdef enum Sink:          # where a body goes
 
 cdef class BodyReader:
     """One body at a time: `begin` with its head, `add` its bytes, `end`."""
-    cdef FrontShared shared
-    cdef Turns connection
-    cdef Receiver receiver
+    cdef ListenerContext shared
+    cdef ConnectionFace connection
+    cdef ReceiveWatermark receiver
     cdef Sink sink
     cdef Head head                       # of the request that is, or was last, being read; None: it could not be read
     cdef object verdict                  # of the policy about that head, None without a policy
@@ -28,7 +28,7 @@ cdef class BodyReader:
     cdef Runtime runtime                 # in ARENA: whose
     cdef InferBody body                  # in ARENA
     cdef Promise promise                 # of its rest, or None
-    cdef Collector collector             # in COLLECTED
+    cdef BodyCollector collector             # in COLLECTED
     cdef object job                      # codec.jobs.ParseJob: the request is being read elsewhere, or None
     cdef Exchange read_for               # whose request that is
     # A request with this head begins: where does its body go?  May refuse it.
@@ -55,6 +55,6 @@ cdef class BodyReader:
     cdef int _infer(self) except -1
     cdef int _generate(self, bytes text) except -1
     cdef bint _is_long(self, InferBody body) noexcept
-    cdef int _read_spilled(self, Spilled body) except -1
+    cdef int _read_spilled(self, SpilledBody body) except -1
     cdef int _read_elsewhere(self, Exchange exchange, Runtime runtime, str form, object body, uint64_t nbytes) except -1
     cdef int _submit(self, Exchange exchange, Runtime runtime, InferInput input) except -1

@@ -13,14 +13,14 @@ from tisfast.native.memory cimport promise
 from tisfast.wire.generate cimport read_generate
 from tisfast.wire.head cimport GENERATE, INFER, NO_CALL
 from tisfast.wire.infer cimport body_start, read_infer
-from tisfast.wire.plan cimport OutputChoice
+from tisfast.wire.infer_plan cimport OutputChoice
 
 from tisfast import limits
-from tisfast.codec.jobs import ParseJob, Place
+from tisfast.codec.jobs import ParseJob, BodyInBlock
 from tisfast.codec.messages import GENERATE as GENERATE_FORM, INFER as INFER_FORM
 from tisfast.errors import BadRequest, TisError, Unsupported
-from tisfast.front.ending import check_continues
-from tisfast.operations.response import error_response, too_large
+from tisfast.front.sequence_drain import check_continues
+from tisfast.operations.http_response import error_response, too_large
 from tisfast.types import Status
 from tisfast.wire.compress import TooLong, check_coding, decompress
 from tisfast.wire.infer import ReadElsewhere
@@ -33,10 +33,10 @@ cdef uint64_t WALKED_FACTOR = limits.CODEC_WALKED_FACTOR
 cdef class BodyReader:
     """See body_reader.pxd."""
 
-    def __cinit__(self, FrontShared shared, Turns connection):
+    def __cinit__(self, ListenerContext shared, ConnectionFace connection):
         self.shared = shared
         self.connection = connection
-        self.collector = Collector(shared)
+        self.collector = BodyCollector(shared)
 
     cdef bint is_infer(self) noexcept:
         return self.head.is_infer and self.shared.registry is not None
@@ -173,7 +173,7 @@ cdef class BodyReader:
     cdef int _collected(self) except -1:
         """A request whose body was collected outside an arena, or that has none."""
         cdef Head head = self.head
-        cdef Spilled spilled = self.collector.spilled()
+        cdef SpilledBody spilled = self.collector.spilled()
         cdef uint64_t most, here
         cdef bytes data
         if spilled is not None:
@@ -216,12 +216,12 @@ cdef class BodyReader:
         cdef InferInput input
         self.body = self.runtime = None  # an idle connection must not keep the memory of a model that is unloaded
         if body.nbytes > self.shared.codec_bytes_min and self._is_long(body):
-            place = Place(body.block, body.start, body.nbytes)
+            place = BodyInBlock(body.block, body.start, body.nbytes)
             return self._read_elsewhere(exchange, runtime, INFER_FORM, place, body.nbytes)
         try:
             input = read_infer(body)
         except ReadElsewhere:
-            place = Place(body.block, body.start, body.nbytes)
+            place = BodyInBlock(body.block, body.start, body.nbytes)
             return self._read_elsewhere(exchange, runtime, INFER_FORM, place, body.nbytes)
         except Exception as error:
             return exchange.respond(self.shared.refusal(error, self.head))
@@ -256,7 +256,7 @@ cdef class BodyReader:
         return body.head_bytes < 0 or <uint64_t>body.head_bytes > self.shared.codec_bytes_min or (
             body.model.has_strings and body.nbytes > WALKED_FACTOR * self.shared.codec_bytes_min)
 
-    cdef int _read_spilled(self, Spilled body) except -1:
+    cdef int _read_spilled(self, SpilledBody body) except -1:
         """A large body that was collected in a memory file."""
         cdef Exchange exchange = self.connection.open()
         cdef Head head = self.head

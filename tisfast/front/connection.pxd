@@ -1,24 +1,24 @@
 # One HTTP/1.1 client connection on uvloop.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
 from tisfast.front.body_reader cimport BodyReader
-from tisfast.front.exchange cimport Exchange, Turns
-from tisfast.front.receiver cimport Receiver
-from tisfast.front.sender cimport Sender
-from tisfast.front.shared cimport FrontShared
-from tisfast.native.memory cimport View
+from tisfast.front.exchange cimport Exchange, ConnectionFace
+from tisfast.front.listener_context cimport ListenerContext
+from tisfast.front.receive_watermark cimport ReceiveWatermark
+from tisfast.front.socket_writer cimport SocketWriter
+from tisfast.native.memory cimport BufferView
 from tisfast.wire.head cimport Head
 from tisfast.wire.http1 cimport Http1Server
 from tisfast.wire.record cimport InferInput
 
-cdef class HttpConnection(Turns):
-    cdef FrontShared shared
+cdef class HttpConnection(ConnectionFace):
+    cdef ListenerContext shared
     cdef object transport
-    cdef Sender sender
-    cdef Receiver receiver
+    cdef SocketWriter sender
+    cdef ReceiveWatermark receiver
     cdef Http1Server session             # what comes passes it
     cdef BodyReader reader               # and becomes requests there
     cdef object exchanges                # deque of Exchange, oldest first
-    cdef View view                       # aimed at what is to be received next
+    cdef BufferView view                       # aimed at what is to be received next
     cdef Py_ssize_t offered              # bytes of it, or of what is shared
     cdef uint64_t lingered               # bytes that came while it lingers
     cdef bint closing, parsing, flushing, lingering, continue_owed

@@ -11,21 +11,21 @@ from collections import deque
 from libc.stdint cimport int64_t, uint64_t
 
 from tisfast.front.body_reader cimport ARENA, NOWHERE, BodyReader
-from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, Turns
-from tisfast.front.receiver cimport Receiver
-from tisfast.front.sender cimport Sender
-from tisfast.front.shared cimport FrontShared
-from tisfast.front.sharing cimport Sharing
-from tisfast.native.memory cimport View
+from tisfast.front.exchange cimport Exchange, GenerateExchange, StreamExchange, ConnectionFace
+from tisfast.front.listener_context cimport ListenerContext
+from tisfast.front.receive_watermark cimport ReceiveWatermark
+from tisfast.front.socket_writer cimport SocketWriter
+from tisfast.front.transfer_fairness cimport TransferFairness
+from tisfast.native.memory cimport BufferView
 from tisfast.wire.head cimport GENERATE, GENERATE_STREAM, INFER, NO_CALL, Head
 from tisfast.wire.http1 cimport BETWEEN, DATA, END, HEAD, Http1Server
 from tisfast.wire.record cimport InferInput
 
 from tisfast import limits
 from tisfast.errors import TisError
-from tisfast.front.sharing import SHARING
+from tisfast.front.transfer_fairness import SHARING
 from tisfast.native.memory import now_ns
-from tisfast.operations.response import error_response
+from tisfast.operations.http_response import error_response
 from tisfast.telemetry.access_log import HTTP_CLIENT_LEFT
 from tisfast.types import Status
 
@@ -39,7 +39,7 @@ cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
 cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
 cdef uint64_t WHOLE_BYTES = limits.TURN_WHOLE_BYTES
-cdef Sharing sharing = SHARING
+cdef TransferFairness sharing = SHARING
 cdef uint64_t RECEIVE_BYTES = limits.RECEIVE_BUFFER_BYTES
 cdef int CLIENT_LEFT = HTTP_CLIENT_LEFT
 cdef uint64_t CALL_BYTES_MAX = limits.HTTP_CALL_BYTES_MAX
@@ -47,13 +47,13 @@ cdef Py_ssize_t RECEIVE_START_BYTES = limits.RECEIVE_START_BYTES
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-cdef class HttpConnection(Turns):
+cdef class HttpConnection(ConnectionFace):
     """An asyncio.BufferedProtocol."""
 
-    def __cinit__(self, FrontShared shared):
+    def __cinit__(self, ListenerContext shared):
         self.shared = shared
         self.exchanges = deque()
-        self.view = View.__new__(View)
+        self.view = BufferView.__new__(BufferView)
         self.session = Http1Server.__new__(Http1Server)
         self.reader = BodyReader(shared, self)
         self.codecs, self.text_bytes_max = shared.codecs, shared.codec_bytes_min
@@ -64,7 +64,7 @@ cdef class HttpConnection(Turns):
         """Accepted."""
         self.transport = transport
         direct = transport.get_extra_info("sslcontext") is None
-        self.sender, self.receiver = Sender(transport, self.shared.loop, direct), Receiver(transport, direct)
+        self.sender, self.receiver = SocketWriter(transport, self.shared.loop, direct), ReceiveWatermark(transport, direct)
         self.reader.receiver = self.receiver
         self.touched_tick = self.shared.tick
         self.shared.connections.add(self)
@@ -143,7 +143,7 @@ cdef class HttpConnection(Turns):
             whole = self.session.received(n)
             self.reader.arrived(self.session.left)
             if whole:
-                self.view = View.__new__(View)  # the old one would keep the block while the connection is idle
+                self.view = BufferView.__new__(BufferView)  # the old one would keep the block while the connection is idle
                 self.reader.end()
                 return
         else:
@@ -289,7 +289,7 @@ cdef class HttpConnection(Turns):
         if close:  # nothing that still comes is a request, though answers to earlier ones may be outstanding
             self.session.drop()
             self.reader.sink = NOWHERE
-            self.view = View.__new__(View)
+            self.view = BufferView.__new__(BufferView)
         self.exchanges.append(exchange)
         return exchange.respond(response)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Set
 from typing import Any, Final, Protocol
 
 from tisfast import limits
-from tisfast.front.heap import Heap
+from tisfast.front.heap_trim import Heap
 
 SWEEP_SECONDS: Final = 1.0
 
 
-class Shared(Protocol):
+class ListenerFace(Protocol):
     """What the connections of one listener share."""
 
     on_made: Callable[[], None] | None
@@ -35,13 +35,13 @@ class Shared(Protocol):
         """Again and again after that: what has become idle goes."""
 
 
-class AttendedFront:
+class ListenerFront:
     """Sweeps connections once a second while there are any, and drains them.
 
     held: what the log calls them while they are waited for.
     """
 
-    def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop, held: str) -> None:
+    def __init__(self, shared: ListenerFace, loop: asyncio.AbstractEventLoop, held: str) -> None:
         self.held = held
         self.closed = asyncio.Event()
         self._attended = shared

@@ -1,16 +1,16 @@
 # One request of a connection and its answers.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
-from tisfast.engine.core cimport InferRequest, Reply
+from tisfast.engine.core cimport InferRequest, AnswerSink
 from tisfast.engine.interface cimport Runtime
-from tisfast.front.sender cimport Sender
+from tisfast.front.socket_writer cimport SocketWriter
 from tisfast.wire.head cimport Head
+from tisfast.wire.infer_plan cimport OutputChoice
 from tisfast.wire.record cimport Answer, InferInput
-from tisfast.wire.plan cimport OutputChoice
-from tisfast.wire.respond cimport Body
+from tisfast.wire.respond cimport ResponseBody
 
 cdef class Exchange
 
-cdef class Turns:
+cdef class ConnectionFace:
     """What an exchange, and the reader of bodies, know of their connection."""
     cdef object codecs                   # codec.pool.Codecs, or None
     cdef uint64_t text_bytes_max         # larger answers are written there
@@ -25,9 +25,9 @@ cdef class Turns:
     # A trace of the request at hand, which has become this input; None when it is not to be traced.
     cdef object sample(self, InferInput input)
 
-cdef class Exchange(Reply):
+cdef class Exchange(AnswerSink):
     """One request of a connection and its answer."""
-    cdef Turns connection                # None once all is sent or the client has gone
+    cdef ConnectionFace connection                # None once all is sent or the client has gone
     cdef Head head                       # None when the request had none
     cdef Runtime runtime
     cdef InferRequest request            # while the engine has it
@@ -50,7 +50,7 @@ cdef class Exchange(Reply):
     # A Response, or a Future of one, which is sent when it is done.
     cdef int respond_when_done(self, object response) except -1
     # Its turn has come: send what there is.  True when that was all.  body: to render into.
-    cdef bint send(self, Sender sender, Body body) except -1
+    cdef bint send(self, SocketWriter sender, ResponseBody body) except -1
 
 cdef class GenerateExchange(Exchange):
     """A generate request: one answer, or an error that says so."""
@@ -62,10 +62,10 @@ cdef class StreamExchange(Exchange):
     cdef object waiting                  # deque of Answer, or of (status, message)
     cdef bint started, ended, finished   # head sent; the engine has no more; all sent
     cdef int _arrived(self, object event, bint final) except -1
-    cdef int _send_next(self, Sender sender, Body body) except -1
-    cdef int _write(self, Sender sender, Body body, int status) except -1
-    cdef bytes _before(self, Sender sender, int status)
-    cdef int _send_written(self, Sender sender) except -1
+    cdef int _send_next(self, SocketWriter sender, ResponseBody body) except -1
+    cdef int _write(self, SocketWriter sender, ResponseBody body, int status) except -1
+    cdef bytes _before(self, SocketWriter sender, int status)
+    cdef int _send_written(self, SocketWriter sender) except -1
 
 # Whether an inference can be answered in events.  Raises BadRequest when it asks for binary outputs.
 cdef int check_events(OutputChoice choice) except -1

@@ -7,17 +7,17 @@ answer is rendered only then: answers may come before their turn.
 from collections import deque
 
 from libc.stdint cimport uint64_t
-from tisfast.front.deliver cimport send_answer, send_generated, send_rendered, send_response
-from tisfast.front.events cimport render_event, send_event, send_rendered_event, stream_head
-from tisfast.front.sender cimport Sender
-from tisfast.wire.plan cimport OutputChoice
-from tisfast.wire.respond cimport Body, text_bytes
+from tisfast.front.answer_delivery cimport send_answer, send_generated, send_rendered, send_response
+from tisfast.front.server_sent_events cimport render_event, send_event, send_rendered_event, stream_head
+from tisfast.front.socket_writer cimport SocketWriter
+from tisfast.wire.infer_plan cimport OutputChoice
+from tisfast.wire.respond cimport ResponseBody, text_bytes
 
 from tisfast import limits
 from tisfast.codec.jobs import RenderJob
 from tisfast.codec.messages import GENERATE as GENERATE_FORM, INFER as INFER_FORM
 from tisfast.errors import BadRequest, TisError
-from tisfast.operations.response import Response, error_response
+from tisfast.operations.http_response import Response, error_response
 from tisfast.types import STATUS_CODES, Status
 
 cdef Py_ssize_t WAITING_MAX = limits.HTTP_STREAM_WAITING_MAX
@@ -26,7 +26,7 @@ cdef str NOT_ONE = (
     "of responses")
 
 
-cdef class Turns:
+cdef class ConnectionFace:
     """See exchange.pxd.  Cython has no abstract methods: subclasses override all that raise here."""
 
     cdef int flush(self) except -1:
@@ -45,7 +45,7 @@ cdef class Turns:
         raise NotImplementedError("sample")
 
 
-cdef class Exchange(Reply):
+cdef class Exchange(AnswerSink):
     """See exchange.pxd."""
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
@@ -117,7 +117,7 @@ cdef class Exchange(Reply):
             self.respond(error_response(Status.INTERNAL, text))
             raise response.exception()
 
-    cdef bint send(self, Sender sender, Body body) except -1:
+    cdef bint send(self, SocketWriter sender, ResponseBody body) except -1:
         if self.rendered is not None:
             send_rendered(sender, body, self.answer, self.rendered, self.head, self.close_after)
         elif self.answer is not None:
@@ -158,7 +158,7 @@ cdef class GenerateExchange(Exchange):
             self.runtime.cancel(request)
         return self.respond(error_response(status, message))
 
-    cdef bint send(self, Sender sender, Body body) except -1:
+    cdef bint send(self, SocketWriter sender, ResponseBody body) except -1:
         if self.rendered is not None:
             send_rendered(sender, body, self.answer, self.rendered, self.head, self.close_after)
         elif self.answer is not None:
@@ -202,7 +202,7 @@ cdef class StreamExchange(Exchange):
             return self.connection.give_up()
         return self.connection.flush()
 
-    cdef bint send(self, Sender sender, Body body) except -1:
+    cdef bint send(self, SocketWriter sender, ResponseBody body) except -1:
         """What the client does not take now waits here: `waiting` holds the answers' blocks, so a model that runs ahead
         fills its output arena and waits for the client."""
         if self.response is not None:  # refused before it became a request
@@ -222,19 +222,19 @@ cdef class StreamExchange(Exchange):
             self._write(sender, body, Status.OK)
         return True
 
-    cdef int _send_next(self, Sender sender, Body body) except -1:
+    cdef int _send_next(self, SocketWriter sender, ResponseBody body) except -1:
         event = self.waiting.popleft()
         if isinstance(event, Answer) and text_bytes(<Answer>event, False) > self.connection.text_bytes_max:
             return self._write_elsewhere(
                 GENERATE_FORM if self.generate else INFER_FORM, <Answer>event, text_bytes(<Answer>event, False))
         return self._write(sender, body, render_event(body, event, self.generate))
 
-    cdef int _write(self, Sender sender, Body body, int status) except -1:
+    cdef int _write(self, SocketWriter sender, ResponseBody body, int status) except -1:
         """What is in body.text; before it the head, behind it the end, when it is time for them."""
         cdef bytes before = self._before(sender, status)
         return send_event(sender, before, body.text, not self.head.http10, self.finished)
 
-    cdef bytes _before(self, Sender sender, int status):
+    cdef bytes _before(self, SocketWriter sender, int status):
         cdef bytes before = b""
         if not self.started:  # the first event's status is that of all
             self.started = True
@@ -244,7 +244,7 @@ cdef class StreamExchange(Exchange):
         self.finished = self.ended and not self.waiting
         return before
 
-    cdef int _send_written(self, Sender sender) except -1:
+    cdef int _send_written(self, SocketWriter sender) except -1:
         """An event that a codec process has written."""
         cdef object rendered = self.rendered
         self.rendered = None

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tisfast.front.connection import HttpConnection
-from tisfast.front.connections import AttendedFront
-from tisfast.front.shared import FrontShared
+from tisfast.front.connections import ListenerFront
+from tisfast.front.listener_context import ListenerContext
 
 if TYPE_CHECKING:
     from tisfast.codec.pool import Codecs
     from tisfast.engine.registry import Registry
     from tisfast.native.region import Regions
-    from tisfast.operations.access import HttpGate
-    from tisfast.operations.policy import Policy
-    from tisfast.operations.response import Handler
+    from tisfast.operations.control_access import HttpGate
+    from tisfast.operations.header_policy import HeaderPolicy
+    from tisfast.operations.http_response import Handler
     from tisfast.telemetry.access_log import AccessLog
     from tisfast.telemetry.tracer import Tracer
 
 
-class HttpFront(AttendedFront):
+class HttpFront(ListenerFront):
     """One HTTP listener.
 
     registry: where inference requests go, None for a listener without inference; routes: everything else;
@@ -37,12 +37,12 @@ class HttpFront(AttendedFront):
         loop: asyncio.AbstractEventLoop,
         *,
         max_input_bytes: int,
-        policy: Policy | None = None,
+        policy: HeaderPolicy | None = None,
         gate: HttpGate | None = None,
         regions: Regions | None = None,
         codecs: Codecs | None = None,
     ) -> None:
-        self._shared = FrontShared(
+        self._shared = ListenerContext(
             registry,
             routes,
             loop,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from tisfast import limits
 from tisfast.config.model_config import LoadedConfig
 from tisfast.engine.response_cache import LocalStore, ModelCache
-from tisfast.repo.fingerprint import version_digest
+from tisfast.repo.version_digest import version_digest
 
 if TYPE_CHECKING:
     from tisfast.engine.interface import Runtime

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tisfast.config.instances import Instance
+    from tisfast.config.instance_groups import PlannedInstance
     from tisfast.engine.rate_limiter import Claim, RateLimiter
     from tisfast.engine.runtime import ModelRuntime
     from tisfast.wire.signature import ModelSignature
@@ -18,7 +18,9 @@ log = logging.getLogger("tisfast.models")
 class Claims:
     """Registered from the load to the unload of a model version, whatever becomes of its workers."""
 
-    def __init__(self, limiter: RateLimiter | None, runtime: ModelRuntime, instances: Sequence[Instance]) -> None:
+    def __init__(
+        self, limiter: RateLimiter | None, runtime: ModelRuntime, instances: Sequence[PlannedInstance]
+    ) -> None:
         """limiter: None where nothing limits executions.  Raises BadRequest for what can never run."""
         self._limiter = limiter
         self._claims: dict[str, Claim] = {}
@@ -45,7 +47,7 @@ class Claims:
             self._limiter.unregister(self._claims.popitem()[1])
 
 
-def _say_what_has_no_effect(signature: ModelSignature, instances: Sequence[Instance]) -> None:
+def _say_what_has_no_effect(signature: ModelSignature, instances: Sequence[PlannedInstance]) -> None:
     """Triton passes over it without a word."""
     wanted = sorted({demand.name for instance in instances for demand in instance.rate_limit.demands})
     if wanted or any(instance.rate_limit.priority for instance in instances):

@@ -10,22 +10,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tisfast import limits
-from tisfast.config.report import ConfigErrors
+from tisfast.config.error_report import ConfigErrors
 from tisfast.errors import ConfigError, Internal, TisError
-from tisfast.models.ensemble import ServedEnsemble
 from tisfast.models.loader import gather
-from tisfast.models.model import ServedModel
+from tisfast.models.served_ensemble import ServedEnsemble
+from tisfast.models.served_model import ServedModel
 from tisfast.processes.worker import WorkerFailed
 from tisfast.repo.dependencies import dependencies
-from tisfast.repo.load_plan import Act, Action, Held
+from tisfast.repo.load_plan import Act, Action, WantedModel
 from tisfast.repo.scan import NotUnique
 from tisfast.repo.scan_result import ModelSource, VersionSource
 from tisfast.types import STATUS_CODES
 
 if TYPE_CHECKING:
-    from tisfast.config.instances import Instance as PlannedInstance
+    from tisfast.config.instance_groups import PlannedInstance
     from tisfast.engine.registry import Registry
-    from tisfast.models.draining import Leaving
+    from tisfast.models.draining import DrainingCopies
 
 log = logging.getLogger("tisfast.models")
 Served: TypeAlias = "ServedModel | ServedEnsemble"
@@ -35,7 +35,7 @@ REPLACED = (
 )
 
 
-class Maker(Protocol):
+class CopyMaker(Protocol):
     """Makes copies (models.loader, models.ensemble)."""
 
     async def load(self, source: ModelSource, versions: Sequence[VersionSource]) -> Sequence[Served]:
@@ -49,7 +49,7 @@ class Maker(Protocol):
 
 
 @dataclass(frozen=True)
-class Failure:
+class LoadFailure:
     """What became of a model that could not be loaded or changed.
 
     versions: those that failed while they were loaded; none when it did not come to that.
@@ -72,15 +72,15 @@ class Copy:
     served: dict[int, Served] = field(default_factory=dict)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> WantedModel:
         """As plans see it."""
-        return Held(self.source, self.explicit, bool(self.served))
+        return WantedModel(self.source, self.explicit, bool(self.served))
 
 
 class Copies:
     """All of them.  Event-loop thread only."""
 
-    def __init__(self, registry: Registry, maker: Maker, leaving: Leaving, retries: int) -> None:
+    def __init__(self, registry: Registry, maker: CopyMaker, leaving: DrainingCopies, retries: int) -> None:
         """retries: of each load that fails (--model-load-retry-count)."""
         self._registry = registry
         self._maker = maker
@@ -99,7 +99,7 @@ class Copies:
         """Models whose last load failed while it was under way, and not for what its files say."""
         return frozenset(self._failing)
 
-    def held(self) -> dict[str, Held]:
+    def held(self) -> dict[str, WantedModel]:
         """As plans see them, by name."""
         return {name: copy.held for name, copy in self._copies.items()}
 
@@ -137,7 +137,7 @@ class Copies:
             if copy is not None and copy.served:
                 self._registry.switch(name, [served.runtime for served in copy.served.values()])
 
-    async def carry_out(self, actions: Sequence[Action]) -> dict[str, Failure]:
+    async def carry_out(self, actions: Sequence[Action]) -> dict[str, LoadFailure]:
         """One group of a plan: make what must be made, then switch to it in one turn of the loop.
 
         Returns what failed, by name.
@@ -213,9 +213,11 @@ class Copies:
 
     # ---- the switch
 
-    def _settle(self, actions: Sequence[Action], made: Mapping[str, Sequence[Served] | TisError]) -> dict[str, Failure]:
+    def _settle(
+        self, actions: Sequence[Action], made: Mapping[str, Sequence[Served] | TisError]
+    ) -> dict[str, LoadFailure]:
         """Point all names at what is made for them.  Nothing is awaited here, so nobody sees half of it."""
-        failed: dict[str, Failure] = {}
+        failed: dict[str, LoadFailure] = {}
         for action in actions:
             self._failing.discard(action.name)
             if action.act is Act.UNLOAD:
@@ -223,7 +225,7 @@ class Copies:
                 continue
             result = action.error or made.get(action.name) or self._join(action)
             if isinstance(result, TisError):
-                failed[action.name] = Failure(result, _versions_that_failed(action, result, action.name in made))
+                failed[action.name] = LoadFailure(result, _versions_that_failed(action, result, action.name in made))
                 self._failing |= {action.name} if action.name in made else set()
                 self._fail(action, result)
             else:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tisfast import limits
-from tisfast.models.ensemble import ServedEnsemble
-from tisfast.models.model import ServedModel
+from tisfast.models.served_ensemble import ServedEnsemble
+from tisfast.models.served_model import ServedModel
 
 log = logging.getLogger("tisfast.models")
 
 
-class Part(Protocol):
+class Drainable(Protocol):
     """What leaving needs of what leaves: a model version, or an instance of one."""
 
     @property
@@ -33,7 +33,7 @@ def _nobody() -> None:
     """Nobody waits for the end."""
 
 
-class Leaving:
+class DrainingCopies:
     """Everything that is on its way out.
 
     A copy is stopped when the last request that has it is answered; an ensemble's steps after the ensemble.  The engine
@@ -42,14 +42,14 @@ class Leaving:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._tasks: dict[Part, asyncio.Task[None]] = {}
+        self._tasks: dict[Drainable, asyncio.Task[None]] = {}
 
     @property
     def models(self) -> list[ServedModel | ServedEnsemble]:
         """The model versions that are not stopped yet."""
         return [part for part in self._tasks if isinstance(part, (ServedModel, ServedEnsemble))]
 
-    def begin(self, served: Part, message: str, gone: Callable[[], None] = _nobody) -> None:
+    def begin(self, served: Drainable, message: str, gone: Callable[[], None] = _nobody) -> None:
         """Let go of a copy that no new request can find.
 
         message: for requests that outlast LEAVING_SECONDS_MAX; gone: called when the copy is stopped.
@@ -66,7 +66,7 @@ class Leaving:
         await asyncio.gather(*(task for _, task in left), return_exceptions=True)
         await asyncio.gather(*(served.stop(seconds, message) for served, _ in left))
 
-    async def _leave(self, served: Part, message: str, gone: Callable[[], None]) -> None:
+    async def _leave(self, served: Drainable, message: str, gone: Callable[[], None]) -> None:
         if not await self._drained(served):
             log.warning(
                 "%s still has %d requests %g s after it was replaced or unloaded: they are refused",
@@ -75,7 +75,7 @@ class Leaving:
         await served.stop(limits.WORKER_STOP_SECONDS_MAX, message)
         gone()
 
-    async def _drained(self, served: Part) -> bool:
+    async def _drained(self, served: Drainable) -> bool:
         end = self._loop.time() + limits.LEAVING_SECONDS_MAX
         while served.outstanding or self._is_used(served):
             if self._loop.time() >= end:
@@ -83,7 +83,7 @@ class Leaving:
             await asyncio.sleep(limits.LEAVING_LOOK_SECONDS)
         return True
 
-    def _is_used(self, served: Part) -> bool:
+    def _is_used(self, served: Drainable) -> bool:
         return isinstance(served, (ServedModel, ServedEnsemble)) and any(
             served.runtime in other.uses for other in self.models
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tisfast.config.instances import Instance, UsableGpus
+from tisfast.config.instance_groups import PlannedInstance, UsableGpus
 from tisfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Placement:
         usable = (number for number in range(len(self._names)) if self._is_able(number, capability_min))
         self.usable = UsableGpus(usable, capability_min)
 
-    def place(self, model: str, instances: Sequence[Instance]) -> tuple[Instance, ...]:
+    def place(self, model: str, instances: Sequence[PlannedInstance]) -> tuple[PlannedInstance, ...]:
         """The same, each with its device: those that may choose go where most memory is free, and count there.
 
         Raises Unavailable where so much of a GPU is in use that --model-load-gpu-limit lets nothing be loaded.
@@ -77,7 +77,7 @@ class Placement:
         return placed
 
     @contextlib.contextmanager
-    def loading(self, instance: Instance) -> Iterator[None]:
+    def loading(self, instance: PlannedInstance) -> Iterator[None]:
         """While an instance loads, nobody sees what it will take: others are placed as if it were there."""
         coming = int(instance.kind == "GPU")
         self._loading[instance.device_id] += coming
@@ -86,13 +86,13 @@ class Placement:
         finally:
             self._loading[instance.device_id] -= coming
 
-    def variables(self, instance: Instance) -> dict[str, str]:
+    def variables(self, instance: PlannedInstance) -> dict[str, str]:
         """What a worker's environment must say so that it sees its GPU only."""
         if instance.kind != "GPU":
             return {}
         return {"CUDA_VISIBLE_DEVICES": self._names[instance.device_id]} | self._order
 
-    def _placed(self, instance: Instance, chosen: Counter[int]) -> Instance:
+    def _placed(self, instance: PlannedInstance, chosen: Counter[int]) -> PlannedInstance:
         """chosen: instances of the same model that have been placed so far, by device."""
         if not instance.candidates:
             return instance

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tisfast import limits
 from tisfast.config import schema
 from tisfast.config.backends import PYTHON, Backends
-from tisfast.config.model_config import Draft, LoadedConfig, finish, parse, parse_json_form
+from tisfast.config.model_config import ConfigDraft, LoadedConfig, finish, parse, parse_json_form
 from tisfast.config.unsupported import STRATEGY_PARAMETER
-from tisfast.config.warm_up import FILE
+from tisfast.config.warm_up_samples import FILE
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
 from tisfast.models.caching import SALT_BYTES
-from tisfast.models.loader import Beside, Births, Means, Places, Version, assemble, gather
+from tisfast.models.loader import Births, LoadContext, ModelExtras, Version, VersionFolders, assemble, gather
 from tisfast.processes import machine
 from tisfast.processes.guests import Guest, Seat
 from tisfast.processes.worker import Birth, Worker
@@ -30,11 +30,11 @@ from tisfast.repo.scan_result import ModelSource, VersionSource
 from tisfast.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from tisfast.config.instances import Instance as PlannedInstance
+    from tisfast.config.instance_groups import PlannedInstance
     from tisfast.engine.registry import Registry
-    from tisfast.models.draining import Leaving
+    from tisfast.models.draining import DrainingCopies
     from tisfast.models.lifecycle import Lifecycle
-    from tisfast.models.model import ServedModel
+    from tisfast.models.served_model import ServedModel
     from tisfast.processes.control_socket import Message
 
 log = logging.getLogger("tisfast.guests")
@@ -53,8 +53,8 @@ class LostRequests:
         return {_RETURN: list(requests)}
 
 
-class AtHome:
-    """What the workers live in is the guest's own: loader.Lodged."""
+class GuestHost:
+    """What the workers live in is the guest's own: loader.WorkerHost."""
 
     def leave(self) -> None:
         """There is nothing to leave."""
@@ -79,7 +79,7 @@ class GuestModels:
     """All of a server, by name.  Event-loop thread only."""
 
     def __init__(
-        self, means: Means, registry: Registry, lifecycle: Lifecycle, leaving: Leaving, checks: GuestChecks
+        self, means: LoadContext, registry: Registry, lifecycle: Lifecycle, leaving: DrainingCopies, checks: GuestChecks
     ) -> None:
         self._means, self._registry, self._lifecycle, self._leaving = means, registry, lifecycle, leaving
         self._checks = checks
@@ -102,7 +102,7 @@ class GuestModels:
         model = self._models.get(name)
         return "" if model is None else f"model '{name}' is served by the {model.guest.title}, and leaves with it"
 
-    # ---- what guests want (guests.ModelsFace)
+    # ---- what guests want (guests.GuestModelsFace)
 
     async def serve(self, guest: Guest, order: Message) -> None:
         """Have the guest's model served.  Raises TisError."""
@@ -165,9 +165,9 @@ class GuestModels:
 
     async def _load(self, model: GuestModel, config: LoadedConfig) -> None:
         version = Version(_source(config, int(model.version)), VersionSource(int(model.version), NOWHERE, NOWHERE))
-        places = Places("", "", machine.arena_use_bytes(), "")
-        beside = Beside([()] * len(config.outputs), None, os.urandom(SALT_BYTES), places)
-        served = await assemble(self._means, version, config, beside, self._births(model), AtHome())
+        places = VersionFolders("", "", machine.arena_use_bytes(), "")
+        beside = ModelExtras([()] * len(config.outputs), None, os.urandom(SALT_BYTES), places)
+        served = await assemble(self._means, version, config, beside, self._births(model), GuestHost())
         # Clients' shared memory may vanish, which raises a signal where it is read, and signals are the user's there.
         served.runtime.signature.copies_regions = True
         try:
@@ -239,7 +239,7 @@ class GuestModels:
 
 
 class GuestChecks:
-    """Reads the configurations that guests bring.  gpus, backends: as repo.scan.Looking has them."""
+    """Reads the configurations that guests bring.  gpus, backends: as repo.scan.ScanOptions has them."""
 
     def __init__(self, gpus: tuple[int, ...], backends: Backends) -> None:
         self._gpus, self._backends = gpus, backends
@@ -264,7 +264,7 @@ class GuestChecks:
         return config
 
 
-def _prepare(draft: Draft, name: str, instances: int) -> None:
+def _prepare(draft: ConfigDraft, name: str, instances: int) -> None:
     """What is a guest's to say, and what only a folder could have.  Raises BadRequest."""
     message = draft.message
     if schema.is_ensemble(message):

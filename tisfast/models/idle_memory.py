@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tisfast.engine.interface import Runtime
 
 
-class Rest:
+class IdleTrimmer:
     """Gives the free pages back once after ARENA_TRIM_SECONDS without a request; looked at about once a second.
 
     The kernel takes some 0.1 s for a gigabyte of them, so others have their turn after each slice.

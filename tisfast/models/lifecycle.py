@@ -15,15 +15,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tisfast import limits
-from tisfast.config.report import ConfigErrors
+from tisfast.config.error_report import ConfigErrors
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
-from tisfast.models.copies import Copies, Failure, is_of_load, reason_of, say_failed, tried, words_of
+from tisfast.models.copies import Copies, LoadFailure, is_of_load, reason_of, say_failed, tried, words_of
 from tisfast.models.loader import gather
 from tisfast.models.name_locks import NameLocks
-from tisfast.repo.finding import NoModel, no_model
+from tisfast.repo.load_override import LoadOrder
 from tisfast.repo.load_plan import Action, Found, Order, above, closure, plan
-from tisfast.repo.names import Names
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.lookup import NoModel, no_model
+from tisfast.repo.model_names import Names
 from tisfast.repo.scan_result import ModelSource
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Lifecycle:
         order = Order(unwanted=meant, dependents=dependents)
         await self._ordered(self._change(order, {}))
 
-    async def apply(self, names: Collection[str]) -> Mapping[str, Failure]:
+    async def apply(self, names: Collection[str]) -> Mapping[str, LoadFailure]:
         """The disk may have changed there: load what is new or different, unload what is gone.  Returns what failed.
 
         Never raises for one model's sake: what is wrong with it is in the log and in the index.
@@ -268,9 +268,9 @@ class Lifecycle:
         say_failed(order.name, None, error)
         if self._registry.versions(order.name):  # which go on
             self._registry.fail(order.name, [""], reason_of(error))
-        raise load_failed(order.name, Failure(error, tried(error))) if is_of_load(error) else error
+        raise load_failed(order.name, LoadFailure(error, tried(error))) if is_of_load(error) else error
 
-    async def _apply(self, names: frozenset[str]) -> Mapping[str, Failure]:
+    async def _apply(self, names: frozenset[str]) -> Mapping[str, LoadFailure]:
         names -= self._copies.given().keys()  # those do not go by the disk
         found = await self._looked(names)
         gone = frozenset(name for name in names if isinstance(found[name], NoModel))
@@ -285,7 +285,7 @@ class Lifecycle:
         given: Mapping[str, Found],
         step: Callable[[str], None] = _nobody,
         disk: frozenset[str] | None = None,
-    ) -> dict[str, Failure]:
+    ) -> dict[str, LoadFailure]:
         """Work out what to do, with the locks of all that it may touch, and do it.  Returns what failed, by name.
 
         disk: models that may be looked for there, None for all; others are as they were.
@@ -307,10 +307,10 @@ class Lifecycle:
 
     async def _carry_out(
         self, order: Order, found: Mapping[str, Found], step: Callable[[str], None]
-    ) -> dict[str, Failure]:
+    ) -> dict[str, LoadFailure]:
         planned = plan(self._copies.held(), found, order)
         self._copies.set_explicit(planned.explicit)
-        failed: dict[str, Failure] = {}
+        failed: dict[str, LoadFailure] = {}
 
         async def one(group: tuple[Action, ...]) -> None:
             failed.update(await self._copies.carry_out(group))
@@ -357,7 +357,7 @@ class Lifecycle:
         return await self._loop.run_in_executor(None, self._find, names)
 
 
-def load_failed(name: str, failure: Failure) -> TisError:
+def load_failed(name: str, failure: LoadFailure) -> TisError:
     """What a load call is answered.  Beyond Triton's words: what is wrong with a configuration.
 
     Internal, which clients take to be worth another try, is for what could not be read.

@@ -17,35 +17,37 @@ import orjson
 
 from tisfast import limits
 from tisfast.config.auto_complete import merge_completed
-from tisfast.config.instances import Instance as PlannedInstance
+from tisfast.config.instance_groups import PlannedInstance
 from tisfast.config.model_config import LoadedConfig, signature_fields
 from tisfast.config.resources import thread_variables
-from tisfast.config.scheduler import SchedulerSettings
-from tisfast.config.tensors import TensorConfig
+from tisfast.config.scheduler_settings import SchedulerSettings
+from tisfast.config.tensor_config import TensorConfig
+from tisfast.engine.batching_strategy import Strategy, compile_strategy
 from tisfast.engine.response_cache import LocalStore
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.engine.strategy import Strategy, compile_strategy
+from tisfast.environments.environment import Environment
 from tisfast.errors import TisError
+from tisfast.models.backend_environment import backend_environment
 from tisfast.models.caching import in_thread, keep_answers, salt_of
 from tisfast.models.claims import Claims
 from tisfast.models.gpu_placement import Placement
-from tisfast.models.model import ServedModel
-from tisfast.models.sequence_settings import sequence_part
+from tisfast.models.sequence_message import sequence_part
+from tisfast.models.served_model import ServedModel
 from tisfast.models.warm_up import WarmUp
 from tisfast.native.memory import Arena, now_ns
-from tisfast.native.rows import RowArena
+from tisfast.native.row_arena import RowArena
 from tisfast.processes import machine
 from tisfast.processes.control_socket import Message
 from tisfast.processes.deaths import Deaths
 from tisfast.processes.instance import Instance
 from tisfast.processes.link import Poller, RingLink
-from tisfast.processes.nurseries import Lodging, Nurseries
+from tisfast.processes.nurseries import Nurseries, NurseryUse
 from tisfast.processes.nursery import Nursery
 from tisfast.processes.timer import RuntimeTimer
-from tisfast.processes.worker import Birth, Worker, Workplace
+from tisfast.processes.worker import Birth, Worker, WorkerFailed, Workplace
 from tisfast.repo.labels import read_labels
 from tisfast.repo.scan_result import ModelSource, VersionSource
-from tisfast.repo.strategy import StrategyFile, read_strategy
+from tisfast.repo.strategy_file import StrategyFile, read_strategy
 from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Commons:
+class SharedResources:
     """What all models of a server share.
 
     cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
@@ -89,11 +91,11 @@ class Commons:
     copies: DaemonExecutor | None = None
 
 
-NOTHING_SHARED = Commons()
+NOTHING_SHARED = SharedResources()
 
 
 @dataclass(frozen=True)
-class Means:
+class LoadContext:
     """What every load uses.  slots bounds the instances that may be loading at one time; registry: where the models are
     looked up that models call; default_max_batch_size: of completed configurations.
     """
@@ -104,12 +106,12 @@ class Means:
     settings: WorkerSettings
     nurseries: Nurseries
     slots: asyncio.Semaphore
-    commons: Commons
+    commons: SharedResources
     registry: Registry
     default_max_batch_size: int
 
 
-async def load_versions(means: Means, model: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
+async def load_versions(means: LoadContext, model: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
     """These versions of a model, or none.  Raises TisError."""
     served: list[ServedModel] = []
 
@@ -129,12 +131,27 @@ async def load_versions(means: Means, model: ModelSource, versions: Sequence[Ver
     return served
 
 
-async def load_version(means: Means, version: Version) -> ServedModel:
+async def load_version(means: LoadContext, version: Version) -> ServedModel:
     """One version, loaded and ready, or nothing of it.  Raises TisError."""
+    try:
+        return await _load_in(means, version, version.model.environment)
+    except WorkerFailed as error:
+        environment = await asyncio.to_thread(backend_environment, means.settings.environments, version.model, error)
+        if environment is None:
+            raise
+        log.info(
+            "model '%s': %s; it is loaded in the environment of backend '%s' (%s)",
+            version.model.name, error.message.partition("; ")[0], version.model.config.backend, environment,
+            extra={"facts": {"model": version.model.name, "version": version.number}},
+        )  # fmt: skip
+    return await _load_in(means, version, environment)
+
+
+async def _load_in(means: LoadContext, version: Version, environment: Environment | None) -> ServedModel:
     model = version.model
     began_ns = now_ns()
     imports = model.config.backends.imports_of(model.config.backend)
-    lodging = await means.nurseries.lodge(model.environment, model.name, imports)
+    lodging = await means.nurseries.lodge(environment, model.name, imports)
     try:
         config = await _completed(means, version, lodging.nursery) if model.may_complete else model.config
         beside = await asyncio.to_thread(_read_beside, means, version, config)
@@ -166,12 +183,12 @@ async def gather(*work: Coroutine[Any, Any, T]) -> list[T]:
         raise
 
 
-async def _load_instance(means: Means, instance: Instance) -> None:
+async def _load_instance(means: LoadContext, instance: Instance) -> None:
     async with means.slots:
         await instance.load()
 
 
-async def _completed(means: Means, version: Version, nursery: Nursery) -> LoadedConfig:
+async def _completed(means: LoadContext, version: Version, nursery: Nursery) -> LoadedConfig:
     """The configuration after its backend has said what the model is."""
     config = version.model.config
     name = f"{config.name}_{version.number}_complete"
@@ -201,8 +218,8 @@ async def _completed(means: Means, version: Version, nursery: Nursery) -> Loaded
     return merge_completed(config, str(answer.get("config", "")))
 
 
-class Lodged(Protocol):
-    """What the workers of a model version live in: nurseries.Lodging, or a guest."""
+class WorkerHost(Protocol):
+    """What the workers of a model version live in: nurseries.NurseryUse, or a guest."""
 
     def leave(self) -> None:
         """The model version has no worker any more.  Once is enough; twice does nothing."""
@@ -212,7 +229,7 @@ Births: TypeAlias = Callable[[PlannedInstance, PlannedInstance, Message], Birth]
 """How a worker is born: as planned, the same with its device, and with the message that tells it what it is."""
 
 
-def _births(means: Means, config: LoadedConfig, lodging: Lodging) -> Births:
+def _births(means: LoadContext, config: LoadedConfig, lodging: NurseryUse) -> Births:
     """Forked by the nursery that the model lodges with."""
     placement, told, deaths = means.commons.placement, set[str](), Deaths()
     threads = _threads(config)
@@ -248,7 +265,7 @@ def _say_loading(version: Version, config: LoadedConfig, nursery: Nursery) -> No
 
 
 async def assemble(  # noqa: PLR0913, PLR0917 - its parts
-    means: Means, version: Version, config: LoadedConfig, beside: Beside, births: Births, lodging: Lodged
+    means: LoadContext, version: Version, config: LoadedConfig, beside: ModelExtras, births: Births, lodging: WorkerHost
 ) -> ServedModel:
     """A model version with all that it is made of; its instances are still to be loaded.  Raises TisError."""
     runtime = _runtime(means, version, config, beside)
@@ -285,7 +302,7 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     return served
 
 
-def _runtime(means: Means, version: Version, config: LoadedConfig, beside: Beside) -> ModelRuntime:
+def _runtime(means: LoadContext, version: Version, config: LoadedConfig, beside: ModelExtras) -> ModelRuntime:
     inputs, outputs = signature_fields(config)
     use_bytes = beside.places.arena_use_bytes
     arena_bytes = min(use_bytes * limits.ARENA_CAP_FACTOR, limits.ARENA_CAP_BYTES_MAX)
@@ -303,7 +320,7 @@ def _runtime(means: Means, version: Version, config: LoadedConfig, beside: Besid
     return runtime
 
 
-class Places(NamedTuple):
+class VersionFolders(NamedTuple):
     """What only the system knows of a version: its folders without links, and how large its arenas may become.
 
     cache: where its backend keeps files that it makes of the model's, "" for nowhere.
@@ -315,25 +332,25 @@ class Places(NamedTuple):
     cache: str
 
 
-def _places(version: Version, settings: WorkerSettings) -> Places:
+def _places(version: Version, settings: WorkerSettings) -> VersionFolders:
     """In a thread: it asks the file system for each part of a path."""
     repository, version_dir = (str(folder.resolve()) for folder in (version.model.folder, version.source.folder))
-    return Places(repository, version_dir, machine.arena_use_bytes(), settings.environments.made_files)
+    return VersionFolders(repository, version_dir, machine.arena_use_bytes(), settings.environments.made_files)
 
 
-class Beside(NamedTuple):
+class ModelExtras(NamedTuple):
     """What lies beside a model's code.  labels: of each output; strategy: of batching; salt: of its cache's keys."""
 
     labels: list[tuple[bytes, ...]]
     strategy: StrategyFile | None
     salt: bytes
-    places: Places
+    places: VersionFolders
 
 
-def _read_beside(means: Means, version: Version, config: LoadedConfig) -> Beside:
+def _read_beside(means: LoadContext, version: Version, config: LoadedConfig) -> ModelExtras:
     """In a thread: the loop does not wait for disks.  Raises ConfigError."""
     folder = version.model.folder
-    return Beside(
+    return ModelExtras(
         [read_labels(folder, tensor.label_filename) for tensor in config.outputs],
         read_strategy(config, folder),
         salt_of(means.commons.cache, config, version.number, version.source.folder),
@@ -364,7 +381,7 @@ def _load(
     config: LoadedConfig,
     role: str,
     instance: PlannedInstance,
-    places: Places,
+    places: VersionFolders,
     **settings: object,
 ) -> dict[str, Any]:
     """WIRE.md's load message.  settings: more of it, of which each has a default.

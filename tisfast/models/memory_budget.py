@@ -37,7 +37,7 @@ class Account(Generic[Key]):
 
 
 @dataclass(frozen=True)
-class Verdict(Generic[Key]):
+class BudgetDecision(Generic[Key]):
     """What follows.
 
     sleep: who is to sleep; over: bytes above the budget that nobody can be put to sleep for; too_large: who takes
@@ -49,7 +49,7 @@ class Verdict(Generic[Key]):
     too_large: tuple[Key, ...]
 
 
-def decide(accounts: Iterable[Account[Key]], budget: int) -> Verdict[Key]:
+def decide(accounts: Iterable[Account[Key]], budget: int) -> BudgetDecision[Key]:
     """Who sleeps so that all that are awake take at most `budget` bytes: longest unused first.
 
     Nobody sleeps for nothing: when all together would not be enough, none does; and who was unused for less long than
@@ -61,7 +61,7 @@ def decide(accounts: Iterable[Account[Key]], budget: int) -> Verdict[Key]:
     over = sum(each.nbytes for each in counted) - budget
     free = sorted((each for each in counted if each.free and each.nbytes), key=lambda each: each.used)
     if over <= 0 or sum(each.nbytes for each in free) < over:
-        return Verdict((), max(over, 0), too_large)
+        return BudgetDecision((), max(over, 0), too_large)
     chosen: list[Account[Key]] = []
     for each in free:
         if over > 0:
@@ -71,11 +71,11 @@ def decide(accounts: Iterable[Account[Key]], budget: int) -> Verdict[Key]:
         if over + each.nbytes <= 0:
             chosen.remove(each)
             over += each.nbytes
-    return Verdict(tuple(each.key for each in chosen), 0, too_large)
+    return BudgetDecision(tuple(each.key for each in chosen), 0, too_large)
 
 
 class Sleeper(Protocol):
-    """What the budget needs of a model version (models/model.py).  Hashable by identity."""
+    """What the budget needs of a model version (models/served_model.py).  Hashable by identity."""
 
     @property
     def title(self) -> str:
@@ -249,7 +249,7 @@ class MemoryBudget:
     def _entry(self, each: Sleeper) -> _Entry:
         return self._entries.setdefault(each, _Entry())
 
-    def _tell(self, verdict: Verdict[Sleeper]) -> None:
+    def _tell(self, verdict: BudgetDecision[Sleeper]) -> None:
         """What the budget cannot mend is said once, and again only after it was mended."""
         for each in verdict.too_large:
             entry = self._entries[each]

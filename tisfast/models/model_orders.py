@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tisfast import limits
 from tisfast.errors import TisError
 from tisfast.models.lifecycle import Lifecycle
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.load_override import LoadOrder
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import Registry

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tisfast import limits
 from tisfast.errors import TisError
-from tisfast.models.retries import Again
+from tisfast.models.retry_schedule import RetrySchedule
 from tisfast.repo.changes import Changes, Look, Looker
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Before: TypeAlias = Callable[[], Coroutine[Any, Any, Mapping[str, TisError]]]
 Tell: TypeAlias = Callable[[Collection[str]], None]
 
 
-class Appliance(Protocol):
+class ChangeTarget(Protocol):
     """What changes are given to: the lifecycle."""
 
     @property
@@ -36,7 +36,7 @@ class Appliance(Protocol):
         """Load what is new or has changed, unload what is gone; of one group.  Returns what failed."""
 
 
-class Looks(Protocol):
+class LookSource(Protocol):
     """Looks at the repositories; see repo.changes.Looker."""
 
     def look(self, names: Collection[str] | None = None) -> Look:
@@ -44,7 +44,7 @@ class Looks(Protocol):
 
 
 @dataclass(frozen=True)
-class Pace:
+class PollIntervals:
     """Seconds.  poll: between two looks at everything; settle: between two looks at a model that has changed.
 
     tries_again: what failed to load is loaded again although nothing has changed.
@@ -55,7 +55,7 @@ class Pace:
     tries_again: bool = True
 
     @classmethod
-    def of(cls, settings: RepositorySettings) -> Pace | None:
+    def of(cls, settings: RepositorySettings) -> PollIntervals | None:
         """That of the settings; None when nothing is looked at again."""
         if settings.watch:
             return cls(limits.RELOAD_LOOK_SECONDS, limits.RELOAD_SETTLE_SECONDS, tries_again=False)
@@ -83,9 +83,9 @@ class Polling:
 
     def __init__(  # noqa: PLR0913 - whom it tells what
         self,
-        lifecycle: Appliance,
-        looker: Looks,
-        pace: Pace,
+        lifecycle: ChangeTarget,
+        looker: LookSource,
+        pace: PollIntervals,
         clock: Callable[[], float],
         before: Before = _nothing,
         tell: Tell = _nobody,
@@ -97,7 +97,7 @@ class Polling:
         self._before = before
         self._tell = tell
         self._changes = Changes(Look({}, {}))
-        self._again = Again(max(1, round(limits.POLL_RETRY_SECONDS_MAX / pace.poll)))
+        self._again = RetrySchedule(max(1, round(limits.POLL_RETRY_SECONDS_MAX / pace.poll)))
         self._left: set[str] = set()  # changes that could not even be tried
         self._lost: Mapping[Path, str] = {}
         self._behind: Mapping[str, str] = {}  # why models ("": repositories) could not be brought up to date
@@ -247,13 +247,17 @@ class Polling:
             log.info("model '%s' is up to date after %.2f s", name, seconds, extra={"facts": {"model": name}})
 
 
-def polling_of(
-    settings: RepositorySettings, lifecycle: Appliance, clock: Callable[[], float], before: Before, tell: Tell
+def polling_of(  # noqa: PLR0913, PLR0917 - as above
+    settings: RepositorySettings,
+    paths: Sequence[Path],
+    lifecycle: ChangeTarget,
+    clock: Callable[[], float],
+    before: Before,
+    tell: Tell,
 ) -> Polling | None:
-    """The polling that the settings ask for, None when they ask for none.  before, tell: see Polling."""
-    pace = Pace.of(settings)
+    """The polling that the settings ask for, None if for none.  paths: looked at; before, tell: see Polling."""
+    pace = PollIntervals.of(settings)
     if pace is None:
         return None
-    paths = [Path(path) for path in settings.paths]
     looker = Looker(paths, namespaces=settings.namespacing, config_name=settings.config_name)
     return Polling(lifecycle, looker, pace, clock, _nothing if settings.watch else before, tell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,28 +12,30 @@ from typing import TYPE_CHECKING
 from tisfast import limits
 from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
 from tisfast.models.copies import Copies, Served
-from tisfast.models.draining import Leaving
-from tisfast.models.ensemble import ServedEnsemble, load_ensemble
+from tisfast.models.draining import DrainingCopies
 from tisfast.models.guest_models import GuestChecks, GuestModels
 from tisfast.models.lifecycle import Lifecycle
-from tisfast.models.loader import NOTHING_SHARED, Commons, Means, load_versions
+from tisfast.models.loader import NOTHING_SHARED, LoadContext, SharedResources, load_versions
 from tisfast.models.memory_budget import MemoryBudget, Sleeper
-from tisfast.models.model import ServedModel
 from tisfast.models.model_orders import ModelOrders
+from tisfast.models.polling import Before, Polling, Tell, polling_of
+from tisfast.models.served_ensemble import ServedEnsemble, load_ensemble
+from tisfast.models.served_model import ServedModel
 from tisfast.native.memory import now_ns
 from tisfast.processes.control_directory import ControlDirectory
-from tisfast.processes.control_socket import Control
+from tisfast.processes.control_socket import ControlSocket
 from tisfast.processes.guest_directory import GuestDirectory
 from tisfast.processes.guests import Guests
 from tisfast.processes.link import Poller
 from tisfast.processes.nurseries import Nurseries
-from tisfast.processes.spawn import NurseryProcess
+from tisfast.processes.nursery_process import NurseryProcess
 from tisfast.processes.worker import Workplace
-from tisfast.repo.finding import find, find_around, names_of
+from tisfast.repo.links import link_files
+from tisfast.repo.load_override import LoadOrder, find_overridden, remove_private
 from tisfast.repo.load_plan import Found
-from tisfast.repo.names import Names, NamespacedNames
-from tisfast.repo.override import LoadOrder, find_overridden, remove_private
-from tisfast.repo.scan import Looking
+from tisfast.repo.lookup import find, find_around, names_of
+from tisfast.repo.model_names import Names, NamespacedNames
+from tisfast.repo.scan import ScanOptions
 from tisfast.repo.scan_result import ModelFailure, ModelSource, VersionSource
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ class Supervisor:
         registry: Registry,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        commons: Commons = NOTHING_SHARED,
+        commons: SharedResources = NOTHING_SHARED,
     ) -> None:
         self._repository = repository
         self._workers = workers
@@ -63,17 +66,18 @@ class Supervisor:
         self._clock = clock
         self._loop = loop
         self._commons = commons
-        self._looking = Looking(
+        self._looking = ScanOptions(
             auto_complete=repository.auto_complete,
             gpus=commons.placement.usable,
             config_name=repository.config_name,
             namespaces=repository.namespacing,
             leases=True,
             backends=repository.backends,
+            allow_pickled=repository.allow_pickled,
         )
         self._names = NamespacedNames(self._paths) if repository.namespacing else Names()
         self._nurseries = Nurseries(workers, loop)
-        self._leaving = Leaving(loop)
+        self._leaving = DrainingCopies(loop)
         self._copies = Copies(registry, self, self._leaving, repository.load_retries)
         self.lifecycle = Lifecycle(
             loop,
@@ -87,10 +91,10 @@ class Supervisor:
         )
         self._found: dict[str, Found] = {}
         self._directory: ControlDirectory | None = None
-        self._control: Control | None = None
+        self._control: ControlSocket | None = None
         self._poller: Poller | None = None
         self._custom_metrics: CustomMetrics | None = None
-        self._means: Means | None = None
+        self._means: LoadContext | None = None
         self._guest_directory: GuestDirectory | None = None
         self._guests: Guests | None = None
         self._guest_models: GuestModels | None = None
@@ -160,6 +164,10 @@ class Supervisor:
 
     # ---- life
 
+    def keep_up(self, before: Before, tell: Tell) -> Polling | None:
+        """The polling that the settings ask for, None when they ask for none.  After `open`."""
+        return polling_of(self._repository, self._paths, self.lifecycle, time.monotonic, before, tell)
+
     def adopt(self, spawned: NurseryProcess) -> None:
         """Take over a nursery process that was started early."""
         self._nurseries.adopt(spawned)
@@ -169,12 +177,14 @@ class Supervisor:
         if self._workers.guest_directory:
             self._guest_directory = GuestDirectory(Path(self._workers.guest_directory))
         self._directory = ControlDirectory()
-        self._control = Control(self._directory, self._loop)
+        if self._repository.files:
+            link_files(self._repository.files, self._directory.links, self._repository.backends)
+        self._control = ControlSocket(self._directory, self._loop)
         self._control.open()
         self._poller = Poller(self._clock, self._loop, self._workers.spin_us)
         self._custom_metrics = CustomMetrics(self._poller.cells)
         models = ModelOrders(self._registry, self.lifecycle, self._loop)
-        self._means = Means(
+        self._means = LoadContext(
             Workplace(self._loop, self._control, self._custom_metrics, models),
             self._poller,
             self._clock,
@@ -284,7 +294,8 @@ class Supervisor:
 
     @property
     def _paths(self) -> list[Path]:
-        return [Path(path) for path in self._repository.paths]
+        links = [self._directory.links] if self._repository.files and self._directory is not None else []
+        return [*map(Path, self._repository.paths), *links]
 
     def _find(self, names: Collection[str]) -> dict[str, Found]:
         return find(self._paths, names, self._looking)

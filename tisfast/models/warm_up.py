@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tisfast import limits
-from tisfast.config.warm_up import FILE, RANDOM, WarmUpInput, WarmUpSample
-from tisfast.engine.warm_up import ask_instance, rehearsal_of
+from tisfast.config.warm_up_samples import FILE, RANDOM, WarmUpInput, WarmUpSample
+from tisfast.engine.warm_up_batch import ask_instance, rehearsal_of
 from tisfast.errors import BadRequest, Internal, TisError
 from tisfast.native.memory import Arena, Block
 from tisfast.processes.worker import WorkerFailed

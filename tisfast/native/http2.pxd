@@ -1,8 +1,8 @@
 # One HTTP/2 session without a socket, over nghttp2.  Layer 1 (native): the only place that knows nghttp2.
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from tisfast.native.frames cimport FrameGate
+from tisfast.native.gather_write cimport Outgoing
+from tisfast.native.http2_frames cimport FrameGate
 from tisfast.native.nghttp2 cimport nghttp2_session
-from tisfast.native.outgoing cimport Outgoing
 
 cdef extern from "<nghttp2/nghttp2.h>":
     # Error codes of RFC 9113, 7.

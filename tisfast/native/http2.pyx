@@ -4,16 +4,16 @@ GIL: held; nghttp2 calls back on the same thread, from `receive` and `collect` o
 the call that led to it and comes out of `receive` or `collect`.
 
 Bounds against misuse: streams, CONTINUATION frames, SETTINGS entries and unsent acknowledgements are limited by nghttp2
-with the figures of limits.py, resets of calls, header blocks and frames that move nothing by native/frames before it.  A
+with the figures of limits.py, resets of calls, header blocks and frames that move nothing by native/http2_frames before it.  A
 head whose fields are too long is decoded no further than HPACK's state demands.
 
 From nghttp2 1.52 (Debian 12) to 1.70 its defaults have changed: what it did by itself in one of them is asked for here.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from tisfast.native.frames cimport FrameGate, Piece
+from tisfast.native.http2_frames cimport FrameGate, Piece
 from tisfast.native.nghttp2 cimport *
-from tisfast.native.outgoing cimport Outgoing
+from tisfast.native.gather_write cimport Outgoing
 
 from tisfast import limits
 from tisfast.errors import Internal

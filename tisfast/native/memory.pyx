@@ -228,7 +228,7 @@ cdef Promise promise(Arena arena, object owner, uint64_t nbytes, uint64_t come):
 
 
 @cython.freelist(64)
-cdef class View:
+cdef class BufferView:
     """A buffer over part of what `owner` keeps alive."""
 
     cdef int aim(self, object owner, unsigned char *data, Py_ssize_t nbytes, bint writable) except -1:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tisfast.operations import openapi
-from tisfast.operations.page import document_page
-from tisfast.operations.response import Response, json_response
+from tisfast.operations.html_page import document_page
+from tisfast.operations.http_response import Response, json_response
 from tisfast.operations.route import MODEL, Operation, Route, RouteRequest, model_of, route
 from tisfast.operations.slices import in_slices
 

@@ -19,7 +19,7 @@ class UnknownLogFormat(BadRequest):
     """A log_format that is none; Triton's HTTP answer to it is 503, its gRPC answer INVALID_ARGUMENT."""
 
 
-class LogSettings:
+class LiveLogSettings:
     """The settings of one server's log.
 
     verbose_changed: called with the new log_verbose_level, for processes that decide by themselves what to say.

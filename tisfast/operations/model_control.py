@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from tisfast import limits
 from tisfast.errors import BadRequest, Internal, Unavailable
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.load_override import LoadOrder
 from tisfast.wire.json_data import load as load_json
 
 T = TypeVar("T")

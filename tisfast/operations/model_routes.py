@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import orjson
 
 from tisfast.errors import BadRequest
-from tisfast.operations.response import (
+from tisfast.operations.http_response import (
     EMPTY,
     JSON,
     NOT_READY,

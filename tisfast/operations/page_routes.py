@@ -5,8 +5,8 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, ClassVar
 
-from tisfast.operations.page import front_page, model_row
-from tisfast.operations.response import Response
+from tisfast.operations.html_page import front_page, model_row
+from tisfast.operations.http_response import Response
 from tisfast.operations.route import Operation, Route, RouteRequest, route
 from tisfast.operations.slices import in_slices
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, Internal
-from tisfast.operations.response import JSON, Response, json_response
+from tisfast.operations.http_response import JSON, Response, json_response
 from tisfast.operations.route import Operation, Route, RouteRequest, route
 from tisfast.wire.json_data import load
 

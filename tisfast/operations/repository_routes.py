@@ -12,7 +12,7 @@ import orjson
 
 from tisfast.errors import BadRequest, Unsupported
 from tisfast.operations import model_control
-from tisfast.operations.response import JSON, Response
+from tisfast.operations.http_response import JSON, Response
 from tisfast.operations.route import Operation, Route, RouteRequest, done, route
 from tisfast.operations.slices import in_slices
 from tisfast.wire.json_data import load

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from tisfast.errors import TisError
-from tisfast.operations.response import EMPTY, Response, error_response
+from tisfast.operations.http_response import EMPTY, Response, error_response
 
 if TYPE_CHECKING:
     from tisfast.operations.service import Service

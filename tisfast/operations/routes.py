@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from tisfast.errors import TisError
 from tisfast.operations.document_routes import DocumentRoutes
+from tisfast.operations.http_response import Response, error_response, http_error
 from tisfast.operations.model_routes import HealthRoutes, InferenceRoutes, MetadataRoutes, StatisticsRoutes
 from tisfast.operations.page_routes import PageRoutes
 from tisfast.operations.region_routes import RegionRoutes
 from tisfast.operations.repository_routes import RepositoryRoutes
-from tisfast.operations.response import Response, error_response, http_error
 from tisfast.operations.route import Feature, Route, RouteRequest
 from tisfast.operations.setting_routes import LogSettingRoutes, TraceSettingRoutes
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tisfast.engine.interface import Runtime
     from tisfast.engine.registry import ModelEntry, Registry
     from tisfast.operations.model_control import ModelControl
-    from tisfast.repo.override import LoadOrder
+    from tisfast.repo.load_override import LoadOrder
     from tisfast.wire.signature import TensorSpec
 
 EXTENSIONS: Final = (

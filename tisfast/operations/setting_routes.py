@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
 from tisfast.errors import BadRequest, Internal
+from tisfast.operations.http_response import Response, error_response, json_response
 from tisfast.operations.log_settings import UnknownLogFormat
-from tisfast.operations.response import Response, error_response, json_response
 from tisfast.operations.route import Operation, Route, RouteRequest, route
 from tisfast.types import Status
 from tisfast.wire.json_data import load

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tisfast import limits
 from tisfast.errors import Internal
-from tisfast.repo.override import FOLDER
+from tisfast.repo.load_override import FOLDER
 
 PREFIX = "tisfast-"
 
@@ -50,6 +50,11 @@ class ControlDirectory:
     def overrides(self) -> Path:
         """The folder below which files lie that load calls gave."""
         return self.path / FOLDER
+
+    @property
+    def links(self) -> Path:
+        """The folder below which links lie to files that are served without a repository; made when it is needed."""
+        return self.overrides / "files"
 
     def remove(self) -> None:
         """Delete the directory and let go of its lock."""

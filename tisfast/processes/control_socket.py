@@ -21,7 +21,7 @@ Message = dict[str, Any]
 log = logging.getLogger("tisfast.control")
 
 
-class Control:
+class ControlSocket:
     """Routes control messages by worker id.  A peer speaks for an id only after a hello with that id's token."""
 
     def __init__(self, directory: ControlDirectory, loop: asyncio.AbstractEventLoop) -> None:

@@ -33,7 +33,7 @@ READ_BYTES: Final = 64 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 
 
-class Heard(Protocol):
+class MessageTarget(Protocol):
     """Whoever a message with an instance's id is for."""
 
     def heard(self, message: Message) -> None:
@@ -43,7 +43,7 @@ class Heard(Protocol):
         """Its guest has."""
 
 
-class ModelsFace(Protocol):
+class GuestModelsFace(Protocol):
     """What is done with what guests want (guest_models.py)."""
 
     async def serve(self, guest: Guest, order: Message) -> None:
@@ -60,14 +60,14 @@ class Guest:
     """One process that has connected.  `title` names it in the log and in what clients are told."""
 
     def __init__(
-        self, connection: socket.socket, pid: int, loop: asyncio.AbstractEventLoop, models: ModelsFace,
+        self, connection: socket.socket, pid: int, loop: asyncio.AbstractEventLoop, models: GuestModelsFace,
         gone: Callable[[Guest], None],
     ) -> None:  # fmt: skip
         """connection: non-blocking, ours from now on; pid: 0 where it is of another pid namespace."""
         self.pid = pid
         self.title = f"guest (pid {pid})" if pid else "guest"
         self.welcome = False  # it has said hello
-        self.instances: dict[str, Heard] = {}
+        self.instances: dict[str, MessageTarget] = {}
         self.ended = False
         self._connection, self._loop, self._models, self._gone = connection, loop, models, gone
         self._inbox = bytearray()
@@ -271,7 +271,7 @@ class Guest:
 class Guests:
     """All of a server.  Event-loop thread only."""
 
-    def __init__(self, directory: GuestDirectory, loop: asyncio.AbstractEventLoop, models: ModelsFace) -> None:
+    def __init__(self, directory: GuestDirectory, loop: asyncio.AbstractEventLoop, models: GuestModelsFace) -> None:
         """directory: ours from now on.  Listens.  Raises ConfigError."""
         self._directory, self._loop, self._models = directory, loop, models
         self._guests: set[Guest] = set()
@@ -339,7 +339,7 @@ def _close_all(fds: list[int]) -> None:
 
 
 class Seat:
-    """The place of one worker in a guest: worker.Body."""
+    """The place of one worker in a guest: worker.WorkerBody."""
 
     def __init__(self, worker: Worker, guest: Guest) -> None:
         self._worker, self._guest = worker, guest
@@ -373,7 +373,7 @@ class Seat:
         self._guest.instances.pop(self._worker.id, None)
 
     def heard(self, message: Message) -> None:
-        """See Heard."""
+        """See MessageTarget."""
         kind = message["t"]
         if kind == "stopped":
             self._worker.over(None, "has stopped")
@@ -383,5 +383,5 @@ class Seat:
             self._worker.hear(message)
 
     def gone(self, reason: str) -> None:
-        """See Heard."""
+        """See MessageTarget."""
         self._worker.over(None, f"is gone: the {self._guest.title} {reason}")

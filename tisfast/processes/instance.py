@@ -22,7 +22,7 @@ from tisfast.processes.worker import Birth, End, Worker, WorkerFailed, Workplace
 from tisfast.types import Status
 
 if TYPE_CHECKING:
-    from tisfast.config.instances import Instance as PlannedInstance
+    from tisfast.config.instance_groups import PlannedInstance
 
 log = logging.getLogger("tisfast.processes")
 

@@ -10,9 +10,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from tisfast.environments.environment import Environment, Interpreter
-from tisfast.environments.preparing import Environments, Lease
+from tisfast.environments.preparing import EnvironmentLease, Environments
 from tisfast.processes.nursery import Nursery, NurseryFailed
-from tisfast.processes.spawn import NurseryProcess
+from tisfast.processes.nursery_process import NurseryProcess
 
 if TYPE_CHECKING:
     from tisfast.config.settings import WorkerSettings
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.models")
 
 
-class Lodging:
+class NurseryUse:
     """One model version's use of a nursery, from before its first worker until after its last."""
 
-    def __init__(self, nurseries: Nurseries, nursery: Nursery, lease: Lease) -> None:
+    def __init__(self, nurseries: Nurseries, nursery: Nursery, lease: EnvironmentLease) -> None:
         self.nursery = nursery
         self._nurseries = nurseries
-        self._lease: Lease | None = lease
+        self._lease: EnvironmentLease | None = lease
 
     def leave(self) -> None:
         """The model version has no worker any more.  Once is enough; twice does nothing."""
@@ -65,21 +65,21 @@ class Nurseries:
         """Take over the server's own, which was started early."""
         self._by_key[spawned.interpreter, ""] = Nursery(spawned.interpreter, self._loop, spawned)
 
-    async def lodge(self, environment: Environment | None, model: str, imports: str = "") -> Lodging:
+    async def lodge(self, environment: Environment | None, model: str, imports: str = "") -> NurseryUse:
         """Prepare the environment (None: the server's own) and take part in its nursery.
 
         imports: the module that the nursery is to import, "" for none.  Raises ConfigError, EnvironmentFailed, NoRoom.
         """
         if environment is None:
-            lease = Lease(Interpreter(self._own))
+            lease = EnvironmentLease(Interpreter(self._own))
         else:
             lease = await self._environments.prepare(environment, model)
         nursery = self._nursery(lease.interpreter, imports)
         self._lodgers[nursery] = self._lodgers.get(nursery, 0) + 1
-        return Lodging(self, nursery, lease)
+        return NurseryUse(self, nursery, lease)
 
     def left(self, nursery: Nursery) -> None:
-        """One lodger less (Lodging.leave)."""
+        """One lodger less (NurseryUse.leave)."""
         self._lodgers[nursery] -= 1
         if self._lodgers[nursery]:
             return

@@ -23,7 +23,7 @@ from tisfast import limits
 from tisfast.environments.environment import Interpreter
 from tisfast.errors import Internal
 from tisfast.processes.backoff import Backoff
-from tisfast.processes.spawn import NurseryProcess, spawn_nursery
+from tisfast.processes.nursery_process import NurseryProcess, spawn_nursery
 
 log = logging.getLogger("tisfast.nursery")
 

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tisfast import limits
 from tisfast.engine.custom_metrics import CustomMetrics
-from tisfast.environments.missing import advice
+from tisfast.environments.missing_modules import advice
 from tisfast.errors import Internal
 from tisfast.native.channel import abi_version
 from tisfast.processes import machine, metric_messages
-from tisfast.processes.control_socket import Control, Message
+from tisfast.processes.control_socket import ControlSocket, Message
 from tisfast.processes.deaths import Deaths
-from tisfast.processes.forked import Forked
+from tisfast.processes.forked_process import ForkedProcess
 from tisfast.processes.nursery import Nursery
 from tisfast.processes.readiness import ReadinessCheck
 from tisfast.processes.worker_output import written_level
 
 if TYPE_CHECKING:
-    from tisfast.config.instances import Instance as PlannedInstance
+    from tisfast.config.instance_groups import PlannedInstance
 
 printed = logging.getLogger("tisfast.model.output")
 printed.setLevel(logging.DEBUG)  # what models write is the console's in Triton, whatever the log's switches say
@@ -39,12 +39,16 @@ LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR,
 
 
 class WorkerFailed(Internal):
-    """A worker did not become ready.  `traceback` is the model's, "" when there is none."""
+    """A worker did not become ready.  `traceback` is the model's, "" when there is none.
 
-    def __init__(self, message: str, *, traceback: str = "", kind: str = "died") -> None:
+    missing: the module that was not found, "" when that was not it.
+    """
+
+    def __init__(self, message: str, *, traceback: str = "", kind: str = "died", missing: str = "") -> None:
         super().__init__(message, traceback=traceback, kind=kind)
         self.traceback = traceback
         self.kind = kind
+        self.missing = missing
 
 
 class End(NamedTuple):
@@ -55,7 +59,7 @@ class End(NamedTuple):
     short: bool = False
 
 
-class ModelOrders(Protocol):
+class ModelOrdersFace(Protocol):
     """Who answers what a model asks about models."""
 
     def answer(self, message: Message, reply: Callable[[Message], None]) -> None:
@@ -67,13 +71,13 @@ class Workplace:
     """What every worker of a server needs."""
 
     loop: asyncio.AbstractEventLoop
-    control: Control
+    control: ControlSocket
     metrics: CustomMetrics
-    models: ModelOrders
+    models: ModelOrdersFace
 
 
-class Body(Protocol):
-    """What a worker lives in: a process that a nursery forks (forked.py), or a thread of a guest (guests.py).
+class WorkerBody(Protocol):
+    """What a worker lives in: a process that a nursery forks (forked_process.py), or a thread of a guest (guests.py).
 
     It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`.
     """
@@ -121,7 +125,7 @@ class Birth:
     loading: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     told: set[str] = field(default_factory=set)
     deaths: DeathsFace = field(default_factory=Deaths)
-    bear: Callable[[Worker], Body] = Forked
+    bear: Callable[[Worker], WorkerBody] = ForkedProcess
     once: bool = False
 
     @property
@@ -229,7 +233,8 @@ class Worker:
         if message.get("shortage"):
             who = f"instance {self.birth.name} of model '{self.birth.facts['model']}'"
             text += f"; {who} {message['shortage']} when it loaded: {MORE_MEMORY}; {LOADING_FREED}"
-        return WorkerFailed(text, traceback=str(message.get("traceback", "")), kind=str(message.get("kind", "init")))
+        kind, missing = str(message.get("kind", "init")), str(message.get("missing", ""))
+        return WorkerFailed(text, traceback=str(message.get("traceback", "")), kind=kind, missing=missing)
 
     async def _begin(self, fds: Sequence[int]) -> None:
         try:

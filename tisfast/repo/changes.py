@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
-from tisfast.repo.outside import Outside
+from tisfast.repo.outside_files import OutsideFiles
 from tisfast.repo.snapshot import Snapshot, in_words, snapshot
 
 Sighting: TypeAlias = Snapshot | str
@@ -32,7 +32,7 @@ class Looker:
 
     def __init__(self, repositories: Sequence[Path], *, namespaces: bool = False, config_name: str = "") -> None:
         """config_name: of --model-config-name."""
-        self._outside = Outside(config_name)
+        self._outside = OutsideFiles(config_name)
         self._repositories = repositories
         self._namespaces = namespaces
         self._devices: dict[Path, int] = {}  # the file system that each repository was on when it last held something

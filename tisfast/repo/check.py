@@ -11,9 +11,9 @@ from tisfast.config.backends import PYTHON
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
-from tisfast.repo.complete import fill_from_files, model_files
+from tisfast.repo.completion import fill_from_files, model_files
 from tisfast.repo.dependencies import impossible, unfit
-from tisfast.repo.scan import Looking, environment_of, read_draft, scan
+from tisfast.repo.scan import ScanOptions, environment_of, read_draft, scan
 from tisfast.repo.scan_result import ModelFailure
 from tisfast.repo.syntax import check_file
 
@@ -35,7 +35,7 @@ def count(repositories: Sequence[Path | str]) -> int:
     return len(layout.model_folders([path for path in map(Path, repositories) if path.is_dir()])[0])
 
 
-def check(repositories: Sequence[Path | str], looking: Looking = Looking()) -> list[Finding]:  # noqa: B008 - frozen
+def check(repositories: Sequence[Path | str], looking: ScanOptions = ScanOptions()) -> list[Finding]:  # noqa: B008 - frozen
     """Every error in the repositories, by repository and model; an empty list when all would load.
 
     What only running a model can tell (imports, initialize, auto_complete_config) is not looked at.
@@ -62,7 +62,7 @@ def _file_errors(files: Iterable[Path], environment: Environment | None, arrays_
     return [error for file in files for error in check_file(file, environment, arrays_for)]
 
 
-def _files_beside(failure: ModelFailure, looking: Looking) -> list[ConfigError]:
+def _files_beside(failure: ModelFailure, looking: ScanOptions) -> list[ConfigError]:
     """What is wrong with the model files of a model whose configuration is wrong too, as far as it can be read."""
     try:
         draft = read_draft(failure.folder, looking)

@@ -8,7 +8,7 @@ from typing import Final
 from tisfast.config.schema import Message
 from tisfast.environments.environment import Environment
 from tisfast.repo.scan_result import ModelSource, VersionSource
-from tisfast.repo.snapshot import Entry
+from tisfast.repo.snapshot import FileEntry
 
 CONFIG: Final = "config.pbtxt"
 CONFIGS: Final = "configs"
@@ -90,11 +90,11 @@ def _same_version(old: ModelSource, before: dict[int, VersionSource], new: Model
     return alike and _files(old, version.number) == _files(new, version.number)
 
 
-def _files(source: ModelSource, version: int) -> list[Entry]:
+def _files(source: ModelSource, version: int) -> list[FileEntry]:
     return [entry for entry in source.snapshot.entries if entry.path.startswith(f"{version}/")]
 
 
-def _shared_files(source: ModelSource) -> list[Entry]:
+def _shared_files(source: ModelSource) -> list[FileEntry]:
     """Labels, warm-up data and the like: all but the versions, and the configuration, which is compared itself."""
     return [entry for entry in source.snapshot.entries if not _is_apart(entry.path)]
 

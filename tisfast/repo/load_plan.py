@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from tisfast.config.report import ConfigErrors
+from tisfast.config.error_report import ConfigErrors
 from tisfast.errors import ConfigError, TisError
 from tisfast.repo.dependencies import dependencies, impossible
 from tisfast.repo.difference import Change, difference
@@ -23,7 +23,7 @@ Found: TypeAlias = "ModelSource | ModelFailure | TisError"
 
 
 @dataclass(frozen=True)
-class Held:
+class WantedModel:
     """A model that somebody wants.
 
     source: of what serves, or would if it could; None when it was never whole.  serving: something answers.
@@ -106,13 +106,13 @@ def above(names: Iterable[str], sources: Mapping[str, ModelSource | None]) -> se
         found |= more
 
 
-def plan(held: Mapping[str, Held], found: Mapping[str, Found], order: Order) -> Plan:
+def plan(held: Mapping[str, WantedModel], found: Mapping[str, Found], order: Order) -> Plan:
     """What to do.  found: what the disk says of every wanted name and of all that those need, at any depth."""
     return _Planner(held, found, order).plan()
 
 
 class _Planner:
-    def __init__(self, held: Mapping[str, Held], found: Mapping[str, Found], order: Order) -> None:
+    def __init__(self, held: Mapping[str, WantedModel], found: Mapping[str, Found], order: Order) -> None:
         self._held = held
         self._found = found
         self._order = order

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tisfast import limits
-from tisfast.config.backends import Backend, Completion
+from tisfast.config.backends import BackendInfo, Completion
 from tisfast.config.schema import Message
 from tisfast.repo import layout
 
@@ -15,7 +15,7 @@ CLASS: Final = "TritonPythonModel"
 COMPLETE: Final = "auto_complete_config"
 
 
-def may_complete(backend: Backend, files: Iterable[Path], message: Message) -> bool:
+def may_complete(backend: BackendInfo, files: Iterable[Path], message: Message) -> bool:
     """Whether a worker must be asked what the model's configuration leaves open.  files: of its versions."""
     if backend.python_based:
         files = [Path(backend.module)]

@@ -10,16 +10,16 @@ from typing import Final
 from tisfast import leases, limits
 from tisfast.config import versions as policies
 from tisfast.config.backends import BUILT_IN, Backends
-from tisfast.config.model_config import Draft, finish, parse, parse_json_form
-from tisfast.config.report import ConfigErrors, Place
+from tisfast.config.error_report import ConfigErrors, SourcePosition
+from tisfast.config.model_config import ConfigDraft, finish, parse, parse_json_form
 from tisfast.environments.environment import Environment
-from tisfast.environments.recognise import PARAMETER
+from tisfast.environments.environment_kind import PARAMETER
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
-from tisfast.repo.complete import check_model_files, fill_from_files, model_files
-from tisfast.repo.environment import read_environment
+from tisfast.repo.completion import check_model_files, fill_from_files, model_files
+from tisfast.repo.environment_parameter import read_environment
 from tisfast.repo.model_file import may_complete
-from tisfast.repo.names import steps_of
+from tisfast.repo.model_names import steps_of
 from tisfast.repo.scan_result import ModelFailure, ModelSource, Scan, VersionSource
 from tisfast.repo.snapshot import Snapshot, snapshot
 
@@ -35,12 +35,12 @@ class NotUnique(ConfigError):
 
 
 @dataclass(frozen=True)
-class Looking:
+class ScanOptions:
     """How to look.
 
     auto_complete: without --disable-auto-complete-config; gpus: device ids instances may use; config_name: of
     --model-config-name; config: a configuration in JSON in place of the file's; namespaces: --model-namespacing;
-    backends: that there are;
+    backends: that there are; allow_pickled: --allow-pickled-models;
     leases: hold folders that are replaced by others beside them (leases.py) for as long as the sources that come of it.
     """
 
@@ -51,9 +51,10 @@ class Looking:
     namespaces: bool = False
     leases: bool = False
     backends: Backends = BUILT_IN
+    allow_pickled: bool = False
 
 
-def scan(repositories: Sequence[Path], looking: Looking = Looking()) -> Scan:  # noqa: B008 - frozen
+def scan(repositories: Sequence[Path], looking: ScanOptions = ScanOptions()) -> Scan:  # noqa: B008 - frozen
     """Every model of the repositories.  Raises ConfigError when a repository is no folder."""
     found, notes = layout.model_folders(repositories, namespaces=looking.namespaces)
     placed = sorted(found.items())
@@ -65,14 +66,16 @@ def scan(repositories: Sequence[Path], looking: Looking = Looking()) -> Scan:  #
     )
 
 
-def scan_model(repositories: Sequence[Path], name: str, looking: Looking = Looking()) -> ModelSource | ModelFailure:  # noqa: B008
+def scan_model(
+    repositories: Sequence[Path], name: str, looking: ScanOptions = ScanOptions()
+) -> ModelSource | ModelFailure:  # noqa: B008
     """One model by name.  Raises NotFound when no repository has it or the name is none."""
     found = _model(name, layout.folders_of(repositories, name, namespaces=looking.namespaces), looking)
     return _placed(found, repositories, looking)
 
 
 def _placed(
-    found: ModelSource | ModelFailure, repositories: Sequence[Path], looking: Looking
+    found: ModelSource | ModelFailure, repositories: Sequence[Path], looking: ScanOptions
 ) -> ModelSource | ModelFailure:
     """With namespaces, the models that an ensemble's steps mean depend on what else the repositories have."""
     if not looking.namespaces or isinstance(found, ModelFailure) or found.config.ensemble is None:
@@ -80,7 +83,7 @@ def _placed(
     return replace(found, steps=steps_of(found.config.ensemble, found.repository, repositories))
 
 
-def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | ModelFailure:
+def _model(name: str, folders: list[Path], looking: ScanOptions) -> ModelSource | ModelFailure:
     if len(folders) > 1:
         error = NotUnique(
             f"model '{name}' is not unique across all model repositories",
@@ -105,7 +108,7 @@ def _model(name: str, folders: list[Path], looking: Looking) -> ModelSource | Mo
         return ModelFailure(name, repository, folder, (unreadable,), notes)
 
 
-def _source(folder: Path, versions: layout.Versions, looking: Looking, seen: Snapshot) -> ModelSource:
+def _source(folder: Path, versions: layout.Versions, looking: ScanOptions, seen: Snapshot) -> ModelSource:
     """Raises ConfigErrors with everything that is wrong with the model."""
     draft = read_draft(folder, looking)
     is_model = bool(versions.folders) or looking.config is not None or config_file(folder, looking.config_name).exists()
@@ -137,7 +140,7 @@ def _source(folder: Path, versions: layout.Versions, looking: Looking, seen: Sna
     )
 
 
-def read_draft(folder: Path, looking: Looking) -> Draft:
+def read_draft(folder: Path, looking: ScanOptions) -> ConfigDraft:
     """The model's configuration; an empty draft when it has none and none is needed."""
     if looking.config is not None:
         return parse_json_form(looking.config, "")
@@ -146,7 +149,7 @@ def read_draft(folder: Path, looking: Looking) -> Draft:
         data = layout.read_file(path, limits.MODEL_CONFIG_BYTES_MAX)
     except FileNotFoundError as error:
         if looking.auto_complete:
-            return Draft.empty(str(path))
+            return ConfigDraft.empty(str(path))
         raise ConfigError(f"failed to open text file for read {path}: No such file or directory",
                           hint=_folder_above(folder) or "write it, or leave out --disable-auto-complete-config",
                           ) from error  # fmt: skip
@@ -161,19 +164,19 @@ def config_file(folder: Path, config_name: str = "") -> Path:
     return chosen if config_name and layout.exists(chosen) else folder / CONFIG
 
 
-def _decoded(data: bytes, file: str) -> Draft:
+def _decoded(data: bytes, file: str) -> ConfigDraft:
     if len(data) > limits.CONFIG_BYTES_MAX:
         raise ConfigError(f"the file has {len(data)} bytes, more than {limits.CONFIG_BYTES_MAX}", file=file)
     try:
         return parse(data.decode("utf-8-sig"), file)
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        place = Place(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        place = SourcePosition(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
         raise ConfigError(f"the file is not UTF-8: byte 0x{data[error.start]:02x}", file=file, line=place.line,
                           column=place.column, hint="save it as UTF-8") from error  # fmt: skip
 
 
-def _chosen(draft: Draft, versions: layout.Versions, folder: Path) -> tuple[int, ...]:
+def _chosen(draft: ConfigDraft, versions: layout.Versions, folder: Path) -> tuple[int, ...]:
     policy = policies.read(draft.message)
     numbers = policy.choose(versions.folders)
     if not numbers and not draft.report.malformed:
@@ -201,7 +204,7 @@ def _folder_above(folder: Path) -> str:
     return f"{repository} has {sign}: it looks like a model; name the folder above it"
 
 
-def environment_of(draft: Draft, folder: Path, backends: Backends = BUILT_IN) -> Environment | None:
+def environment_of(draft: ConfigDraft, folder: Path, backends: Backends = BUILT_IN) -> Environment | None:
     """The environment that the draft's parameters name; what is wrong with it goes to the report.
 
     One that lies beside a Python-based backend is written into the draft of a model that names none.
@@ -217,7 +220,7 @@ def environment_of(draft: Draft, folder: Path, backends: Backends = BUILT_IN) ->
         return None
 
 
-def _check_labels(draft: Draft, folder: Path) -> None:
+def _check_labels(draft: ConfigDraft, folder: Path) -> None:
     for index, output in enumerate(draft.message.output):
         name, key = output.label_filename, ("output", index, "label_filename")
         hint = "label files lie in the model folder"

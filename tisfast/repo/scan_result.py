@@ -9,7 +9,7 @@ from pathlib import Path
 from tisfast.config.model_config import LoadedConfig
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
-from tisfast.leases import Lease
+from tisfast.leases import FolderLease
 from tisfast.repo.snapshot import Snapshot
 from tisfast.types import split_identity
 
@@ -50,7 +50,7 @@ class ModelSource:
     snapshot: Snapshot
     overridden: bool = False
     private: Path | None = None
-    lease: Lease | None = field(default=None, compare=False, repr=False)
+    lease: FolderLease | None = field(default=None, compare=False, repr=False)
     steps: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -29,7 +29,7 @@ ENVIRONMENT_MARKS: Final = frozenset({"pyvenv.cfg", "conda-meta"})
 PACKAGES: Final = ("conda-meta/*.json", "lib/python*/site-packages/*.dist-info")
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """A file, or a folder where the path ends in "/".
 
     size: in bytes, -1 of a link to nothing.  Of a folder all figures are 0, as what it holds has entries of its own; of
@@ -50,8 +50,8 @@ class Snapshot:
     of the model, but tell that somebody is at work.
     """
 
-    entries: tuple[Entry, ...]
-    passing: tuple[Entry, ...] = field(default=(), compare=False)
+    entries: tuple[FileEntry, ...]
+    passing: tuple[FileEntry, ...] = field(default=(), compare=False)
 
     def rests_since(self, earlier: Snapshot) -> bool:
         """Whether nothing at all has moved since."""
@@ -103,8 +103,8 @@ class _Walk:
         self._entries_max = entries_max
         self._left = [(root, "", 0)]
         self._linked: set[tuple[int, int]] = set()
-        self.entries: list[Entry] = []
-        self.passing: list[Entry] = []
+        self.entries: list[FileEntry] = []
+        self.passing: list[FileEntry] = []
 
     def all(self) -> None:
         """Fill `entries` and `passing`."""
@@ -116,7 +116,7 @@ class _Walk:
                 self.entries.append(_environment(place, prefix))
                 continue
             if prefix:
-                self.entries.append(Entry(prefix, 0, 0, 0))
+                self.entries.append(FileEntry(prefix, 0, 0, 0))
             for item in items:
                 self._take(item, prefix + item.name, depth)
 
@@ -154,9 +154,9 @@ class _Walk:
                 self._folder(item, path + "/", depth + 1)
                 return
             stat = item.stat()
-            entry = Entry(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+            entry = FileEntry(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
         except OSError:  # a link to nothing, or gone since its folder was read
-            entry = Entry(path, -1, 0, 0)
+            entry = FileEntry(path, -1, 0, 0)
         (self.passing if _passes(item.name) else self.entries).append(entry)
 
     def _folder(self, item: os.DirEntry[str], path: str, depth: int) -> None:
@@ -166,7 +166,7 @@ class _Walk:
             raise ConfigError(f"'{path}' lies deeper in the model folder than {limits.SNAPSHOT_DEPTH_MAX} folders",
                               file=self._root, hint="does a link lead back?")  # fmt: skip
         if item.is_symlink() and not self._first_time(item):
-            self.entries.append(Entry(path, 0, 0, 0))
+            self.entries.append(FileEntry(path, 0, 0, 0))
             return
         self._left.append((item.path, path, depth))
 
@@ -185,11 +185,11 @@ def _passes(name: str) -> bool:
     return name.endswith(PASSING_ENDS) or name in PASSING or (name[0] == "#" and name[-1] == "#")
 
 
-def _environment(place: str, prefix: str) -> Entry:
+def _environment(place: str, prefix: str) -> FileEntry:
     """A Python environment, of tens of thousands of files, by what tells that packages came or went."""
     times = []
     for pattern in PACKAGES:
         for path in glob.iglob(f"{glob.escape(place)}/{pattern}"):
             with contextlib.suppress(OSError):  # gone since
                 times.append(os.stat(path).st_mtime_ns)
-    return Entry(prefix, len(times), max(times, default=0), 0)
+    return FileEntry(prefix, len(times), max(times, default=0), 0)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from tisfast import limits
-from tisfast.environments.archive import tar_entries
+from tisfast.environments.archive_reader import tar_entries
 from tisfast.errors import Cancelled, ConfigError
 from tisfast.storage.blobs import Blob, Blobs
 

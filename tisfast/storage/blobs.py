@@ -6,7 +6,7 @@ A folder of the cache:
     partial/KEY           downloads that are not complete; locked while somebody writes
     partial/KEY.done      which blob a download became, until its model is complete
     manifests/KEY.json    for each URL: which file of which model is which blob
-    runs/PID-RANDOM/      folders of a living server (view.py)
+    runs/PID-RANDOM/      folders of a living server (repository_view.py)
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ Keys = dict[str, "str | None"]
 
 
 @dataclass(frozen=True)
-class Options:
+class StoreOptions:
     """For obstore's constructors.  provider: gives credentials instead of everything that obstore would look for."""
 
     config: dict[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Options:
     plain_http: bool = False
 
 
-def options_for(location: Location, bucket: Bucket, variables: Mapping[str, str]) -> Options:
+def options_for(location: Location, bucket: Bucket, variables: Mapping[str, str]) -> StoreOptions:
     """How to open this bucket.  Raises ConfigError."""
     entry = _entry(location, bucket, variables)
     readers = {"s3": _s3, "gs": _gs, "az": _az}
@@ -84,7 +84,7 @@ def _object(entry: Any, kind: str) -> Mapping[str, str]:
 # ---- S3
 
 
-def _s3(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> Options:
+def _s3(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> StoreOptions:
     endpoint = bucket.endpoint or variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL", "")
     config: dict[str, Any] = {}
     if endpoint:
@@ -99,7 +99,7 @@ def _s3(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> Options:
     elif "AWS_REGION" not in variables and "AWS_DEFAULT_REGION" in variables:
         config["region"] = variables["AWS_DEFAULT_REGION"]
     provider = None if keys is None else lambda: {**keys, "expires_at": None}
-    return Options(config, provider, endpoint.startswith("http://"))
+    return StoreOptions(config, provider, endpoint.startswith("http://"))
 
 
 def _aws_keys(entry: Any, variables: Mapping[str, str]) -> tuple[Keys | None, str]:
@@ -149,20 +149,20 @@ def _profile(name: str, variables: Mapping[str, str], *, required: bool = True) 
 # ---- Google Cloud Storage
 
 
-def _gs(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> Options:
+def _gs(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> StoreOptions:
     del bucket
     config: dict[str, Any] = {}
     emulator = variables.get("STORAGE_EMULATOR_HOST", "")
     if emulator:
         url = emulator if "://" in emulator else f"http://{emulator}"
-        return Options({"base_url": url, "skip_signature": True}, plain_http=url.startswith("http://"))
+        return StoreOptions({"base_url": url, "skip_signature": True}, plain_http=url.startswith("http://"))
     if entry is not None:
         if not isinstance(entry, str):
             raise ConfigError(f"{FILE}: an entry of section 'gs' is no text", hint="it is the path of a key file")
         config["application_credentials"] = entry
     elif not _google_knows_us(variables):
         config["skip_signature"] = True  # as Triton: public buckets need no account
-    return Options(config)
+    return StoreOptions(config)
 
 
 def _google_knows_us(variables: Mapping[str, str]) -> bool:
@@ -181,7 +181,7 @@ def _google_knows_us(variables: Mapping[str, str]) -> bool:
 # ---- Azure Blob Storage
 
 
-def _az(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> Options:
+def _az(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> StoreOptions:
     said = _object(entry, "as") if entry is not None else {
         "account_str": variables.get("AZURE_STORAGE_ACCOUNT", ""),
         "account_key": variables.get("AZURE_STORAGE_KEY", ""),
@@ -208,4 +208,4 @@ def _az(bucket: Bucket, entry: Any, variables: Mapping[str, str]) -> Options:
     endpoint = variables.get("AZURE_STORAGE_ENDPOINT") or variables.get("AZURE_ENDPOINT", "")
     if endpoint:
         config["endpoint"] = endpoint
-    return Options(config, plain_http=endpoint.startswith("http://") or emulated)
+    return StoreOptions(config, plain_http=endpoint.startswith("http://") or emulated)

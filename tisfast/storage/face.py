@@ -10,7 +10,7 @@ from tisfast.errors import TisError
 from tisfast.storage.location import parse
 
 if TYPE_CHECKING:
-    from tisfast.config.storage import StorageSettings
+    from tisfast.config.storage_settings import StorageSettings
 
 
 class StorageFace(Protocol):

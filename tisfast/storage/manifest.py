@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Kept:
+class DownloadedFile:
     """A file of a model as it was downloaded.  size and tag: the store's, then."""
 
     size: int
@@ -36,7 +36,7 @@ class Manifest:
     archive: tag of the archive whose content it is.
     """
 
-    models: dict[str, dict[str, Kept]] = field(default_factory=dict)
+    models: dict[str, dict[str, DownloadedFile]] = field(default_factory=dict)
     complete: bool = False
     archive: str = ""
 
@@ -148,7 +148,7 @@ def _read(data: Mapping[str, Any]) -> Manifest:
     """Raises KeyError, TypeError or ValueError for what is no manifest."""
     models = {
         str(name): {
-            str(path): Kept(int(size), str(tag), Blob(str(sha256), int(nbytes), (int(inode), int(changed))))
+            str(path): DownloadedFile(int(size), str(tag), Blob(str(sha256), int(nbytes), (int(inode), int(changed))))
             for path, (size, tag, sha256, nbytes, inode, changed) in files.items()
         }
         for name, files in data["models"].items()

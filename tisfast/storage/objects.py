@@ -14,9 +14,9 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.errors import TisError
 from tisfast.storage.credentials import options_for
+from tisfast.storage.http_source import Web, facts
 from tisfast.storage.location import Bucket, Location
 from tisfast.storage.source import Changed, Refused, RemoteFile, Unreachable, md5_of_tag
-from tisfast.storage.web import Web, facts
 
 log = logging.getLogger("tisfast.storage")
 SIGNED_SECONDS: Final = 60

@@ -27,7 +27,7 @@ def spelled(nbytes: float) -> str:
     raise AssertionError("the last unit has no upper end")
 
 
-class Progress:
+class DownloadProgress:
     """Of one or more syncs at a time.  `advance` may be called from any thread, all else by the event loop's."""
 
     def __init__(self, *, terminal: bool | None = None) -> None:

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tisfast import limits
-from tisfast.config.storage import StorageSettings
+from tisfast.config.storage_settings import StorageSettings
 from tisfast.errors import ConfigError, TisError
-from tisfast.storage import layout
+from tisfast.storage import store_layout
 from tisfast.storage.archive import unpack
 from tisfast.storage.blobs import Blob, Blobs, unusable
 from tisfast.storage.location import Archive, Location
-from tisfast.storage.manifest import Kept, Manifest, Manifests
-from tisfast.storage.opening import open_source
-from tisfast.storage.progress import Progress, spelled
+from tisfast.storage.manifest import DownloadedFile, Manifest, Manifests
+from tisfast.storage.progress import DownloadProgress, spelled
+from tisfast.storage.repository_view import RepositoryView
 from tisfast.storage.source import Changed, RemoteFile, Source, Unreachable
+from tisfast.storage.source_factory import open_source
 from tisfast.storage.threads import Threads
-from tisfast.storage.transfer import Errand, fetch, key_for, pause
-from tisfast.storage.view import View
+from tisfast.storage.transfer import Download, fetch, key_for, pause
 
 log = logging.getLogger("tisfast.storage")
 T = TypeVar("T")
@@ -33,21 +33,21 @@ Files = Mapping[str, RemoteFile]
 
 
 @dataclass(frozen=True)
-class Place:
+class RepositoryContext:
     """Where a repository is kept and what it works with; all but the view is shared by those of one cache folder."""
 
     blobs: Blobs
     manifests: Manifests
-    view: View
+    view: RepositoryView
     threads: Threads
-    progress: Progress
+    progress: DownloadProgress
     stop: threading.Event
 
 
 class Repository:
     """One URL.  Event-loop thread only, one `sync` at a time."""
 
-    def __init__(self, location: Location, place: Place, settings: StorageSettings) -> None:
+    def __init__(self, location: Location, place: RepositoryContext, settings: StorageSettings) -> None:
         self.location = location
         self._place = place
         self._settings = settings
@@ -142,7 +142,7 @@ class Repository:
 
     def _models(self, files: Mapping[str, T], *, wrapped: bool) -> dict[str, dict[str, T]]:
         there = self.location
-        return layout.models_of(files, model=there.model, last=there.last, wrapped=wrapped, shown=there.shown)
+        return store_layout.models_of(files, model=there.model, last=there.last, wrapped=wrapped, shown=there.shown)
 
     def _known(self, manifest: Manifest) -> set[str]:
         return {*manifest.models, *self._place.view.names}
@@ -168,7 +168,7 @@ class Repository:
     async def _model(self, manifest: Manifest, came: list[RemoteFile], name: str, files: Files) -> TisError | None:
         """Fetch what is lacking, then show it; the error that kept it from being complete.  came: what was fetched."""
         try:
-            layout.check_paths(files, f"{self.location.shown}: model '{name}'")
+            store_layout.check_paths(files, f"{self.location.shown}: model '{name}'")
             found = await self._place.threads.run(lambda: self._found(manifest.models.get(name, {}), name, files))
             lacking = {path: file for path, file in files.items() if path not in found}
             if lacking:
@@ -182,7 +182,7 @@ class Repository:
         came += lacking.values()
         return None
 
-    def _found(self, before: Mapping[str, Kept], name: str, files: Files) -> dict[str, Kept]:
+    def _found(self, before: Mapping[str, DownloadedFile], name: str, files: Files) -> dict[str, DownloadedFile]:
         """The files that the cache has, whole.  Blocks."""
         found = {}
         for path, file in files.items():
@@ -190,10 +190,12 @@ class Repository:
             if kept is None or (kept.size, kept.tag) != (file.size, file.tag) or not file.tag:
                 if not file.sha256:
                     continue
-                kept = Kept(file.size, file.tag, Blob(file.sha256, file.size, (0, 0)))  # from elsewhere, perhaps
+                kept = DownloadedFile(
+                    file.size, file.tag, Blob(file.sha256, file.size, (0, 0))
+                )  # from elsewhere, perhaps
             blob = self._intact(kept.blob, name)
             if blob is not None:
-                found[path] = Kept(kept.size, kept.tag, blob)
+                found[path] = DownloadedFile(kept.size, kept.tag, blob)
         return found
 
     def _intact(self, blob: Blob, name: str) -> Blob | None:
@@ -203,18 +205,21 @@ class Repository:
             log.warning("%s: a file of '%s' is gone from the cache or was damaged there", self.location.shown, name)
         return intact
 
-    async def _fetch(self, name: str, files: Files) -> dict[str, Kept]:
+    async def _fetch(self, name: str, files: Files) -> dict[str, DownloadedFile]:
         nbytes = sum(file.size for file in files.values())
         self._check_room(nbytes - sum(self._begun(file) for file in files.values()))
         log.info("downloading '%s' from %s: %d files, %s", name, self.location.shown, len(files), spelled(nbytes))
         self._place.progress.expect(nbytes)
         blobs = await every([self._download(file) for file in files.values()])
-        return {path: Kept(file.size, file.tag, blob) for (path, file), blob in zip(files.items(), blobs, strict=True)}
+        return {
+            path: DownloadedFile(file.size, file.tag, blob)
+            for (path, file), blob in zip(files.items(), blobs, strict=True)
+        }
 
     async def _download(self, file: RemoteFile) -> Blob:
         assert self._source is not None
         place = self._place
-        errand = Errand(place.blobs, self._source, self.location.shown, place.stop, place.progress.advance)
+        errand = Download(place.blobs, self._source, self.location.shown, place.stop, place.progress.advance)
         blob = await place.threads.run(lambda: fetch(errand, file))
         self.fetched += 1
         self.changes += 1
@@ -234,7 +239,7 @@ class Repository:
                 hint="make room, or name another folder with --storage-cache-dir",
             )
 
-    async def _show(self, name: str, files: Mapping[str, Kept]) -> None:
+    async def _show(self, name: str, files: Mapping[str, DownloadedFile]) -> None:
         blobs = {path: kept.blob for path, kept in files.items()}
         if self._place.view.shows(name, blobs):
             return
@@ -257,11 +262,11 @@ class Repository:
         await self._save(manifest)
         return {}
 
-    def _unpacked(self, manifest: Manifest, state: str) -> dict[str, dict[str, Kept]] | None:
+    def _unpacked(self, manifest: Manifest, state: str) -> dict[str, dict[str, DownloadedFile]] | None:
         """What an earlier sync made of the same archive, if all of it is still whole.  Blocks."""
         if not state or manifest.archive != state:
             return None
-        models: dict[str, dict[str, Kept]] = {}
+        models: dict[str, dict[str, DownloadedFile]] = {}
         for name, files in manifest.models.items():
             whole = self._all_intact(name, files)
             if whole is None:
@@ -269,14 +274,14 @@ class Repository:
             models[name] = whole
         return models
 
-    def _unpack(self, file: RemoteFile, archive: Blob) -> dict[str, dict[str, Kept]]:
+    def _unpack(self, file: RemoteFile, archive: Blob) -> dict[str, dict[str, DownloadedFile]]:
         path = self._place.blobs.path(archive.sha256)
         blobs = unpack(path, file.path, self._place.blobs, self._place.stop)
-        layout.check_paths(blobs, self.location.shown)
+        store_layout.check_paths(blobs, self.location.shown)
         self._forget_downloads([file])  # the next sweep takes it; another URL of the same archive may be reading it now
         models = self._models(blobs, wrapped=True)
         return {
-            name: {path: Kept(blob.size, file.tag, blob) for path, blob in files.items()}
+            name: {path: DownloadedFile(blob.size, file.tag, blob) for path, blob in files.items()}
             for name, files in models.items()
         }
 
@@ -299,13 +304,13 @@ class Repository:
                 await self._show(model, blobs)
         return failed
 
-    def _all_intact(self, name: str, files: Mapping[str, Kept]) -> dict[str, Kept] | None:
+    def _all_intact(self, name: str, files: Mapping[str, DownloadedFile]) -> dict[str, DownloadedFile] | None:
         found = {}
         for path, kept in files.items():
             blob = self._intact(kept.blob, name)
             if blob is None:
                 return None
-            found[path] = Kept(kept.size, kept.tag, blob)
+            found[path] = DownloadedFile(kept.size, kept.tag, blob)
         return found
 
 

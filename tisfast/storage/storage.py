@@ -14,15 +14,15 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from tisfast.config.storage import StorageSettings
+from tisfast.config.storage_settings import StorageSettings
 from tisfast.errors import TisError
 from tisfast.storage.blobs import Blobs
 from tisfast.storage.location import Bucket, Location
 from tisfast.storage.manifest import Manifests, key_of
-from tisfast.storage.progress import Progress
-from tisfast.storage.repository import Place, Repository
+from tisfast.storage.progress import DownloadProgress
+from tisfast.storage.repository import Repository, RepositoryContext
+from tisfast.storage.repository_view import RepositoryView, RunFolder
 from tisfast.storage.threads import Threads
-from tisfast.storage.view import Run, View
 
 log = logging.getLogger("tisfast.storage")
 
@@ -33,9 +33,9 @@ class Storage:
     def __init__(self, locations: Mapping[str, Location], settings: StorageSettings) -> None:
         self._settings = settings
         self._stop = threading.Event()
-        self._progress = Progress()
+        self._progress = DownloadProgress()
         self._threads = Threads(settings.downloads)
-        self._runs: dict[Path, Run] = {}
+        self._runs: dict[Path, RunFolder] = {}
         self._blobs: dict[Path, Blobs] = {}
         self._repositories: dict[str, Repository] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -53,10 +53,10 @@ class Storage:
         root = self._root(location)
         if root not in self._blobs:
             self._blobs[root] = Blobs(root)
-            self._runs[root] = Run(root)
+            self._runs[root] = RunFolder(root)
         blobs = self._blobs[root]
-        view = View(self._runs[root].path / key_of(location.key)[:16], blobs)
-        place = Place(blobs, Manifests(root), view, self._threads, self._progress, self._stop)
+        view = RepositoryView(self._runs[root].path / key_of(location.key)[:16], blobs)
+        place = RepositoryContext(blobs, Manifests(root), view, self._threads, self._progress, self._stop)
         return Repository(location, place, self._settings)
 
     def _root(self, location: Location) -> Path:

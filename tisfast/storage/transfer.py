@@ -19,7 +19,7 @@ from tisfast.storage.source import Corrupt, RemoteFile, Source, Unreachable
 
 
 @dataclass(frozen=True)
-class Errand:
+class Download:
     """What a download needs beside its file.  shown: the URL in messages; advanced: told of bytes, negative if lost."""
 
     blobs: Blobs
@@ -29,7 +29,7 @@ class Errand:
     advanced: Callable[[int], None]
 
 
-def fetch(errand: Errand, file: RemoteFile) -> Blob:
+def fetch(errand: Download, file: RemoteFile) -> Blob:
     """The whole, verified file as a blob.
 
     Raises Changed when it is not what was listed any more, Corrupt when what comes stays wrong, Unreachable when it
@@ -71,7 +71,7 @@ def _told_apart(file: RemoteFile) -> bool:
     return bool(file.tag or file.sha256)
 
 
-def _complete(errand: Errand, file: RemoteFile, partial: _Partial) -> None:
+def _complete(errand: Download, file: RemoteFile, partial: _Partial) -> None:
     """Read until all bytes are there; every attempt goes on where the last one ended."""
     failures = 0
     while partial.size < file.size:
@@ -97,7 +97,7 @@ def pause(stop: threading.Event, failures: int) -> None:
         raise Cancelled("the server is stopping: a download is given up")
 
 
-def _receive(errand: Errand, file: RemoteFile, partial: _Partial) -> None:
+def _receive(errand: Download, file: RemoteFile, partial: _Partial) -> None:
     begin, chunks = errand.source.read(file, partial.size)
     if begin != partial.size:
         partial.restart()
@@ -124,7 +124,7 @@ def _receive(errand: Errand, file: RemoteFile, partial: _Partial) -> None:
 class _Partial:
     """A file that grows, and its digests.  What an earlier attempt or server left of the same content is taken up."""
 
-    def __init__(self, errand: Errand, file: RemoteFile, key: str) -> None:
+    def __init__(self, errand: Download, file: RemoteFile, key: str) -> None:
         self._errand = errand
         self._file = file
         folder = errand.blobs.root / "partial"

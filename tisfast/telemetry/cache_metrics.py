@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tisfast.engine.response_cache import LocalStore
-from tisfast.telemetry.families import Metric, family, labels_of, summary
+from tisfast.telemetry.metric_families import FamilyText, family, labels_of, summary
 from tisfast.telemetry.summaries import Windows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _SUMMARIES: Final = (
 )
 
 
-def per_model(runtimes: list[Runtime]) -> Iterator[Metric]:
+def per_model(runtimes: list[Runtime]) -> Iterator[FamilyText]:
     """Counters of the models whose answers are kept."""
     cached = [runtime for runtime in runtimes if runtime.cache is not None]
     for name, text, key, unit in _PER_MODEL if cached else ():
@@ -45,7 +45,7 @@ def per_model(runtimes: list[Runtime]) -> Iterator[Metric]:
         yield family(name, text, "counter", ((labels, n // 1000 if unit == "ns" else n) for labels, n in tallies))
 
 
-class Shared(Protocol):
+class SharedCacheFace(Protocol):
     """A cache beyond this process, as far as it is shown."""
 
     @property
@@ -57,13 +57,13 @@ class Shared(Protocol):
         """Requests that were executed without asking it."""
 
 
-def of_store(store: LocalStore | Shared | None) -> Iterator[Metric]:
+def of_store(store: LocalStore | SharedCacheFace | None) -> Iterator[FamilyText]:
     """What the server's cache tells of itself, of all models together."""
     if isinstance(store, LocalStore):
         yield from _of_local(store)
 
 
-def of_shared(store: LocalStore | Shared | None) -> Iterator[Metric]:
+def of_shared(store: LocalStore | SharedCacheFace | None) -> Iterator[FamilyText]:
     """tisfast's own: whether a shared cache is there."""
     if store is None or isinstance(store, LocalStore):
         return
@@ -72,7 +72,7 @@ def of_shared(store: LocalStore | Shared | None) -> Iterator[Metric]:
     yield family("tisfast_cache_skipped", text, "counter", [({}, store.skipped)], suffix="_total")
 
 
-def _of_local(store: LocalStore) -> Iterator[Metric]:
+def _of_local(store: LocalStore) -> Iterator[FamilyText]:
     for name, text, value in (
         ("nv_cache_util", "Cache utilization [0.0 - 1.0]", store.used_bytes / store.size_bytes),
         ("nv_cache_num_entries", "Number of responses stored in response cache", len(store)),
@@ -100,7 +100,7 @@ class CacheSummaries:
     def __init__(self) -> None:
         self._windows = Windows(tuple(part for _, _, part in _SUMMARIES))
 
-    def collect(self, runtimes: list[Runtime], labelled: dict[str, float], now: float) -> Iterator[Metric]:
+    def collect(self, runtimes: list[Runtime], labelled: dict[str, float], now: float) -> Iterator[FamilyText]:
         """labelled: share by its label."""
         cached = [(runtime, runtime.cache) for runtime in runtimes if runtime.cache is not None]
         self._windows.forget_others([cache for _, cache in cached])

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from tisfast import limits
 from tisfast.config.metric_control import FIRST_RESPONSE
-from tisfast.config.metrics import MetricsSettings
-from tisfast.operations.response import Response, http_error
+from tisfast.config.metrics_settings import MetricsSettings
+from tisfast.operations.http_response import Response, http_error
 from tisfast.operations.slices import in_slices
-from tisfast.telemetry import families
-from tisfast.telemetry.cache_metrics import CacheSummaries, Shared, of_shared, of_store, per_model
-from tisfast.telemetry.families import Labels, Metric, Samples, family, labels_of
+from tisfast.telemetry import metric_families
+from tisfast.telemetry.cache_metrics import CacheSummaries, SharedCacheFace, of_shared, of_store, per_model
 from tisfast.telemetry.machine_facts import CpuMeter, memory_bytes
+from tisfast.telemetry.metric_families import FamilyText, Labels, Samples, family, labels_of
 from tisfast.telemetry.summaries import Windows
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Sources:
     restarts: Callable[[], Iterable[tuple[str, str, int]]]
     load_seconds: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     gpus: GpuMeter | None = None
-    cache: LocalStore | Shared | None = None
+    cache: LocalStore | SharedCacheFace | None = None
     custom: Callable[[], Iterable[FamilyReading]] = tuple
     memory: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]] = tuple
 
@@ -101,7 +101,7 @@ class MetricsRoutes:
         monotonic: Callable[[], float] = time.monotonic,
         slice_seconds: float = limits.LOOP_SLICE_SECONDS,
     ) -> None:
-        self._collector = Collector(sources, shown, monotonic)
+        self._collector = MetricsCollector(sources, shown, monotonic)
         self._slice_seconds = slice_seconds
 
     def handle(self, head: Head, body: bytes) -> Response | Future[Response]:
@@ -119,7 +119,7 @@ def _exposition(pieces: list[str]) -> Response:
     return Response(200, CONTENT_TYPE, "".join(pieces).encode())
 
 
-class Collector:
+class MetricsCollector:
     """All families.  monotonic: seconds, for what is read at intervals."""
 
     def __init__(self, sources: Sources, shown: MetricsSettings, monotonic: Callable[[], float]) -> None:
@@ -136,7 +136,7 @@ class Collector:
         """Prometheus text of everything; the families read what they show while they are asked for it."""
         return (piece for found in self.collect() for piece in found.pieces())
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[FamilyText]:
         """All families, in Triton's order."""
         runtimes = self._sources.registry.runtimes()
         yield from _counts(runtimes)
@@ -149,7 +149,7 @@ class Collector:
         if self._shown.summary_latencies:
             yield from self._summaries(runtimes)
         if self._shown.histogram_latencies:
-            yield families.first_response_histogram(
+            yield metric_families.first_response_histogram(
                 FIRST_RESPONSE,
                 "Duration from request to first response in milliseconds",
                 ((labels_of(r), r.timings.first_response) for r in runtimes),
@@ -157,9 +157,9 @@ class Collector:
         yield self._load_durations(runtimes)
         yield from self._own(runtimes)
         for reading in self._sources.custom():
-            yield families.custom(reading)
+            yield metric_families.custom(reading)
 
-    def _machine(self) -> Iterator[Metric]:
+    def _machine(self) -> Iterator[FamilyText]:
         # There is no pinned pool: tensors lie in arenas, which tisfast_arena_bytes shows.
         yield _gauge("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", 0)
         yield _gauge("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", 0)
@@ -179,7 +179,7 @@ class Collector:
             self._cpu_values = (self._cpu.utilization(), *memory_bytes())
         return self._cpu_values
 
-    def _summaries(self, runtimes: list[Runtime]) -> Iterator[Metric]:
+    def _summaries(self, runtimes: list[Runtime]) -> Iterator[FamilyText]:
         shares = [share for share, _ in self._shown.quantiles]
         now = self._monotonic()
         self._windows.forget_others([runtime.timings for runtime in runtimes])
@@ -191,10 +191,10 @@ class Collector:
                 if part != "request" or r.cache is None
             ]
             if shown or not runtimes:
-                yield families.summary(f"nv_inference_{part}_summary_us", _SUMMARY_TEXTS.get(part, text), shown)
+                yield metric_families.summary(f"nv_inference_{part}_summary_us", _SUMMARY_TEXTS.get(part, text), shown)
         yield from self._cache_summaries.collect(runtimes, {_number(share): share for share in shares}, now)
 
-    def _load_durations(self, runtimes: list[Runtime]) -> Metric:
+    def _load_durations(self, runtimes: list[Runtime]) -> FamilyText:
         labels = {(r.signature.identity, r.signature.version): labels_of(r) for r in runtimes}
         return family(
             "nv_model_load_duration_secs",
@@ -203,7 +203,7 @@ class Collector:
             ((labels[m, v], seconds) for m, v, seconds in self._sources.load_seconds() if (m, v) in labels),
         )
 
-    def _own(self, runtimes: list[Runtime]) -> Iterator[Metric]:
+    def _own(self, runtimes: list[Runtime]) -> Iterator[FamilyText]:
         yield family(
             "tisfast_worker_restarts",
             "Worker processes restarted after their death",
@@ -219,17 +219,17 @@ class Collector:
         )
         yield from self._memory()
         yield from of_shared(self._sources.cache)
-        yield families.batch_sizes(runtimes)
+        yield metric_families.batch_sizes(runtimes)
         for part, text in _DURATIONS:
             shown = ((labels_of(r), getattr(r.timings, part)) for r in runtimes)
-            yield families.seconds_histogram(f"tisfast_{part}_duration_seconds", text, shown)
+            yield metric_families.seconds_histogram(f"tisfast_{part}_duration_seconds", text, shown)
 
     def _untagged(self, identity: str, version: str) -> Labels:
         """Labels of families that have no metric_tags."""
         namespace, name = self._sources.registry.split(identity)
         return {"model": name, "version": version, **({"namespace": namespace} if namespace else {})}
 
-    def _memory(self) -> Iterator[Metric]:
+    def _memory(self) -> Iterator[FamilyText]:
         """Only of a server with --model-memory-budget."""
         known = list(self._sources.memory())
         for key, text, kind in _MEMORY if known else ():
@@ -237,7 +237,7 @@ class Collector:
             yield family(f"tisfast_model_{key}", text, kind, samples, suffix="_total" if kind == "counter" else "")
 
 
-def _counts(runtimes: list[Runtime]) -> Iterator[Metric]:
+def _counts(runtimes: list[Runtime]) -> Iterator[FamilyText]:
     yield family(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
@@ -264,13 +264,13 @@ def _counts(runtimes: list[Runtime]) -> Iterator[Metric]:
     )
 
 
-def _durations(runtimes: list[Runtime]) -> Iterator[Metric]:
+def _durations(runtimes: list[Runtime]) -> Iterator[FamilyText]:
     for name, key, text in _PHASES:
         samples = ((labels_of(r), r.stats.inference_stats()[key]["ns"] // 1000) for r in runtimes)
         yield family(f"nv_inference_{name}_duration_us", text, "counter", samples)
 
 
-def _pending(runtimes: list[Runtime]) -> Metric:
+def _pending(runtimes: list[Runtime]) -> FamilyText:
     return family(
         "nv_inference_pending_request_count",
         "Instantaneous number of pending requests awaiting execution per-model.",
@@ -279,13 +279,13 @@ def _pending(runtimes: list[Runtime]) -> Metric:
     )
 
 
-def _gpus(readings: Iterable[GpuReading]) -> Iterator[Metric]:
+def _gpus(readings: Iterable[GpuReading]) -> Iterator[FamilyText]:
     for name, text, kind, field in _GPU:
         values = ((reading.uuid, getattr(reading, field)) for reading in readings)
         yield family(name, text, kind, (({"gpu_uuid": uuid}, value) for uuid, value in values if value is not None))
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
+def _gauge(name: str, text: str, value: float) -> FamilyText:
     return family(name, text, "gauge", [({}, value)])
 
 

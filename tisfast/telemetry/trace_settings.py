@@ -53,7 +53,7 @@ class Trigger:
         return True
 
 
-class TraceSettings:
+class LiveTraceSettings:
     """The settings of one server.
 
     flags: of the command line; knows: whether a model of that name exists; changed: called after each change.

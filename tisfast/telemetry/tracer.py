@@ -15,7 +15,7 @@ from tisfast.telemetry.trace import Context, Trace, read_context
 from tisfast.telemetry.trace_file import TraceFiles
 from tisfast.telemetry.trace_otlp import OtlpExporter
 from tisfast.telemetry.trace_outbox import Outbox
-from tisfast.telemetry.trace_settings import TraceSettings
+from tisfast.telemetry.trace_settings import LiveTraceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Tracer:
     """flags: of the command line; knows: whether a model of that name exists."""
 
     def __init__(self, flags: TraceFlags, knows: Callable[[str], bool]) -> None:
-        self.settings = TraceSettings(flags, knows, self._switch)
+        self.settings = LiveTraceSettings(flags, knows, self._switch)
         self._propagates = flags.mode == "opentelemetry"
         self._switches: list[Callable[[Tracer | None], None]] = []
         self._numbers = itertools.count(1).__next__

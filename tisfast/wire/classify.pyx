@@ -10,7 +10,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 from tisfast.wire.signature cimport (
     FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, TensorSpec, item_bytes)
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 from tisfast import limits
 from tisfast.errors import BadRequest

@@ -1,7 +1,7 @@
 # Heads as a client needs them: of requests to write, of responses to read.  Layer 2 (wire).
 from libc.stdint cimport int64_t
 from tisfast.wire.head cimport MessageHead
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 cdef enum:               # in place of the bytes of a body
     NO_BODY = -1

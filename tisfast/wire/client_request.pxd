@@ -1,6 +1,6 @@
 # An inference request as a client writes it over HTTP.  Layer 2 (wire).
 from libc.stdint cimport int64_t, uint64_t
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 cdef class WantedOutputs:
     """Which outputs are asked for, and how each is to be given.  Immutable, and used for any number of requests."""

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.align cimport align64
 from tisfast.wire.draft cimport Draft, new_draft
-from tisfast.wire.plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
+from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.request cimport count_elements, finish, new_plan
 from tisfast.wire.signature cimport ModelSignature, TensorSpec

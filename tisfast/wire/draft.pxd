@@ -2,9 +2,9 @@
 from libc.stdint cimport int64_t, uint64_t
 from tisfast.native.memory cimport Arena, Block
 from tisfast.native.region cimport Regions
-from tisfast.wire.plan cimport InferPlan
+from tisfast.wire.infer_plan cimport InferPlan
+from tisfast.wire.json_numbers cimport Span
 from tisfast.wire.signature cimport ModelSignature
-from tisfast.wire.spelled cimport Span
 
 cdef class InferBody:
     """A received inference body (a gRPC message, too), and what it is read with.  It lies at block.data[start : start + nbytes]."""
@@ -31,7 +31,7 @@ cdef class Draft:
     cdef InferPlan plan             # frozen by now
     cdef str id
     cdef list values                # per position: JSON data of FROM_JSON inputs, the decoder of FROM_CONTENTS ones; None: there are none
-    cdef const Span *spans          # numbers that are read from its text (wire/spelled), or NULL; borrowed from who makes the draft
+    cdef const Span *spans          # numbers that are read from its text (wire/json_numbers), or NULL; borrowed from who makes the draft
     cdef DraftInput *inputs         # plan.count of them, by input index
     cdef uint64_t *places           # of each, offset in arena 0 and bytes: as RecordTemplate.write takes them
     cdef bytes more                 # room for both where they are many; freed with it, without a destructor

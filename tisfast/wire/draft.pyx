@@ -7,7 +7,7 @@ A plan is shared by all requests with the same head, so nothing of one request i
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t
-from tisfast.wire.plan cimport InferPlan
+from tisfast.wire.infer_plan cimport InferPlan
 
 
 @cython.no_gc  # what it refers to does not refer to it, and there is one for each request

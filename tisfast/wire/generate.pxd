@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from tisfast.native.memory cimport Arena
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 # text: the whole body.  Raises TisError with Triton's status and wording.
 cdef InferInput read_generate(ModelSignature model, Arena arena, bytes text, uint64_t max_input_bytes)

@@ -8,15 +8,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from tisfast.native.memory cimport Arena
 from tisfast.wire.draft cimport InferBody, new_draft
-from tisfast.wire.fields cimport is_parameter
 from tisfast.wire.infer cimport assemble
+from tisfast.wire.infer_plan cimport InferPlan
 from tisfast.wire.json_data cimport load_json
-from tisfast.wire.plan cimport InferPlan
+from tisfast.wire.json_fields cimport is_parameter
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.request cimport finish, new_plan, read_id, read_inputs
 from tisfast.wire.respond cimport put_data
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 import orjson
 

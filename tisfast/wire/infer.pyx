@@ -14,11 +14,11 @@ from tisfast.native.memory cimport Arena, Block
 from tisfast.native.region cimport Region, Regions, SystemRegion
 from tisfast.wire.align cimport align64
 from tisfast.wire.draft cimport Draft, InferBody, new_draft
+from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.json_data cimport binary_head, fill_numbers, fill_strings, load_json, measure_strings
-from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
+from tisfast.wire.json_numbers cimport SPANS_MAX, Span, elided, find_spans, is_spelled, read_span
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.request cimport parse_plan, raw_plan
-from tisfast.wire.spelled cimport SPANS_MAX, Span, elided, find_spans, is_spelled, read_span
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
 from tisfast.wire.tensors cimport Tensor, by_reference, new_foreign, new_tensor
 

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint64_t
 from tisfast.wire.record cimport Answer, OutputRef
 
-cdef class Special:
+cdef class SpecialOutput:
     """Either the output has been written into a region, or its best classes stand for it.  Lives with its answer."""
     cdef readonly str region              # not None: it is there now
     cdef readonly uint64_t offset, nbytes # of the bytes in the region
@@ -13,4 +13,4 @@ cdef class Special:
 # For an output whose bit is set in OutputChoice.special; once per answer.  Raises Internal when the region is too small,
 # BadRequest when the output cannot be classified or its region has gone.
 cdef bint into_region(Answer answer, OutputRef *out) except -1
-cdef Special prepare(Answer answer, OutputRef *out)
+cdef SpecialOutput prepare(Answer answer, OutputRef *out)

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 from tisfast.native.region cimport ClientFile
 from tisfast.wire.classify cimport best_classes
-from tisfast.wire.plan cimport OutputChoice, Way
+from tisfast.wire.infer_plan cimport OutputChoice, OutputForm
 from tisfast.wire.record cimport Answer, OutputRef
 from tisfast.wire.signature cimport TensorSpec
 from tisfast.wire.tensors cimport ForeignInput, Tensor
@@ -11,7 +11,7 @@ from tisfast.wire.tensors cimport ForeignInput, Tensor
 from tisfast.errors import Internal
 
 
-cdef class Special:
+cdef class SpecialOutput:
     """See outputs.pxd."""
 
 
@@ -36,25 +36,25 @@ def write_regions(Answer answer) -> None:
 cdef bint into_region(Answer answer, OutputRef *out) except -1:
     cdef OutputChoice choice = <OutputChoice>answer.input.outputs
     return answer.input.requested >> out.index & 1 and choice.special >> out.index & 1 and (
-        (<Way>choice.ways[out.index]).region is not None)
+        (<OutputForm>choice.ways[out.index]).region is not None)
 
 
-cdef Special prepare(Answer answer, OutputRef *out):
-    cdef Way way = <Way>(<OutputChoice>answer.input.outputs).ways[out.index]
+cdef SpecialOutput prepare(Answer answer, OutputRef *out):
+    cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]
     cdef TensorSpec spec = <TensorSpec>answer.input.model.outputs[out.index]
     if way.region is not None:
         return to_region(answer, way, spec, out)
     return to_classes(answer, way, spec, out)
 
 
-cdef Special to_region(Answer answer, Way way, TensorSpec spec, OutputRef *out):
-    cdef Special special = Special.__new__(Special)
+cdef SpecialOutput to_region(Answer answer, OutputForm way, TensorSpec spec, OutputRef *out):
+    cdef SpecialOutput special = SpecialOutput.__new__(SpecialOutput)
     if out.nbytes > way.nbytes:
         raise Internal(
             f"shared memory size specified with the request for output '{spec.name}' ({way.nbytes} bytes) should be at "
             f"least {out.nbytes} bytes to hold the results")
     if way.target is None:
-        pass  # in a codec process: the server wrote it before (wire/described)
+        pass  # in a codec process: the server wrote it before (wire/plain_values)
     elif out.data == NULL:  # an input in a client's memory, returned as it is
         move(answer, way, out)
     else:
@@ -66,7 +66,7 @@ cdef Special to_region(Answer answer, Way way, TensorSpec spec, OutputRef *out):
 
 
 # Both sides are guarded: `write` catches what goes away on either.
-cdef int move(Answer answer, Way way, OutputRef *out) except -1:
+cdef int move(Answer answer, OutputForm way, OutputRef *out) except -1:
     cdef ForeignInput foreign = answer.input.foreign_at(out.place, out.nbytes)
     cdef Tensor tensor = foreign.tensor
     cdef uint64_t offset = tensor.offset + (out.place - foreign.place)
@@ -75,8 +75,8 @@ cdef int move(Answer answer, Way way, OutputRef *out) except -1:
 
 
 # Each entry of the batch is classified by itself.
-cdef Special to_classes(Answer answer, Way way, TensorSpec spec, OutputRef *out):
-    cdef Special special = Special.__new__(Special)
+cdef SpecialOutput to_classes(Answer answer, OutputForm way, TensorSpec spec, OutputRef *out):
+    cdef SpecialOutput special = SpecialOutput.__new__(SpecialOutput)
     cdef bint batched = answer.input.model.max_batch_size > 0 and out.rank > 0 and out.shape[0] > 0
     cdef uint64_t rows = <uint64_t>out.shape[0] if batched else 1
     cdef uint64_t elements = 1, classes

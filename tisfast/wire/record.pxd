@@ -26,7 +26,7 @@ cdef class InferInput:
     cdef uint32_t places_at         # of the inputs' places in the record, set with `foreign`
     cdef list foreign               # of ForeignInput: inputs in other memory than the model's input arena; None: all are there
     cdef uint64_t shared_outputs    # bit i: output i is written into a client's system memory, wherever it comes from
-    cdef readonly object outputs    # front's own: how to write each output (wire/plan), opaque to the engine
+    cdef readonly object outputs    # front's own: how to write each output (wire/infer_plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
     # Note in the record that the client has left; the worker may look at any time.
@@ -108,12 +108,12 @@ cdef class Answer:
     cdef OutputRef* outputs         # `count` entries, owned
     cdef readonly bytes signature   # raw signature bytes: equal means same names, types and shapes
     cdef readonly bytes parameters  # JSON object text, b"" when none
-    cdef list tensors               # of Tensor, in the order of outputs: of an answer that no worker gave (wire/joined); else None
+    cdef list tensors               # of Tensor, in the order of outputs: of an answer that no worker gave (wire/joined_answer); else None
     cdef list copies                # blocks with outputs that a client could have taken away, or None
     cdef list uncopied              # (Tensor, start, bytes, copy) of those that are long: `copy_inputs` is to fill them; or None
     cdef list kept                  # what a codec made of outputs and sends instead of them, or None
 
-# ---- for wire/joined
+# ---- for wire/joined_answer
 
 cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t count)
 # Bytes of a signature, and the signature itself at `at`.

@@ -10,7 +10,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block
-from tisfast.wire.fields cimport shown
+from tisfast.wire.json_fields cimport shown
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
 from tisfast.wire.tensors cimport FOREIGN, SHARE_SHIFT, ForeignInput, Tensor
 

@@ -1,7 +1,7 @@
 # Parse an inference head; and the parts of that which every protocol has.  Layer 2 (wire).
 from libc.stdint cimport uint64_t
 from tisfast.wire.draft cimport InferBody
-from tisfast.wire.plan cimport InferPlan, TensorPlan
+from tisfast.wire.infer_plan cimport InferPlan, TensorPlan
 from tisfast.wire.signature cimport ModelSignature
 
 # doc: the body's head as JSON values; binary_bytes: received behind it; values: an empty list, which becomes a Draft's.

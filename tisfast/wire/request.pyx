@@ -6,12 +6,12 @@ wrong, then what does not fit the model.  What stands behind Triton's text in br
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from tisfast.wire.asked cimport check_output_parameters, choose_output, request_parameter
+from tisfast.wire.check_request cimport check_fit
 from tisfast.wire.draft cimport InferBody
-from tisfast.wire.fields cimport absent, list_of, not_a, text_of, truth, unsigned
-from tisfast.wire.fit cimport check_fit
-from tisfast.wire.plan cimport FROM_BINARY, FROM_JSON, FROM_NOWHERE, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
+from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_JSON, FROM_NOWHERE, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
+from tisfast.wire.json_fields cimport absent, list_of, not_a, text_of, truth, unsigned
 from tisfast.wire.record cimport InputRef, RecordTemplate, record_template
+from tisfast.wire.request_parameters cimport check_output_parameters, choose_output, request_parameter
 from tisfast.wire.signature cimport BYTES, FP16, BF16, ModelSignature, TensorSpec, item_bytes
 
 import orjson

@@ -1,13 +1,13 @@
 # An Answer becomes a response body.  Layer 2 (wire).
 from libc.stdint cimport uint64_t
 from tisfast.wire.record cimport Answer, OutputRef
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 cdef struct Segment:
     const unsigned char *data    # in the answer's blocks
     uint64_t nbytes              # > 0
 
-cdef class Body:
+cdef class ResponseBody:
     """One rendered response: JSON in `text`, then `count` segments.  Kept by a front and rendered into again.
 
     The caller puts what goes before the JSON (an HTTP head) into `text` itself, before or after.

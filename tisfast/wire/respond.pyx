@@ -14,12 +14,12 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport isfinite, isnan, signbit
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-from tisfast.wire.outputs cimport Special, prepare
-from tisfast.wire.plan cimport OutputChoice
+from tisfast.wire.infer_plan cimport OutputChoice
+from tisfast.wire.outputs cimport SpecialOutput, prepare
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.signature cimport (
     BF16, BOOL, BYTES, FP16, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, TensorSpec)
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 import orjson
 
@@ -35,7 +35,7 @@ cdef double WHOLE_MAX = 1e9  # far below where orjson changes to exponents
 cdef Py_ssize_t WHOLE_BYTES_MAX = 13  # of such a float: comma, sign, nine digits, point, zero
 
 
-cdef class Body:
+cdef class ResponseBody:
     """See respond.pxd."""
 
     def __cinit__(self, Py_ssize_t cap=4096):
@@ -99,7 +99,7 @@ cdef uint64_t text_bytes(Answer answer, bint all) noexcept:
     return total
 
 
-cdef int render_outputs(Body body, Answer answer, OutputChoice choice) except -1:
+cdef int render_outputs(ResponseBody body, Answer answer, OutputChoice choice) except -1:
     cdef TextBuffer text = body.text
     cdef OutputRef *out
     cdef bint first = True
@@ -129,8 +129,8 @@ cdef int render_outputs(Body body, Answer answer, OutputChoice choice) except -1
 
 
 # Best classes instead of the tensor, or what says that it is in a region.
-cdef int put_special(Body body, Answer answer, OutputRef *out, OutputChoice choice) except -1:
-    cdef Special special = prepare(answer, out)
+cdef int put_special(ResponseBody body, Answer answer, OutputRef *out, OutputChoice choice) except -1:
+    cdef SpecialOutput special = prepare(answer, out)
     cdef TextBuffer text = body.text
     if special.region is not None:
         text.put_bytes(<bytes>answer.layout.heads_json[out - answer.outputs])
@@ -343,7 +343,7 @@ cdef int put_strings(
 
 def render(Answer answer) -> tuple:
     """(JSON, binary tail) of an answer, for tests."""
-    cdef Body body = Body()
+    cdef ResponseBody body = ResponseBody()
     cdef int i
     body.render(answer)
     tail = [(<char *>body.segments[i].data)[:body.segments[i].nbytes] for i in range(body.count)]

@@ -60,7 +60,7 @@ cdef class ModelSignature:
     cdef readonly uint64_t expanded_bytes_max    # of a compressed body; 2^63 where an input's size is open
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs
     cdef bytes head_json            # "model_name":"…","model_version":"…" of every answer
-    cdef dict heads                 # remembered parses of inference heads (wire/plan); bounded
+    cdef dict heads                 # remembered parses of inference heads (wire/infer_plan); bounded
     cdef dict messages              # the same of gRPC messages
     cdef bytes head_message         # model_name and model_version of every ModelInferResponse
     cdef bint region_heads          # a whole body has named regions only: such bodies are worth remembering, too

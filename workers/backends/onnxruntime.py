@@ -7,11 +7,11 @@ import os
 import re
 
 from tisfast_worker import limits
+from tisfast_worker.artifact_cache import ArtifactCache, digest
 from tisfast_worker.backend import ArrayBackend, framework
 from tisfast_worker.failure import Refusal
-from tisfast_worker.made_files import MadeFiles, digest
 from tisfast_worker.serve import backend_module
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 _DTYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
@@ -37,7 +37,7 @@ class Backend(ArrayBackend):
         """Open the session."""
         runtime = framework("onnxruntime")
         path = model_path(self.model)
-        settings = backend_module("onnxruntime_options").Settings(runtime, self.model)
+        settings = backend_module("onnxruntime_options").SessionSettings(runtime, self.model)
         self._hold = None  # of files in the cache
         if not self.model.serves:  # what the file says needs no optimised graph
             settings.options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -62,7 +62,7 @@ class Backend(ArrayBackend):
         try:
             key = "onnxruntime-" + digest(facts, [path], beside)
             make = functools.partial(weights.make, path, level=settings.level, entries=settings.entries)
-            home, self._hold = MadeFiles(self.model.cache).find(key, make)
+            home, self._hold = ArtifactCache(self.model.cache).find(key, make)
         except OSError as error:
             text = f"instances of model '{self.model.name}' have weights of their own, as none could be shared: {error}"
             current().log("WARN", text, "onnxruntime.py", 0, once="weights")

@@ -3,9 +3,9 @@
 import json
 import os
 
+from tisfast_worker.backend_options import OptionError, Options, truth
 from tisfast_worker.failure import Refusal
-from tisfast_worker.options import OptionError, Options, truth
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 CPU, CUDA, TENSORRT, OPENVINO = (
     name + "ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt", "OpenVINO")
@@ -39,7 +39,7 @@ _CUDA_NAMES = {"cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "
 _SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 
 
-class Settings:
+class SessionSettings:
     """How one model's session is made and run.
 
     options: the SessionOptions; level: of graph optimisation; entries: (key, value) of the session's configuration;

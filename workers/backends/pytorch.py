@@ -6,9 +6,9 @@ import json
 from tisfast_worker.backend import ArrayBackend, framework
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import Refusal
+from tisfast_worker.memory_shortage import amount, trim_heap
 from tisfast_worker.serve import backend_module
-from tisfast_worker.served import current
-from tisfast_worker.shortage import amount, trim_heap
+from tisfast_worker.serving_context import current
 
 
 class TorchError(Refusal):

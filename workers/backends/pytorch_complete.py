@@ -8,7 +8,7 @@ called with the sample, and with one of twice as many rows; what it returns tell
 import json
 import os
 
-from tisfast_worker import dtypes, signature
+from tisfast_worker import dtypes, file_signature
 from tisfast_worker.failure import Refusal
 from tisfast_worker.serve import backend_module
 
@@ -50,7 +50,7 @@ class Completion:
         default = self._model.default_max_batch_size
         if program.batch_max is not None:
             default = program.batch_max
-        return signature.completed(config, signature.Signature(said), default)
+        return file_signature.completed(config, file_signature.FileSignature(said), default)
 
     def _output_names(self, count):
         return self._program.outputs or [f"OUTPUT__{at}" for at in range(count)]
@@ -70,9 +70,10 @@ class Completion:
         given = [self._kind(each) for each in returned.values()]
         rows = {each.shape[0] if each.ndim else 0 for each in arrays.values()}
         if len(rows) == 1 and rows != {0} and self._doubles(names, arrays, returned):
-            taken, given = [(dtype, [-1, *dims[1:]]) for dtype, dims in taken], [
-                (dtype, [-1, *dims[1:]]) for dtype, dims in given
-            ]
+            taken, given = (
+                [(dtype, [-1, *dims[1:]]) for dtype, dims in taken],
+                [(dtype, [-1, *dims[1:]]) for dtype, dims in given],
+            )
         self._refuse_scalars(returned)
         self._program_outputs(returned)
         found = self._by_signature(names, taken, given)
@@ -152,7 +153,7 @@ class Completion:
                     f"dimension of its output '{name}' does not follow that of the inputs: write max_batch_size: 0, or "
                     "the outputs"
                 )
-            described = signature.Described(name, dtype, dims[1:] if batched else dims)
+            described = file_signature.Described(name, dtype, dims[1:] if batched else dims)
             item = {"name": name, "data_type": described.config_type, "dims": described.dims or [1]}
             if batched and not described.dims:
                 item["reshape"] = {"shape": []}

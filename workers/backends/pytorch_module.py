@@ -7,7 +7,7 @@ import sys
 import warnings
 
 from tisfast_worker.serve import backend_module
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 _FILES = ("model.py", "model.pt")
 

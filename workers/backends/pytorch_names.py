@@ -6,10 +6,10 @@ Names of arguments; or NAME__INDEX, by the index; or the configuration's order.
 import json
 import re
 
-from tisfast_worker import dtypes, signature
+from tisfast_worker import dtypes, file_signature
 from tisfast_worker.failure import Refusal
 from tisfast_worker.serve import backend_module
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 _INDEXED = re.compile(r".*__(\d{1,4})$", re.DOTALL)
 
@@ -56,7 +56,7 @@ class Signature:
         self._check_texts(places)
         program, model = self._program, self._model
         if program.tensors is not None:
-            signature.check(model, signature.Signature(self.described(places)))
+            file_signature.check(model, file_signature.FileSignature(self.described(places)))
         if program.batch_max is not None and model.max_batch_size > program.batch_max:
             raise PlaceError(
                 f"model '{model.name}' has max_batch_size {model.max_batch_size}, and its program was exported for "

@@ -2,9 +2,9 @@
 
 import json
 
+from tisfast_worker.backend_options import OptionError, Options
 from tisfast_worker.failure import Refusal
-from tisfast_worker.options import OptionError, Options
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 RUNTIME = "model.py"
 _COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
@@ -128,7 +128,7 @@ class Settings:
         except ValueError as error:
             raise OptionError(f"{about} is no JSON: {error}") from None
         if not isinstance(found, dict):
-            raise OptionError(f"{about} is to be a JSON object, as {{\"fullgraph\": true}}")
+            raise OptionError(f'{about} is to be a JSON object, as {{"fullgraph": true}}')
         unknown = sorted(found.keys() - set(_COMPILE_KEYS))
         if unknown:
             raise OptionError(f"{about} has '{unknown[0]}'; it may have {', '.join(_COMPILE_KEYS)}")

@@ -9,7 +9,7 @@ import mmap
 import os
 
 from tisfast_worker import limits
-from tisfast_worker.made_files import MadeFiles, digest
+from tisfast_worker.artifact_cache import ArtifactCache, digest
 
 WEIGHTS, INDEX = "weights.bin", "index.json"
 _ALIGN = 4096
@@ -86,7 +86,7 @@ def share(torch, model, modules, files):
     if not model.cache or weights.nbytes < limits.SHARE_WEIGHTS_BYTES_MIN:
         return 0, None
     key = "pytorch-" + digest([torch.__version__], files)
-    home, hold = MadeFiles(model.cache).find(key, weights.write)
+    home, hold = ArtifactCache(model.cache).find(key, weights.write)
     try:
         return weights.move(home), hold
     except BaseException:

@@ -10,9 +10,9 @@ An ArrayBackend is the usual one: arrays come in and arrays go out.  A RequestBa
 import importlib
 import json
 
-from tisfast_worker import signature
+from tisfast_worker import file_signature
 from tisfast_worker.failure import FrameworkMissing
-from tisfast_worker.signature import Signature
+from tisfast_worker.file_signature import FileSignature
 
 
 class Backend:
@@ -90,18 +90,18 @@ class ArrayBackend(Backend):
         raise NotImplementedError
 
     def complete(self):
-        """The configuration with what `describe` says; see signature.completed for what stays."""
+        """The configuration with what `describe` says; see file_signature.completed for what stays."""
         said = self.describe()
         if said is None:
             return self.model.config
         config = json.loads(self.model.config)
-        return json.dumps(signature.completed(config, Signature(said), self.model.default_max_batch_size))
+        return json.dumps(file_signature.completed(config, FileSignature(said), self.model.default_max_batch_size))
 
     def check(self):
         """Hold the configuration against what `describe` says.  Raises SignatureError."""
         said = self.describe()
         if said is not None:
-            signature.check(self.model, Signature(said))
+            file_signature.check(self.model, FileSignature(said))
 
 
 def framework(name):
@@ -134,4 +134,3 @@ class RequestBackend(Backend):
     def start(self, requests, execution):
         """The same for a decoupled model: it answers through the requests' senders, now or later.  Returns None."""
         raise NotImplementedError
-

@@ -52,6 +52,8 @@ class BatchCall:
                 inputs = {name: array.copy() for name, array in inputs.items()}
         else:
             order, inputs = self._joined(requests, execution, copies, wrong)
+        if len(wrong) == len(requests):
+            return [_error(wrong[id(request)]) for request in requests]
         for kind, source, names, dtype in self._vectors:
             inputs.update(dict.fromkeys(names, VECTORS[kind](self._numpy, _shapes(order, source), dtype)))
         self._space.open(requests)
@@ -73,7 +75,7 @@ class BatchCall:
             responses = [by_request[id(request)] for request in requests]
         for at, request in enumerate(requests) if wrong else ():
             if id(request) in wrong:
-                responses[at] = InferenceResponse([], error=TritonError(wrong[id(request)], ErrorCode.INVALID_ARG))
+                responses[at] = _error(wrong[id(request)])
         return responses
 
     # ---- in
@@ -243,3 +245,7 @@ def _response(tensors):
     response = InferenceResponse.__new__(InferenceResponse)
     response._tensors, response._error, response._parameters = list(tensors), None, ""
     return response
+
+
+def _error(text):
+    return InferenceResponse([], error=TritonError(text, ErrorCode.INVALID_ARG))

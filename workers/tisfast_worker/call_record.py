@@ -11,10 +11,10 @@ import time
 
 from tisfast_worker import dtypes, limits
 from tisfast_worker.errors import TritonModelException
-from tisfast_worker.foreign import Window
-from tisfast_worker.lookup import serialize_byte_tensor
+from tisfast_worker.foreign_memory import Window
 from tisfast_worker.output import OutputArenaFull
-from tisfast_worker.reply_record import Held
+from tisfast_worker.pb_utils_functions import serialize_byte_tensor
+from tisfast_worker.reply_record import TensorHold
 from tisfast_worker.tensor import ArenaTensor
 
 # signature_bytes, inputs, flags, timeout, correlation, parent, trace, id, parameters, correlation bytes, zero
@@ -106,7 +106,7 @@ class CallWriter:
 
     def _place(self, base, offset, nbytes):
         """The same for memory that `base` keeps: None when it is none of ours, or no longer what others see of it."""
-        if isinstance(base, Held):
+        if isinstance(base, TensorHold):
             written = self._foreign.is_written(base.window)
             return None if written else (FROM_ANSWER, base.answer.number, _place_in(base.window, offset), nbytes)
         if isinstance(base, Window):

@@ -9,13 +9,13 @@ from contextvars import ContextVar
 
 from tisfast_worker.call_record import ANY_NUMBER, NOBODY, WAITS, CallWriter
 from tisfast_worker.errors import ErrorCode, TritonError
-from tisfast_worker.iterator import ResponseIterator
 from tisfast_worker.native import TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_FINAL
 from tisfast_worker.output import OutputArenaFull
 from tisfast_worker.replies import Replies, Waiting
 from tisfast_worker.reply_record import ReplyReader
 from tisfast_worker.response import InferenceResponse
-from tisfast_worker.served import current
+from tisfast_worker.response_iterator import ResponseIterator
+from tisfast_worker.serving_context import current
 
 _NO_TIMES = (0, 0, 0, 0)
 _ENDED = "this instance is served no more, so its call of another model has no answer"

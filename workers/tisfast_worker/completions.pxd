@@ -1,7 +1,7 @@
 # Types for the compiled form of completions.py; see setup.py.
 cimport cython
 
-from tisfast_worker.direct cimport Fields as DirectFields
+from tisfast_worker.csrc_calls cimport Fields as DirectFields
 
 
 cdef class Completions:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 
 from tisfast_worker import limits, msgpack
-from tisfast_worker.voice import ControlClosed, Voice
+from tisfast_worker.control_messages import ControlClosed, ControlMessages
 from tisfast_worker.zmtp import Dealer, ZmtpError
 
 
@@ -106,8 +106,8 @@ def _one_map(frames):
     return message
 
 
-class ControlThread(Voice):
-    """The voice of the instance that a process is: answers pings, passes `stop` on, and carries its records."""
+class ControlThread(ControlMessages):
+    """The control of the instance that a process is: answers pings, passes `stop` on, and carries its records."""
 
     def __init__(self, control, on_stop):
         """Takes over `control`; `on_stop` is called in this thread."""
@@ -126,14 +126,14 @@ class ControlThread(Voice):
         self._thread.start()
 
     def post(self, message):
-        """See Voice."""
+        """See ControlMessages."""
         if len(self._queue) >= limits.CONTROL_RECORDS_MAX:
             self._dropped += 1
             return
         self.send(message)
 
     def send(self, message):
-        """See Voice."""
+        """See ControlMessages."""
         self._queue.append(message)
         self._wake()
 

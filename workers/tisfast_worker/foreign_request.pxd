@@ -2,7 +2,7 @@
 # cell for super() to look at.
 cimport cython
 
-from tisfast_worker.foreign cimport ForeignMemory
+from tisfast_worker.foreign_memory cimport ForeignMemory
 from tisfast_worker.request cimport ArenaRequest
 from tisfast_worker.tensor cimport ArenaTensor
 

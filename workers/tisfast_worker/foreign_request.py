@@ -1,7 +1,7 @@
 """Requests with inputs in other memory than the input arena: models see no difference."""
 
 from tisfast_worker import limits
-from tisfast_worker.foreign import SHARE_SHIFT, Window, lost_text
+from tisfast_worker.foreign_memory import SHARE_SHIFT, Window, lost_text
 from tisfast_worker.request import ArenaRequest
 from tisfast_worker.tensor import ArenaTensor
 

@@ -3,19 +3,19 @@
 import os
 import threading
 
-from tisfast_worker import served
+from tisfast_worker import serving_context
 from tisfast_worker.backend import Backend
+from tisfast_worker.control_messages import ControlMessages
+from tisfast_worker.data_plane import DataPlane
 from tisfast_worker.failure import last_line
 from tisfast_worker.model import Model
 from tisfast_worker.native import TF_ABI_VERSION
-from tisfast_worker.plane import DataPlane
-from tisfast_worker.serve import Service, backend_module, check_fits
-from tisfast_worker.voice import Voice
+from tisfast_worker.serve import ModelService, backend_module, check_fits
 
 _GONE = "this instance is gone"
 
 
-class Seat(Voice):
+class Seat(ControlMessages):
     """What the server said of one instance: its descriptors, then what it loads, then when it ends."""
 
     def __init__(self, link, library, id, fds):
@@ -30,11 +30,11 @@ class Seat(Voice):
         self.send({"t": "hello", "abi": TF_ABI_VERSION})
 
     def send(self, message):
-        """See Voice."""
+        """See ControlMessages."""
         self._link.send(dict(message, id=self.id))
 
     def post(self, message):
-        """See Voice."""
+        """See ControlMessages."""
         self._link.post(dict(message, id=self.id))
 
     def load(self, message, model, ended):
@@ -92,8 +92,8 @@ class Seat(Voice):
         model = Model(message)
         fds, self._fds = self._fds, []
         plane = DataPlane(self._library, fds, message.get("output_bytes_max", 0))
-        service = Service(model, plane, self)
-        served.enter(service.serving)
+        service = ModelService(model, plane, self)
+        serving_context.enter(service.serving)
         self._service = service
         return service
 

@@ -6,15 +6,15 @@ import os
 import signal
 import sys
 
-from tisfast_worker import environment, limits, served
+from tisfast_worker import limits, process_setup, serving_context
 from tisfast_worker.control import ControlSocket, ControlThread
+from tisfast_worker.control_messages import ControlClosed
+from tisfast_worker.data_plane import DataPlane
 from tisfast_worker.failure import WireError
 from tisfast_worker.logger import keep_levels_of_logging
 from tisfast_worker.model import Model
 from tisfast_worker.native import TF_ABI_VERSION
-from tisfast_worker.plane import DataPlane
-from tisfast_worker.serve import WORKERS_DIR, Service, load_backend
-from tisfast_worker.voice import ControlClosed
+from tisfast_worker.serve import WORKERS_DIR, ModelService, load_backend
 
 
 class ForkOrder:
@@ -27,7 +27,7 @@ class ForkOrder:
         if not self.endpoint.startswith("ipc:///"):
             raise WireError(f"endpoint {self.endpoint!r} is not ipc:// with an absolute path")
         self.plane_fds, self.output_fds = fds[:7], fds[7:]
-        self.blas = ()  # the nursery's environment.openblas_setters
+        self.blas = ()  # the nursery's process_setup.thread_setters
 
 
 def run(order, library, nursery_pid):
@@ -66,20 +66,20 @@ def _become_instance(order):
     # remember whether the nursery's descriptors could seek.
     sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
-    environment.set_variables(order.env, order.threads)
-    environment.settle_numpy(order.threads, order.blas)
-    environment.offer_to_oom_killer(environment.OOM_SCORE_LOADING)
+    process_setup.set_variables(order.env, order.threads)
+    process_setup.settle_numpy(order.threads, order.blas)
+    process_setup.offer_to_oom_killer(process_setup.OOM_SCORE_LOADING)
 
 
 def _live(order, library, control, load):
     """Load the model, then complete its configuration or serve it."""
     model = Model(load["model"])
     model.threads, model.serves = order.threads, load["role"] == "serve"
-    environment.name_process(model.instance)
+    process_setup.name_process(model.instance)
     plane = DataPlane(library, order.plane_fds, load["model"].get("output_bytes_max", 0))
     thread = ControlThread(control, plane.channel.request_stop)
-    service = Service(model, plane, thread)
-    served.become(service.serving)
+    service = ModelService(model, plane, thread)
+    serving_context.become(service.serving)
     _set_import_path(model)
     thread.start()
     try:
@@ -95,7 +95,7 @@ def _live(order, library, control, load):
     except BaseException as error:  # SystemExit too: leaving in initialize is a failure to load
         thread.finish(service.failed(error), to_be_read=True)
         return 1
-    environment.offer_to_oom_killer(environment.OOM_SCORE_SERVING)
+    process_setup.offer_to_oom_killer(process_setup.OOM_SCORE_SERVING)
     _settle_garbage()
     os.register_at_fork(after_in_child=service.serving.leave_child)
     service.run(order.threads)

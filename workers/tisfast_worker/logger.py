@@ -5,7 +5,7 @@ import sys
 from enum import IntEnum
 
 from tisfast_worker import arguments
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 
 class LogLevel(IntEnum):

@@ -1,16 +1,16 @@
 """The hot loop: take a batch from the submit ring, execute it, answer it.  One thread, no lock, log or copy of its own.
 
 It holds three steps: a reader makes requests of the batch's slots, a runner has the model execute them, and a shower
-answers them.  Which ones it holds depends on the model (steps.py).
+answers them.  Which ones it holds depends on the model (loop_steps.py).
 """
 
 import threading
 import time
 
+from tisfast_worker.batch_source import FOR_EVER
 from tisfast_worker.call_record import CallArena
 from tisfast_worker.execution import Execution
-from tisfast_worker.feed import FOR_EVER
-from tisfast_worker.served import current
+from tisfast_worker.serving_context import current
 
 
 class Loop:

@@ -76,8 +76,8 @@ class Model:
             self.outputs = [TensorSpec(i, *spec) for i, spec in enumerate(message["outputs"])]
             self.spin_ns = message.get("spin_us", 0) * 1000
             self.log_verbose = message.get("log_verbose", 0)
-            self.retry = message.get("retry", "never")  # of an execution that ran out of memory: relief.py
-            self.strict_outputs = message.get("strict_outputs", False)  # differences.py
+            self.retry = message.get("retry", "never")  # of an execution that ran out of memory: memory_retry.py
+            self.strict_outputs = message.get("strict_outputs", False)  # output_differences.py
             self.saved_lately = message.get("saved_lately", False)
             self.sequences = SequenceSpec(message) if message.get("sequence") else None
         except (KeyError, TypeError) as error:

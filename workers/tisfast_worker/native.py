@@ -12,7 +12,7 @@ import os
 import struct
 
 try:
-    direct = importlib.import_module("tisfast_worker.direct")
+    direct = importlib.import_module("tisfast_worker.csrc_calls")
 except ModuleNotFoundError:  # compiled for the server's own Python only
     direct = None
 

@@ -17,11 +17,11 @@ import socket
 import sys
 import termios
 
-from tisfast_worker import environment, limits, msgpack
+from tisfast_worker import limits, msgpack, process_setup
 from tisfast_worker.failure import WireError, last_line
 from tisfast_worker.instance import ForkOrder
 from tisfast_worker.native import TF_ABI_VERSION, Library
-from tisfast_worker.rehearsal import rehearse
+from tisfast_worker.nursery_warm_up import rehearse
 from tisfast_worker.serve import WORKERS_DIR, backend_module
 
 LIBRARY = os.path.join(WORKERS_DIR, "libtisfast_shm.so")
@@ -57,8 +57,8 @@ class Nursery:
         backend = backend_module("python")
         import triton_python_backend_utils  # noqa: F401, PLC0415
 
-        environment.keep_memory_warm()  # inherited
-        self._blas = environment.openblas_setters()
+        process_setup.keep_memory_warm()  # inherited
+        self._blas = process_setup.thread_setters()
         failed = unshared or _rehearsed(self.library, backend.Backend)
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every page of what is shared
@@ -241,7 +241,8 @@ def _import_for_all(name):
             if name:
                 importlib.import_module(name)
     except ModuleNotFoundError as error:
-        return "" if error.name == name else f"{name} cannot be imported: {last_line(error)}"
+        missing = f"{name}.".startswith(f"{error.name}.")
+        return "" if missing else f"{name} cannot be imported: {last_line(error)}"
     except Exception as error:
         return f"{name} cannot be imported: {last_line(error)}"
     return ""
@@ -249,8 +250,8 @@ def _import_for_all(name):
 
 @contextlib.contextmanager
 def _single_threaded():
-    """Threads do not survive a fork: what is imported must start none here (environment.py sets the number later)."""
-    said = {name: os.environ.get(name) for name in environment.THREAD_VARIABLES}
+    """Threads do not survive a fork: what is imported must start none here (process_setup.py sets the number later)."""
+    said = {name: os.environ.get(name) for name in process_setup.THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(said, "1"))
     try:
         yield

@@ -11,7 +11,12 @@ class OutputSpace:
     def __init__(self, writer):
         """`writer`: the AnswerWriter."""
         self._writer = writer
-        self._request = None
+        self._request, self._requests = None, ()
+
+    def wants(self, name):
+        """Whether any client of this batch asks for this output.  What nobody asks for need not be computed."""
+        spec = self._writer.spec_of(name)
+        return spec is not None and any(r._head[3] >> spec.index & 1 for r in self._requests if not r.null)
 
     def take(self, shapes):
         """Arrays to compute into by output name, from shapes by output name; {} when that wins nothing, or has no room.
@@ -31,11 +36,11 @@ class OutputSpace:
 
     def open(self, requests):
         """These are executed next."""
-        self._request = requests[0] if len(requests) == 1 and not requests[0].null else None
+        self._request, self._requests = requests[0] if len(requests) == 1 and not requests[0].null else None, requests
 
     def close(self):
         """They have been."""
-        self._request = None
+        self._request, self._requests = None, ()
 
     def give_up(self):
         """Nothing is written of what was computed."""

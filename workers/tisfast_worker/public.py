@@ -8,8 +8,8 @@ import sys
 import types
 
 from tisfast_worker.backend import ArrayBackend, RequestBackend, framework
+from tisfast_worker.backend_options import Options
 from tisfast_worker.failure import Refusal
-from tisfast_worker.options import Options
 
 __all__ = ["ArrayBackend", "Options", "Refusal", "RequestBackend", "framework"]
 PACKAGE = "tisfast"

@@ -1,7 +1,7 @@
 # Types for the compiled form of record.py; see setup.py.
 cimport cython
 
-from tisfast_worker.direct cimport Fields as DirectFields, RawMemory as DirectMemory
+from tisfast_worker.csrc_calls cimport Fields as DirectFields, RawMemory as DirectMemory
 
 
 cdef class InputPlan:

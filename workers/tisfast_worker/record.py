@@ -4,7 +4,7 @@ import struct
 
 from tisfast_worker import limits
 from tisfast_worker.failure import WireError
-from tisfast_worker.foreign import FLAG_FOREIGN
+from tisfast_worker.foreign_memory import FLAG_FOREIGN
 from tisfast_worker.foreign_request import ForeignRequest
 from tisfast_worker.model import model_shape
 from tisfast_worker.native import RawMemory

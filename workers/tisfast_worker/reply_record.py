@@ -10,7 +10,7 @@ import struct
 from tisfast_worker import limits
 from tisfast_worker.errors import ErrorCode, TritonError
 from tisfast_worker.failure import WireError
-from tisfast_worker.foreign import SHARE_SHIFT
+from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.native import TF_ANSWER
 from tisfast_worker.response import InferenceResponse
 from tisfast_worker.tensor import ArenaTensor, InputLayout
@@ -20,7 +20,7 @@ _TENSOR = struct.Struct("<BBHI")  # data type, rank, bytes of the name, zero
 _FULL = "no room in the input arena of this model for the answer to a call; retry when others have been answered"
 
 
-class Answer:
+class ReplyMemory:
     """Memory of one answer that the server keeps for us.  Whoever refers to it keeps it so."""
 
     __slots__ = ("_release", "number")
@@ -34,7 +34,7 @@ class Answer:
         self._release(self.number)
 
 
-class Held(ctypes.c_char * (1 << SHARE_SHIFT)):
+class TensorHold(ctypes.c_char * (1 << SHARE_SHIFT)):
     """What arrays over one tensor of an answer refer to: the window on it, and the answer."""
 
     def __del__(self):
@@ -62,7 +62,7 @@ class ReplyReader:
             return self._error(status, nbytes, offset, answer)
         if not nbytes:
             return InferenceResponse()
-        keep = Answer(answer, self._release)
+        keep = ReplyMemory(answer, self._release)
         try:
             return self._response(offset, nbytes, keep, told)
         except (WireError, struct.error, UnicodeDecodeError) as error:
@@ -96,7 +96,7 @@ class ReplyReader:
 
     def _held(self, layout, place, nbytes, answer, told):
         window = self._foreign.window_ahead(place, nbytes, layout.name, told)
-        held = Held.from_address(window.base)
+        held = TensorHold.from_address(window.base)
         held.window, held.answer, held.foreign = window, answer, self._foreign
         return ArenaTensor(layout, held, window.offset, nbytes)
 

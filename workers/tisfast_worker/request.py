@@ -6,8 +6,8 @@ import struct
 from tisfast_worker import arguments
 from tisfast_worker import parameters as params
 from tisfast_worker.errors import TritonModelException, not_copied
-from tisfast_worker.sender import SingleAnswer, SingleSender
-from tisfast_worker.served import FORKED, current
+from tisfast_worker.response_sender import SingleAnswer, SingleSender
+from tisfast_worker.serving_context import FORKED, current
 from tisfast_worker.tensor import ArenaTensor, Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1

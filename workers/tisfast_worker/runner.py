@@ -2,23 +2,23 @@
 
 import functools
 
-from tisfast_worker.relief import Failure, Relief
+from tisfast_worker.memory_retry import ExecutionFailure, MemoryRetry
 
 
 class Runner:
-    """Calls the backend; out of memory, what relief.py says."""
+    """Calls the backend; out of memory, what memory_retry.py says."""
 
     def __init__(self, model, execute, trace):
         """execute(requests, execution): the backend's; trace(ids, traceback, error): tells of a failure."""
-        self._execute, self._relief = execute, Relief(model, trace)
+        self._execute, self._relief = execute, MemoryRetry(model, trace)
 
     def run(self, requests, execution):
-        """What the backend returns, or one Failure for all."""
+        """What the backend returns, or one ExecutionFailure for all."""
         given = requests
         if execution.seen is not None:
             given, execution.seen = execution.seen, None
         outcome = self._attempt(given, execution)
-        if outcome.__class__ is Failure and outcome.shortage is not None:
+        if outcome.__class__ is ExecutionFailure and outcome.shortage is not None:
             return self._relief.relieve(given, outcome, functools.partial(self._attempt, execution=execution))
         return outcome
 
@@ -43,7 +43,7 @@ class Runner:
         return [given.get(id(request)) or failed[at] for at, request in enumerate(requests)]
 
     def failed_later(self, requests, execution, error):
-        """The Failure of an execution that raised after it had returned to us: a coroutine.  It is not tried again."""
+        """The ExecutionFailure of a coroutine, which raised after `execute` had returned.  It is not tried again."""
         execution.forget_rescheduled()
         failure = self._relief.failure(requests, error)
         del error
@@ -61,7 +61,7 @@ class SequenceRunner:
         """As the other's, of the real requests; None where one wants to be executed again."""
         seen = execution.seen
         responses = self._runner.run(requests, execution)
-        if responses.__class__ is Failure:
+        if responses.__class__ is ExecutionFailure:
             return responses
         kept = []
         for request, response in zip(seen, responses):

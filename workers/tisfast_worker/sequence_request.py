@@ -6,7 +6,7 @@ Those are no part of a record.  They are made when the model asks for them.
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.foreign_request import ForeignRequest
 from tisfast_worker.request import ArenaRequest, InferenceRequest
-from tisfast_worker.sender import InferenceResponseSender, SingleAnswer, SingleSender, check_arguments
+from tisfast_worker.response_sender import InferenceResponseSender, SingleAnswer, SingleSender, check_arguments
 from tisfast_worker.tensor import zeros
 
 

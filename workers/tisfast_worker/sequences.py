@@ -11,7 +11,7 @@ from tisfast_worker.request import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
 )
 from tisfast_worker.sequence_request import NullRequest
-from tisfast_worker.state import InitialState, checked_state
+from tisfast_worker.sequence_state import InitialState, checked_state
 from tisfast_worker.tensor import Tensor
 
 _FLAGS, _TICKET, _SLOT = 1, 4, 8  # of an unpacked submit slot

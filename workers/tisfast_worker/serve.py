@@ -12,10 +12,10 @@ from tisfast_worker import failure, public
 from tisfast_worker.backend import ArrayBackend, RequestBackend
 from tisfast_worker.calls import Calls
 from tisfast_worker.failure import WireError
+from tisfast_worker.loop_steps import make_loop
+from tisfast_worker.memory_shortage import shortage_of
 from tisfast_worker.metric_store import SharedMetrics
-from tisfast_worker.served import Serving
-from tisfast_worker.shortage import shortage_of
-from tisfast_worker.steps import make_loop
+from tisfast_worker.serving_context import ServingContext
 
 WORKERS_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -67,23 +67,23 @@ def check_fits(model, kind):
         raise WireError(f"{whose}: it cannot ask to be executed again, as iterative sequences do")
 
 
-class Service:
+class ModelService:
     """One model instance from its load to its end.
 
     `step` names what is being done before it serves: the `kind` of a failed message.
     """
 
-    def __init__(self, model, plane, voice):
-        """`voice`: a voice.Voice, what it says to the server.  Nothing is loaded yet."""
+    def __init__(self, model, plane, control):
+        """`control`: a control_messages.ControlMessages, what it says to the server.  Nothing is loaded yet."""
         self.model, self.backend, self.loop, self.calls = model, None, None, None
         self.step = "import"
-        self._plane, self._voice = plane, voice
+        self._plane, self._control = plane, control
         self._began_ns = time.monotonic_ns()
-        self.serving = serving = voice.serving = Serving()
+        self.serving = serving = control.serving = ServingContext()
         serving.model_dir, serving.instance = model.version_dir, model.instance
-        serving.log, serving.verbose = voice.log, model.log_verbose > 0
+        serving.log, serving.verbose = control.log, model.log_verbose > 0
         serving.free_output_bytes = plane.outputs.free_bytes
-        serving.metrics = SharedMetrics(voice, plane.library, plane.cells)
+        serving.metrics = SharedMetrics(control, plane.library, plane.cells)
 
     def initialize(self):
         """Have the backend, which is loaded, ready to execute.  Raises whatever it raises."""
@@ -94,14 +94,14 @@ class Service:
 
     def run(self, threads):
         """Tell the server that it is ready, serve until told to stop, and finalize.  threads: what it was given."""
-        backend, voice, serving = self.backend, self._voice, self.serving
-        voice.check_readiness_with(backend.unready_reason)
+        backend, control, serving = self.backend, self._control, self.serving
+        control.check_readiness_with(backend.unready_reason)
         took_ns = time.monotonic_ns() - self._began_ns
-        voice.send({"t": "ready", "load_ns": took_ns, "threads": threads, "arrays": backend.takes_arrays,
+        control.send({"t": "ready", "load_ns": took_ns, "threads": threads, "arrays": backend.takes_arrays,
                     "checks": backend.has_readiness})  # fmt: skip
-        calls = Calls(self._plane, self.model.spin_ns, self.loop, lambda: voice.send({"t": "calls"}))
+        calls = Calls(self._plane, self.model.spin_ns, self.loop, lambda: control.send({"t": "calls"}))
         serving.calls = self.calls = calls
-        serving.ask = voice.ask
+        serving.ask = control.ask
         try:
             self.loop.run()
         finally:
@@ -157,7 +157,7 @@ class Service:
         module that could not be found where that was it.
         """
         record = {"t": "trace", "requests": ids, "traceback": text, "error": failure.cut(error)}
-        self._voice.post(dict(record, missing=missing) if missing else record)
+        self._control.post(dict(record, missing=missing) if missing else record)
 
     def _finalize(self):
         """What finalize raises is logged, and the instance ends all the same."""
@@ -165,4 +165,4 @@ class Service:
             self.backend.free()
         except BaseException as error:
             text = "finalize failed: " + (failure.traceback_text(error) or str(error))
-            self._voice.log("ERROR", text, "model.py", 0)
+            self._control.log("ERROR", text, "model.py", 0)

@@ -4,12 +4,12 @@ import threading
 import time
 
 from tisfast_worker import limits
+from tisfast_worker.batch_source import FOR_EVER
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.execution import Execution
-from tisfast_worker.feed import FOR_EVER
 from tisfast_worker.request import NOT_ITERATIVE
-from tisfast_worker.sender import StreamSender
-from tisfast_worker.served import current
+from tisfast_worker.response_sender import StreamSender
+from tisfast_worker.serving_context import current
 
 
 class StreamLoop:

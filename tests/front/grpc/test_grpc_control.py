@@ -12,11 +12,11 @@ from tests.front.tests_front_models import registry
 from tisfast import limits
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal
-from tisfast.operations.access import ControlGate
+from tisfast.operations.control_access import ControlGate
 from tisfast.operations.grpc.methods import Methods
 from tisfast.operations.service import Service
 from tisfast.operations.tokens import TokenFile
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.load_override import LoadOrder
 
 START = "/inference.GRPCInferenceService/RepositoryModel"
 

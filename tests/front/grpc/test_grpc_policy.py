@@ -13,7 +13,7 @@ from tests_grpc_server import ECHO, INFER, STREAM_INFER, message
 from tisfast.config.settings import GrpcSettings
 from tisfast.errors import BadRequest, ConfigError, Unavailable
 from tisfast.front.grpc.front import GrpcExtras
-from tisfast.operations.grpc.policy import grpc_restriction, metadata_forward
+from tisfast.operations.grpc.header_policy import grpc_restriction, metadata_forward
 
 SETTINGS = GrpcSettings(restricted=("inference,health:key=secret",), forward_pattern="^x-|user")
 TEXT = "This protocol is restricted, expecting header 'triton-grpc-protocol-key'"

@@ -12,7 +12,7 @@ from tisfast.errors import Internal, TisError, Unsupported
 from tisfast.operations.grpc.load_message import load_order, without_files
 from tisfast.operations.grpc.methods import parsed
 from tisfast.operations.model_control import grpc_load_order
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.load_override import LoadOrder
 
 LONG = limits.CONTROL_CUT_BYTES + 1
 KIND = "inference.RepositoryModelLoadRequest"

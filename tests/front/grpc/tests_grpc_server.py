@@ -19,7 +19,7 @@ from hyperframe.frame import (
 )
 
 from tisfast import limits
-from tisfast.config.scheduler import SchedulerSettings
+from tisfast.config.scheduler_settings import SchedulerSettings
 from tisfast.config.settings import GrpcSettings
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime

@@ -1,19 +1,19 @@
 # One gRPC client connection on uvloop.  Layer 4 (front).
 from libc.stdint cimport int32_t, int64_t
 from tisfast.front.grpc.head cimport CallHead
-from tisfast.front.grpc.shared cimport GrpcSession
+from tisfast.front.grpc.listener_context cimport GrpcSession
 from tisfast.front.grpc.stream cimport GrpcStream
-from tisfast.front.receiver cimport Receiver
-from tisfast.front.sender cimport Sender
-from tisfast.native.memory cimport View
+from tisfast.front.receive_watermark cimport ReceiveWatermark
+from tisfast.front.socket_writer cimport SocketWriter
+from tisfast.native.memory cimport BufferView
 
 cdef class GrpcConnection(GrpcSession):
     cdef object __weakref__
     cdef object transport
-    cdef Sender sender
-    cdef Receiver receiver
+    cdef SocketWriter sender
+    cdef ReceiveWatermark receiver
     cdef CallHead head
-    cdef View view                       # where the next bytes go, in place of shared.receive; or None
+    cdef BufferView view                       # where the next bytes go, in place of shared.receive; or None
     cdef Py_ssize_t offered              # bytes of either
     cdef bint large                      # frames of its latest message went straight to its block
     cdef bint closing                    # nothing is sent any more

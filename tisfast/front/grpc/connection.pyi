@@ -1,8 +1,8 @@
 import asyncio
 from typing import final
 
-from tisfast.front.grpc.shared import GrpcShared
+from tisfast.front.grpc.listener_context import GrpcListenerContext
 
 @final
 class GrpcConnection(asyncio.BufferedProtocol):
-    def __init__(self, shared: GrpcShared) -> None: ...
+    def __init__(self, shared: GrpcListenerContext) -> None: ...

@@ -7,28 +7,28 @@ is the client's to read.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from tisfast.front.grpc.head cimport MODEL_INFER, MODEL_STREAM_INFER, CallHead
-from tisfast.front.grpc.infer cimport InferCall, InferenceStream
-from tisfast.front.grpc.shared cimport GrpcSession, GrpcShared
+from tisfast.front.grpc.infer_call cimport InferCall, InferenceStream
+from tisfast.front.grpc.listener_context cimport GrpcSession, GrpcListenerContext
 from tisfast.front.grpc.stream cimport (
     GRPC_INTERNAL, GRPC_RESOURCE_EXHAUSTED, GRPC_UNAVAILABLE, GRPC_UNIMPLEMENTED, GrpcStream)
-from tisfast.front.grpc.stream_infer cimport StreamInferCall
+from tisfast.front.grpc.stream_infer_call cimport StreamInferCall
 from tisfast.front.grpc.unary cimport StreamingCall, UnaryCall
-from tisfast.front.receiver cimport Receiver
-from tisfast.front.sender cimport Sender
-from tisfast.front.sender cimport iovec as sender_iovec
-from tisfast.front.sharing cimport Sharing
+from tisfast.front.receive_watermark cimport ReceiveWatermark
+from tisfast.front.socket_writer cimport SocketWriter
+from tisfast.front.socket_writer cimport iovec as sender_iovec
+from tisfast.front.transfer_fairness cimport TransferFairness
+from tisfast.native.gather_write cimport Outgoing
 from tisfast.native.http2 cimport CANCEL, ENHANCE_YOUR_CALM, NO_ERROR
-from tisfast.native.memory cimport View
-from tisfast.native.outgoing cimport Outgoing
+from tisfast.native.memory cimport BufferView
 
 import random
 
 from tisfast import limits
 from tisfast.errors import TisError
-from tisfast.front.sharing import SHARING
+from tisfast.front.transfer_fairness import SHARING
 
 cdef Py_ssize_t CONNECTIONS_MAX = limits.GRPC_CONNECTIONS_MAX
-cdef Sharing sharing = SHARING
+cdef TransferFairness sharing = SHARING
 cdef Py_ssize_t RECEIVE_BYTES = limits.GRPC_RECEIVE_BUFFER_BYTES
 cdef Py_ssize_t RECEIVE_START_BYTES = limits.GRPC_RECEIVE_START_BYTES
 cdef size_t DIRECT_BYTES_MIN = limits.GRPC_DIRECT_BYTES_MIN
@@ -51,7 +51,7 @@ cdef inline int64_t ticks(int64_t milliseconds) noexcept:
 cdef class GrpcConnection(GrpcSession):
     """An asyncio.BufferedProtocol."""
 
-    def __cinit__(self, GrpcShared shared):
+    def __cinit__(self, GrpcListenerContext shared):
         self.shared = shared
         self.head = CallHead()
         self.resets_left = RESETS_BURST
@@ -65,7 +65,7 @@ cdef class GrpcConnection(GrpcSession):
         """Accepted."""
         self.transport = transport
         direct = transport.get_extra_info("sslcontext") is None
-        self.sender, self.receiver = Sender(transport, self.shared.loop, direct), Receiver(transport, direct)
+        self.sender, self.receiver = SocketWriter(transport, self.shared.loop, direct), ReceiveWatermark(transport, direct)
         self.fd = self.sender.fd
         self.peer = transport.get_extra_info("peername")
         self.born_tick = self.touched_tick = self.resets_tick = self.shared.tick
@@ -132,14 +132,14 @@ cdef class GrpcConnection(GrpcSession):
             return self.shared.receive
         self.large = True
         self.offered = room = sharing.turn(room)
-        self.view = View.__new__(View)
+        self.view = BufferView.__new__(BufferView)
         self.view.aim((<InferenceStream>stream).block, at, room, True)
         return self.view
 
     def buffer_updated(self, Py_ssize_t n) -> None:
         """n bytes are there."""
         cdef const uint8_t *data = self.shared.receive_data
-        cdef View view = self.view
+        cdef BufferView view = self.view
         cdef int code = 0
         if view is not None:
             data = view.data

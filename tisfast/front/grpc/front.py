@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tisfast.front.connections import AttendedFront
+from tisfast.front.connections import ListenerFront
 from tisfast.front.grpc.connection import GrpcConnection
-from tisfast.front.grpc.shared import GrpcShared
+from tisfast.front.grpc.listener_context import GrpcListenerContext
 
 if TYPE_CHECKING:
     from tisfast.codec.pool import Codecs
@@ -46,7 +46,7 @@ class GrpcExtras(NamedTuple):
 NO_EXTRAS: Final = GrpcExtras()
 
 
-class GrpcFront(AttendedFront):
+class GrpcFront(ListenerFront):
     """One gRPC listener.
 
     registry: where inferences go; methods: all other RPCs; max_input_bytes: of typed tensors once they are expanded.
@@ -62,7 +62,9 @@ class GrpcFront(AttendedFront):
         max_input_bytes: int,
         extras: GrpcExtras = NO_EXTRAS,
     ) -> None:
-        self._shared = GrpcShared(registry, methods, loop, settings, max_input_bytes=max_input_bytes, extras=extras)
+        self._shared = GrpcListenerContext(
+            registry, methods, loop, settings, max_input_bytes=max_input_bytes, extras=extras
+        )
         super().__init__(self._shared, loop, "gRPC service connections and inference handlers")
 
     @property

@@ -1,6 +1,6 @@
 # gRPC messages on their way out.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
-from tisfast.native.outgoing cimport Outgoing, iovec
+from tisfast.native.gather_write cimport Outgoing, iovec
 from tisfast.wire.grpc.respond cimport GrpcBody
 
 cdef enum Coding:

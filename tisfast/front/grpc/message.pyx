@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
-from tisfast.native.outgoing cimport Outgoing, iovec
+from tisfast.native.gather_write cimport Outgoing, iovec
 from tisfast.native.memory cimport Block
 from tisfast.wire.grpc.respond cimport GrpcBody
 from tisfast.wire.record cimport Answer, OutputRef

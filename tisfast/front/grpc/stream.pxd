@@ -1,10 +1,10 @@
 # One call (RPC) of a connection.  Layer 4 (front).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from tisfast.engine.core cimport Reply
+from tisfast.engine.core cimport AnswerSink
 from tisfast.front.grpc.head cimport CallHead
+from tisfast.front.grpc.listener_context cimport GrpcSession, GrpcListenerContext
 from tisfast.front.grpc.message cimport Coding, OutMessage
-from tisfast.front.grpc.shared cimport GrpcSession, GrpcShared
-from tisfast.native.outgoing cimport Outgoing
+from tisfast.native.gather_write cimport Outgoing
 
 # Codes of gRPC that are not Triton's.
 cdef enum:
@@ -17,10 +17,10 @@ cdef enum:
     GRPC_INTERNAL = 13
     GRPC_UNAVAILABLE = 14
 
-cdef class GrpcStream(Reply):
+cdef class GrpcStream(AnswerSink):
     """Messages in, messages out, one status at the end.  Subclasses say what is done with the messages."""
     cdef GrpcSession session             # None once the call is over on the wire
-    cdef GrpcShared shared
+    cdef GrpcListenerContext shared
     cdef int32_t id
     cdef bint head_sent
     cdef readonly bint finished          # its status is decided: nothing that still arrives matters

@@ -13,10 +13,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.front.grpc.head cimport MODEL_INFER, CallHead, message_text
+from tisfast.front.grpc.listener_context cimport GrpcSession
 from tisfast.front.grpc.message cimport DEFLATE, GZIP, IDENTITY, Coding, OutMessage, coding_for
-from tisfast.front.grpc.shared cimport GrpcSession
+from tisfast.native.gather_write cimport Outgoing
 from tisfast.native.http2 cimport CANCEL, Field, constant_field, copied_field
-from tisfast.native.outgoing cimport Outgoing
 
 from tisfast import limits
 from tisfast.errors import Internal, TisError
@@ -51,7 +51,7 @@ cdef inline Field status_field(int code) noexcept:
     return constant_field(b"grpc-status", 11, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
 
-cdef class GrpcStream(Reply):
+cdef class GrpcStream(AnswerSink):
     """See stream.pxd."""
 
     cdef int open(self, GrpcSession session, int32_t stream_id, CallHead head) except -1:

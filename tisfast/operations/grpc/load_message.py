@@ -13,7 +13,7 @@ from typing import Any, Final
 from tisfast import limits
 from tisfast.errors import Unsupported
 from tisfast.operations.model_control import SINGLE_REPOSITORY, grpc_load_order
-from tisfast.repo.override import LoadOrder
+from tisfast.repo.load_override import LoadOrder
 
 CONTENT: Final = (3, 2, 4)
 """The way to a file's content by field numbers: parameters, the value of its entry, bytes_param."""

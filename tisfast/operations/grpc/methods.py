@@ -13,17 +13,17 @@ from tisfast import limits
 from tisfast.descriptors import message_class
 from tisfast.errors import BadRequest, Internal, NotFound, Unsupported
 from tisfast.operations import model_control
-from tisfast.operations.grpc.calls import StreamCall, StreamMethod, UnaryHandler, UnaryMethod
 from tisfast.operations.grpc.health import Health
 from tisfast.operations.grpc.load_message import load_order
+from tisfast.operations.grpc.method_types import StreamCall, StreamMethod, UnaryHandler, UnaryMethod
 from tisfast.operations.grpc.reflection import Reflection
 from tisfast.operations.service import checked_version
 from tisfast.operations.slices import in_slices
 
 if TYPE_CHECKING:
-    from tisfast.operations.access import ControlGate
+    from tisfast.operations.control_access import ControlGate
     from tisfast.operations.service import Service
-    from tisfast.repo.override import LoadOrder
+    from tisfast.repo.load_override import LoadOrder
 
 __all__ = ["Methods", "StreamCall", "StreamMethod", "UnaryHandler", "UnaryMethod"]
 

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from tisfast.wire.buffer_tensor cimport BufferTensor
 from tisfast.wire.client_request cimport WantedOutputs
 from tisfast.wire.client_response cimport InferResponse
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 cdef class RequestMessage:
     """One message in the making.  Kept by a client and written again."""

@@ -1,7 +1,7 @@
 # One gRPC connection of a client without a socket: calls go, answers come.  Layer 2 (wire).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from tisfast.native.gather_write cimport Outgoing
 from tisfast.native.http2 cimport Http2Client
-from tisfast.native.outgoing cimport Outgoing
 
 cdef class OutPart:
     """Bytes on their way out, where they lie."""

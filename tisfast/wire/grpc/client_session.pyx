@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from tisfast.native.gather_write cimport Outgoing
 from tisfast.native.http2 cimport CANCEL, NO_ERROR, REFUSED_STREAM, Field, copied_field
-from tisfast.native.outgoing cimport Outgoing
 from tisfast.wire.buffer_tensor cimport BufferTensor
 
 from tisfast import limits

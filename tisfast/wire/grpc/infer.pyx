@@ -15,12 +15,12 @@ from tisfast.wire.align cimport align64
 from tisfast.wire.draft cimport Draft, DraftInput, InferBody, new_draft
 from tisfast.wire.grpc.contents cimport Contents
 from tisfast.wire.grpc.cursor cimport BROKEN, FIELD, LEN, Cursor, Field, cursor, next_field
+from tisfast.wire.grpc.message_scan cimport ID, MODEL_NAME, MODEL_VERSION, RAW_CONTENTS, Message, Raw, scan
 from tisfast.wire.grpc.request cimport parse_message
-from tisfast.wire.grpc.scan cimport ID, MODEL_NAME, MODEL_VERSION, RAW_CONTENTS, Message, Raw, scan
 from tisfast.wire.grpc.values cimport broken, text_of
 from tisfast.wire.head cimport canonical_version
 from tisfast.wire.infer cimport fetch, new_request, walk_strings
-from tisfast.wire.plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPlan, TensorPlan
+from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPlan, TensorPlan
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
 

@@ -5,14 +5,14 @@ whether all of it fits the model.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from tisfast.wire.asked cimport choose_output
 from tisfast.wire.draft cimport InferBody
 from tisfast.wire.grpc.contents cimport Contents, measure_contents
 from tisfast.wire.grpc.cursor cimport FIELD, LEN, NO_FIELD, VARINT, Cursor, Field, cursor, next_field, take_varint
-from tisfast.wire.grpc.scan cimport ID, INPUTS, MODEL_NAME, OUTPUTS, PARAMETERS, Message
+from tisfast.wire.grpc.message_scan cimport ID, INPUTS, MODEL_NAME, OUTPUTS, PARAMETERS, Message
+from tisfast.wire.request_parameters cimport choose_output
 from tisfast.wire.grpc.values cimport (
     Parameter, SharedPlace, apply_parameters, broken, shared_place, take_parameter, text_of)
-from tisfast.wire.plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPlan, TensorPlan
+from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPlan, TensorPlan
 from tisfast.wire.request cimport count_elements, finish, new_plan, region_input
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 

@@ -1,7 +1,7 @@
 # An Answer becomes a ModelInferResponse or a ModelStreamInferResponse.  Layer 2 (wire).
 from libc.stdint cimport uint64_t
 from tisfast.wire.record cimport Answer, InferInput
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 cdef enum:
     UNARY = 0       # ModelInferResponse

@@ -12,11 +12,11 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.wire.grpc.cursor cimport put_varint, varint_bytes
 from tisfast.wire.grpc.encode cimport encoded_parameters, field, text_field, varint
-from tisfast.wire.outputs cimport Special, prepare
-from tisfast.wire.plan cimport OutputChoice
+from tisfast.wire.infer_plan cimport OutputChoice
+from tisfast.wire.outputs cimport SpecialOutput, prepare
 from tisfast.wire.record cimport Answer, AnswerLayout, InferInput, OutputRef
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
-from tisfast.wire.text cimport TextBuffer
+from tisfast.wire.text_buffer cimport TextBuffer
 
 import json
 
@@ -213,7 +213,7 @@ cdef int put_outputs(GrpcBody body, Answer answer, list heads, list specials, un
         data = out.data
         nbytes = out.nbytes
         if specials is not None and specials[i] is not None:
-            data = special_data(<Special>specials[i], &nbytes)
+            data = special_data(<SpecialOutput>specials[i], &nbytes)
         if nbytes <= COPIED_BYTES_MAX:
             at = put_field(at, RAW_TAG, data, nbytes)
             continue
@@ -240,7 +240,7 @@ cdef list special_outputs(Answer answer):
 
 
 cdef list special_heads(Answer answer, list heads, list specials):
-    cdef Special special
+    cdef SpecialOutput special
     cdef str name
     cdef int i
     heads = list(heads)
@@ -264,7 +264,7 @@ cdef bytes tensor_head(Answer answer, int i, bytes parameters):
     return output_head(spec.name, BY_CODE[out.dtype].wire, shape, parameters)
 
 
-cdef bytes region_parameters(Special special):
+cdef bytes region_parameters(SpecialOutput special):
     values = {"shared_memory_region": special.region, "shared_memory_byte_size": special.nbytes}
     if special.offset:
         values["shared_memory_offset"] = special.offset
@@ -272,7 +272,7 @@ cdef bytes region_parameters(Special special):
 
 
 # In a region: nothing is left to send, from somewhere all the same, as memcpy takes no null pointer.
-cdef const unsigned char *special_data(Special special, uint64_t *nbytes) noexcept:
+cdef const unsigned char *special_data(SpecialOutput special, uint64_t *nbytes) noexcept:
     if special.region is not None:
         nbytes[0] = 0
         return <const unsigned char *>b""

@@ -1,7 +1,7 @@
 # Texts and parameters of protobuf messages as Python values.  Layer 2 (wire).
 from libc.stdint cimport int64_t
 from tisfast.wire.grpc.cursor cimport Cursor, Field
-from tisfast.wire.plan cimport InferPlan
+from tisfast.wire.infer_plan cimport InferPlan
 
 # A message that is no message (Triton's text).
 cdef broken()

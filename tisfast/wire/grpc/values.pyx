@@ -4,9 +4,9 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport isfinite, isnan
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy
-from tisfast.wire.asked cimport text_id
 from tisfast.wire.grpc.cursor cimport FIELD, FIXED64, LEN, NO_FIELD, VARINT, Cursor, Field, cursor, next_field
-from tisfast.wire.plan cimport InferPlan
+from tisfast.wire.infer_plan cimport InferPlan
+from tisfast.wire.request_parameters cimport text_id
 
 import orjson
 

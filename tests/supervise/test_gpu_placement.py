@@ -1,0 +1,117 @@
+"""Which GPU an instance gets, of GPUs of the tests' own."""
+
+import pytest
+
+from tisfast.config.instance_groups import PlannedInstance
+from tisfast.config.settings import WorkerSettings
+from tisfast.errors import Unavailable
+from tisfast.models.gpu_placement import Placement, placement, visible_names
+from tisfast.native.nvml import GpuFacts, GpuMemory
+
+GB = 10**9
+
+
+class Gpus:
+    """free: gigabytes of each, of 80; capability: of each."""
+
+    def __init__(self, *free: float, capability: tuple[float | None, ...] = ()):
+        self.free, self.capability = list(free), capability or (9.0,) * len(free)
+
+    def count(self):
+        return len(self.free)
+
+    def facts(self, name):
+        return GpuFacts(name, self.capability[int(name)])
+
+    def memory(self, name):
+        free = self.free[int(name)]
+        return None if free is None else GpuMemory(int(free * GB), 80 * GB)
+
+
+def anywhere(count: int, gpus: tuple[int, ...] = (0, 1)) -> list[PlannedInstance]:
+    return [PlannedInstance(f"m_{n}", "GPU", gpus[0], candidates=gpus) for n in range(count)]
+
+
+def devices(instances) -> list[int]:
+    return [instance.device_id for instance in instances]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ("0", "1", "2")),
+        ("2,0", ("2", "0")),
+        ("", ()),
+        ("-1", ()),
+        ("0,1,2,3,4", ("0", "1", "2")),
+        ("0,9,1", ("0",)),
+        ("GPU-aa, GPU-bb", ("GPU-aa", "GPU-bb")),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_show(visible, expected):
+    assert visible_names(visible, 3) == expected
+
+
+def test_instances_go_where_most_memory_is_free():
+    assert devices(Placement(("0", "1"), Gpus(20, 70)).place("m", anywhere(1))) == [1]
+
+
+def test_those_of_one_model_share_what_is_free():
+    assert devices(Placement(("0", "1"), Gpus(80, 40)).place("m", anywhere(3))) == [0, 0, 1]
+
+
+def test_what_is_still_loading_counts():
+    gpus = Placement(("0", "1"), Gpus(50, 40))
+    with gpus.loading(PlannedInstance("other_0", "GPU", 0)), gpus.loading(PlannedInstance("of a CPU", "CPU", 1)):
+        assert devices(gpus.place("m", anywhere(1))) == [1]
+    assert devices(gpus.place("m", anywhere(1))) == [0]
+
+
+def test_without_anybody_to_ask_gpus_are_used_in_turn():
+    assert devices(Placement(("0", "1")).place("m", anywhere(4))) == [0, 1, 0, 1]
+
+
+def test_a_gpu_that_does_not_tell_is_not_preferred():
+    assert devices(Placement(("0", "1"), Gpus(None, 1)).place("m", anywhere(1))) == [1]
+
+
+def test_instances_with_a_device_keep_it():
+    fixed = (PlannedInstance("m_0", "GPU", 0), PlannedInstance("m_1", "CPU", 0))
+    assert Placement(("0", "1"), Gpus(1, 70)).place("m", fixed) == fixed
+
+
+def test_the_limit_of_a_gpu_refuses_what_must_go_there():
+    gpus = Placement(("0", "1"), Gpus(30, 79), limits={0: 0.6})
+    with pytest.raises(Unavailable) as raised:
+        gpus.place("big", [PlannedInstance("big_0", "GPU", 0)])
+    assert str(raised.value) == (
+        "can not create model 'big': memory limit set for GPU 0 has exceeded, model loading is rejected."
+    )
+    assert devices(gpus.place("big", [PlannedInstance("big_0", "GPU", 1)])) == [1]
+    assert Placement(("0",), Gpus(33), limits={0: 0.6}).place("big", [PlannedInstance("big_0", "GPU", 0)])
+
+
+def test_who_may_choose_goes_round_a_gpu_over_its_limit():
+    gpus = Placement(("0", "1"), Gpus(60, 10), limits={0: 0.1})
+    assert devices(gpus.place("m", anywhere(1))) == [1]
+
+
+def test_gpus_below_the_least_capability_are_not_there(caplog):
+    gpus = Placement(("0", "1", "2"), Gpus(1, 1, 1, capability=(5.2, 7.0, None)), capability_min=6.0)
+    assert gpus.usable == (1, 2) and gpus.usable.capability_min == 6.0
+    assert "GPU 0 is not used: its compute capability 5.2 is less than 6.0" in caplog.text
+
+
+def test_a_worker_sees_its_gpu_by_the_name_that_the_server_s_variable_gives_it():
+    gpus = Placement(("GPU-aa", "GPU-bb"))
+    assert gpus.variables(PlannedInstance("m_0", "GPU", 1)) == {"CUDA_VISIBLE_DEVICES": "GPU-bb"}
+    assert gpus.variables(PlannedInstance("m_0", "CPU", 0)) == {}
+    named = Placement(("0",), Gpus(1)).variables(PlannedInstance("m_0", "GPU", 0))
+    assert named == {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def test_the_machine_s_gpus_come_from_the_library_or_else_from_the_driver():
+    settings = WorkerSettings("/usr/bin/python3", cuda_visible=None)
+    assert placement(settings, Gpus(1, 1), 5).usable == (0, 1)
+    assert placement(settings, None, 3).usable == (0, 1, 2)
+    assert placement(WorkerSettings("/usr/bin/python3", cpu_only=True), Gpus(1, 1), 5).usable == ()

@@ -1,0 +1,51 @@
+"""What argparse does not sort out of `tisfast serve`'s command line: files, and unknown flags.  Top layer."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tisfast.errors import ConfigError
+from tisfast.flags import SERVED, UNSERVED, boolean
+
+
+class Rest(NamedTuple):
+    """What argparse left over.  wrong: flags that are none; files: arguments without a flag."""
+
+    wrong: list[ConfigError]
+    files: list[str]
+
+
+def untangled(arguments: Sequence[str]) -> list[str]:
+    """`--reload model.py` as `--reload=true model.py`: a flag's value is optional, and this is not meant as one."""
+    switches = {f"--{flag.name}" for flag in SERVED if flag.kind is boolean}
+    pairs = itertools.zip_longest(arguments, arguments[1:], fillvalue="")
+    return [f"{text}=true" if text in switches and _is_file(after) else text for text, after in pairs]
+
+
+def _is_file(text: str) -> bool:
+    try:
+        boolean(text)
+    except ValueError:
+        return os.path.exists(text) or os.path.exists(text.partition("=")[2])
+    return False
+
+
+def sorted_out(rest: Sequence[str]) -> Rest:
+    """What argparse did not know."""
+    known = [f"--{flag.name}" for flag in SERVED] + [f"--{flag.name}" for flag in UNSERVED]
+    wrong, files = [], []
+    value_may_follow = False
+    for text in rest:
+        name = text.split("=", 1)[0]
+        if name.startswith("--"):
+            close = difflib.get_close_matches(name, known, n=1)
+            guess = f"did you mean {close[0]}?" if close else ""
+            wrong.append(ConfigError(f"unrecognized option '{name}'", hint=guess))
+        elif not value_may_follow:
+            files.append(text)
+        value_may_follow = name.startswith("--") and "=" not in text
+    return Rest(wrong, files)

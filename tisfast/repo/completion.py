@@ -1,0 +1,90 @@
+"""Fill in what a model's files tell: name, backend, model file.  Layer 3 (repo)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tisfast.config import error_texts, schema
+from tisfast.config.backends import BUILT_IN, PYTHON_BASED_FILE, BackendInfo, Backends
+from tisfast.config.model_config import ConfigDraft
+from tisfast.repo.layout import exists, is_file, stays_inside
+
+
+def fill_from_files(draft: ConfigDraft, folder: Path, version: Path | None, backends: Backends = BUILT_IN) -> None:
+    """Fill in what the draft leaves open, in place; report a backend that cannot be told."""
+    message, report = draft.message, draft.report
+    if report.malformed:
+        return
+    message.name = message.name or folder.name
+    if schema.is_ensemble(message):
+        return
+    if not message.backend:
+        backend = _backend(draft, version, backends)
+        message.backend = "" if backend is None else backend.name
+    backend = backends.named(message.backend)
+    if backend is not None and backend.python_based:
+        message.runtime = message.runtime or PYTHON_BASED_FILE  # as Triton writes it
+    if backend is None or not backend.served or not backend.files or message.runtime in backend.runtimes:
+        return
+    file = message.default_model_filename or _file_of(backend, message, version)
+    if backend.writes_platform and not message.platform:
+        message.platform = _platform_of(backend, file)
+    message.default_model_filename = file
+
+
+def _file_of(backend: BackendInfo, message: schema.Message, version: Path | None) -> str:
+    """The file that a parameter or the platform stands for, else the one that is there, else the usual one."""
+    files, platform, key = backend.files, message.platform, backend.file_parameter
+    if key and key in message.parameters and message.parameters[key].string_value in backend.file_of:
+        return backend.file_of[message.parameters[key].string_value]
+    if platform in backend.platforms and len(backend.platforms) == len(files):
+        return files[backend.platforms.index(platform)]
+    return next((name for name in files if version and exists(version / name)), files[0])
+
+
+def _platform_of(backend: BackendInfo, file: str) -> str:
+    """The one that belongs to the kind of file."""
+    suffixes = [Path(name).suffix for name in backend.files]
+    suffix = Path(file).suffix
+    at = suffixes.index(suffix) if suffix in suffixes and len(backend.platforms) == len(suffixes) else 0
+    return backend.platforms[at]
+
+
+def _backend(draft: ConfigDraft, version: Path | None, backends: Backends) -> BackendInfo | None:
+    message, report = draft.message, draft.report
+    if message.platform:
+        return backends.of_platform(message.platform)  # an unknown platform is reported by config.unsupported
+    named = backends.of_file(message.default_model_filename)
+    present = next((backends.of_file(name) for name in backends.files if version and exists(version / name)), None)
+    if named is None and present is None and version is not None:
+        hint = f'write backend: "python", or put model.py into {version}'
+        report.wrong(error_texts.no_backend(message.name), ("backend",), hint=hint)
+    return named or present
+
+
+def model_files(draft: ConfigDraft, versions: Sequence[Path]) -> list[Path]:
+    """The model file of each version folder, whether it exists or not; none for a name that leaves the folder.
+
+    An ensemble has none, and a model whose configuration names none: its backend knows what to look for.
+    """
+    name = draft.message.default_model_filename
+    if schema.is_ensemble(draft.message):
+        return []
+    return [version / name for version in versions] if name and stays_inside(name) else []
+
+
+def check_model_files(draft: ConfigDraft, versions: Sequence[Path], backends: Backends = BUILT_IN) -> None:
+    """Report a model file name that leaves its folder, and every version that lacks its model file."""
+    backend = backends.named(draft.message.backend)
+    is_there = exists if backend is not None and backend.folders else is_file
+    message, report = draft.message, draft.report
+    name, key = message.default_model_filename, ("default_model_filename",)
+    if not stays_inside(name):
+        report.wrong(f"default_model_filename '{name}' leaves the version folder of {message.name}", key,
+                     hint="name a file in the version folder")  # fmt: skip
+    for file in model_files(draft, versions):
+        if not is_there(file):
+            others = sorted(path.name for path in file.parent.glob(f"*{file.suffix}"))
+            hint = f'default_model_filename: "{others[0]}" would take that one' if others else f"put {name} there"
+            report.wrong(f"model file '{name}' of {message.name} not found in {file.parent}", key, hint=hint)

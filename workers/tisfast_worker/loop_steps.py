@@ -1,0 +1,50 @@
+"""Which steps the loop of a model holds (loop.py): by its backend, and by what its configuration says."""
+
+from tisfast_worker.answer_publisher import AnswerPublisher
+from tisfast_worker.batch_arrays import BatchCall
+from tisfast_worker.batch_reader import BatchReader, SequenceReader, StreamReader
+from tisfast_worker.batch_source import BatchSource
+from tisfast_worker.loop import Loop
+from tisfast_worker.output_space import OutputSpace
+from tisfast_worker.runner import Runner, SequenceRunner
+from tisfast_worker.sequences import Sequences
+from tisfast_worker.stream_loop import StreamLoop
+from tisfast_worker.stream_writer import StreamWriter
+
+
+def make_loop(model, backend, plane, trace):
+    """The Loop or StreamLoop of a loaded model; `trace(ids, traceback, error)` tells of a failure.
+
+    Reads the files of initial states.  Raises OSError.
+    """
+    feed = BatchSource(plane, model.spin_ns)
+    sequences = None if model.sequences is None else Sequences(model)
+    make = _stream_loop if model.decoupled else _loop
+    return make(model, backend, plane, trace, feed, sequences)
+
+
+def _loop(model, backend, plane, trace, feed, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
+    reader = BatchReader(model, plane)
+    shower = AnswerPublisher(model, plane, reader, trace)
+    deliver, arrays = shower.deliver, backend.takes_arrays
+    if arrays:
+        backend.space = OutputSpace(shower.writer)
+        execute = BatchCall(model, backend, reader.new_lease)
+    else:
+        execute = backend.execute
+    runner = Runner(model, execute, trace)
+    if sequences is not None:
+        reader, runner = SequenceReader(reader, sequences), SequenceRunner(runner, sequences, shower)
+        deliver = runner.deliver
+    return Loop(feed, plane, reader, runner, shower, deliver)
+
+
+def _stream_loop(model, backend, plane, trace, feed, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
+    outlet = StreamWriter(model, plane, trace, sequences)
+    reader = StreamReader(model, plane, outlet)
+    if sequences is not None:
+        reader = SequenceReader(reader, sequences)
+    runner = Runner(model, backend.start, trace)
+    loop = StreamLoop(model, feed, plane, reader, runner, outlet)
+    backend.failed, backend.finished = loop.failed, loop.finished
+    return loop
