@@ -27,11 +27,11 @@ HTTP_CHUNKS_MAX: Final = 65536
 HTTP_INTERIM_RESPONSES_MAX: Final = 16
 """Responses below 200 that a client takes before the one that counts: 100 and 103 come once or twice."""
 CLIENT_TEXT_BYTES_KEPT: Final = 64 * 1024
-"""Of the buffer that a client writes heads and JSON into, from one request to the next."""
+"""Size of the buffer that a client writes heads and JSON into and keeps between requests."""
 CLIENT_OUTPUTS_MAX: Final = 4096
 """Outputs of one response that a client takes, as INPUTS_MAX."""
 CLIENT_ERROR_CHARS_MAX: Final = 4096
-"""Of a server's error text that a client shows, as GRPC_STATUS_TEXT_BYTES_MAX."""
+"""Characters of a server's error text that a client shows, as GRPC_STATUS_TEXT_BYTES_MAX."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
 """Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_COLLECT_BYTES_MAX: Final = 4 << 30
@@ -85,7 +85,7 @@ TOLD_ONCE_CHARS_MAX: Final = 1024
 TOLD_ONCE_MAX: Final = 512
 """Warnings of one model that are logged once, whichever of its workers says them; what is beyond is not logged."""
 DEATHS_REMEMBERED_MAX: Final = 256
-"""Requests of one model that were executing when a worker died; beyond, who died longest ago is forgotten."""
+"""Requests of one model that were executing when a worker died; beyond, the oldest death is forgotten."""
 DEATH_DIGEST_BYTES_MAX: Final = 1024 * 1024
 """Bytes of each of their tensors that are looked at, to know the request when it comes again: 1 ms on the loop."""
 TRIAL_END_SECONDS_MAX: Final = 60
@@ -120,7 +120,7 @@ HTTP_STREAM_WAITING_MAX: Final = 16384
 """Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
 Large answers meet the bound of the worker's output arena first, and there the model waits."""
 EXAMPLE_ELEMENTS_MAX: Final = 1024
-"""Elements of one tensor in the example of a model's OpenAPI document: the loop makes it, and nobody reads more."""
+"""Elements of one tensor in the example of a model's OpenAPI document: the loop makes it, and readers need no more."""
 
 # ---- gRPC front
 GRPC_CONNECTIONS_MAX: Final = 16384
@@ -154,7 +154,7 @@ GRPC_TURN_MESSAGES: Final = 64
 """Messages of all connections of a listener that one turn of the loop handles; then others have theirs.  Refusing one
 takes some 6 us, and a small request 15."""
 GRPC_TURN_SHARE: Final = 16
-"""Of these, what one call that waits for its turn may have before the next one."""
+"""Messages of these that one waiting call may have before the next call has its turn."""
 GRPC_TURN_WEIGHED_BYTES: Final = 4096
 """A message counts as one more for each of so many of its bytes, up to CODEC_BYTES_MIN: reading 64 KB that are made to
 cost takes 1.6 ms.  A compressed one counts as what may be expanded on the loop."""
@@ -212,7 +212,7 @@ HTTP2_FIELDS_BYTES_MAX: Final = 64 * 1024
 """Header fields of one block, expanded: up to here a call with more than GRPC_METADATA_BYTES_MAX is told so, beyond it
 is reset, and the rest of its fields is not looked at (a byte of HPACK can stand for 4 KB)."""
 HTTP2_LARGE_HEADS_MAX: Final = 16
-"""Heads of one second, in one connection, with more than GRPC_METADATA_BYTES_MAX; who sends more is sent away."""
+"""Heads of one second, in one connection, with more than GRPC_METADATA_BYTES_MAX; more close the connection."""
 HTTP2_HEAD_BLOCK_BYTES_MAX: Final = 64 * 1024
 """Bytes of one header block as it comes, with its CONTINUATION frames."""
 GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
@@ -294,15 +294,15 @@ EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 
 NAMES_TOLD_MAX: Final = 20
-"""Models that one sentence names: who must know all of them asks for the index."""
+"""Models that one sentence names; the index has all of them."""
 
 # ---- access log
 ACCESS_LINES_WAITING_MAX: Final = 65536
 """Requests whose lines are not written yet; of more it is said how many are missing."""
 ACCESS_LINES_PORTION_MAX: Final = 256
-"""Lines of one write: who waits for the interpreter lock meanwhile, does so for about a millisecond."""
+"""Lines of one write: other threads wait for the interpreter lock for about a millisecond meanwhile."""
 ACCESS_CLOSE_SECONDS_MAX: Final = 2.0
-"""What the end of the server waits for the last lines."""
+"""Time that the end of the server waits for the last lines."""
 
 # ---- response cache
 CACHE_BYTES_MIN: Final = 200
@@ -310,9 +310,9 @@ CACHE_BYTES_MIN: Final = 200
 CACHE_BYTES_MAX: Final = 1 << 39
 """Most of it: what an arena can address."""
 CACHE_ENTRY_BYTES: Final = 512
-"""What a kept answer is taken to need beside its bytes (key, table entry, lease): it counts towards the size, too."""
+"""Bytes that a kept answer counts beside its own (key, table entry, lease): it counts towards the size, too."""
 CACHE_TRIM_SHARE: Final = 8
-"""Where answers' sizes change, evicted ones leave pages behind: they are given back at most once each time the size's
+"""Evicted answers leave pages behind where sizes change: they are given back at most once each time the size's
 eighth has been written."""
 REDIS_WAIT_MS_MAX: Final = 100
 """Default of --cache-config redis,socket_timeout: ms that a lookup may delay a request."""
@@ -448,7 +448,7 @@ GIVE_WAY_MAX: Final = 256
 ARENA_TRIM_SECONDS: Final = 10
 """Seconds without a request after which free pages go back to the system."""
 ARENA_TRIM_SLICE_BYTES: Final = 1024 * 1024
-"""Of them in one turn of the loop: the kernel takes 0.1 to 0.5 ms for so many."""
+"""Bytes of them that are given back in one turn of the loop: the kernel takes 0.1 to 0.5 ms for so many."""
 HEAP_LOOKS: Final = 10
 """Seconds between two looks at the server's own memory."""
 HEAP_GROWTH_BYTES: Final = 8 * 1024 * 1024
@@ -487,15 +487,16 @@ BODY_NEAR_BYTES: Final = 1024 * 1024
 """When no more than this is missing of a request's body, the loop waits as if it had a request, for --spin-us from each
 piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
 BODY_WAKE_BYTES: Final = 1024 * 1024
-"""Of a larger body over HTTP, the kernel collects so much before it wakes the loop (front/receive_watermark.pyx)."""
+"""Bytes of a larger HTTP body that the kernel collects before it wakes the loop (front/receive_watermark.pyx)."""
 TURN_BYTES: Final = 256 * 1024
-"""What a large transfer moves in one turn of the loop while small requests come: then the others have theirs.  The
+"""Bytes that a large transfer moves in one turn of the loop while small requests come.  The
 kernel copies so much in some 0.1 ms."""
 LOOP_COPY_BYTES_MAX: Final = 1024 * 1024
 """Bytes that are copied or hashed on the loop in one piece, in some 0.2 ms (BLAKE2: 1.7 ms); what is longer is a
 thread's."""
 TURN_WHOLE_BYTES: Final = 1024 * 1024
-"""Of a body or an answer, the last that are moved in one turn whoever waits: sliced, bodies of 600 KB lost a third."""
+"""The last bytes of a body or an answer, which are moved in one turn even while others wait: sliced, bodies of 600 KB
+lost a third."""
 TURN_ALONE_BYTES: Final = 256 * 1024 * 1024
 """After so many bytes of large transfers without a small request, some 0.1 s, they need not take turns any more."""
 NURSERY_START_SECONDS_MAX: Final = 60
@@ -546,7 +547,7 @@ WORKER_OUTPUT_TURN_LINES_MAX: Final = 32
 WORKER_OUTPUT_TURN_BYTES_MAX: Final = 32 * 1024
 """Bytes of one worker's output read in one turn, which takes 1 ms where they are lines of one character."""
 WORKER_OUTPUT_PAUSE_SECONDS: Final = 0.005
-"""Pause after a turn that met one of these two bounds: 6 MB a second, and who prints more waits for itself."""
+"""Pause after a turn that met one of these two bounds: 6 MB a second; a model that prints more waits."""
 CONTROL_TURN_MESSAGES_MAX: Final = 64
 """Control messages handled in one turn of the loop; then the loop serves everybody else first."""
 CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
@@ -574,7 +575,7 @@ GUEST_UNSENT_BYTES_MAX: Final = CONTROL_MESSAGE_BYTES_MAX
 GUEST_LAST_READS_MAX: Final = 64
 """Reads of 64 KiB of what a guest said before it ended."""
 CONTROL_ORPHAN_SECONDS: Final = 60
-"""Age at which a control directory that nobody locks may be swept: a younger one may just be in the making."""
+"""Age at which an unlocked control directory may be swept: a younger one may just be in the making."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
 """Seconds between two looks at the workers' running executions: how late a hang may be seen."""
 WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
@@ -719,9 +720,9 @@ STORAGE_UNUSED_SECONDS_MAX: Final = 30 * 86400
 STORAGE_PARTIAL_SECONDS_MAX: Final = 7 * 86400
 """Seconds for which a download that broke off can be gone on with."""
 STORAGE_ORPHAN_SECONDS: Final = 60
-"""Age at which a run's folder that nobody locks may be swept: a younger one may just be in the making."""
+"""Age at which an unlocked folder of a run may be swept: a younger one may just be in the making."""
 LEASE_ATTEMPTS_MAX: Final = 100
-"""Times that a folder which was replaced while somebody was about to lease it is looked up again."""
+"""Times that a folder which was replaced just before it was leased is looked up again."""
 STORAGE_SWEEP_SECONDS_MAX: Final = 120
 """Seconds to wait for a lock of the cache: others keep one while they sweep, remove a tree, or write a manifest."""
 STORAGE_SWEEP_LOOK_SECONDS: Final = 0.05
@@ -764,9 +765,9 @@ REQUIREMENTS_TEXT_BYTES_MAX: Final = 16 << 20
 REQUIREMENTS_PACKAGE_BYTES_MAX: Final = 16 << 30
 """Bytes of a package in the file system that it names: those with CUDA in them have some GB."""
 LOOP_SLICE_SECONDS: Final = 0.00015
-"""Of the event loop, for a part of an exposition or of statistics: two or three pass between a small request and
+"""Time of the event loop for a part of an exposition or of statistics: two or three pass between a small request and
 its answer."""
 LOOP_SLICE_PIECES: Final = 4
-"""Of such an answer, made between two looks at the clock; each takes some microseconds."""
+"""Entries of such an answer that are made between two looks at the clock; each takes some microseconds."""
 LABELS_REMEMBERED_MAX: Final = 16384
 """Sets of labels whose text is remembered from one scrape to the next: a few for each model version."""

@@ -149,7 +149,7 @@ cdef class JobRunner:
                 return message, fd
 
     def ask(self, *question):
-        """The same where no descriptor comes."""
+        """Ask the server, for an answer without a descriptor."""
         return self.ask_for(*question)[0]
 
     # ---- jobs

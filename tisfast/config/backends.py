@@ -15,7 +15,7 @@ from tisfast.errors import ConfigError
 
 PYTHON: Final = "python"
 MODULE_FILE: Final = "backend.py"
-"""Of a backend in --backend-directory: DIRECTORY/NAME/backend.py."""
+"""The file of a backend in --backend-directory: DIRECTORY/NAME/backend.py."""
 PYTHON_BASED_FILE: Final = "model.py"
 """The same of one that Triton calls Python-based: a TritonPythonModel that serves all models of the backend."""
 PYTHON_BASED_ENVIRONMENT: Final = f"pb_exec_env_{PYTHON_BASED_FILE}.tar.gz"

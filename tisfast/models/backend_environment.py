@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tisfast.environments.of_backends import environment_of
+from tisfast.environments.backend_requirements import environment_of
 from tisfast.processes.worker import WorkerFailed
 
 if TYPE_CHECKING:

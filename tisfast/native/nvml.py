@@ -36,7 +36,7 @@ class GpuMemory(NamedTuple):
 
 
 class GpuFacts(NamedTuple):
-    """What one GPU is.  name: number or UUID, as CUDA_VISIBLE_DEVICES may say it; capability: 8.6; None: it does not
+    """Facts of one GPU.  name: number or UUID, as CUDA_VISIBLE_DEVICES may say it; capability: 8.6; None: it does not
     tell."""
 
     name: str

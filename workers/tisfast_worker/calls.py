@@ -93,7 +93,7 @@ class Calls:
             self._completions.post(TF_CALL_CANCEL, 0, 0, waiting.number)
 
     def forget(self, waiting):
-        """Nobody wants the answers that are still to come.  For finalisers, too."""
+        """The answers that are still to come are not wanted.  For finalisers, too."""
         if self._replies.forget(waiting):
             self._completions.post(TF_CALL_CANCEL, TF_FINAL, 0, waiting.number)
 

@@ -124,7 +124,7 @@ cdef class GrpcStream(AnswerSink):
         return used
 
     cdef inline int _weight(self) noexcept:
-        """Of a message among those of a turn.  What it expands to is read here up to LONG_BYTES."""
+        """The cost of a message among those of a turn.  What it expands to is read here up to LONG_BYTES."""
         return 1 + <int>((LONG_BYTES if self.compressed else min(self.total, LONG_BYTES)) // WEIGHED_BYTES)
 
     cdef int _start_message(self) except -1:
@@ -221,7 +221,7 @@ cdef class GrpcStream(AnswerSink):
         return self.go_on()
 
     def take_turn(self) -> None:
-        """Of shared.turns."""
+        """Called by shared.turns in the call's turn."""
         self.parked = False
         try:
             self.go_on()
@@ -472,7 +472,7 @@ cdef class GrpcStream(AnswerSink):
         return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
 
     cdef int give_window(self) except -1:
-        """What was withheld may be sent again."""
+        """Give the client the window that was withheld."""
         withheld, self.withheld = self.withheld, 0
         self.in_tick = self.shared.tick  # the client could not send until now
         if withheld and self.session is not None:
