@@ -9,8 +9,11 @@ HTTP_HEAD_BYTES_MAX: Final = 64 * 1024
 """Bytes of request line and headers.  Triton's HTTP library takes 64 KiB lines; nobody sends more in earnest."""
 HTTP_INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Default of --http-max-input-size: JSON text, expanded JSON tensors, raw bodies, decompressed bodies."""
-HTTP_CALL_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of a body, also expanded, of a call that is neither an inference nor a load: it carries some settings."""
+HTTP_CALL_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a body, also expanded, of a call that is neither an inference nor a load: it carries some settings, and is
+read on the event loop, up to 1.5 ms of it for a client that has made it to cost."""
+LOAD_EXPANDED_BYTES_MAX: Final = 1024 * 1024
+"""Bytes that the compressed body, or message, of a load may expand to: a configuration."""
 EXPANDED_BYTES_FREE: Final = 1024 * 1024
 """Bytes that a compressed inference may expand to whatever its model's inputs are: names, parameters and spaces."""
 EXPANDED_SHARE_MAX: Final = 8

@@ -25,7 +25,7 @@ from tisfast.types import Status
 from tisfast.wire.compress import TooLong, check_coding, decompress
 from tisfast.wire.infer import ReadElsewhere
 
-cdef uint64_t CALL_BYTES_MAX = limits.HTTP_CALL_BYTES_MAX
+cdef uint64_t LOAD_EXPANDED_BYTES_MAX = limits.LOAD_EXPANDED_BYTES_MAX
 cdef uint64_t CHUNKED_BODY_BYTES_MAX = limits.HTTP_CHUNKED_BODY_BYTES_MAX
 cdef uint64_t WALKED_FACTOR = limits.CODEC_WALKED_FACTOR
 
@@ -184,7 +184,7 @@ cdef class BodyReader:
                 return self._generate(data)
             if head.content_encoding:
                 if not self.is_infer():
-                    data = decompress(head.content_encoding, data, min(self.input_max, CALL_BYTES_MAX), "")
+                    data = decompress(head.content_encoding, data, min(self.input_max, LOAD_EXPANDED_BYTES_MAX), "")
                     return self.connection.open().respond_when_done(self.shared.handle(head, data))
                 most = self._expanded_max(self.shared.registry.resolve(head.name, head.version))
                 here = min(most, self.shared.codec_bytes_min)

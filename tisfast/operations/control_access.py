@@ -64,7 +64,7 @@ class Admission(NamedTuple):
 
 
 class HttpGate:
-    """The gate of an HTTP port, before bodies are received; these may be larger than those of other calls."""
+    """The gate of an HTTP port, before bodies are received; those of loads may be larger than those of other calls."""
 
     def __init__(self, gate: ControlGate, max_input_bytes: int) -> None:
         self._gate = gate
@@ -75,12 +75,14 @@ class HttpGate:
         """Admit or refuse a request that is no inference."""
         if head.method != "POST" or not is_control(head.path):
             return self._others
+        loads = head.path.endswith("/load")
         try:
             self._gate.check(_headers(head), transport)
-            _check_size(head, self._admitted.bytes_max)
+            if loads:
+                _check_size(head, self._admitted.bytes_max)
         except TisError as error:
             return Admission(refused(error), 0)
-        return self._admitted
+        return self._admitted if loads else self._others
 
 
 def control_gate(

@@ -28,7 +28,7 @@ cdef enum:
     PREFIX_BYTES = 5
 cdef uint64_t MESSAGE_BYTES_MAX = limits.GRPC_MESSAGE_BYTES_MAX
 cdef uint64_t CALL_BYTES_MAX = limits.GRPC_CALL_BYTES_MAX
-cdef uint64_t EXPANDED_CALL_BYTES_MAX = limits.HTTP_CALL_BYTES_MAX
+cdef uint64_t LOAD_EXPANDED_BYTES_MAX = limits.LOAD_EXPANDED_BYTES_MAX
 cdef int64_t STALL_TICKS_MAX = limits.GRPC_STALL_SECONDS_MAX
 cdef uint64_t WEIGHED_BYTES = limits.GRPC_TURN_WEIGHED_BYTES
 cdef uint64_t LONG_BYTES = limits.CODEC_BYTES_MIN
@@ -384,7 +384,7 @@ cdef class GrpcStream(AnswerSink):
         return decompress(self.encoding.decode("latin-1"), data, self.expanded_max(data), self.expanded_hint())
 
     cdef uint64_t expanded_max(self, bytes data) except? 0:
-        return min(self.message_max, EXPANDED_CALL_BYTES_MAX)
+        return min(self.message_max, LOAD_EXPANDED_BYTES_MAX)
 
     cdef str expanded_hint(self):
         return ""
