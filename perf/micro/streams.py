@@ -86,7 +86,7 @@ def main() -> None:
         calls: list = []
         submit(runtime, place_input(runtime, "r", [(0, INT32, (1,), data)]), StreamSink(calls))
         pending = plane.library.tf_ring_pending(plane.channel.submit)
-        worker.source.serve(pending, worker.serve)
+        worker._source.serve(pending, worker.serve)
         send_ns.append(backend.ns / RESPONSES)
         began = time.perf_counter_ns()
         while len(calls) <= RESPONSES:
