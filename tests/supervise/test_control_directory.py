@@ -84,6 +84,15 @@ def test_a_directory_that_is_swept_in_the_making_is_made_again(base, monkeypatch
     directory.remove()
 
 
+def test_a_user_who_may_write_nowhere_hears_what_to_do(monkeypatch):
+    def nowhere():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(Internal, match="no folder for the control socket: No usable temporary directory.*set TMPDIR"):
+        ControlDirectory()
+
+
 def test_a_folder_without_locks_says_what_to_do(base, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")

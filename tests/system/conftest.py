@@ -210,6 +210,23 @@ def connect() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
+def ask(connect):
+    """Ask over gRPC, arrays by name in and out: ask(server, model, {input: data type}, input=array)."""
+    import tritonclient.grpc as grpcclient  # noqa: PLC0415 - most tests ask over HTTP
+
+    def asked(server: Server, name: str, types: dict[str, str] | None = None, **arrays: Any) -> dict[str, Any]:
+        tensors = []
+        for each, array in arrays.items():
+            dtype = (types or {}).get(each) or grpcclient.np_to_triton_dtype(array.dtype)
+            tensors.append(grpcclient.InferInput(each, list(array.shape), dtype))
+            tensors[-1].set_data_from_numpy(array)
+        answer = connect(server, grpcclient).infer(name, tensors)
+        return {each.name: answer.as_numpy(each.name) for each in answer.get_response().outputs}
+
+    return asked
+
+
+@pytest.fixture
 def write_model(tmp_path):
     """Write one model into the test's repository: write_model(name, code, config=...)."""
 

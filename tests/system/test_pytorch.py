@@ -1,4 +1,4 @@
-"""TorchScript models, served by PyTorch: docs/pytorch.md."""
+"""TorchScript models, served by PyTorch: docs/pytorch.md (make test-torch)."""
 
 from __future__ import annotations
 
@@ -30,30 +30,8 @@ def write(tmp_path):
     return save
 
 
-@pytest.fixture
-def ask(connect):
-    """Ask over gRPC: arrays by name in and out."""
-
-    def asked(server, name, types=None, **arrays):
-        tensors = []
-        for each, array in arrays.items():
-            dtype = (types or {}).get(each) or grpcclient.np_to_triton_dtype(array.dtype)
-            tensors.append(grpcclient.InferInput(each, list(array.shape), dtype))
-            tensors[-1].set_data_from_numpy(array)
-        answer = connect(server, grpcclient).infer(name, tensors)
-        return {each.name: answer.as_numpy(each.name) for each in answer.get_response().outputs}
-
-    return asked
-
-
 def config_of(server, name):
     return server.ask("GET", f"/v2/models/{name}/config")[1]
-
-
-def reason(server, name):
-    """Why a model is not served."""
-    found = server.ask("POST", "/v2/repository/index")[1]
-    return next(each.get("reason", "") for each in found if each["name"] == name)
 
 
 NAMINGS = {
@@ -197,7 +175,7 @@ def test_configurations_that_do_not_fit_are_refused(serve, write):
         write(name, module, made.config(inputs, outputs))
     server = serve("--exit-on-error=false").ready()
     for name, (*_, text) in REFUSED.items():
-        assert text in reason(server, name)
+        assert text in made.reason(server, name)
 
 
 SEQUENCE = """
@@ -239,5 +217,5 @@ def test_state_needs_names_with_indices(serve, write):
     write("bare_control", made.Accumulator(), config.replace("START__1", "START"))
     server = serve("--exit-on-error=false").ready()
     whose = "PyTorch model '{0}' is using sequence batching with state but {1} does not follow the <name>__<index>"
-    assert whose.format("bare_output", "output 'TOTAL'") in reason(server, "bare_output")
-    assert whose.format("bare_control", "input 'START'") in reason(server, "bare_control")
+    assert whose.format("bare_output", "output 'TOTAL'") in made.reason(server, "bare_output")
+    assert whose.format("bare_control", "input 'START'") in made.reason(server, "bare_control")

@@ -96,6 +96,11 @@ class Accumulator(torch.nn.Module):
         return total, who, total
 
 
+class Nested(torch.nn.Module):
+    def forward(self, x: Tensor, values: Any) -> dict[str, Tensor]:
+        return {"sum": x + values["a"], "product": x * values["b"][0]}
+
+
 def script(module: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -111,6 +116,37 @@ def save(module: Any, folder: Path, config: str = "", version: str = "1", file: 
     if config:
         (folder / "config.pbtxt").write_text(config)
     return folder
+
+
+def export(module: Any, folder: Path, arguments: tuple, shapes: Any = None, config: str = "") -> Path:
+    """Write the module as a program of torch.export: version 1 of the model in `folder`."""
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    torch.export.save(program(module, arguments, shapes), folder / "1/model.pt2")
+    if config:
+        (folder / "config.pbtxt").write_text(config)
+    return folder
+
+
+def compile_package(module: Any, folder: Path, arguments: tuple, shapes: Any = None) -> Path:
+    """The same as a package of AOTInductor.  Takes some ten seconds, and a C++ compiler."""
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = program(module, arguments, shapes)
+        torch._inductor.aoti_compile_and_package(made, package_path=str(folder / "1/model.pt2"))
+    return folder
+
+
+def program(module: Any, arguments: tuple, shapes: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module, arguments, dynamic_shapes=shapes)
+
+
+def reason(server: Any, name: str) -> str:
+    """Why a model is not served."""
+    found = server.ask("POST", "/v2/repository/index")[1]
+    return next(each.get("reason", "") for each in found if each["name"] == name)
 
 
 def tensor(name: str, dtype: str = "FP32", dims: str = "-1", more: str = "") -> str:

@@ -84,6 +84,7 @@ class Layout:
         if stand_in is not None and stand_in.exists():
             (self.models / name / "1").mkdir(exist_ok=True)
             shutil.copy(stand_in, self.models / name / "1" / "model.py")
+            text = re.sub(r"^default_model_filename:.*$", "", text, flags=re.MULTILINE)  # a library
             config.write_text(text.replace(found[0], 'backend: "python"'))
 
     def _configure(self, name: str, text: str, more: str, changes: dict[str, str]) -> None:

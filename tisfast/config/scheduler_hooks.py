@@ -28,7 +28,7 @@ class SchedulerHooks:
 
 
 def read_hooks(environ: Mapping[str, str]) -> SchedulerHooks:
-    """What the environment asks for.  Raises ConfigError for what is no number of requests."""
+    """Read the hooks from the environment.  Raises ConfigError for what is no number of requests."""
     most = limits.DEFAULT_QUEUE_REQUESTS_MAX
     return SchedulerHooks(_number(environ, QUEUE, "requests", most), _number(environ, BACKLOG, "requests", most))
 

@@ -27,7 +27,7 @@ class ControlDirectory:
     """
 
     def __init__(self) -> None:
-        base = tempfile.gettempdir()
+        base = _temporary_folder()
         sweep(Path(base))
         self.path, self._lock = _locked(base)
         self.overrides.mkdir(mode=0o700)
@@ -59,6 +59,17 @@ class ControlDirectory:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _temporary_folder() -> str:
+    """Where temporary files go.  Raises Internal where this user may write nowhere."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise Internal(
+            f"there is no folder for the control socket: {error.strerror}; make one of them writable for this user, or "
+            "set TMPDIR to a folder that is (a few KB are enough)"
+        ) from error
 
 
 def _locked(base: str) -> tuple[Path, int]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import warnings
 
 from tisfast_worker.serve import backend_module
@@ -9,6 +10,8 @@ from tisfast_worker.serve import backend_module
 _CHECKS = "AOTI_RUNTIME_CHECK_INPUTS"
 """Read once by the code when it runs first: it then looks at types, sizes, strides and bounds of what it is given, and
 would else read other memory than the tensor's."""
+
+_TOO_FEW = re.compile(r"dim value is too small at 0, expected it to be >= 2, but got: 1\b")
 
 
 class CompiledProgram:
@@ -38,7 +41,8 @@ class CompiledProgram:
                     f"model '{model.name}': torch {torch.__version__} cannot load {path}: {script.first_lines(error)}. "
                     "A package runs under the PyTorch, and on the kind of processor, that it was compiled for"
                 ) from error
-        self._loader = package.loader
+        self._loader, self._torch = package.loader, torch
+        self._batched, self._doubles = model.batched, False
         self._refuse_other_device(model, settings, files, path)
         self._read_spec(files, model)
 
@@ -75,8 +79,28 @@ class CompiledProgram:
         """Nothing is left to do."""
 
     def run(self, values):
-        """The outputs, in their order."""
-        return self._loader.run(values)
+        """The outputs, in their order.
+
+        Compilers take a free dimension for 2 or more, and such a package refuses a batch of one row: it is given the
+        row twice.
+        """
+        if self._doubles and self._is_one_row(values):
+            return self._run_twice(values)
+        try:
+            return self._loader.run(values)
+        except RuntimeError as error:
+            if not _TOO_FEW.search(str(error)) or not self._is_one_row(values):
+                raise
+        found = self._run_twice(values)
+        self._doubles = True
+        return found
+
+    def _is_one_row(self, values):
+        return self._batched and all(value.shape[:1] == (1,) for value in values)
+
+    def _run_twice(self, values):
+        found = self._loader.run([self._torch.cat([value, value]) for value in values])
+        return [each[:1] if each.shape[:1] == (2,) else each for each in found]
 
     def modules(self):
         """None whose weights could be moved: they are in the code's own memory."""

@@ -1,0 +1,79 @@
+"""A user without rights, in a read-only root with a small /tmp, no /dev/shm and no HOME: root makes such a machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.system.conftest import ROOT
+
+ASK = """
+import json, signal, subprocess, sys, urllib.request
+flags = [f"--{service}-port=0" for service in ("http", "grpc", "metrics")]
+server = subprocess.Popen(
+    [sys.executable, "-m", "tisfast", "serve", "--model-repository", sys.argv[1], "--log-format=json", *flags],
+    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+for line in server.stdout:
+    print(line, end="", flush=True)
+    record = json.loads(line) if line.startswith("{") else {}
+    if record.get("event") == "ready":
+        values = [1.0] * 500_000  # more than the small /tmp holds
+        body = {"inputs": [{"name": "A", "shape": [len(values)], "datatype": "FP32", "data": values}]}
+        url = f"http://127.0.0.1:{record['http_port']}/v2/models/one/infer"
+        answer = json.load(urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60))
+        print("ANSWERED", sum(answer["outputs"][0]["data"]), flush=True)
+        server.send_signal(signal.SIGTERM)
+print("ENDED", server.wait(60))
+"""
+MACHINE = """
+set -eu
+ip link set lo up
+mount --make-rprivate /
+mount --rbind / "$root"
+for folder in "$root/dev/shm" "$root/var/tmp"; do [ ! -d "$folder" ] || mount -t tmpfs -o size=4k,mode=000,ro none "$folder"; done
+mount -t tmpfs -o size=256k,mode=1777 none "$root/tmp"
+cp -r "$models" "$root/tmp/models"; chmod -R a+rX "$root/tmp/models"
+[ "$writable" = yes ] || mount -o remount,ro "$root/tmp"
+mount -o remount,bind,ro "$root"
+exec chroot "$root" setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \\
+  env -i PATH=/usr/bin:/bin PYTHONPATH="$tree" PYTHONDONTWRITEBYTECODE=1 "$python" -c "$ask" /tmp/models
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, write_model):
+    """Start a server on such a machine and ask it; returns what was said."""
+    if os.geteuid() or subprocess.run(["unshare", "-mn", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs root, and namespaces")
+    reach = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", "import numpy"]
+    if subprocess.run(reach, cwd="/", capture_output=True, check=False).returncode:
+        pytest.skip(f"needs a Python that every user may run, unlike {sys.executable}")
+    write_model("one")
+    (tmp_path / "root").mkdir()
+
+    def run(*, writable: bool) -> str:
+        values = {
+            "root": str(tmp_path / "root"), "models": str(tmp_path / "models"), "tree": str(ROOT),
+            "python": sys.executable, "ask": ASK, "writable": "yes" if writable else "no",
+        }  # fmt: skip
+        done = subprocess.run(
+            ["unshare", "-mn", "sh", "-c", MACHINE], env={**os.environ, **values}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False,
+        )  # fmt: skip
+        return done.stdout
+
+    return run
+
+
+def test_it_serves(machine):
+    said = machine(writable=True)
+    assert "ANSWERED 1000000.0" in said and "ENDED 0" in said, said
+
+
+def test_where_nothing_can_be_written_it_says_so_in_one_sentence(machine):
+    said = machine(writable=False)
+    assert "there is no folder for the control socket" in said and "ENDED 1" in said, said
+    assert "Traceback" not in said
