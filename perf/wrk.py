@@ -40,7 +40,11 @@ class Body(NamedTuple):
 
 def wrk(address: str, case: str, concurrency: int, seconds: float) -> Figures:
     """One thread, over keep-alive connections; percentiles are those of the requests that were made (see `made`)."""
-    body = wrk_body(case)
+    return wrk_with(address, wrk_body(case), concurrency, seconds)
+
+
+def wrk_with(address: str, body: Body, concurrency: int, seconds: float) -> Figures:
+    """The same with any request."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "body").write_bytes(body.data)
         head = f'wrk.headers["Inference-Header-Content-Length"] = "{body.json_bytes}"' if body.json_bytes else ""

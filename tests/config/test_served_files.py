@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tisfast.config.backends import BackendInfo, Backends
+from tisfast.config.backends import BUILT_IN, BackendInfo, Backends
 from tisfast.config.served_files import ServedFile, read_files
 from tisfast.errors import ConfigError
 
@@ -62,6 +62,15 @@ def test_a_file_is_known_by_its_ending(place, text, there, name, backend, file):
     folder = place(text.partition("=")[2] if text.startswith("mine") else text, *there)
     path = folder / text.removeprefix("mine=").rstrip("/")
     assert read(text.rstrip("/")) == ((ServedFile(name, path, backend, file),), ())
+
+
+def test_the_table_of_backends_says_which_files_there_are(place):
+    place("net.pt", "net.pt2", "net.onnx", "net.py")
+    given = ["a=net.pt", "b=net.pt2", "c=net.onnx", "d=net.py"]
+    found = [(file.backend, file.file) for file in read_files(given, BUILT_IN).files]
+    assert found == [
+        ("pytorch", "model.pt"), ("pytorch", "model.pt2"), ("onnxruntime", "model.onnx"), ("python", "model.py"),
+    ]  # fmt: skip
 
 
 def test_the_configuration_of_its_name_beside_it_is_its_own(place):

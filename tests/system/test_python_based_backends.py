@@ -73,7 +73,7 @@ def streamed(server, connect, model, inputs, **more):
 
 def test_its_models_need_no_code_and_are_completed_by_it(server):
     config = server.ask("GET", "/v2/models/tale/config")[1]
-    assert (config["backend"], config["max_batch_size"]) == ("story", 0)
+    assert (config["backend"], config["max_batch_size"], config["runtime"]) == ("story", 0, "model.py")
     assert config["model_transaction_policy"] == {"decoupled": True}
     assert [tensor["name"] for tensor in config["input"]] == ["text_input", "stream", "sampling_parameters"]
     assert [tensor["name"] for tensor in config["output"]] == ["text_output", "said"]

@@ -150,6 +150,21 @@ def test_weights_in_a_file_beside_it(serve_files, tmp_path):
     assert ask(serve_files(tmp_path / "double.onnx").ready(), "double", [1]) == [2]
 
 
+def test_a_saved_estimator(serve_files, tmp_path):
+    """Another backend's file, known by its ending as the table has it."""
+    joblib = pytest.importorskip("joblib", reason="joblib saves estimators")
+    linear = pytest.importorskip("sklearn.linear_model", reason="an estimator")
+    fitted = linear.LinearRegression().fit(np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 3.0, 6.0]))
+    joblib.dump(fitted, tmp_path / "triple.joblib")
+    server = serve_files(tmp_path / "triple.joblib").ready()
+    config = server.ask("GET", "/v2/models/triple/config")[1]
+    assert config["backend"] == "sklearn" and config["input"][0]["name"] == "X"
+    datatype = config["input"][0]["data_type"].removeprefix("TYPE_")
+    tensor = {"name": "X", "shape": [2, 1], "datatype": datatype, "data": [1, 5]}
+    status, answer = server.ask("POST", "/v2/models/triple/infer", {"inputs": [tensor]})
+    assert status == 200 and np.allclose(answer["outputs"][0]["data"], [3, 15])
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_and_nothing_is_lost(serve_files, tmp_path, number):
     (tmp_path / "code").mkdir()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tisfast.config import error_texts, schema
-from tisfast.config.backends import BUILT_IN, BackendInfo, Backends
+from tisfast.config.backends import BUILT_IN, PYTHON_BASED_FILE, BackendInfo, Backends
 from tisfast.config.model_config import ConfigDraft
 from tisfast.repo.layout import exists, is_file, stays_inside
 
@@ -23,6 +23,8 @@ def fill_from_files(draft: ConfigDraft, folder: Path, version: Path | None, back
         backend = _backend(draft, version, backends)
         message.backend = "" if backend is None else backend.name
     backend = backends.named(message.backend)
+    if backend is not None and backend.python_based:
+        message.runtime = message.runtime or PYTHON_BASED_FILE  # as Triton writes it
     if backend is None or not backend.served or not backend.files or message.runtime in backend.runtimes:
         return
     file = message.default_model_filename or _file_of(backend, message, version)
