@@ -33,13 +33,16 @@ set -eu
 ip link set lo up
 mount --make-rprivate /
 mount --rbind / "$root"
-for folder in "$root/dev/shm" "$root/var/tmp"; do [ ! -d "$folder" ] || mount -t tmpfs -o size=4k,mode=000,ro none "$folder"; done
+for folder in "$root/dev/shm" "$root/var/tmp"; do
+  [ ! -d "$folder" ] || mount -t tmpfs -o size=4k,mode=000,ro none "$folder"
+done
 mount -t tmpfs -o size=256k,mode=1777 none "$root/tmp"
 cp -r "$models" "$root/tmp/models"; chmod -R a+rX "$root/tmp/models"
 [ "$writable" = yes ] || mount -o remount,ro "$root/tmp"
 mount -o remount,bind,ro "$root"
-exec chroot "$root" setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \\
-  env -i PATH=/usr/bin:/bin PYTHONPATH="$tree" PYTHONDONTWRITEBYTECODE=1 "$python" -c "$ask" /tmp/models
+exec chroot "$root" setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs \\
+  --bounding-set=-all --inh-caps=-all env -i PATH=/usr/bin:/bin PYTHONPATH="$tree" PYTHONDONTWRITEBYTECODE=1 \\
+  "$python" -c "$ask" /tmp/models
 """
 
 
