@@ -132,6 +132,22 @@ def test_mistakes_are_named(arguments, message):
     assert message in str(error.value)
 
 
+def test_a_file_that_is_not_there_is_told_without_asking_for_a_repository():
+    with pytest.raises(ConfigError) as error:
+        cli.serve_options(["/nonesuch.onnx", "--reload"], {})
+    assert "/nonesuch.onnx" in str(error.value) and "must be given" not in str(error.value)
+
+
+def test_files_and_folders_stand_anywhere_on_the_command_line(tmp_path):
+    (tmp_path / "net.onnx").touch()
+    (tmp_path / "models").mkdir()
+    found = cli.serve_options(["--reload", str(tmp_path / "net.onnx"), str(tmp_path / "models"), "--id=x"], {}).settings
+    assert [file.name for file in found.repository.files] == ["net"] and found.repository.watch
+    assert found.repository.paths == (str(tmp_path / "models"),) and found.life.server_id == "x"
+    explicit = cli.serve_options([f"a={tmp_path / 'net.onnx'}", "--model-control-mode=explicit"], {}).settings
+    assert explicit.repository.load_models == ("a",) and not explicit.repository.watch
+
+
 def test_a_repository_is_required():
     with pytest.raises(ConfigError, match="--model-repository must be given"):
         cli.serve_options([], {})
@@ -174,7 +190,7 @@ def test_all_that_is_wrong_is_told_at_once():
         )  # fmt: skip
     told = str(caught.value).splitlines()
     wanted = ("--http-port", "--log-format", "--http-thread-count", "--http-prt", "--foo", "'/x'", "--allow-sagemaker",
-              "--model-repository must be given", "--model-memory-budget", "--drain-delay-secs")  # fmt: skip
+              "--model-memory-budget", "--drain-delay-secs")  # fmt: skip
     assert len(told) == len(wanted)
     assert all(any(word in line for line in told) for word in wanted), told
 

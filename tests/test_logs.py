@@ -13,22 +13,15 @@ QUIET = {"verbose": 0, "info": True, "warning": True, "error": True}
 
 
 @pytest.fixture
-def log(tmp_path):
+def log(tmp_path, own_log):
     """A logger that writes to a file in a chosen format; `read` gives its lines."""
     logger = logging.getLogger("tisfast.test")
-    kept = logging.getLogger("tisfast").propagate
 
     def start(name: str, **switches) -> logging.Logger:
         logs.configure(logs.Switches(**{**QUIET, **switches}), name, str(tmp_path / "log"))
         return logger
 
-    yield start
-    root = logging.getLogger("tisfast")
-    for handler in list(root.handlers):
-        root.removeHandler(handler)
-        handler.close()
-    root.propagate = kept
-    root.setLevel(logging.NOTSET)
+    return start
 
 
 @pytest.fixture

@@ -363,7 +363,7 @@ class Server:
             await self._polling.close()
 
     async def _delay_drain(self) -> None:
-        """Give those who ask for readiness the time to send their requests elsewhere."""
+        """Give load balancers that ask for readiness the time to send requests elsewhere."""
         self._registry.set_stopping()
         seconds = self._settings.life.drain_delay_seconds
         if seconds:

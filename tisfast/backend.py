@@ -1,4 +1,4 @@
-"""What a backend of your own is written with ('tisfast docs backends').
+"""The names that a backend of your own uses ('tisfast docs backends').
 
 The same classes that workers use, so a backend is tested like any module.  Workers need no tisfast for it: where a
 model's environment has none, they bring this module along (workers/tisfast_worker/public.py).

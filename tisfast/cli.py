@@ -71,12 +71,14 @@ SERVES = """Serve Triton model repositories, or model files as they lie.  Flags,
   tisfast serve resnet.onnx               under the name 'resnet', again after each change of the file
   tisfast serve small=a.onnx large=b.pt   under names of your own
 """
+OF_CHECKS = ("backend-directory", "backend-environments", "environment-cache-dir")
+"""Flags of `serve` that `check` takes besides those of storage; the last two matter with --run."""
 T = TypeVar("T")
 HELP_COLUMNS = 80
 
 
 class ServeOptions(NamedTuple):
-    """What the command line asks for.  notices: what the log should say about flags that have no effect."""
+    """The parsed command line.  notices: what the log should say about flags that have no effect."""
 
     settings: Settings
     notices: tuple[str, ...]
@@ -140,7 +142,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             control_token_file=given["model_control_token_file"],
             backends=backends,
             files=beside.files,
-            may_be_none=bool(given["guest_directory"]),
+            may_be_none=bool(given["guest_directory"] or rest.files),
             allow_pickled=given["allow_pickled_models"],
             **number(told, GLOBAL, DEFAULT_MAX_BATCH_SIZE, "default_max_batch_size"),
         ),
@@ -227,7 +229,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
 
 
 def spin_us(given: int | None, quota: float | None, notices: list[str]) -> int:
-    """What --spin-us says, or its default.  quota: cores whose time we may take, with what is waited awake in it."""
+    """The value of --spin-us, or its default.  quota: cores whose time we may take, with what is waited awake in it."""
     if given is not None:
         return given
     if quota is None:
@@ -243,7 +245,7 @@ def _watches(given: Mapping[str, Any], beside: Arguments) -> bool:
 
 
 def _load_models(given: Mapping[str, Any], beside: Arguments) -> tuple[str, ...]:
-    """Of the start in mode explicit: who names a file wants it served."""
+    """The models to load at the start in mode explicit: a file on the command line is one of them."""
     names = tuple(given["load_model"] or ())
     if given["model_control_mode"] != "explicit" or "*" in names:
         return names
@@ -305,7 +307,7 @@ def _check(arguments: list[str]) -> int:
     parser.add_argument(
         "--run", action="store_true", help="load the models and execute their warm-up samples (model_warmup), too"
     )
-    shared_flags = [flag for flag in SERVED if flag.group == "Storage" or flag.name == "backend-directory"]
+    shared_flags = [flag for flag in SERVED if flag.group == "Storage" or flag.name in OF_CHECKS]
     for flag in shared_flags:
         options: dict[str, Any] = {"type": flag.kind, "default": flag.default, "choices": flag.choices}
         parser.add_argument(f"--{flag.name}", help=flag.help, **options)
@@ -460,7 +462,7 @@ def _serve_parser(wrong: list[ConfigError]) -> _Parser:
 
 
 def _tried(build: Callable[[], T], wrong: list[ConfigError]) -> T | None:
-    """What is built, or None and one error more: a command line is told all that is wrong with it at once."""
+    """The built value, or None and one error more: all errors of a command line are reported together."""
     try:
         return build()
     except ConfigError as error:

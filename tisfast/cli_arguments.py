@@ -1,4 +1,4 @@
-"""What argparse does not sort out of `tisfast serve`'s command line: files, and unknown flags.  Top layer."""
+"""Arguments of `tisfast serve` that argparse leaves over: files, and unknown flags.  Top layer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tisfast.errors import ConfigError
 from tisfast.flags import SERVED, UNSERVED, boolean
 
 
-class Rest(NamedTuple):
-    """What argparse left over.  wrong: flags that are none; files: arguments without a flag."""
+class LeftoverArguments(NamedTuple):
+    """Arguments that argparse left over.  wrong: flags that are none; files: arguments without a flag."""
 
     wrong: list[ConfigError]
     files: list[str]
@@ -34,8 +34,8 @@ def _is_file(text: str) -> bool:
     return False
 
 
-def sorted_out(rest: Sequence[str]) -> Rest:
-    """What argparse did not know."""
+def sorted_out(rest: Sequence[str]) -> LeftoverArguments:
+    """Sort the arguments that argparse did not know."""
     known = [f"--{flag.name}" for flag in SERVED] + [f"--{flag.name}" for flag in UNSERVED]
     wrong, files = [], []
     value_may_follow = False
@@ -48,4 +48,4 @@ def sorted_out(rest: Sequence[str]) -> Rest:
         elif not value_may_follow:
             files.append(text)
         value_may_follow = name.startswith("--") and "=" not in text
-    return Rest(wrong, files)
+    return LeftoverArguments(wrong, files)

@@ -14,13 +14,13 @@ from typing import Any, Final, NoReturn
 from tisfast.config.backend_flags import read_backends
 from tisfast.config.environments import EnvironmentSettings, read_environment_settings
 from tisfast.environments import activation
+from tisfast.environments.backend_requirements import environment_named
 from tisfast.environments.build import BuildContext, build, measured
 from tisfast.environments.build_errors import EnvironmentFailed, size_text
 from tisfast.environments.cache import CacheEntry, EnvironmentCache
 from tisfast.environments.environment import Environment, Interpreter
 from tisfast.environments.environment_kind import recognise
 from tisfast.environments.inspection import inspect
-from tisfast.environments.of_backends import environment_named
 from tisfast.environments.preparing import ready_made
 from tisfast.errors import ConfigError
 from tisfast.processes.nursery_process import worker_main
@@ -53,7 +53,7 @@ def _run(values: argparse.Namespace, settings: EnvironmentSettings, cache: Envir
     if values.command == "prune":
         return _prune(cache, values.older_than, values.dry_run)
     environment = _meant(values)
-    interpreter = _prepared(_means(cache, settings), environment)
+    interpreter = _prepared(_context(cache, settings), environment)
     if values.command == "build":
         print(interpreter.path)
         return 0
@@ -97,17 +97,17 @@ def _age(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def _means(cache: EnvironmentCache, settings: EnvironmentSettings) -> BuildContext:
+def _context(cache: EnvironmentCache, settings: EnvironmentSettings) -> BuildContext:
     return BuildContext(cache, settings.pyenv_root, settings.index)
 
 
-def _prepared(means: BuildContext, environment: Environment) -> Interpreter:
+def _prepared(context: BuildContext, environment: Environment) -> Interpreter:
     if environment.interpreter is not None:
         return ready_made(environment)
     began = time.monotonic()
-    entry = build(means, environment, lambda text: print(text, file=sys.stderr))
+    entry = build(context, environment, lambda text: print(text, file=sys.stderr))
     print(f"{environment} is ready after {time.monotonic() - began:.1f} s: {_facts(entry)}", file=sys.stderr)
-    return Interpreter(str(means.cache.interpreter(entry.key)), _variables(means.cache, entry), environment)
+    return Interpreter(str(context.cache.interpreter(entry.key)), _variables(context.cache, entry), environment)
 
 
 def _variables(cache: EnvironmentCache, entry: CacheEntry) -> tuple[tuple[str, str], ...]:

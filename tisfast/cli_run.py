@@ -27,7 +27,7 @@ FLAGS: Final = (
 
 
 class Trial(NamedTuple):
-    """What came of it.  findings: one line each, errors first; models: how many serve."""
+    """The result of a trial.  findings: one line each, errors first; models: how many serve."""
 
     findings: list[str]
     models: int

@@ -1,4 +1,4 @@
-"""What a person reads at start-up: the model table, progress, and a curl line for each model.  Layer 5 (app)."""
+"""Start-up messages for people: the model table, progress, and a curl line for each model.  Layer 5 (app)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CURL_ELEMENTS_MAX = 64
 PROGRESS_SECONDS = 1.0
 """Loading that takes longer is shown as a bar; a quicker one needs none, nor rich's 40 ms."""
 TABLE_COLUMNS = 160
-"""Of the model table where the terminal's are not known."""
+"""Columns of the model table where the terminal's width is not known."""
 STATUS_COLUMNS_MIN = 24
 BORDERS = len("|  |  |  |")
 CURL_MODELS_MAX = 10
@@ -31,11 +31,11 @@ CURL_MODELS_MAX = 10
 
 
 class InputFace(Protocol):
-    """What a curl line must know of an input."""
+    """The facts of an input that a curl line uses."""
 
     @property
     def name(self) -> str:
-        """Of the input."""
+        """The name of the input."""
 
     @property
     def datatype(self) -> str:
@@ -51,11 +51,11 @@ class InputFace(Protocol):
 
 
 class SignatureFace(Protocol):
-    """What a curl line must know of a model."""
+    """The facts of a model that a curl line uses."""
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """The name of the model."""
 
     @property
     def max_batch_size(self) -> int:
@@ -67,7 +67,7 @@ class SignatureFace(Protocol):
 
     @property
     def inputs(self) -> Sequence[InputFace]:
-        """What it takes."""
+        """The inputs of the model."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,6 +1,6 @@
 """The one tree of errors that cross layers.  Each class has one status; types.STATUS_CODES maps it to the wires.
 
-Raised where known, translated once per boundary, logged once by whoever stops them.  Layer 0.
+Raised where known, translated once per boundary, logged once where they are stopped.  Layer 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Unknown(TisError):
 
 
 class BadResponse(Unknown):
-    """What a server sent a client of ours cannot be read: another protocol, or this one broken."""
+    """A client of ours cannot read the server's response: another protocol, or this one broken."""
 
 
 class Internal(TisError):
@@ -82,13 +82,13 @@ class Cancelled(TisError):
 
 
 class Unauthenticated(TisError):
-    """Who asks has not shown who it is."""
+    """The caller has not identified itself."""
 
     status = Status.UNAUTHENTICATED
 
 
 class Forbidden(TisError):
-    """Not for who asks."""
+    """The caller may not do this."""
 
     status = Status.FORBIDDEN
 
@@ -116,7 +116,7 @@ class ConfigError(BadRequest):
 
     @property
     def message_first(self) -> str:
-        """The same, beginning with Triton's words, which scripts read: MESSAGE; HINT (FILE:LINE:COLUMN)."""
+        """The text beginning with Triton's words, which scripts read: MESSAGE; HINT (FILE:LINE:COLUMN)."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         text = f"{self.message}; {self.hint}" if self.hint else self.message
         return f"{text} ({place})" if place else text

@@ -32,7 +32,7 @@ class DaemonExecutor(Executor):
         return self._orders.qsize()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """What `fn` returns or raises, once a thread has done it."""
+        """Run `fn` in a thread: a future of what it returns or raises."""
         future: Future[T] = Future()
         self._orders.put((future, functools.partial(fn, *args, **kwargs)))
         if not self._idle.acquire(blocking=False) and self._started < self._most:

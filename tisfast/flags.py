@@ -418,7 +418,7 @@ SERVED: Final = (
 class Unserved(NamedTuple):
     """A flag that Triton knows and that does nothing here.
 
-    harmless: the values that ask for nothing (the default, or "off"), of which nobody needs to be told; because: why
+    harmless: the values that ask for nothing (the default, or "off"), which need no notice; because: why
     others have no effect, or are refused; refused: they would change what clients are answered.
     """
 

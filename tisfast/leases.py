@@ -1,8 +1,8 @@
-"""Folders that are replaced by other ones beside them, and removed when nobody reads them any more.  Layer 1.
+"""Folders that are replaced by other ones beside them, and removed when they are not read any more.  Layer 1.
 
 A tree is TREES/NUMBER/NAME, reached through a link that is pointed at the next one in one step, with a lock file beside
-it: shared by whoever reads the tree, exclusive for whoever removes it.  The locks are the kernel's, so they hold among
-processes and end with them.
+it: shared by readers of the tree, exclusive for the process that removes it.  The locks are the kernel's, so they hold
+among processes and end with them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def allow(tree: Path) -> None:
 
 
 def lease(folder: Path) -> FolderLease | None:
-    """Of the tree that the link `folder` leads to now; None for a folder that is no tree.  Blocks while one is removed.
+    """Lease the tree that the link `folder` leads to now; None for a folder that is no tree.  Blocks while one is
+    removed.
 
     Raises ConfigError when trees come and go more quickly than that.
     """
@@ -77,7 +78,7 @@ def lock(descriptor: int, kind: int, busy: str) -> None:
 
 
 def lies_at(descriptor: int, path: Path) -> bool:
-    """Whether an opened file is the one of that path still: who locks a file by its path must look afterwards."""
+    """Whether an opened file is still the one of that path.  Check it after locking a file by its path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -85,7 +86,7 @@ def lies_at(descriptor: int, path: Path) -> bool:
 
 
 def remove(tree: Path) -> bool:
-    """Remove a tree that no link leads to, unless somebody has a lease of it; whether it is gone."""
+    """Remove a tree that no link leads to, unless it is leased; returns whether it is gone."""
     path = tree.parent / LOCK
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -9,8 +9,11 @@ HTTP_HEAD_BYTES_MAX: Final = 64 * 1024
 """Bytes of request line and headers.  Triton's HTTP library takes 64 KiB lines; nobody sends more in earnest."""
 HTTP_INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Default of --http-max-input-size: JSON text, expanded JSON tensors, raw bodies, decompressed bodies."""
-HTTP_CALL_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of a body, also expanded, of a call that is neither an inference nor a load: it carries some settings."""
+HTTP_CALL_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a body, also expanded, of a call that is neither an inference nor a load: it carries some settings, and is
+read on the event loop, up to 1.5 ms of it for a client that has made it to cost."""
+LOAD_EXPANDED_BYTES_MAX: Final = 1024 * 1024
+"""Bytes that the compressed body, or message, of a load may expand to: a configuration."""
 EXPANDED_BYTES_FREE: Final = 1024 * 1024
 """Bytes that a compressed inference may expand to whatever its model's inputs are: names, parameters and spaces."""
 EXPANDED_SHARE_MAX: Final = 8
@@ -24,15 +27,15 @@ HTTP_CHUNKS_MAX: Final = 65536
 HTTP_INTERIM_RESPONSES_MAX: Final = 16
 """Responses below 200 that a client takes before the one that counts: 100 and 103 come once or twice."""
 CLIENT_TEXT_BYTES_KEPT: Final = 64 * 1024
-"""Of the buffer that a client writes heads and JSON into, from one request to the next."""
+"""Size of the buffer that a client writes heads and JSON into and keeps between requests."""
 CLIENT_OUTPUTS_MAX: Final = 4096
 """Outputs of one response that a client takes, as INPUTS_MAX."""
 CLIENT_ERROR_CHARS_MAX: Final = 4096
-"""Of a server's error text that a client shows, as GRPC_STATUS_TEXT_BYTES_MAX."""
+"""Characters of a server's error text that a client shows, as GRPC_STATUS_TEXT_BYTES_MAX."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
 """Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_COLLECT_BYTES_MAX: Final = 4 << 30
-"""The same of all connections together: beyond, 503 for the one that asks for more."""
+"""Bytes of such bodies of all connections together: beyond, 503 for the one that asks for more."""
 HTTP_PIPELINE_MAX: Final = 64
 """Requests of one connection that are parsed but not answered; reading stops beyond, which is back-pressure."""
 HTTP_CONNECTIONS_MAX: Final = 16384
@@ -82,7 +85,7 @@ TOLD_ONCE_CHARS_MAX: Final = 1024
 TOLD_ONCE_MAX: Final = 512
 """Warnings of one model that are logged once, whichever of its workers says them; what is beyond is not logged."""
 DEATHS_REMEMBERED_MAX: Final = 256
-"""Requests of one model that were executing when a worker died; beyond, who died longest ago is forgotten."""
+"""Requests of one model that were executing when a worker died; beyond, the oldest death is forgotten."""
 DEATH_DIGEST_BYTES_MAX: Final = 1024 * 1024
 """Bytes of each of their tensors that are looked at, to know the request when it comes again: 1 ms on the loop."""
 TRIAL_END_SECONDS_MAX: Final = 60
@@ -117,7 +120,7 @@ HTTP_STREAM_WAITING_MAX: Final = 16384
 """Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
 Large answers meet the bound of the worker's output arena first, and there the model waits."""
 EXAMPLE_ELEMENTS_MAX: Final = 1024
-"""Elements of one tensor in the example of a model's OpenAPI document: the loop makes it, and nobody reads more."""
+"""Elements of one tensor in the example of a model's OpenAPI document: the loop makes it, and readers need no more."""
 
 # ---- gRPC front
 GRPC_CONNECTIONS_MAX: Final = 16384
@@ -132,12 +135,12 @@ GRPC_COLLECTED_MESSAGE_BYTES_MAX: Final = 1 << 30
 """Bytes of one message that does not go into an arena as it comes: loads, compressed inferences before they are
 expanded, and inferences whose model is not named first."""
 GRPC_CALL_BYTES_MAX: Final = 64 * 1024
-"""The same of a message, which is denser than JSON."""
+"""Bytes of a message of such a call, which is denser than JSON."""
 GRPC_EXPANDED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes that a compressed inference expands to at most, as HTTP_INPUT_BYTES_MAX; without a model's name in the first
 GRPC_PEEK_BYTES_MAX of them no more than EXPANDED_BYTES_FREE."""
 GRPC_COLLECTED_BYTES_MAX: Final = 4 << 30
-"""The same of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
+"""Bytes of such messages of all connections together: beyond, UNAVAILABLE for the call that asks for more."""
 GRPC_PROMISED_BYTES_MAX: Final = 4 << 30
 """Bytes that messages of one connection which have begun may lack together: clients send a few at one time."""
 GRPC_PROMISE_LOOKED_BYTES: Final = 1024 * 1024
@@ -151,7 +154,7 @@ GRPC_TURN_MESSAGES: Final = 64
 """Messages of all connections of a listener that one turn of the loop handles; then others have theirs.  Refusing one
 takes some 6 us, and a small request 15."""
 GRPC_TURN_SHARE: Final = 16
-"""Of these, what one call that waits for its turn may have before the next one."""
+"""Messages of these that one waiting call may have before the next call has its turn."""
 GRPC_TURN_WEIGHED_BYTES: Final = 4096
 """A message counts as one more for each of so many of its bytes, up to CODEC_BYTES_MIN: reading 64 KB that are made to
 cost takes 1.6 ms.  A compressed one counts as what may be expanded on the loop."""
@@ -159,7 +162,7 @@ GRPC_UNSENT_BYTES_MAX: Final = 32 * 1024
 """Answers of one call that lie outside of arenas (refusals, reflection) and that its client does not read; beyond, what
 it sends is held: a refusal of a message of five bytes takes 500."""
 GRPC_CONNECTION_UNSENT_BYTES_MAX: Final = 512 * 1024
-"""The same of all calls of a connection; beyond, each may have one answer there."""
+"""Unsent bytes of all calls of a connection; beyond, each may have one answer there."""
 GRPC_STATUS_TEXT_BYTES_MAX: Final = 4096
 """Bytes of a grpc-message: clients refuse trailers beyond 8 KiB, and nghttp2 drops frames beyond 64 KiB."""
 REQUEST_PARAMETERS_MAX: Final = 1024
@@ -181,7 +184,7 @@ HTTP2_STREAM_WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Flow-control window of one call: what may be on its way while we read.  Bytes go to arenas as they come, so this
 bounds what lies between a client and us, not memory."""
 HTTP2_CONNECTION_WINDOW_BYTES: Final = 64 * 1024 * 1024
-"""The same of a connection."""
+"""The window of a connection, in bytes."""
 HTTP2_FRAME_BYTES_MAX: Final = 1024 * 1024
 """Largest frame that is taken (SETTINGS_MAX_FRAME_SIZE): fewer, larger frames cost less, and none is held in memory."""
 HTTP2_SETTINGS_MAX: Final = 32
@@ -191,7 +194,7 @@ HTTP2_UNSENT_ACKS_MAX: Final = 1000
 HTTP2_RESETS_BURST: Final = 1000
 """Calls that a client may take back at once, and that it may make us reset (rapid reset, CVE-2023-44487)."""
 HTTP2_RESETS_PER_SECOND: Final = 100
-"""The same as a rate: clients with short deadlines take calls back all the time."""
+"""Such resets in one second: clients with short deadlines take calls back all the time."""
 HTTP2_CONTINUATIONS_MAX: Final = 8
 """CONTINUATION frames of one header block (CVE-2024-27316)."""
 HTTP2_IDLE_FRAMES_MAX: Final = 10_000
@@ -209,7 +212,7 @@ HTTP2_FIELDS_BYTES_MAX: Final = 64 * 1024
 """Header fields of one block, expanded: up to here a call with more than GRPC_METADATA_BYTES_MAX is told so, beyond it
 is reset, and the rest of its fields is not looked at (a byte of HPACK can stand for 4 KB)."""
 HTTP2_LARGE_HEADS_MAX: Final = 16
-"""Heads of one second, in one connection, with more than GRPC_METADATA_BYTES_MAX; who sends more is sent away."""
+"""Heads of one second, in one connection, with more than GRPC_METADATA_BYTES_MAX; more close the connection."""
 HTTP2_HEAD_BLOCK_BYTES_MAX: Final = 64 * 1024
 """Bytes of one header block as it comes, with its CONTINUATION frames."""
 GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
@@ -241,7 +244,7 @@ CODEC_WALKED_FACTOR: Final = 16
 CODEC_JOB_SECONDS_MAX: Final = 30
 """Seconds one job may take, its process's start included; then the process is killed and the request refused."""
 CODEC_CANCELLED_SECONDS_MAX: Final = 2
-"""The same of a job whose client has gone."""
+"""Seconds that a job may still take when its client has gone."""
 CODEC_NICE: Final = 5
 """How much more willing than the server a codec process is to leave a core to others.  A small request beside two
 clients with JSON of 5.5 MB, two busy cores, three runs each: p50 1.5 to 19 ms with 0, 0.6 to 0.7 with 5, 0.5 to 0.8
@@ -255,7 +258,7 @@ CODEC_MEMORY_FACTOR: Final = 32
 CODEC_WAITING_JOBS_MAX: Final = 4096
 """Requests that wait for a codec process; beyond: 503.  Answers are as many as requests were taken."""
 CODEC_WAITING_BYTES_MAX: Final = 4 << 30
-"""The same in bytes, as they came."""
+"""Bytes of requests that wait for a codec process, as they came."""
 CODEC_MESSAGE_BYTES_MAX: Final = 256 << 20
 """Bytes of one message to or from a codec process: a model's labels are the longest, an error may quote a request."""
 
@@ -265,9 +268,10 @@ DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536
 PREFETCH_NS: Final = 1_000_000
 """Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
 BATCH_PREFETCH_NS: Final = 10_000_000
-"""The same of a batch, whose way between server and worker is longer: each of its requests is answered first."""
+"""Such work of batches, in ns, whose way between server and worker is longer: each of its requests is answered first.
+"""
 PREFETCH_REQUESTS_MAX: Final = 64
-"""The same in requests."""
+"""Requests that may wait in an instance's ring."""
 BATCH_REJOIN_EXECUTION_NS_MIN: Final = 500_000
 """Executions shorter than this are not worth waiting for each other's clients."""
 BATCH_REJOIN_NS_MAX: Final = 1_000_000
@@ -291,15 +295,15 @@ EXECUTION_SECONDS_MAX: Final = 600
 """Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 
 NAMES_TOLD_MAX: Final = 20
-"""Models that one sentence names: who must know all of them asks for the index."""
+"""Models that one sentence names; the index has all of them."""
 
 # ---- access log
 ACCESS_LINES_WAITING_MAX: Final = 65536
 """Requests whose lines are not written yet; of more it is said how many are missing."""
 ACCESS_LINES_PORTION_MAX: Final = 256
-"""Lines of one write: who waits for the interpreter lock meanwhile, does so for about a millisecond."""
+"""Lines of one write: other threads wait for the interpreter lock for about a millisecond meanwhile."""
 ACCESS_CLOSE_SECONDS_MAX: Final = 2.0
-"""What the end of the server waits for the last lines."""
+"""Time that the end of the server waits for the last lines."""
 
 # ---- response cache
 CACHE_BYTES_MIN: Final = 200
@@ -307,9 +311,9 @@ CACHE_BYTES_MIN: Final = 200
 CACHE_BYTES_MAX: Final = 1 << 39
 """Most of it: what an arena can address."""
 CACHE_ENTRY_BYTES: Final = 512
-"""What a kept answer is taken to need beside its bytes (key, table entry, lease): it counts towards the size, too."""
+"""Bytes that a kept answer counts beside its own (key, table entry, lease): it counts towards the size, too."""
 CACHE_TRIM_SHARE: Final = 8
-"""Where answers' sizes change, evicted ones leave pages behind: they are given back at most once each time the size's
+"""Evicted answers leave pages behind where sizes change: they are given back at most once each time the size's
 eighth has been written."""
 REDIS_WAIT_MS_MAX: Final = 100
 """Default of --cache-config redis,socket_timeout: ms that a lookup may delay a request."""
@@ -377,7 +381,7 @@ SUMMARY_QUANTILES_MAX: Final = 32
 CUSTOM_METRIC_CELLS: Final = 65536
 """Numbers of all models' own metrics: csrc's TF_CELLS; each is a line of every scrape."""
 CUSTOM_METRIC_CELLS_PER_WORKER_MAX: Final = 8192
-"""The same of one instance, so that one model with an unbounded label leaves room for the others."""
+"""Numbers of one instance, so that one model with an unbounded label leaves room for the others."""
 CUSTOM_FAMILIES_MAX: Final = 4096
 """MetricFamily objects of all instances at one time."""
 CUSTOM_LABELS_MAX: Final = 32
@@ -445,7 +449,7 @@ GIVE_WAY_MAX: Final = 256
 ARENA_TRIM_SECONDS: Final = 10
 """Seconds without a request after which free pages go back to the system."""
 ARENA_TRIM_SLICE_BYTES: Final = 1024 * 1024
-"""Of them in one turn of the loop: the kernel takes 0.1 to 0.5 ms for so many."""
+"""Bytes of them that are given back in one turn of the loop: the kernel takes 0.1 to 0.5 ms for so many."""
 HEAP_LOOKS: Final = 10
 """Seconds between two looks at the server's own memory."""
 HEAP_GROWTH_BYTES: Final = 8 * 1024 * 1024
@@ -484,15 +488,16 @@ BODY_NEAR_BYTES: Final = 1024 * 1024
 """When no more than this is missing of a request's body, the loop waits as if it had a request, for --spin-us from each
 piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
 BODY_WAKE_BYTES: Final = 1024 * 1024
-"""Of a larger body over HTTP, the kernel collects so much before it wakes the loop (front/receive_watermark.pyx)."""
+"""Bytes of a larger HTTP body that the kernel collects before it wakes the loop (front/receive_watermark.pyx)."""
 TURN_BYTES: Final = 256 * 1024
-"""What a large transfer moves in one turn of the loop while small requests come: then the others have theirs.  The
+"""Bytes that a large transfer moves in one turn of the loop while small requests come.  The
 kernel copies so much in some 0.1 ms."""
 LOOP_COPY_BYTES_MAX: Final = 1024 * 1024
 """Bytes that are copied or hashed on the loop in one piece, in some 0.2 ms (BLAKE2: 1.7 ms); what is longer is a
 thread's."""
 TURN_WHOLE_BYTES: Final = 1024 * 1024
-"""Of a body or an answer, the last that are moved in one turn whoever waits: sliced, bodies of 600 KB lost a third."""
+"""The last bytes of a body or an answer, which are moved in one turn even while others wait: sliced, bodies of 600 KB
+lost a third."""
 TURN_ALONE_BYTES: Final = 256 * 1024 * 1024
 """After so many bytes of large transfers without a small request, some 0.1 s, they need not take turns any more."""
 NURSERY_START_SECONDS_MAX: Final = 60
@@ -521,7 +526,8 @@ WORKER_OUTPUT_LINE_BYTES_MAX: Final = 64 * 1024
 CONTROL_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one control message (a load carries the model's config)."""
 RESTART_DELAY_READY_MS_MAX: Final = 500
-"""The same end for a worker that had become ready: its model loads, so clients wait for it rather than for a repair."""
+"""Upper end of the doubling for a worker that had become ready: its model loads, so clients wait for it rather than for
+a repair."""
 NURSERY_MESSAGE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one packet between server and nursery: a fork request with its variables is the longest."""
 NURSERY_SENDS_MAX: Final = 4096
@@ -543,7 +549,7 @@ WORKER_OUTPUT_TURN_LINES_MAX: Final = 32
 WORKER_OUTPUT_TURN_BYTES_MAX: Final = 32 * 1024
 """Bytes of one worker's output read in one turn, which takes 1 ms where they are lines of one character."""
 WORKER_OUTPUT_PAUSE_SECONDS: Final = 0.005
-"""Pause after a turn that met one of these two bounds: 6 MB a second, and who prints more waits for itself."""
+"""Pause after a turn that met one of these two bounds: 6 MB a second; a model that prints more waits."""
 CONTROL_TURN_MESSAGES_MAX: Final = 64
 """Control messages handled in one turn of the loop; then the loop serves everybody else first."""
 CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
@@ -571,7 +577,7 @@ GUEST_UNSENT_BYTES_MAX: Final = CONTROL_MESSAGE_BYTES_MAX
 GUEST_LAST_READS_MAX: Final = 64
 """Reads of 64 KiB of what a guest said before it ended."""
 CONTROL_ORPHAN_SECONDS: Final = 60
-"""Age at which a control directory that nobody locks may be swept: a younger one may just be in the making."""
+"""Age at which an unlocked control directory may be swept: a younger one may just be in the making."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
 """Seconds between two looks at the workers' running executions: how late a hang may be seen."""
 WORKER_OUTPUT_AFTER_DEATH_BYTES_MAX: Final = 1024 * 1024
@@ -623,7 +629,7 @@ POLL_SETTLE_SECONDS_MAX: Final = 2.0
 POLL_RETRY_SECONDS_MAX: Final = 600
 """Most seconds between two attempts to load what failed and has not changed; each wait is twice the last one."""
 RELOAD_LOOK_SECONDS: Final = 0.3
-"""The same with --reload, between two looks at everything: a developer's save is served within a second."""
+"""Seconds between two looks at everything with --reload: a developer's save is served within a second."""
 BYTECODE_SECONDS: Final = 3
 """Age in seconds of the newest code of a model up to which its bytecode is not kept: Python compares whole seconds."""
 RELOAD_SETTLE_SECONDS: Final = 0.1
@@ -716,9 +722,9 @@ STORAGE_UNUSED_SECONDS_MAX: Final = 30 * 86400
 STORAGE_PARTIAL_SECONDS_MAX: Final = 7 * 86400
 """Seconds for which a download that broke off can be gone on with."""
 STORAGE_ORPHAN_SECONDS: Final = 60
-"""Age at which a run's folder that nobody locks may be swept: a younger one may just be in the making."""
+"""Age at which an unlocked folder of a run may be swept: a younger one may just be in the making."""
 LEASE_ATTEMPTS_MAX: Final = 100
-"""Times that a folder which was replaced while somebody was about to lease it is looked up again."""
+"""Times that a folder which was replaced just before it was leased is looked up again."""
 STORAGE_SWEEP_SECONDS_MAX: Final = 120
 """Seconds to wait for a lock of the cache: others keep one while they sweep, remove a tree, or write a manifest."""
 STORAGE_SWEEP_LOOK_SECONDS: Final = 0.05
@@ -726,7 +732,7 @@ STORAGE_SWEEP_LOOK_SECONDS: Final = 0.05
 STORAGE_BAR_SECONDS: Final = 0.2
 """Seconds between two looks of the progress bar."""
 STORAGE_LOG_SECONDS: Final = 10.0
-"""The same of progress in the log."""
+"""Seconds between two lines of progress in the log."""
 
 # ---- environments
 ENVIRONMENT_FILES_MAX: Final = 2_000_000
@@ -761,9 +767,9 @@ REQUIREMENTS_TEXT_BYTES_MAX: Final = 16 << 20
 REQUIREMENTS_PACKAGE_BYTES_MAX: Final = 16 << 30
 """Bytes of a package in the file system that it names: those with CUDA in them have some GB."""
 LOOP_SLICE_SECONDS: Final = 0.00015
-"""Of the event loop, for a part of an exposition or of statistics: two or three pass between a small request and
+"""Time of the event loop for a part of an exposition or of statistics: two or three pass between a small request and
 its answer."""
 LOOP_SLICE_PIECES: Final = 4
-"""Of such an answer, made between two looks at the clock; each takes some microseconds."""
+"""Entries of such an answer that are made between two looks at the clock; each takes some microseconds."""
 LABELS_REMEMBERED_MAX: Final = 16384
 """Sets of labels whose text is remembered from one scrape to the next: a few for each model version."""

@@ -47,7 +47,7 @@ def _traceback(record: logging.LogRecord) -> str:
 
 
 def _escaped_lines(text: str) -> str:
-    """Every line indented and escaped: nobody takes one for a record.  Quotes stay as they are.
+    """Every line indented and escaped, so that none looks like a record.  Quotes stay as they are.
 
     All lines at once, as a model may print thousands: json.dumps leaves no raw zero byte, which keeps the backslashes
     of the text apart from its own.
@@ -172,7 +172,7 @@ def formatter(name: str) -> logging.Formatter:
 
 
 class Log:
-    """What is logged under "tisfast", and how; `change` works at once.  file: "" for stdout and stderr."""
+    """The log of "tisfast"; `change` works at once.  file: "" for stdout and stderr."""
 
     def __init__(self, switches: Switches, handlers: list[logging.Handler], format_name: str, file: str) -> None:
         self.verbose, self.info = switches.verbose, switches.info

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.cache")
 Done = Callable[["bytes | None"], None]
 RETRIES: Final = 1
-"""Of a command on a connection that Redis had closed while it was idle: at once, on a new one."""
+"""Retries of a command on a connection that Redis had closed while it was idle: at once, on a new one."""
 
 
 class RedisStore:
@@ -199,7 +199,7 @@ class RedisStore:
 
 
 class _Lookup:
-    """One question: `done` is called once, by whoever is first: Redis, or the timer."""
+    """One question: `done` is called once, by Redis or by the timer, whichever is first."""
 
     def __init__(self, store: RedisStore, done: Done) -> None:
         self._store = store

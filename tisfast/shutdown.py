@@ -11,10 +11,10 @@ log = logging.getLogger("tisfast.server")
 
 
 class FrontFace(Protocol):
-    """What draining needs of a front."""
+    """The face of a front that draining uses."""
 
     held: str
-    """What its connections are called."""
+    """The name of its connections."""
 
     @property
     def connections(self) -> int:
@@ -32,7 +32,7 @@ class FrontFace(Protocol):
 
 
 class DrainFace(Protocol):
-    """What draining needs of the models."""
+    """The face of the models that draining uses."""
 
     def sequences(self) -> int:
         """Sequences that have begun and are not over."""
@@ -68,9 +68,9 @@ class Countdown:
 
 
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
-"""What Triton answers to new requests meanwhile."""
+"""Triton's answer to new requests meanwhile."""
 POLL_SECONDS = 0.02
-"""How often the engine is looked at for requests still in flight: on its hot path nobody counts down to an exit."""
+"""How often the engine is looked at for requests still in flight: its hot path counts down to no exit."""
 
 
 async def drain(fronts: Sequence[FrontFace], models: DrainFace, countdown: Countdown) -> bool:

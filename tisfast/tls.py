@@ -83,7 +83,7 @@ class _AskedContext(ssl.SSLContext):
         self._ask = ask
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """What the event loop calls for a new connection."""
+        """Called by the event loop for a new connection: wraps it with the newest files."""
         return self._ask().wrap_bio(*arguments, **named)
 
 

@@ -29,7 +29,7 @@ class Status(IntEnum):
 
 
 class StatusCodes(NamedTuple):
-    """What one status is called on the wires: HTTP status and gRPC code number."""
+    """The codes of one status on the wires: HTTP status and gRPC code number."""
 
     http: int
     grpc: int
@@ -93,7 +93,7 @@ API_CATEGORIES: Final = (
 
 
 def identity_of(namespace: str, name: str) -> str:
-    """What tells a model from one of the same name in another namespace: its name alone where there are none."""
+    """The identity of a model among those of its name in other namespaces: its name alone where there are none."""
     return f"{namespace}{NAMESPACE_SIGN}{name}" if namespace else name
 
 

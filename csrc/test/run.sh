@@ -6,7 +6,7 @@ out=test/build
 mkdir -p "$out"
 cc=${CC:-cc}
 flags=(-std=c11 -g -O1 -Wall -Wextra -Wconversion -Wshadow -Werror -I. -fno-omit-frame-pointer)
-for test in arena cell ring window; do
+for test in arena cell claim ring window; do
   "$cc" "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=all -o "$out/$test.asan" "test/test_$test.c" tf_*.c -lpthread
   "$out/$test.asan"
 done

@@ -1,7 +1,7 @@
-"""What one response of a decoupled model costs: in the worker, and from its slot to the engine's Reply.
+"""What one response of a decoupled model costs: in the worker, and from its slot to the engine's AnswerSink.
 
 The worker's half is `sender.send` in a loop (encode, lock, slot, bell), with no server; the engine's half is read from
-one real channel by the real link (poll, check of the answer, statistics, Reply), without an event loop in between.
+one real channel by the real link (poll, check of the answer, statistics, AnswerSink), without an event loop in between.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main() -> None:
         calls: list = []
         submit(runtime, place_input(runtime, "r", [(0, INT32, (1,), data)]), StreamSink(calls))
         pending = plane.library.tf_ring_pending(plane.channel.submit)
-        worker.feed.serve(pending, worker.serve)
+        worker._source.serve(pending, worker.serve)
         send_ns.append(backend.ns / RESPONSES)
         began = time.perf_counter_ns()
         while len(calls) <= RESPONSES:

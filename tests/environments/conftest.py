@@ -16,7 +16,7 @@ OUR_PYTHON = f"#!/bin/sh\nexec {sys.executable} \"$@\"\n"
 
 
 @pytest.fixture
-def means(tmp_path):
+def context(tmp_path):
     return BuildContext(EnvironmentCache(tmp_path / "cache"))
 
 

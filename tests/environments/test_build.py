@@ -18,54 +18,54 @@ from tisfast.environments.build_errors import EnvironmentFailed, NoRoom
 from tisfast.environments.environment_kind import recognise
 
 
-def prepared(means, path: Path, told, python: str = ""):
-    return build(means, recognise(path, str(path), python), told)
+def prepared(context, path: Path, told, python: str = ""):
+    return build(context, recognise(path, str(path), python), told)
 
 
-def test_an_archive_is_unpacked_once_wherever_it_lies(means, pack, told, tmp_path):
+def test_an_archive_is_unpacked_once_wherever_it_lies(context, pack, told, tmp_path):
     path = pack({"lib/data.txt": "1"})
-    entry = prepared(means, path, told)
-    assert (means.cache.home(entry.key) / "lib/data.txt").read_text() == "1"
+    entry = prepared(context, path, told)
+    assert (context.cache.home(entry.key) / "lib/data.txt").read_text() == "1"
     assert told == [f"reading {path} ({path.stat().st_size} B)"]
     environment = recognise(path, "")
-    assert known_key(means, environment) == entry.key
+    assert known_key(context, environment) == entry.key
     copy = shutil.copy(path, tmp_path / "copy.tgz")
-    before = (means.cache.home(entry.key)).stat().st_ino
-    assert prepared(means, Path(copy), told) == entry
-    assert means.cache.home(entry.key).stat().st_ino == before
+    before = (context.cache.home(entry.key)).stat().st_ino
+    assert prepared(context, Path(copy), told) == entry
+    assert context.cache.home(entry.key).stat().st_ino == before
     assert entry.python.count(".") == 2 and entry.files == 3
 
 
-def test_another_content_is_another_environment(means, pack, told):
-    first = prepared(means, pack({"lib/data.txt": "1"}), told)
-    second = prepared(means, pack({"lib/data.txt": "2"}), told)
-    assert first.key != second.key and means.cache.find(first.key) is not None
+def test_another_content_is_another_environment(context, pack, told):
+    first = prepared(context, pack({"lib/data.txt": "1"}), told)
+    second = prepared(context, pack({"lib/data.txt": "2"}), told)
+    assert first.key != second.key and context.cache.find(first.key) is not None
 
 
-def test_a_failed_attempt_leaves_nothing_and_the_next_one_mends_it(means, pack, told):
+def test_a_failed_attempt_leaves_nothing_and_the_next_one_mends_it(context, pack, told):
     environment = recognise(pack({"bin/conda-unpack": "import sys; print('cannot'); sys.exit(3)"}), "")
     why = r"bin/conda-unpack of .*/env.tar.gz failed: it ended with code 3.*\ncannot"
     with pytest.raises(EnvironmentFailed, match=why):
-        build(means, environment, told)
-    assert list(means.cache.entries()) == []
-    (means.cache.begin(known_key(means, environment)) / "half").write_text("")  # as if killed in the middle
+        build(context, environment, told)
+    assert list(context.cache.entries()) == []
+    (context.cache.begin(known_key(context, environment)) / "half").write_text("")  # as if killed in the middle
     fine = recognise(pack({"bin/conda-unpack": "print('fine')"}), "")
-    entry = build(means, fine, told)
-    assert means.cache.find(entry.key) and not (means.cache.home(entry.key) / "half").exists()
+    entry = build(context, fine, told)
+    assert context.cache.find(entry.key) and not (context.cache.home(entry.key) / "half").exists()
 
 
-def test_a_program_that_finds_no_room_is_told_as_such(means, pack, told):
+def test_a_program_that_finds_no_room_is_told_as_such(context, pack, told):
     """uv, pip and conda-unpack write, too."""
     with pytest.raises(NoRoom, match="no space is left for environments in .*; make room"):
-        prepared(means, pack({"bin/conda-unpack": "import os, sys; sys.exit(f'pip: {os.strerror(28)}')"}), told)
-    assert list(means.cache.entries()) == []
+        prepared(context, pack({"bin/conda-unpack": "import os, sys; sys.exit(f'pip: {os.strerror(28)}')"}), told)
+    assert list(context.cache.entries()) == []
 
 
-def test_conda_unpack_runs_where_the_environment_stays(means, told, tmp_path):
+def test_conda_unpack_runs_where_the_environment_stays(context, told, tmp_path):
     found = [*pythons().values()]  # oldest first; where there is only one, it is packed in both ways
     for path in (write_tar(tmp_path / "env.tar", found[0]), write_zip(tmp_path / "env.zip", found[-1])):
-        entry = prepared(means, path, told)
-        home = means.cache.home(entry.key)
+        entry = prepared(context, path, told)
+        home = context.cache.home(entry.key)
         assert (home / "lib/greeting.txt").read_text() == f"I live in {home}\n"
         assert subprocess.run([home / "bin/greet"], capture_output=True, text=True, check=True).stdout == "hello\n"
 
@@ -80,34 +80,34 @@ def test_conda_unpack_runs_where_the_environment_stays(means, told, tmp_path):
         ({"bin/python3.x": "#!/bin/sh\necho '[\"cpython\", [3, 7, 1], \"x\", \"a\", \"b\"]'\n"}, "is cpython 3.7.1"),
     ],
 )  # fmt: skip
-def test_interpreters_that_cannot_serve(means, pack, told, files, why):
+def test_interpreters_that_cannot_serve(context, pack, told, files, why):
     with pytest.raises(EnvironmentFailed, match=why):
-        prepared(means, pack(files), told)
-    assert list(means.cache.entries()) == []
+        prepared(context, pack(files), told)
+    assert list(context.cache.entries()) == []
 
 
-def test_an_archive_of_the_folder_itself_is_told(means, tmp_path, told):
+def test_an_archive_of_the_folder_itself_is_told(context, tmp_path, told):
     (tmp_path / "env/bin").mkdir(parents=True)
     (tmp_path / "env/bin/python").write_text("")
     subprocess.run(["tar", "-C", tmp_path, "-czf", tmp_path / "env.tar.gz", "env"], check=True)
     with pytest.raises(EnvironmentFailed, match="holds no bin/python3 .*; pack what is in env, not the folder itself"):
-        prepared(means, tmp_path / "env.tar.gz", told)
+        prepared(context, tmp_path / "env.tar.gz", told)
 
 
-def test_an_archive_that_changes_meanwhile_is_told(means, pack, monkeypatch):
+def test_an_archive_that_changes_meanwhile_is_told(context, pack, monkeypatch):
     path = pack()
     with pytest.raises(EnvironmentFailed, match="changed while it was read; load the model again"):
-        prepared(means, path, lambda text: os.utime(path, (1, 1)))
-    assert list(means.cache.entries()) == []
+        prepared(context, path, lambda text: os.utime(path, (1, 1)))
+    assert list(context.cache.entries()) == []
 
 
-def test_activation_scripts_of_the_environment_are_heard(means, pack, told):
+def test_activation_scripts_of_the_environment_are_heard(context, pack, told):
     path = pack({
         "bin/activate": 'for script in "$0"/etc/conda/activate.d/*.sh; do . "$script"; done\n',
         "etc/conda/activate.d/gdal.sh": 'export GDAL_DATA="$0/share/gdal"\n',
     })  # fmt: skip
-    entry = prepared(means, path, told)
-    assert dict(entry.variables) == {"GDAL_DATA": f"{means.cache.home(entry.key)}/share/gdal"}
+    entry = prepared(context, path, told)
+    assert dict(entry.variables) == {"GDAL_DATA": f"{context.cache.home(entry.key)}/share/gdal"}
 
 
 @pytest.fixture(params=["uv", "pip"])
@@ -121,50 +121,50 @@ def tool(request, monkeypatch):
     return request.param
 
 
-def test_requirements_are_installed_for_the_python_that_is_asked_for(means, tool, tmp_path, told):
+def test_requirements_are_installed_for_the_python_that_is_asked_for(context, tool, tmp_path, told):
     wheel = write_wheel(tmp_path)
     (tmp_path / "requirements.txt").write_text(f"--no-index\n./{wheel.name}\n")
     version = list(pythons())[0]
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    asked = BuildContext(means.cache, str(root))
+    asked = BuildContext(context.cache, str(root))
     entry = prepared(asked, tmp_path / "requirements.txt", told, version)
     assert entry.python.startswith(f"{version}.") and entry.kind == "requirements"
-    python = means.cache.interpreter(entry.key)
+    python = context.cache.interpreter(entry.key)
     command = [python, "-I", "-c", "import greeting; print(greeting.WORD)"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "hello\n"
     assert f"with {tool}" in told[0]
     assert prepared(asked, tmp_path / "requirements.txt", told, version) == entry
     write_wheel(tmp_path, code="WORD = 'goodbye'\n")
     assert known_key(asked, recognise(tmp_path / "requirements.txt", "", version)) != entry.key
-    other = BuildContext(means.cache, str(root), (("PIP_INDEX_URL", "https://example.org"),))
+    other = BuildContext(context.cache, str(root), (("PIP_INDEX_URL", "https://example.org"),))
     assert known_key(other, recognise(tmp_path / "requirements.txt", "", version)) != entry.key
 
 
-def test_hashes_of_a_lock_are_demanded(means, tmp_path, told):
+def test_hashes_of_a_lock_are_demanded(context, tmp_path, told):
     wheel = write_wheel(tmp_path)
     line = f"greeting @ file://{wheel} --hash=sha256:{'0' * 64}\n"
     (tmp_path / "requirements.txt").write_text(f"--no-index\n{line}")
     with pytest.raises(EnvironmentFailed, match="(?is)could not be built for Python .*it printed:.*hash"):
-        prepared(means, tmp_path / "requirements.txt", told)
+        prepared(context, tmp_path / "requirements.txt", told)
 
 
-def test_the_end_of_what_a_failing_installation_printed_is_told(means, tmp_path, told):
+def test_the_end_of_what_a_failing_installation_printed_is_told(context, tmp_path, told):
     (tmp_path / "requirements.txt").write_text("--no-index\nno-such-package==7\n")
     with pytest.raises(EnvironmentFailed) as caught:
-        prepared(means, tmp_path / "requirements.txt", told)
+        prepared(context, tmp_path / "requirements.txt", told)
     text = str(caught.value)
     assert f"the environment of {tmp_path}/requirements.txt could not be built for Python" in text
-    assert "no-such-package" in text and list(means.cache.entries()) == []
+    assert "no-such-package" in text and list(context.cache.entries()) == []
 
 
-def test_a_lock_file_needs_uv(means, tmp_path, told, monkeypatch):
+def test_a_lock_file_needs_uv(context, tmp_path, told, monkeypatch):
     monkeypatch.setattr("tisfast.environments.build.find_uv", lambda: None)
     (tmp_path / "pylock.toml").write_text('lock-version = "1.0"\ncreated-by = "test"\npackages = []\n')
     with pytest.raises(EnvironmentFailed, match="pylock.toml is installed by uv, which was not found; pip install uv"):
-        prepared(means, tmp_path / "pylock.toml", told)
+        prepared(context, tmp_path / "pylock.toml", told)
 
 
-def test_a_lock_file_is_installed_by_uv(means, tmp_path, told):
+def test_a_lock_file_is_installed_by_uv(context, tmp_path, told):
     if install.find_uv() is None:
         pytest.skip("there is no uv")
     wheel = write_wheel(tmp_path)
@@ -172,8 +172,8 @@ def test_a_lock_file_is_installed_by_uv(means, tmp_path, told):
         f'lock-version = "1.0"\ncreated-by = "test"\n[[packages]]\nname = "greeting"\nversion = "1.0"\n'
         f'archive = {{ path = "{wheel.name}", hashes = {{ sha256 = "{_sha256(wheel)}" }} }}\n'
     )
-    entry = prepared(means, tmp_path / "pylock.toml", told)
-    assert list(means.cache.home(entry.key).glob("lib/python3.*/site-packages/greeting.py"))
+    entry = prepared(context, tmp_path / "pylock.toml", told)
+    assert list(context.cache.home(entry.key).glob("lib/python3.*/site-packages/greeting.py"))
 
 
 def _sha256(path: Path) -> str:
@@ -199,10 +199,10 @@ def test_a_full_disk_is_told_and_leaves_nothing(pack, told, tmp_path):
     try:
         from tisfast.environments.cache import EnvironmentCache
 
-        means = BuildContext(EnvironmentCache(small / "cache"))
+        context = BuildContext(EnvironmentCache(small / "cache"))
         path = pack({"lib/big": os.urandom(600_000).hex()})
         with pytest.raises(NoRoom, match="no space is left for environments in .*small/cache.*--environment-cache-dir"):
-            prepared(means, path, told)
-        assert list(means.cache.entries()) == [] and shutil.disk_usage(small).free > 900_000
+            prepared(context, path, told)
+        assert list(context.cache.entries()) == [] and shutil.disk_usage(small).free > 900_000
     finally:
         subprocess.run(["umount", small], check=True)

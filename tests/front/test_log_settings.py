@@ -21,12 +21,8 @@ DEFAULTS = {
 
 
 @pytest.fixture
-def file(tmp_path):
-    yield tmp_path / "log"
-    root = logging.getLogger("tisfast")
-    for handler in list(root.handlers):
-        root.removeHandler(handler)
-        handler.close()
+def file(tmp_path, own_log):
+    return tmp_path / "log"
 
 
 def settings(file, told=None):

@@ -94,7 +94,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Closed:
-    """Timer, claims and lodging of a model version: what is given back is given back once."""
+    """Timer, claims and host of a model version: what is given back is given back once."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -237,7 +237,7 @@ class World:
         arena = Arena(given.name, 1 << 16, 1 << 16)
         runtime = ModelRuntime(signature, arena, SchedulerSettings(), FakeClock(), given.config.as_dict)
         parts = [Closed() for _ in range(3)]
-        served = ServedModel(runtime, parts[0], 60.0, parts[1], self._make(given.name), self._grow, lodging=parts[2])
+        served = ServedModel(runtime, parts[0], 60.0, parts[1], self._make(given.name), self._grow, host=parts[2])
         served.instances = [Worker(self, given.name, served, each) for each in given.config.instances]
         self.made.append(served)
         self.parts += parts

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.environments.wheels import write_wheel
-from tests.system.conftest import ROOT, Server, until
+from tests.system.conftest import ROOT, SECONDS_MAX, Server, until
 from tests.system.test_own_backends import index
 
 INSTALL_SECONDS_MAX = 600  # ONNX Runtime and numpy, from an index, on a busy machine
@@ -126,6 +126,19 @@ def test_what_cannot_be_installed_is_told(start, write, backends):
     server = start(AUTO, "--strict-readiness=false").ready()
     until(lambda: index(server)["m"].get("reason"), "the index has a reason")
     assert "could not be built" in index(server)["m"]["reason"] and "no-such-package" in index(server)["m"]["reason"]
+
+
+def test_models_are_tried_where_they_would_be_served(write, backends, tmp_path):
+    """`tisfast check --run`."""
+    write("m")
+    flags = (f"--backend-directory={backends}", f"--environment-cache-dir={tmp_path / 'cache'}")
+    command = [sys.executable, "-m", "tisfast", "check", "--run", str(tmp_path / "models"), *flags]
+    done = [
+        subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        for more in ([], [AUTO])
+    ]
+    assert done[0].returncode == 1 and "No module named 'greeting'" in done[0].stdout
+    assert done[1].returncode == 0 and "1 model(s) loaded and warmed up, no finding(s)" in done[1].stdout
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,25 @@ def unclosed_strings(server, _):
         assert post(server, path, b"NaN" + b'\\"' * 100_000) >= 400
 
 
+def many_calls(unit, nbytes, count=16):
+    """Calls that are no inferences, from so many connections in one moment."""
+
+    @again_and_again
+    def attack(server, _):
+        body = b'{"a":[' + unit * (nbytes // len(unit)) + b"1]}"
+        head = b"POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with contextlib.ExitStack() as stack, contextlib.suppress(ConnectionError):
+            clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(count)]
+            for client in clients:
+                client.sendall(head + body[:-1])
+            for client in clients:
+                client.sendall(body[-1:])
+            for client in clients:
+                assert client.recv(100).startswith(b"HTTP/1.1 400")
+
+    return attack
+
+
 @again_and_again
 def promises(server, _):
     held = []
@@ -230,6 +249,8 @@ def flood(make):
 
 ATTACKS = {
     "strings that are never closed": unclosed_strings,
+    "long calls": many_calls(b"[],", 1_000_000),
+    "short calls": many_calls(b"[],", 65_000),
     "promised bodies": promises,
     "promised messages": promises_over_grpc,
     "gzip over HTTP": gzip_over_http,

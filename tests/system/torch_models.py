@@ -96,6 +96,13 @@ class Accumulator(torch.nn.Module):
         return total, who, total
 
 
+class Grows(torch.nn.Module):
+    """As many columns as the number says."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros([1, int(x.max().item())])
+
+
 class Nested(torch.nn.Module):
     def forward(self, x: Tensor, values: Any) -> dict[str, Tensor]:
         return {"sum": x + values["a"], "product": x * values["b"][0]}

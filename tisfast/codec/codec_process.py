@@ -61,7 +61,7 @@ def spawn(memory_bytes: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 class Bounds(NamedTuple):
-    """Of one process: bytes of private memory, and seconds for a job."""
+    """Bounds of one process: bytes of private memory, and seconds for a job."""
 
     memory_bytes: int
     job_seconds: float
@@ -120,7 +120,7 @@ class Codec:
             self._over(error)
 
     def hurry(self) -> None:
-        """Nobody waits for the job any more."""
+        """The job's client has gone."""
         if self._late is not None:
             self._late.cancel()
             self._late = self._loop.call_later(limits.CODEC_CANCELLED_SECONDS_MAX, self.kill, "its client has gone")

@@ -1,4 +1,4 @@
-"""What a codec process does: parse a request into the server's memory, render an answer there.  Layer 3 (codec).
+"""The work of a codec process: parse a request into the server's memory, render an answer there.  Layer 3 (codec).
 
 The server alone hands out memory: a job that needs a block asks for it, and gets a place in a file that is mapped here.
 Nothing outlives a job but mappings and models, which the server says when to forget.
@@ -149,7 +149,7 @@ cdef class JobRunner:
                 return message, fd
 
     def ask(self, *question):
-        """The same where no descriptor comes."""
+        """Ask the server, for an answer without a descriptor."""
         return self.ask_for(*question)[0]
 
     # ---- jobs

@@ -1,4 +1,4 @@
-"""What a codec process is asked to do, as the server sees it.  Layer 3 (codec).
+"""The jobs of codec processes, as the server sees them.  Layer 3 (codec).
 
 A job holds all memory that its codec may write to or read from until the codec has reported, or is dead.
 """
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class CodecFace(Protocol):
-    """What a job needs of the process that does it."""
+    """The part of a codec process that a job uses."""
 
     def model(self, signature: ModelSignature) -> int:
         """The number by which the process knows the model."""
 
     def file(self, file: MemoryFile, *, writable: bool) -> int:
-        """The same of a memory file."""
+        """Give the process a memory file."""
 
     def send(self, *message: object, fd: int = -1) -> None:
         """A message, and a copy of a descriptor."""
 
 
 class ParseTarget(Protocol):
-    """What is asked for: a model's signature and the arena that its requests lie in."""
+    """The model of a request: its signature, and the arena that its requests lie in."""
 
     @property
     def signature(self) -> ModelSignature: ...  # noqa: D102

@@ -50,7 +50,7 @@ class ServerConnection:
 
 
 def private_bytes() -> int:
-    """What counts for RLIMIT_DATA before the first job: 10 MB, and the terabytes of a sanitizer's shadow."""
+    """The bytes that count for RLIMIT_DATA before the first job: 10 MB, and the terabytes of a sanitizer's shadow."""
     return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 

@@ -28,7 +28,7 @@ INFER, GENERATE, GRPC = "infer", "generate", "grpc"
 HEAD = struct.Struct("<IB")
 READ_BYTES = 64 * 1024
 DESCRIPTORS_MAX = 8
-"""Of one read: a message has at most one, and the kernel does not join messages with descriptors."""
+"""Descriptors of one read: a message has at most one, and the kernel does not join messages with descriptors."""
 
 
 def packed(message: Sequence[object], descriptors: int) -> bytes:
@@ -38,7 +38,7 @@ def packed(message: Sequence[object], descriptors: int) -> bytes:
 
 
 class Inbox:
-    """What has come: bytes and descriptors become messages.  Descriptors that nobody took are closed with it."""
+    """Turns received bytes and descriptors into messages.  Descriptors that were not taken are closed with it."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -54,7 +54,7 @@ class Inbox:
         return bool(data)
 
     def messages(self) -> Iterator[tuple[list[Any], int]]:
-        """What is whole: the message, and its descriptor (-1: none), which is the receiver's from then on."""
+        """The next whole message, and its descriptor (-1: none), which is the receiver's from then on."""
         while len(self._bytes) >= HEAD.size:
             nbytes, descriptors = HEAD.unpack_from(self._bytes)
             if nbytes > CODEC_MESSAGE_BYTES_MAX:
@@ -67,6 +67,6 @@ class Inbox:
             yield message, self._descriptors.popleft() if descriptors else -1
 
     def close(self) -> None:
-        """Close what nobody took."""
+        """Close the descriptors that were not taken."""
         while self._descriptors:
             os.close(self._descriptors.popleft())

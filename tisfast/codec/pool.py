@@ -93,7 +93,7 @@ class Codecs:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that there are now."""
+        """Process ids of the running codec processes."""
         return [codec.pid for codec in self._codecs]
 
     def submit(self, job: Job) -> None:
@@ -151,7 +151,7 @@ class Codecs:
         self._waiting_bytes += job.nbytes
 
     def cancel(self, job: Job) -> None:
-        """Nobody waits for it any more: `done` is not called."""
+        """The job's client has gone: `done` is not called."""
         job.cancelled = True
         if (self._answers if job.answers else self._requests).remove(job):
             self._left(job)
@@ -167,7 +167,7 @@ class Codecs:
             self._waiting_bytes -= job.nbytes
 
     def _next(self) -> None:
-        """Give what waits to who is idle; start a process when nobody is."""
+        """Give waiting jobs to idle processes; start one when none is idle."""
         if self._giving:  # a job that could not even begin
             return
         self._giving = True

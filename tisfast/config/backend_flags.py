@@ -61,7 +61,7 @@ def number(told: Mapping[str, Mapping[str, str]], backend: str, setting: str, na
 
 
 def _why_idle(backend: str, name: str, backends: Backends) -> str:
-    """Why nobody reads a setting, "" where somebody does."""
+    """Why a setting is not read by any backend, "" where one reads it."""
     known = backends.named(backend)
     if backend not in (GLOBAL, PYTHON) and (known is None or not known.served):
         return f"there is no backend '{backend}' here"

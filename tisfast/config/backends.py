@@ -15,9 +15,9 @@ from tisfast.errors import ConfigError
 
 PYTHON: Final = "python"
 MODULE_FILE: Final = "backend.py"
-"""Of a backend in --backend-directory: DIRECTORY/NAME/backend.py."""
+"""The file of a backend in --backend-directory: DIRECTORY/NAME/backend.py."""
 PYTHON_BASED_FILE: Final = "model.py"
-"""The same of one that Triton calls Python-based: a TritonPythonModel that serves all models of the backend."""
+"""The file of a backend that Triton calls Python-based: a TritonPythonModel that serves all models of the backend."""
 PYTHON_BASED_ENVIRONMENT: Final = f"pb_exec_env_{PYTHON_BASED_FILE}.tar.gz"
 """Beside it: the environment of those models that name none."""
 TRITONS_DIRECTORY: Final = "/opt/tritonserver/backends"
@@ -177,7 +177,7 @@ class Backends:
         return self._by_name.get(name)
 
     def told_to_workers(self, name: str) -> dict[str, object]:
-        """What a worker is told of a model's backend (WIRE.md, the load message)."""
+        """The part of the load message about a model's backend (WIRE.md)."""
         backend = self._by_name[name]
         return {"module": backend.module, "python_based": backend.python_based, "settings": self.settings_of(name)}
 
@@ -190,7 +190,7 @@ class Backends:
         return str(packed) if packed.exists() else ""
 
     def settings_of(self, name: str) -> dict[str, str]:
-        """What --backend-config says to a backend: its own settings, and those for all behind them."""
+        """A backend's settings of --backend-config: its own ones, and those for all behind them."""
         return {**self._settings.get(GLOBAL, {}), **self._settings.get(name, {})}
 
     def imports_of(self, name: str) -> str:
@@ -234,7 +234,7 @@ class Backends:
 
 
 def _in_folder(folder: Path) -> BackendInfo | None:
-    """What one folder of --backend-directory holds; None where that is no backend.  Raises OSError.
+    """The backend in one folder of --backend-directory; None where there is none.  Raises OSError.
 
     Triton's installation has a C library in most of them, and beside that of PyTorch a model.py, too.
     """

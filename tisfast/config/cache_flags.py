@@ -84,7 +84,7 @@ CacheSettings: TypeAlias = LocalCacheSettings | RedisSettings
 def read_cache_flags(
     entries: Sequence[str], byte_size: int | None, environ: Mapping[str, str], notices: list[str]
 ) -> CacheSettings | None:
-    """What --cache-config and --response-cache-byte-size ask for; None for no cache.  Raises ConfigError."""
+    """The cache that --cache-config and --response-cache-byte-size ask for; None for no cache.  Raises ConfigError."""
     if entries and byte_size is not None:
         raise ConfigError(
             f"Incompatible flags --{LEGACY_FLAG} and --{FLAG} both provided. Please provide one or the other.", key=FLAG

@@ -22,11 +22,11 @@ NO_TYPE: Final = "TYPE_INVALID"
 
 
 class TensorFace(Protocol):
-    """What is needed of a composing model's tensor (wire.signature.TensorSpec, config.tensor_config.TensorConfig)."""
+    """The facts of a composing model's tensor (wire.signature.TensorSpec, config.tensor_config.TensorConfig)."""
 
     @property
     def name(self) -> str:
-        """As the model has it."""
+        """The name in the composing model."""
 
     @property
     def dtype(self) -> int:
@@ -34,7 +34,7 @@ class TensorFace(Protocol):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """As clients see them, without the batch dimension."""
+        """The dimensions as clients see them, without the batch dimension."""
 
     @property
     def optional(self) -> bool:
@@ -42,7 +42,7 @@ class TensorFace(Protocol):
 
 
 class ModelFace(Protocol):
-    """What must be known of a composing model (wire.signature.ModelSignature, config.model_config.LoadedConfig)."""
+    """The facts of a composing model (wire.signature.ModelSignature, config.model_config.LoadedConfig)."""
 
     @property
     def name(self) -> str:

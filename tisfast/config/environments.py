@@ -27,7 +27,7 @@ class EnvironmentSettings:
 
     cache: a folder, "" when none is named and there is no home folder to have one in.  pyenv_root: where pyenv keeps
     Pythons.  index: the INDEX_VARIABLES that are set, by name.  for_backends: a model whose environment lacks what its
-    backend needs is served from one that has it (environments/of_backends.py).
+    backend needs is served from one that has it (environments/backend_requirements.py).
     """
 
     cache: str = ""
@@ -37,7 +37,7 @@ class EnvironmentSettings:
 
     @property
     def made_files(self) -> str:
-        """Where backends keep what they make of models' files, "" for nowhere."""
+        """The folder where backends keep files that they make of models' files, "" for none."""
         return os.path.join(self.cache, MADE_FILES) if self.cache else ""
 
     def folder(self) -> str:

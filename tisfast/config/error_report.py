@@ -71,7 +71,8 @@ class Report:
 
     @contextmanager
     def loading(self, *, readable: bool = True) -> Iterator[None]:
-        """What is noted in here is an error of the load, and not of the configuration's form (ConfigError.at_load).
+        """Errors noted inside this context are errors of the load, not of the configuration's form
+        (ConfigError.at_load).
 
         readable: False for nothing of the kind.
         """
@@ -97,7 +98,7 @@ class Report:
             self.add(message, path, hint=hint)
 
     def broke(self, path: KeyPath) -> None:
-        """Mark a key whose value could not be read, so that nobody complains again that it is missing or wrong."""
+        """Mark a key whose value could not be read, so that it is not reported again as missing or wrong."""
         self._broken.add(path)
 
     def is_broken(self, path: KeyPath) -> bool:

@@ -42,7 +42,7 @@ def loads(text: str, pairs_hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
 
 
 def _strict(found: re.Match[str]) -> str:
-    """The same in JSON."""
+    """The found piece as strict JSON."""
     if found["comma"]:
         return ""
     if found["key"]:

@@ -1,4 +1,4 @@
-"""What a model's configuration says of its metrics: `model_metrics`.  Layer 2 (config)."""
+"""Metrics of one model, configured by `model_metrics`.  Layer 2 (config)."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ from tisfast.config.warm_up_samples import WarmUpSample
 
 @dataclass(frozen=True)
 class ConfigDraft:
-    """A ModelConfig as somebody wrote it, and what is wrong with it so far.  Owned by whoever is loading the model."""
+    """A ModelConfig as written, and its errors so far.  Owned by the load."""
 
     message: schema.Message
     report: Report
 
     @classmethod
     def empty(cls, file: str) -> ConfigDraft:
-        """What a model without a config.pbtxt starts from."""
+        """The draft of a model without a config.pbtxt."""
         return cls(schema.model_config(), Report(file))
 
 
@@ -168,7 +168,8 @@ OutputFields: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
 def signature_fields(config: LoadedConfig) -> tuple[list[InputFields], list[OutputFields]]:
-    """What wire's ModelSignature takes: (name, dtype code, dims, optional, ragged) of each input, three of each output.
+    """The arguments of wire's ModelSignature: (name, dtype code, dims, optional, ragged) of each input, three of each
+    output.
 
     dims are the client's; where `reshape` is used the worker sees TensorConfig.worker_dims instead.
     """

@@ -147,7 +147,7 @@ class _Parser:
     def target(
         self, message: schema.Message, field: Field, path: KeyPath, token: Token, seen: dict[str, Token]
     ) -> schema.Message:
-        """Where the value goes: the message, or a throw-away one when the field already has its only value."""
+        """The target of the value: the message, or a throw-away one when the field already has its only value."""
         if schema.is_repeated(field):
             return message
         slot = field.containing_oneof.name if field.containing_oneof is not None else field.name

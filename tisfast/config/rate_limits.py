@@ -19,7 +19,7 @@ FLAG: Final = "rate-limit-resource"
 
 @dataclass(frozen=True)
 class Demand:
-    """What one execution takes of a resource.  is_global: of the server's, else of its device's."""
+    """The units of a resource that one execution takes.  is_global: of the server's, else of its device's."""
 
     name: str
     count: int
@@ -28,7 +28,9 @@ class Demand:
 
 @dataclass(frozen=True)
 class RateLimit:
-    """Of an instance group.  priority: weight of its executions in the order of those that wait; 0 counts as 1."""
+    """The rate limit of an instance group.  priority: weight of its executions in the order of those that wait; 0
+    counts as 1.
+    """
 
     demands: tuple[Demand, ...] = ()
     priority: int = 0
@@ -61,7 +63,7 @@ class RateLimitSettings:
 
 
 def read(message: Message, index: int, report: Report) -> RateLimit:
-    """Of one instance group of a message; what is wrong goes to the report."""
+    """Read the rate limit of one instance group; errors go to the report."""
     path: KeyPath = ("instance_group", index, "rate_limiter")
     wanted = message.instance_group[index].rate_limiter
     if wanted.priority > limits.RATE_LIMIT_PRIORITY_MAX:
@@ -76,7 +78,7 @@ def read(message: Message, index: int, report: Report) -> RateLimit:
 
 
 def read_grants(texts: Sequence[str]) -> tuple[Grant, ...]:
-    """Of --rate-limit-resource NAME:COUNT[:DEVICE].  Raises ConfigError."""
+    """Read --rate-limit-resource NAME:COUNT[:DEVICE].  Raises ConfigError."""
     return tuple(_grant(text) for text in texts)
 
 

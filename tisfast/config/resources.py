@@ -32,7 +32,7 @@ _SWITCHES: Final = {"auto": True, "off": False}
 
 @dataclass(frozen=True)
 class Resources:
-    """What a model's parameters say.
+    """Resources that a model's parameters ask for.
 
     cpu_threads: of each instance, 0 for its share of the cores; retry: of an execution that ran out of memory, one of
     RETRIES; free_memory: `count` is of all GPUs together; keep_awake: --model-memory-budget leaves it be;
@@ -50,7 +50,7 @@ class Resources:
 
 
 def read(message: Message, report: Report) -> Resources:
-    """What the parameters of a normalised message ask for; what is wrong goes to the report."""
+    """Read the parameters of a normalised message; errors go to the report."""
     retry = _choice(message, report, RETRY, RETRIES)
     if retry != NEVER and (message.HasField("sequence_batching") or message.model_transaction_policy.decoupled):
         kind = "sequences" if message.HasField("sequence_batching") else "decoupled answers"

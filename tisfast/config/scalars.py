@@ -36,7 +36,7 @@ class BadValue(Exception):
 
 
 def wanted(field: Field) -> str:
-    """What a field takes, in words: "an int32", "a string in quotes", "one of KIND_AUTO, ..."."""
+    """The values that a field takes, in words: "an int32", "a string in quotes", "one of KIND_AUTO, ..."."""
     kind = field.cpp_type
     if kind == ENUM:
         return f"one of {', '.join(value.name for value in field.enum_type.values)}"

@@ -27,7 +27,7 @@ class SchedulerHooks:
 
 
 def read_hooks(environ: Mapping[str, str]) -> SchedulerHooks:
-    """What the environment asks for.  Raises ConfigError for what is no number of requests."""
+    """Read the hooks from the environment.  Raises ConfigError for what is no number of requests."""
     return SchedulerHooks(_requests(environ, QUEUE), _requests(environ, BACKLOG))
 
 

@@ -132,7 +132,7 @@ def _check_priorities(message: Message, report: Report) -> None:
 
 
 def _check_order(message: Message, report: Report) -> None:
-    """Priorities and delays make requests overtake each other.  Without a timeout nobody is ever delayed."""
+    """Priorities and delays make requests overtake each other.  Without a timeout no request is ever delayed."""
     batching = message.dynamic_batching
     if batching.priority_levels > 1:
         report.wrong(f"Only one priority level is allowed when 'preserve_ordering' is true for {message.name}",

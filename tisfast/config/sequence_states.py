@@ -21,8 +21,9 @@ BYTES_HEAD: Final = 4  # of each element of a BYTES tensor: its length
 
 @dataclass(frozen=True)
 class InitialState:
-    """What a sequence starts with.  dims: fixed, without batch dimension; data_file: in MODEL/initial_state, "" for
-    zeros; nbytes: that it takes (of BYTES: that it takes at least)."""
+    """The tensor that a sequence starts with.  dims: fixed, without batch dimension; data_file: in MODEL/initial_state,
+    "" for zeros; nbytes: that it takes (of BYTES: that it takes at least).
+    """
 
     dims: tuple[int, ...]
     data_file: str
@@ -125,7 +126,7 @@ def _nbytes(initial: Message) -> int:
 
 
 def _initial_mistake(state: Message, initial: Message) -> tuple[str, str] | None:
-    """What is wrong with an initial state, and the key; None when nothing is."""
+    """The error of an initial state and its key; None when there is none."""
     name = state.input_name
     if initial.data_type != state.data_type:
         return (f"The data type used for 'initial_state' field of state '{name}' does not match the state data type.",

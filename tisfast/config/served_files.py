@@ -33,7 +33,7 @@ class ServedFile(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What `tisfast serve` was given beside its flags."""
+    """The arguments of `tisfast serve` beside its flags."""
 
     files: tuple[ServedFile, ...] = ()
     repositories: tuple[str, ...] = ()

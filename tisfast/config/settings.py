@@ -81,7 +81,7 @@ class TlsSettings:
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """What the HTTP port allows.  restricted: of --http-restricted-api; forward_pattern: "" to forward no headers."""
+    """Settings of the HTTP port.  restricted: of --http-restricted-api; forward_pattern: "" to forward no headers."""
 
     max_input_bytes: int = limits.HTTP_INPUT_BYTES_MAX
     restricted: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class GrpcSettings:
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What is logged, how and where.  file: "" for stdout and stderr."""
+    """Settings of the log.  file: "" for stdout and stderr."""
 
     verbose: int = 0
     info: bool = True
@@ -149,7 +149,7 @@ class LogSettings:
 
 @dataclass(frozen=True)
 class RepositorySettings:
-    """Where models are and how they are loaded.
+    """Settings of the model repositories and of loads.
 
     load_concurrency: instances that may be loading at one time.  default_max_batch_size: what auto-complete puts into a
     model that batches and states no size.  control_mode: one of CONTROL_MODES; poll_seconds: between two looks in mode
@@ -230,7 +230,7 @@ class RepositorySettings:
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What all workers share.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU.
+    """Settings of all workers.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU.
 
     gpu_limits: --model-load-gpu-limit, (GPU, fraction of its memory); capability_min: GPUs below are not used;
     memory_budget: bytes that all models' workers may take, 0 for no bound; strict_outputs: outputs that are not what
@@ -319,7 +319,7 @@ class LifeSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """All of them.  Components take the slice they need, never this."""
+    """All settings.  Components take the slice they need, never this."""
 
     repository: RepositorySettings
     workers: WorkerSettings

@@ -22,7 +22,7 @@ OFFLINE: Final = ("auto", "only", "never")
 
 @dataclass(frozen=True)
 class StorageSettings:
-    """What Storage needs to know.
+    """Settings of remote repositories.
 
     cache_dir: of all stores but those that `mounts` names (s3, gs, az) a folder for.  offline: what to do without the
     store, see docs/storage.md.  verify: hash what is in the cache at start.  downloads: files at one time.  variables:
@@ -46,7 +46,7 @@ class StorageSettings:
 
 
 def read_storage(given: Mapping[str, object], environ: Mapping[str, str]) -> StorageSettings:
-    """Of the command line's values and the environment."""
+    """Read them from the command line's values and the environment."""
     home = environ.get("HOME") or os.path.expanduser("~")
     base = environ.get("XDG_CACHE_HOME") or str(Path(home, ".cache"))
     picked = {name: value for name, value in environ.items() if name.startswith(PREFIXES) and value}

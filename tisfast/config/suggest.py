@@ -34,7 +34,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def near_enum(word: str, known: Iterable[str]) -> str:
-    """The same for enum values, which people write without their prefix or by another framework's name."""
+    """Suggest an enum value: people write them without their prefix or by another framework's name."""
     words = list(known)
     bare = word.upper().removeprefix("TYPE_").removeprefix("KIND_").removeprefix("PRIORITY_").removeprefix("FORMAT_")
     synonym = TYPE_SYNONYMS.get(bare, "")
@@ -52,7 +52,7 @@ def near_key(word: str, message: Descriptor) -> str:
 
 
 def key_hint(word: str, message: Descriptor, root: Descriptor) -> str:
-    """What to say about an unknown key: the near one, where it belongs instead, or what is possible here."""
+    """The hint for an unknown key: the near one, where it belongs instead, or what is possible here."""
     guess = near_key(word, message)
     if guess:
         return f"did you mean '{guess}'?"

@@ -97,7 +97,7 @@ def read_trace_flags(
 
 
 class _Found:
-    """What the flags have said so far."""
+    """The flags that were read so far."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._trigger: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What Triton knows and we do not serve: refused by name, never ignored.  Layer 2 (config).
+"""Fields that Triton knows and tisfast does not serve: refused by name, never ignored.  Layer 2 (config).
 
 A key that asks for nothing (`passive: false`, an empty list) passes.
 """
@@ -37,7 +37,7 @@ _ASKS: Final[tuple[tuple[tuple[str, ...], Callable[[Message], Any]], ...]] = (
     (("optimization", "eager_batching"), lambda m: m.optimization.eager_batching),
 )
 _OF_MODELS: Final = frozenset({"model_warmup", "optimization"})
-"""What an ensemble cannot have at all, which config.ensemble says."""
+"""Fields that no ensemble can have; config.ensemble_config reports them."""
 _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
     ("secondary_devices", lambda g: g.secondary_devices),
     ("passive", lambda g: g.passive),
@@ -46,7 +46,7 @@ _GROUP_ASKS: Final[tuple[tuple[str, Callable[[Message], Any]], ...]] = (
 
 
 def check(message: Message, report: Report, backends: Backends) -> None:
-    """Report everything that the message asks for and nobody here would do."""
+    """Report everything that the message asks for and tisfast does not do."""
     with report.loading():
         _check_backend(message, report, backends)
     if message.response_cache.enable and message.model_transaction_policy.decoupled:
@@ -66,7 +66,7 @@ def check(message: Message, report: Report, backends: Backends) -> None:
 
 
 def _check_strategy(message: Message, report: Report) -> None:
-    """Of a custom batching strategy."""
+    """Check the parameters of a custom batching strategy."""
     if STRATEGY_PARAMETER not in message.parameters:
         return
     path = ("parameters", STRATEGY_PARAMETER)

@@ -27,7 +27,7 @@ class VersionPolicy:
         return tuple(ordered[-self.latest :] if self.latest else ())
 
     def __str__(self) -> str:
-        """As config.pbtxt says it."""
+        """The policy as config.pbtxt states it."""
         if self.choice == "latest":
             return f"latest {{ num_versions: {self.latest} }}"
         return "all { }" if self.choice == "all" else f"specific {{ versions: {list(self.specific)} }}"

@@ -3,7 +3,7 @@ from tisfast.engine.core cimport InferRequest, AnswerSink
 from tisfast.engine.interface cimport Runtime
 
 cdef class AnswerQueue(AnswerSink):
-    """What has been answered and not been read.  An answer that nobody reads keeps its block of the instance's output
+    """Answers that have come and were not read yet.  An answer that is not read keeps its block of the instance's output
     arena, so the worker of a decoupled model waits for a slow reader, as it does for a slow client."""
     cdef Runtime runtime
     cdef InferRequest request

@@ -1,4 +1,4 @@
-"""One way to ask a model for all who are not on the hot path: `ask(...)`, an asynchronous iterator of answers.
+"""One way to ask a model outside the hot path: `ask(...)`, an asynchronous iterator of answers.
 Layer 3 (engine).
 
 Fronts, ensembles and calls of models have a AnswerSink of their own, which is told at once.  The only place where the engine
@@ -53,7 +53,7 @@ cdef class AnswerQueue(AnswerSink):
 
 
 class Answers:
-    """The answers to one request, in their order; see `ask`.  Nobody else reads them, and who lets go of it cancels."""
+    """The answers to one request, in their order; see `ask`.  One reader; the request is cancelled when it goes."""
 
     def __init__(self, queue: AnswerQueue) -> None:
         self._queue = queue
@@ -90,11 +90,11 @@ class Answers:
         raise Internal("the model ended this request without an answer")
 
     def cancel(self) -> None:
-        """Nobody wants what is still to come: it is as if a client had left."""
+        """The answers that are still to come are not wanted: as if a client had left."""
         (<AnswerQueue>self._queue).cancel()
 
     def __del__(self) -> None:
-        """As `cancel`."""
+        """Cancel the request."""
         self.cancel()
 
 

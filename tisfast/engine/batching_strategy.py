@@ -1,4 +1,4 @@
-"""A custom batching strategy: two functions of the model's author that say who may still join a batch.
+"""A custom batching strategy: two functions of the model's author that say which requests may still join a batch.
 
 They run in the server, between a request and its dispatch, so they are written in a part of Python that cannot wait,
 loop or reach anything: no loops, no imports, no calls but those in CALLS.  So the length of the file bounds a call.  It
@@ -24,7 +24,9 @@ EXPRESSIONS: Final = (
 
 
 class Candidate(NamedTuple):
-    """What a strategy knows of a request.  size: its batch size; nbytes: of its inputs; shapes: by input, as sent."""
+    """The facts of a request that a strategy sees.  size: its batch size; nbytes: of its inputs; shapes: by input, as
+    sent.
+    """
 
     size: int
     nbytes: int
@@ -38,7 +40,7 @@ ARGUMENTS: Final = {"begin": 1, "include": 2}
 class Strategy:
     """One model's strategy, and the value of the batch that is being formed.
 
-    failed: called with each exception of the author's functions; then nobody else joins the batch.
+    failed: called with each exception of the author's functions; then no other request joins the batch.
     """
 
     def __init__(self, begin: Callable[[Candidate], Any], include: Callable[[Any, Candidate], Any]) -> None:

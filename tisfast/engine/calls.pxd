@@ -58,7 +58,7 @@ cdef class Calls(OpenCalls):
     cdef int _send(self, ReplyMark *mark) except -1
 
 cdef class RetainedInputs:
-    """What the instance may refer to until it says that it does not: a record, and tensors in other memory."""
+    """Memory that the instance may refer to until it releases it: a record, and tensors in other memory."""
     cdef Block record
     cdef list tensors                       # those that the instance knows by a place
     cdef list places                        # of each, as the instance names it

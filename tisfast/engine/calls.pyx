@@ -1,7 +1,7 @@
-"""What models ask of other models ("BLS"); see calls.pxd.  Layer 3 (engine).
+"""Requests of models to other models ("BLS"); see calls.pxd.  Layer 3 (engine).
 
 A call becomes a request like any other, made of tensors where they lie.  Its answers go back to the instance that asked,
-which keeps them until it says that it does not.  A call that nobody could ever answer is refused (engine/deadlock).
+which keeps them until it says that it does not.  A call that could never be answered is refused (engine/deadlock).
 """
 
 from libc.stdint cimport UINT64_MAX, uint16_t, uint32_t, uint64_t

@@ -15,7 +15,7 @@ cdef class AnswerSink:
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1
     cdef int failed(self, InferRequest request, int status, str message, bint final) except -1
 
-cdef class Refusal:
+cdef class RequestRefusal:
     """Why a request is not served."""
     cdef readonly int status
     cdef readonly str message
@@ -42,7 +42,7 @@ cdef class InferRequest:
     cdef object place                    # the sequence that it is part of
     cdef object level                    # the queue that it waits in (policy_queue.pxd)
     cdef object facts                    # what a custom batching strategy knows of it (strategy.Candidate), else None
-    cdef Refusal refusal                 # set by the scheduler that hands it back
+    cdef RequestRefusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
     cdef list calls                      # engine.calls.Call: what its model asks of others on its behalf, or None
     cdef public object trace             # telemetry.trace.Trace of a sampled request, else None

@@ -14,7 +14,7 @@ cdef class AnswerSink:
         raise NotImplementedError(f"{type(self).__name__}.failed")
 
 
-cdef class Refusal:
+cdef class RequestRefusal:
     """See core.pxd."""
 
 

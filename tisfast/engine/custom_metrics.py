@@ -1,4 +1,4 @@
-"""Metrics that models keep: who declared which, and where their numbers lie.  Layer 3 (engine).
+"""Metrics that models keep: which instance declared which, and where their numbers lie.  Layer 3 (engine).
 
 As in Triton a family is one for the whole server, whoever declares it, and so is a metric of equal labels: instances
 and models add to one number, or overwrite it.  The numbers are cells in memory that all workers map (csrc/tf_cell.h):

@@ -3,7 +3,7 @@ from tisfast.engine.core cimport InferRequest, Link, AnswerSink
 from tisfast.engine.interface cimport Runtime
 
 cdef class OpenCalls:
-    """Who waits for whom: the calls of one instance that are not answered."""
+    """The calls of one instance that are not answered: edges of the graph of waits."""
     cdef Link link
     cdef dict open                          # number: OpenCall
 

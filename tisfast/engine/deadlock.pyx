@@ -1,8 +1,8 @@
 """Calls that could never be answered; see deadlock.pxd.  Layer 3 (engine).
 
 An instance that waits for a call executes nothing else.  It goes on if each of its calls can be answered: by the instance
-that has the request, or, while that is queued, by any instance of the model.  Who goes on is found from those that do not
-wait, outwards, until nobody is added: the rest never will.
+that has the request, or, while that is queued, by any instance of the model.  Calls that go on are found
+from those that do not wait, outwards, until none is added: the rest never will.
 """
 
 from tisfast.engine.core cimport InferRequest, Link, AnswerSink

@@ -23,11 +23,11 @@ cdef class GraphOutput:
     cdef readonly tuple inner_dims  # the same between the steps (`reshape`)
 
 cdef class Selection:
-    """What must run for a set of requested outputs."""
+    """The steps that must run for a set of requested outputs."""
     cdef list consumers             # by tensor: the StepPlans that want it
     cdef list uses                  # by tensor: how many want it, the answer included
     cdef list waits                 # by step: how many tensors it needs
-    cdef list outlets               # requested
+    cdef list graph_outputs               # requested
     cdef set wanted                 # their tensors
     cdef int level                  # decoupled steps that these have gone through
 
@@ -36,7 +36,7 @@ cdef class EnsembleGraph:
     cdef readonly uint32_t running_max  # requests to one step at a time; 0: any number
     cdef readonly list tensors      # names
     cdef readonly dict inlets       # by input of the ensemble: (tensor, dims, inner dims)
-    cdef readonly list outlets      # by output of the ensemble
+    cdef readonly list graph_outputs      # by output of the ensemble
     cdef list levels                # by tensor
     cdef list makers                # by tensor: its StepPlan, or None
     cdef dict selections            # by requested outputs; bounded

@@ -55,7 +55,7 @@ cdef class EnsembleGraph:
         self.levels = [levels[name] for name in self.tensors]
         self.steps = [StepPlan(i, step, numbers, decoupled[i]) for i, step in enumerate(steps)]
         self.inlets = {spec.name: (numbers[spec.name], spec.dims, spec.worker_dims) for spec in config.inputs}
-        self.outlets = [GraphOutput(spec, numbers[spec.name]) for spec in config.outputs]
+        self.graph_outputs = [GraphOutput(spec, numbers[spec.name]) for spec in config.outputs]
         self.makers = [None] * len(self.tensors)
         for plan in self.steps:
             for number in (<StepPlan>plan).outputs.values():
@@ -88,9 +88,9 @@ cdef class EnsembleGraph:
     cdef Selection _selected(self, uint64_t requested):
         cdef Selection selection = Selection.__new__(Selection)
         cdef StepPlan step
-        cdef GraphOutput outlet
-        selection.outlets = [self.outlets[i] for i in range(len(self.outlets)) if requested >> i & 1]
-        selection.wanted = {(<GraphOutput>outlet).tensor for outlet in selection.outlets}
+        cdef GraphOutput graph_output
+        selection.graph_outputs = [self.graph_outputs[i] for i in range(len(self.graph_outputs)) if requested >> i & 1]
+        selection.wanted = {(<GraphOutput>graph_output).tensor for graph_output in selection.graph_outputs}
         selection.level = max([self.levels[number] for number in selection.wanted], default=0)
         selection.consumers = [[] for _ in self.tensors]
         selection.uses = [int(number in selection.wanted) for number in range(len(self.tensors))]

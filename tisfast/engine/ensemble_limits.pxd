@@ -7,7 +7,7 @@ cdef enum Entry:
     NO_ROOM = 2                     # as many wait already as may
 
 cdef class StepLimits:
-    """max_inflight_requests of all steps of one ensemble, over all its requests.  Steps are numbers, who enters an object."""
+    """max_inflight_requests of all steps of one ensemble, over all its requests.  Steps are numbers; entries are objects."""
     cdef readonly uint32_t running_max
     cdef readonly Py_ssize_t waiting
     cdef list running               # by step

@@ -5,7 +5,7 @@ of a step are of one scope (config.ensemble_join), and so are all outputs of the
 response.  Responses are given in the order of the responses that they come from, whichever is ready first; what fails is
 told in its place of that order, and ends the request.
 
-A step's answer may come while the step is being sent.  So nobody calls deeper from there: what has become possible is
+A step's answer may come while the step is being sent.  So nothing calls deeper from there: what has become possible is
 noted, and done by the one `advance` of the request that is under way.
 """
 
@@ -240,7 +240,7 @@ cdef class EnsembleRun:
         while above is not None:  # what is above the last response is closed, too
             final = final and above.closed and not above.children
             above = above.parent
-        return self.succeed(answer_of(scope, self.selection.outlets, self.input), final)
+        return self.succeed(answer_of(scope, self.selection.graph_outputs, self.input), final)
 
     cdef int succeed(self, Answer answer, bint final) except -1:
         cdef Runtime ensemble = self.ensemble
@@ -264,7 +264,7 @@ cdef class EnsembleRun:
         return 0
 
     def _count_success(self, int64_t now_ns):
-        """As Triton counts an ensemble: its compute times are the sums of its steps'."""
+        """Count the request as Triton counts an ensemble: its compute times are the sums of its steps'."""
         cdef Times times
         cdef Runtime ensemble = self.ensemble
         times.taken_ns = self.queued_ns

@@ -35,7 +35,7 @@ cdef int dissolve(Scope root) except -1
 cdef list step_inputs(Scope scope, StepPlan step, ModelSignature signature, ComposeFields fields)
 
 # The response that a scope is, once all requested outputs are there or known to be missing.  Its tensors leave it.
-cdef Answer answer_of(Scope scope, list outlets, InferInput request)
+cdef Answer answer_of(Scope scope, list graph_outputs, InferInput request)
 
 # The tensor in other memory, so that who made it has its own back.  Raises Unavailable.
 cdef Tensor moved(Tensor tensor, Arena arena)

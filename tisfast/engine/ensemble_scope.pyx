@@ -73,19 +73,19 @@ cdef list step_inputs(Scope scope, StepPlan step, ModelSignature signature, Comp
     return inputs
 
 
-cdef Answer answer_of(Scope scope, list outlets, InferInput request):
+cdef Answer answer_of(Scope scope, list graph_outputs, InferInput request):
     cdef ModelSignature signature = request.model
     cdef list tensors = []
     cdef bytes parameters = b""
-    cdef GraphOutput outlet
+    cdef GraphOutput graph_output
     cdef ScopeTensor held
-    for outlet in outlets:
-        held = <ScopeTensor>scope.tensors[outlet.tensor]
+    for graph_output in graph_outputs:
+        held = <ScopeTensor>scope.tensors[graph_output.tensor]
         if held.tensor is None:
             continue
-        shape = fit_shape(held.tensor.shape, outlet.inner_dims, signature.max_batch_size > 0, held.batch)
-        shape = reshaped(shape, outlet.inner_dims, outlet.dims)
-        tensors.append(held.tensor.renamed(outlet.name, shape))
+        shape = fit_shape(held.tensor.shape, graph_output.inner_dims, signature.max_batch_size > 0, held.batch)
+        shape = reshaped(shape, graph_output.inner_dims, graph_output.dims)
+        tensors.append(held.tensor.renamed(graph_output.name, shape))
         if held.told:
             parameters = sequence_parameters(request.correlation, held)
     scope.tensors = None

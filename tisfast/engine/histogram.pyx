@@ -48,7 +48,7 @@ cdef class Histogram:
         self.add(ns)
 
     def copy(self) -> Histogram:
-        """As it is now."""
+        """A copy of the present state."""
         cdef Histogram other = Histogram.__new__(Histogram)
         other.count, other.total_ns = self.count, self.total_ns
         memcpy(other.counts, self.counts, sizeof(self.counts))

@@ -13,7 +13,7 @@ cdef class Pool:
     cdef int enter(self, Claim claim) except -1
 
 cdef class Claim:
-    """What one instance needs for an execution, and its turn.  Belongs to the instance, not to one worker of it."""
+    """The resources that one instance needs for an execution, and its turn.  Belongs to the instance, not to one worker of it."""
     cdef readonly str instance
     cdef readonly bint holds             # its execution is running
     cdef readonly uint64_t executions

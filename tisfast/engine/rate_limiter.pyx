@@ -1,7 +1,7 @@
 """Which instance may execute next, where executions share resources.  Pure: no clock, no I/O.  Layer 3 (engine).
 
-An execution takes what its instance group's `rate_limiter` says and gives it back when it is over.  Who has to wait does
-so in one order, the same for all resources: lowest rank first, and who came first among equals.  A waiting claim keeps
+An execution takes what its instance group's `rate_limiter` says and gives it back when it is over.  Claims wait in one
+order, the same for all resources: lowest rank first, and the earlier one among equals.  A waiting claim keeps
 those behind it from what it needs, also while it lacks something else: small demands cannot starve a large one, and as
 the order is one, nobody waits in a circle.  Claims that share nothing with it are not held up.
 
@@ -165,7 +165,7 @@ cdef class RateLimiter:
         self.settle()
 
     def resources(self) -> list[tuple[str, int, int, int]]:
-        """Name, device (GLOBAL_DEVICE: the server's), units and units taken of every resource that somebody needs."""
+        """Name, device (GLOBAL_DEVICE: the server's), units and units taken of every resource that is needed."""
         cdef Pool pool
         return sorted((pool.name, pool.device, pool.limit, pool.taken) for pool in self.pools.values())
 
@@ -182,7 +182,7 @@ cdef class RateLimiter:
                 f"instances, the minimum required count is {needs[key]}")
 
     def _granted(self, str name, int64_t device):
-        """What the command line says; once it says anything, there is nothing of what it does not name.  None: nothing."""
+        """The grants of the command line; a resource that it does not name has no units then.  None: no grants."""
         granted = self.limits.get((name, device), self.limits.get((name, EVERYWHERE)))
         if granted is None and device == GLOBAL:  # Triton takes what is said of any device for the server's
             granted = max((count for (known, _), count in self.limits.items() if known == name), default=None)
@@ -206,7 +206,7 @@ cdef class RateLimiter:
         pool.limit = max(pool.members.values()) if granted is None else granted
 
     cpdef int settle(self) except -1:
-        """Wake everybody who can go now.  After anything was given back or somebody left."""
+        """Wake every claim that can go now.  After units were given back or a claim left."""
         if self.waking:
             return 0  # whoever is at it sees what has been freed meanwhile
         self.waking = True

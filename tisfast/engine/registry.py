@@ -112,7 +112,7 @@ class Registry:
             self.declare(name, version, "READY", reason)
 
     def unloaded(self, name: str, version: str) -> None:
-        """What was UNLOADING is gone, unless it has a successor by now."""
+        """A version that was UNLOADING is unavailable now, unless it has a successor."""
         entry = self._entries.get(name, {}).get(version)
         if entry is not None and entry.state == "UNLOADING":
             self.declare(name, version, "UNAVAILABLE", UNLOADED)
@@ -129,7 +129,7 @@ class Registry:
         self.unloaded(name, version)
 
     def _of(self, name: str) -> dict[str, ModelEntry]:
-        """What is known of a model's versions; from now on the model is."""
+        """The entries of a model's versions; from now on the model is known."""
         if self._namespaces and name not in self._entries:
             self._namesakes.setdefault(split_identity(name)[1], set()).add(name)
         return self._entries.setdefault(name, {})
@@ -154,7 +154,7 @@ class Registry:
         self._live = live
 
     def set_unusable(self, why: str) -> None:
-        """The server could not initialise, and runs all the same: it tells so whoever asks for models."""
+        """The server could not initialise, and runs all the same: requests for models get this error."""
         self._live = False
         self._unusable = why
 
@@ -245,7 +245,7 @@ class Registry:
         return entry if entry is not None and entry.state != "READY" else None
 
     def states(self, name: str) -> list[ModelEntry]:
-        """What is known of one model's versions, ascending."""
+        """The index entries of one model's versions, ascending."""
         return sorted(self._entries.get(name, {}).values(), key=lambda e: _number(e.version))
 
     def models(self) -> list[ModelEntry]:
@@ -260,8 +260,9 @@ class Registry:
     def ready(self) -> bool:
         """With strict readiness, what was to be loaded is, and every instance of it is up.
 
-        What could not even be read was never a model: it takes nobody's readiness away, as in Triton.
-        A model that serves is ready while, and after, another copy of it was tried: nobody is to be sent away for that.
+        What could not even be read was never a model: it takes no readiness away, as in Triton.
+        A model that serves is ready while, and after, another copy of it was tried: no client is to be sent away for
+        that.
         """
         if not self._live or self._stopping:
             return False

@@ -4,7 +4,7 @@ A hit is not copied: fronts send from the cache's arena, and the lease on the bl
 until they have, whatever is evicted meanwhile.
 
 Keys are 128 or 256 bits over everything that the model can see of a request (wire/fingerprint).  In this process that is
-XXH3 with a seed that nobody outside knows; where others share the answers, BLAKE2, whose collisions nobody can make.
+XXH3 with a secret seed; where servers share the answers, BLAKE2, whose collisions cannot be made.
 """
 
 from collections import OrderedDict

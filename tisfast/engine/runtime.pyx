@@ -169,7 +169,7 @@ cdef class ModelRuntime:
         return self.queue_again(recalled)
 
     cdef list recalled(self, Link link, InferRequest like):
-        """What the instance has not begun, the batch of `like` or all of it, as if it had never been there."""
+        """Take back requests that the instance has not begun: the batch of `like`, or all."""
         cdef InferRequest request
         cdef list recalled = link.recall(like)
         for request in recalled:

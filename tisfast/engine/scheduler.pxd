@@ -1,11 +1,11 @@
 # What a ModelRuntime asks of the scheduler of its model.  Layer 3 (engine): pure, time comes in as numbers.
 from libc.stdint cimport int64_t
-from tisfast.engine.core cimport InferRequest, Link, Refusal
+from tisfast.engine.core cimport InferRequest, Link, RequestRefusal
 from tisfast.engine.instances cimport Instances
 from tisfast.engine.stats cimport FailureReason
 
 # Why a request is not served, or no longer.
-cdef Refusal refusal(int status, str message, FailureReason reason)
+cdef RequestRefusal refusal(int status, str message, FailureReason reason)
 
 cdef class Scheduler:
     """The requests of one model version that wait, and the choice of batch and instance.

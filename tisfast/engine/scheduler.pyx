@@ -1,8 +1,8 @@
 """Base of the schedulers.  Layer 3 (engine)."""
 
 
-cdef Refusal refusal(int status, str message, FailureReason reason):
-    cdef Refusal made = Refusal.__new__(Refusal)
+cdef RequestRefusal refusal(int status, str message, FailureReason reason):
+    cdef RequestRefusal made = RequestRefusal.__new__(RequestRefusal)
     made.status, made.message, made.reason = status, message, reason
     return made
 

@@ -11,7 +11,7 @@ cdef class SequenceScheduler(Scheduler):
     cdef readonly object live            # id -> Sequence that takes further requests; the longest without one first
     cdef readonly object backlog         # deque of Sequence that no instance has room for yet, FIFO
     cdef readonly object lost            # id -> instance that died with the sequence, oldest first; bounded
-    cdef list benches                    # of InstanceSlots, one for each instance
+    cdef list all_slots                  # of InstanceSlots, one for each instance
     cdef list condemned                  # requests that are handed back at the next look (expire)
     cdef bint decoupled, oldest
     cdef bint hold                       # nothing goes out yet: a test wants to see many requests together
@@ -31,15 +31,15 @@ cdef class SequenceScheduler(Scheduler):
     cdef int _note_timeout(self, Sequence sequence, InferRequest request) except -1
     cdef void _wake_at(self, int64_t due_ns) noexcept
     cdef int _fill(self) except -1
-    # Where a sequence that waits behind what this bench's instance executes would go at once, or None.
-    cdef InstanceSlots _better(self, InstanceSlots bench, Instances instances, int64_t now_ns)
+    # Where a sequence that waits behind what the instance of these slots executes would go at once, or None.
+    cdef InstanceSlots _better(self, InstanceSlots slots, Instances instances, int64_t now_ns)
     cdef int _spread(self, Instances instances, int64_t now_ns) except -1
-    cdef int _move_fresh(self, InstanceSlots bench, InstanceSlots target) except -1
+    cdef int _move_fresh(self, InstanceSlots slots, InstanceSlots target) except -1
     cdef int _advance(self, Sequence sequence) except -1
     cdef int _close(self, Sequence sequence) except -1
-    cdef InstanceSlots _bench_of(self, Link link)
+    cdef InstanceSlots _slots_of(self, Link link)
     cdef bint _held_long_enough(self) except -1
-    cdef bint _may_take(self, InstanceSlots bench, bint *idle) except -1
+    cdef bint _may_take(self, InstanceSlots slots, bint *idle) except -1
     cdef int _began(self, Sequence sequence) except -1
     cdef int _settle(self, Sequence sequence) except -1
     cdef int _cut(self, Sequence sequence, Py_ssize_t start) except -1

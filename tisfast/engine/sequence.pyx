@@ -54,7 +54,7 @@ cdef class SequenceScheduler(Scheduler):
         self.live = OrderedDict()
         self.backlog = deque()
         self.lost = OrderedDict()
-        self.benches = []
+        self.all_slots = []
         self.condemned = []
         self.next_id = 1
         self.hold = settings.hold_requests > 0 or settings.hold_backlog > 0
@@ -153,7 +153,7 @@ cdef class SequenceScheduler(Scheduler):
         return self._fill()
 
     cdef int _note_timeout(self, Sequence sequence, InferRequest request) except -1:
-        """Of a request whose sequence has no slot."""
+        """Note the timeout of a request whose sequence has no slot."""
         cdef int64_t due_ns
         if request.input.timeout_us == 0:
             return 0
@@ -173,15 +173,15 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int _fill(self) except -1:
         """Slots that are free go to the backlog: the lowest of all instances first, which spreads sequences out."""
-        cdef InstanceSlots bench, best
+        cdef InstanceSlots slots, best
         cdef Sequence sequence
         cdef int64_t slot, lowest
         while self.backlog:
             best, lowest = None, -1
-            for bench in self.benches:
-                slot = bench.lowest()
-                if bench.link.up and slot >= 0 and (best is None or slot < lowest):
-                    best, lowest = bench, slot
+            for slots in self.all_slots:
+                slot = slots.lowest()
+                if slots.link.up and slot >= 0 and (best is None or slot < lowest):
+                    best, lowest = slots, slot
             if best is None:
                 return 0
             sequence = self.backlog.popleft()
@@ -191,44 +191,44 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int _spread(self, Instances instances, int64_t now_ns) except -1:
         """New sequences that wait behind an execution go to an instance that can execute them now."""
-        cdef InstanceSlots bench, target
-        for bench in self.benches:
-            if bench.fresh and bench.link.batches and bench.ready():
-                target = self._better(bench, instances, now_ns)
+        cdef InstanceSlots slots, target
+        for slots in self.all_slots:
+            if slots.fresh and slots.link.batches and slots.ready():
+                target = self._better(slots, instances, now_ns)
                 if target is not None:
-                    self._move_fresh(bench, target)
+                    self._move_fresh(slots, target)
         return 0
 
-    cdef InstanceSlots _better(self, InstanceSlots bench, Instances instances, int64_t now_ns):
+    cdef InstanceSlots _better(self, InstanceSlots slots, Instances instances, int64_t now_ns):
         cdef InstanceSlots target
-        cdef bint late = instances.is_late(bench.link, now_ns)
-        for target in self.benches:
+        cdef bint late = instances.is_late(slots.link, now_ns)
+        for target in self.all_slots:
             if (target.link.up and target.link.batches == 0 and target.lowest() >= 0 and (late or not target.ready())
                     and instances.may_run(target.link)):
                 return target
         return None
 
-    cdef int _move_fresh(self, InstanceSlots bench, InstanceSlots target) except -1:
-        """The first one, and as many of the others as leave the benches even: a sequence stays where it begins."""
+    cdef int _move_fresh(self, InstanceSlots slots, InstanceSlots target) except -1:
+        """The first one, and as many of the others as leave the instances even: a sequence stays where it begins."""
         cdef Sequence sequence
         cdef bint moved = False
-        for sequence in list(bench.fresh):
+        for sequence in list(slots.fresh):
             if sequence.out:
                 continue
-            if target.lowest() < 0 or moved and bench.taken() <= target.taken() + 1:
+            if target.lowest() < 0 or moved and slots.taken() <= target.taken() + 1:
                 break
             moved = True
-            bench.unseat(sequence)
+            slots.unseat(sequence)
             target.sit(sequence, <uint32_t>target.lowest())
             self._advance(sequence)
         return self._fill() if moved else 0
 
     cdef int _advance(self, Sequence sequence) except -1:
         """A sequence with a slot has other requests than before, or its slot has become quiet."""
-        cdef InstanceSlots bench = sequence.bench
-        bench.changed(sequence)
-        if sequence.closed and not sequence.waiting and bench.quiet(sequence.slot) and not (self.iterative and sequence.out):
-            bench.leave(sequence)
+        cdef InstanceSlots slots = sequence.slots
+        slots.changed(sequence)
+        if sequence.closed and not sequence.waiting and slots.quiet(sequence.slot) and not (self.iterative and sequence.out):
+            slots.leave(sequence)
             self._fill()
         return 0
 
@@ -242,7 +242,7 @@ cdef class SequenceScheduler(Scheduler):
     # ---- requests out
 
     cdef list next_batch(self, Instances instances, int64_t now_ns):
-        cdef InstanceSlots bench
+        cdef InstanceSlots slots
         cdef InferRequest request
         cdef Sequence sequence
         cdef list batch
@@ -252,27 +252,27 @@ cdef class SequenceScheduler(Scheduler):
         self.due_ns = 0
         if self.backlog:
             self._fill()  # an instance may have come up
-        if len(self.benches) > 1:
+        if len(self.all_slots) > 1:
             self._spread(instances, now_ns)
-        for bench in self.benches:
-            if not self._may_take(bench, &idle) or not instances.may_run(bench.link):
+        for slots in self.all_slots:
+            if not self._may_take(slots, &idle) or not instances.may_run(slots.link):
                 continue
-            batch = bench.form(now_ns, idle)
+            batch = slots.form(now_ns, idle)
             if batch is None:
-                if bench.due_ns and (self.due_ns == 0 or bench.due_ns < self.due_ns):
-                    self.due_ns = bench.due_ns
+                if slots.due_ns and (self.due_ns == 0 or slots.due_ns < self.due_ns):
+                    self.due_ns = slots.due_ns
                 continue
             self.size -= len(batch)
-            self.target = bench.link
-            bench.fresh_ahead = False
+            self.target = slots.link
+            slots.fresh_ahead = False
             for request in batch:
                 sequence = <Sequence>request.place
                 sequence.out += 1
-                bench.fresh_ahead |= not sequence.begun and sequence.out == 1
+                slots.fresh_ahead |= not sequence.begun and sequence.out == 1
                 request.queued = False
                 request.slot = sequence.slot
             if self.decoupled:
-                bench.executing.append([(<InferRequest>request).slot for request in batch])
+                slots.executing.append([(<InferRequest>request).slot for request in batch])
             if not self.oldest:  # whose last request this was, has no more use for its slot
                 for request in batch:
                     self._advance(<Sequence>request.place)
@@ -287,17 +287,17 @@ cdef class SequenceScheduler(Scheduler):
         self.hold = False
         return True
 
-    cdef bint _may_take(self, InstanceSlots bench, bint *idle) except -1:
-        """Whether the instance of a bench with requests may be given a batch now; one more may wait behind a running one."""
-        cdef Link link = bench.link
-        if not bench.ready() or not (link.up or bench.leaving):
+    cdef bint _may_take(self, InstanceSlots slots, bint *idle) except -1:
+        """Whether the instance of these slots may be given a batch now; one more may wait behind a running one."""
+        cdef Link link = slots.link
+        if not slots.ready() or not (link.up or slots.leaving):
             return False
         idle[0] = link.batches == 0
-        if self.decoupled and link.inflight + bench.requests_max() > OUTSTANDING_MAX:
+        if self.decoupled and link.inflight + slots.requests_max() > OUTSTANDING_MAX:
             return False
         if idle[0] and not link.crowded:
             return True
-        return link.batches < 2 and link.room() >= bench.requests_max()
+        return link.batches < 2 and link.room() >= slots.requests_max()
 
     cdef int finished(self, InferRequest request, Link link, bint failed) except -1:
         cdef Sequence sequence = <Sequence>request.place
@@ -306,10 +306,10 @@ cdef class SequenceScheduler(Scheduler):
         self._began(sequence)
         if sequence.place == Place.DOUBTFUL:
             return self._lose(sequence)
-        if not sequence.bench.alive:
+        if not sequence.slots.alive:
             return 0
         if not self.decoupled:
-            sequence.bench.done(request.slot)
+            sequence.slots.done(request.slot)
         if failed and request.cancelled:
             self._cut(sequence, 0)  # it was not executed, so nothing that comes after it makes sense
         elif self.iterative:
@@ -320,13 +320,13 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int executed(self, Link link) except -1:
         """`execute` of the oldest batch of a decoupled model's instance has returned."""
-        cdef InstanceSlots bench
+        cdef InstanceSlots slots
         cdef Sequence sequence
-        for bench in self.benches:
-            if bench.link is link and bench.executing:
-                for slot in bench.executing.popleft():
-                    bench.done(slot)
-                    sequence = bench.seats[slot]
+        for slots in self.all_slots:
+            if slots.link is link and slots.executing:
+                for slot in slots.executing.popleft():
+                    slots.done(slot)
+                    sequence = slots.seats[slot]
                     if sequence is not None:
                         self._advance(sequence)
         return 0
@@ -340,16 +340,16 @@ cdef class SequenceScheduler(Scheduler):
         request.queued = True
         self.size += 1
         sequence.waiting.appendleft(request)
-        if not sequence.bench.alive:  # the last words of a worker that has died
+        if not sequence.slots.alive:  # the last words of a worker that has died
             return self._lose(sequence)
         if not self.decoupled:
-            sequence.bench.done(request.slot)
+            sequence.slots.done(request.slot)
         return self._advance(sequence)
 
     cdef int _began(self, Sequence sequence) except -1:
         if not sequence.begun:
             sequence.begun = True
-            sequence.bench.fresh.pop(sequence, None)
+            sequence.slots.fresh.pop(sequence, None)
         return 0
 
     # ---- requests that are not to go, or not yet
@@ -364,7 +364,7 @@ cdef class SequenceScheduler(Scheduler):
                 break
         else:
             at = 0
-            sequence.bench.drop(request, sequence.slot)
+            sequence.slots.drop(request, sequence.slot)
         self.size -= 1
         request.queued = False
         request.place = None
@@ -407,12 +407,12 @@ cdef class SequenceScheduler(Scheduler):
         return len(self.live)
 
     cdef list queued_requests(self):
-        cdef InstanceSlots bench
+        cdef InstanceSlots slots
         cdef Sequence sequence
         cdef list found = []
-        for bench in self.benches:
-            found += bench.issued()
-            for sequence in bench.seats:
+        for slots in self.all_slots:
+            found += slots.issued()
+            for sequence in slots.seats:
                 if sequence is not None:
                     found += sequence.waiting
         for sequence in self.backlog:
@@ -439,7 +439,7 @@ cdef class SequenceScheduler(Scheduler):
             sequence = <Sequence>next(iter(self.live.values()))
             if now_ns - sequence.idle_since_ns < self.idle_ns:
                 break
-            if sequence.waiting or sequence.out or sequence.place != Place.SEATED or not sequence.bench.quiet(sequence.slot):
+            if sequence.waiting or sequence.out or sequence.place != Place.SEATED or not sequence.slots.quiet(sequence.slot):
                 sequence.idle_since_ns = now_ns
                 self.live.move_to_end(sequence.id)
                 continue
@@ -476,40 +476,40 @@ cdef class SequenceScheduler(Scheduler):
     # ---- instances
 
     cdef int link_added(self, Link link) except -1:
-        self.benches.append(OldestSlots(link, self.settings) if self.oldest else DirectSlots(link, self.settings))
+        self.all_slots.append(OldestSlots(link, self.settings) if self.oldest else DirectSlots(link, self.settings))
         return self._fill()
 
-    cdef InstanceSlots _bench_of(self, Link link):
-        cdef InstanceSlots bench
-        for bench in self.benches:
-            if bench.link is link:
-                return bench
+    cdef InstanceSlots _slots_of(self, Link link):
+        cdef InstanceSlots slots
+        for slots in self.all_slots:
+            if slots.link is link:
+                return slots
         raise KeyError(link.instance)
 
     cdef int link_leaves(self, Link link) except -1:
-        cdef InstanceSlots bench = self._bench_of(link)
+        cdef InstanceSlots slots = self._slots_of(link)
         cdef Sequence sequence
         cdef list again = []
-        bench.leaving = True
-        for sequence in list(bench.fresh):
+        slots.leaving = True
+        for sequence in list(slots.fresh):
             if sequence.out == 0:
-                bench.unseat(sequence)
+                slots.unseat(sequence)
                 again.append(sequence)
         return self._return(again)
 
     cdef list link_removed(self, Link link):
-        cdef InstanceSlots bench = self._bench_of(link)
+        cdef InstanceSlots slots = self._slots_of(link)
         cdef InferRequest request
         cdef Sequence sequence
         cdef list lost, again = []
-        self.benches.remove(bench)
-        bench.alive = False
-        for request in bench.issued():
+        self.all_slots.remove(slots)
+        slots.alive = False
+        for request in slots.issued():
             sequence = <Sequence>request.place
-            bench.drop(request, sequence.slot)
+            slots.drop(request, sequence.slot)
             request.queued = True
             sequence.waiting.appendleft(request)
-        for sequence in bench.seats:
+        for sequence in slots.seats:
             if sequence is None:
                 continue
             if sequence.begun:
@@ -537,8 +537,8 @@ cdef class SequenceScheduler(Scheduler):
         return 0
 
     cdef bint may_move(self, Link link, Instances instances, int64_t now_ns) except -1:
-        cdef InstanceSlots bench = self._bench_of(link)
-        return bench.fresh_ahead and self._better(bench, instances, now_ns) is not None
+        cdef InstanceSlots slots = self._slots_of(link)
+        return slots.fresh_ahead and self._better(slots, instances, now_ns) is not None
 
     cdef list put_back(self, list requests):
         cdef InferRequest request
@@ -548,12 +548,12 @@ cdef class SequenceScheduler(Scheduler):
             sequence = <Sequence>request.place
             sequence.out -= 1
             self.size += 1
-            if sequence.bench.alive and self.decoupled and request.closes_batch:
-                sequence.bench.executing.pop()
-            if sequence.bench.alive and (sequence.place != Place.LEFT or sequence.begun or sequence.out):
+            if sequence.slots.alive and self.decoupled and request.closes_batch:
+                sequence.slots.executing.pop()
+            if sequence.slots.alive and (sequence.place != Place.LEFT or sequence.begun or sequence.out):
                 if sequence.place == Place.LEFT:
                     self._come_back(sequence)
-                sequence.bench.put_back(sequence, request)
+                sequence.slots.put_back(sequence, request)
                 continue
             request.queued = True
             sequence.waiting.appendleft(request)
@@ -570,19 +570,19 @@ cdef class SequenceScheduler(Scheduler):
 
     cdef int _come_back(self, Sequence sequence) except -1:
         """A sequence that was over sits in its slot again, for its state is there, and who has the slot now did not begin."""
-        cdef InstanceSlots bench = sequence.bench
-        cdef Sequence other = <Sequence>bench.seats[sequence.slot]
+        cdef InstanceSlots slots = sequence.slots
+        cdef Sequence other = <Sequence>slots.seats[sequence.slot]
         if other is not None:
-            bench.unseat(other)
+            slots.unseat(other)
             other.place = Place.WAITS
             self.backlog.appendleft(other)
             for request in other.waiting:
                 self._note_timeout(other, <InferRequest>request)
-        return bench.sit(sequence, sequence.slot)
+        return slots.sit(sequence, sequence.slot)
 
     cdef int _lose(self, Sequence sequence) except -1:
         """Its instance died with what it knew of it."""
-        cdef str instance = sequence.bench.link.instance
+        cdef str instance = sequence.slots.link.instance
         sequence.place = Place.LOST
         if not sequence.closed:
             self._close(sequence)

@@ -15,13 +15,13 @@ cdef class Sequence:
     """Requests that belong together, in order."""
     cdef readonly object id              # int or str
     cdef readonly object waiting         # deque of InferRequest that are queued here, all of them live
-    cdef InstanceSlots bench                     # where it has, or had, its slot
+    cdef InstanceSlots slots             # where it has, or had, its slot
     cdef readonly uint32_t slot
     cdef Place place
     cdef uint32_t out                    # its requests at the instance
     cdef bint closed                     # takes no further request
     cdef bint begun                      # the instance has taken a request of it: its state is there
-    cdef bint counted                    # among its bench's `with_work`
+    cdef bint counted                    # counted in its slots' `with_work`
     cdef int64_t idle_since_ns           # when its last request came; later when it was not idle then
     cdef int64_t expires_ns              # in the backlog: when the first timeout of its requests is over, 0 never
 

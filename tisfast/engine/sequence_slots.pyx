@@ -1,6 +1,6 @@
 """Sequences, and the slots of an instance that they have, by both strategies.  Layer 3 (engine).
 
-Pure: time comes in as numbers.  The scheduler (sequence.pyx) says who has which slot; a bench says what goes out next.
+Pure: time comes in as numbers.  The scheduler (sequence.pyx) decides which sequence has which slot; InstanceSlots decides what goes out next.
 
 Direct: a batch holds the next request of each slot, slot by slot, and the link fills the gaps with null requests, so that
 a sequence is always at the same place of the batch.  Oldest: one request of each slot at a time is *issued* to a dynamic
@@ -59,7 +59,7 @@ cdef class InstanceSlots:
                 self.free.remove(slot)
                 heapify(self.free)
             self.seats[slot] = sequence
-        sequence.bench, sequence.slot, sequence.place = self, slot, Place.SEATED
+        sequence.slots, sequence.slot, sequence.place = self, slot, Place.SEATED
         sequence.counted = False  # it may come from an instance that died
         if not sequence.begun:
             self.fresh[sequence] = None
@@ -157,7 +157,7 @@ cdef class DirectSlots(InstanceSlots):
         return batch
 
     cdef InferRequest _oldest(self):
-        """Of those that may go next, the one that has waited longest; there is one."""
+        """The request that has waited longest, of those that may go next; there is one."""
         cdef Sequence sequence
         cdef InferRequest request, oldest = None
         for sequence in self.seats:
@@ -168,7 +168,7 @@ cdef class DirectSlots(InstanceSlots):
         return oldest
 
     cdef bytes _oldest_shape(self):
-        """Once shapes have differed, who has waited longest decides: the first slot would, for ever."""
+        """Once shapes have differed, the request that has waited longest decides: the first slot would, for ever."""
         return self._oldest().input.shape_key if self.with_work else None
 
 

@@ -116,7 +116,7 @@ cdef class BatchTally:
 
 
 cdef class ResponseTally:
-    """What became of the responses at one position of their streams."""
+    """Counters of the responses at one position of their streams."""
 
     def as_dict(self) -> dict:
         """One entry of `response_stats`."""

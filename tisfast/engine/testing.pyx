@@ -184,7 +184,7 @@ cdef class FakeLink(Link):
         return [[(<InferRequest>request).input.id for request in batch] for batch in self.dispatched]
 
     def places(self) -> list:
-        """The same with the slot of each request."""
+        """The batches with the slot of each request."""
         return [[((<InferRequest>request).input.id, (<InferRequest>request).slot) for request in batch]
                 for batch in self.dispatched]
 
@@ -354,11 +354,11 @@ def key_of(ModelCache cache, InferInput input) -> bytes:
 
 
 def sequences(ModelRuntime runtime) -> dict:
-    """What the scheduler of a model with sequences knows: (instance or None, slot) of each that takes further requests."""
+    """The sequences of a model's scheduler: (instance or None, slot) of each that takes further requests."""
     cdef SequenceScheduler scheduler = runtime.scheduler
     cdef Sequence sequence
     return {
-        id: (None, -1) if (<Sequence>sequence).place == Place.WAITS else (sequence.bench.link.instance, sequence.slot)
+        id: (None, -1) if (<Sequence>sequence).place == Place.WAITS else (sequence.slots.link.instance, sequence.slot)
         for id, sequence in scheduler.live.items()
     }
 
@@ -373,8 +373,8 @@ def batch_due(ModelRuntime runtime) -> int:
 def free_slots(ModelRuntime runtime) -> dict:
     """How many sequences each instance that takes new ones could take."""
     cdef SequenceScheduler scheduler = runtime.scheduler
-    cdef InstanceSlots bench
-    return {bench.link.instance: <int>(bench.size - bench.taken()) for bench in scheduler.benches if bench.link.up}
+    cdef InstanceSlots slots
+    return {slots.link.instance: <int>(slots.size - slots.taken()) for slots in scheduler.all_slots if slots.link.up}
 
 
 def queued_places(ModelRuntime runtime) -> dict:
@@ -385,7 +385,7 @@ def queued_places(ModelRuntime runtime) -> dict:
     cdef dict found = {}
     for request in scheduler.queued_requests():
         sequence = request.place
-        found[request.input.id] = None if sequence.place == Place.WAITS else sequence.bench.link.instance
+        found[request.input.id] = None if sequence.place == Place.WAITS else sequence.slots.link.instance
     return found
 
 

@@ -1,4 +1,5 @@
-"""What activating an environment would set, for processes that are started without a shell.  Layer 3 (environments).
+"""The variables that activating an environment sets, for processes that are started without a shell.  Layer 3
+(environments).
 
 As Triton does for its stubs, which it starts after the environment's `activate`: PATH, LD_LIBRARY_PATH, and what the
 environment's own activation scripts set (conda's etc/conda/activate.d: GDAL_DATA, PROJ_LIB and the like).
@@ -22,7 +23,7 @@ _NOISE: Final = frozenset({"_", "PS1", "PWD", "OLDPWD", "SHLVL", "CONDA_PROMPT_M
 
 
 def variables(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """What processes of the environment in `folder` get, given those of the server."""
+    """The variables for processes of the environment in `folder`, given those of the server."""
     if not (folder / "bin").is_dir():
         return {}
     found = {"PATH": _before(folder / "bin", environ.get("PATH", os.defpath))}
@@ -41,7 +42,7 @@ def library_path(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def scripted(folder: Path) -> dict[str, str]:
-    """What conda's activation scripts in the environment set, {} without any.  Runs them, in bash.
+    """The variables that the environment's conda activation scripts set, {} without any.  Runs them, in bash.
 
     Raises EnvironmentFailed.
     """

@@ -154,7 +154,7 @@ class _Forward:
 
     @contextmanager
     def header(self) -> Iterator[None]:
-        """What is read within is one entry's header, and bounded as a whole."""
+        """Bound all that is read inside this context: it is one entry's header."""
         self._header_left = limits.ENVIRONMENT_HEADER_BYTES_MAX
         try:
             yield
@@ -181,7 +181,7 @@ class _Forward:
 
 
 def tar_entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]:
-    """What a tar file holds, front to back, in bounded memory: each entry, and what opens its content.
+    """The entries of a tar file, front to back, in bounded memory: each entry, and what opens its content.
 
     Raises tarfile.ReadError, at its end too: tarfile itself takes a damaged header, or none, for the end.
     """

@@ -1,4 +1,4 @@
-"""Prepare an environment in the cache, unless it is there.  Runs where waiting harms nobody: a process of its own.
+"""Prepare an environment in the cache, unless it is there.  Runs where waiting does no harm: in a process of its own.
 
 Layer 3 (environments).
 """
@@ -31,33 +31,33 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What every build uses.  index: variables that say where packages come from, (name, value) sorted."""
+    """The settings of every build.  index: variables that say where packages come from, (name, value) sorted."""
 
     cache: EnvironmentCache
     pyenv_root: str = ""
     index: tuple[tuple[str, str], ...] = ()
 
 
-def known_key(means: BuildContext, environment: Environment) -> str | None:
+def known_key(context: BuildContext, environment: Environment) -> str | None:
     """Where the environment would lie; None when that takes reading an archive.
 
     Raises ConfigError, EnvironmentFailed.
     """
     if environment.kind == "archive":
-        digest = means.cache.digest(environment.path, stamp_of(environment.path))
+        digest = context.cache.digest(environment.path, stamp_of(environment.path))
         return None if digest is None else _key("archive", digest)
-    python = interpreters.find(environment.python, means.pyenv_root, find_uv())
+    python = interpreters.find(environment.python, context.pyenv_root, find_uv())
     facts = [read_requirements(environment.path).digest, python.number, python.machine, python.base_prefix]
-    return _key("requirements", *facts, *(f"{name}={value}" for name, value in means.index))
+    return _key("requirements", *facts, *(f"{name}={value}" for name, value in context.index))
 
 
-def build(means: BuildContext, environment: Environment, tell: Told) -> CacheEntry:
+def build(context: BuildContext, environment: Environment, tell: Told) -> CacheEntry:
     """The environment, prepared now or before.  Raises ConfigError, EnvironmentFailed, NoRoom."""
-    with no_room(means.cache.folder):
-        key = known_key(means, environment)
+    with no_room(context.cache.folder):
+        key = known_key(context, environment)
         if key is None:
-            key = _key("archive", _read(means.cache, environment, tell))
-        return _found_or_made(means, environment, key, tell)
+            key = _key("archive", _read(context.cache, environment, tell))
+        return _found_or_made(context, environment, key, tell)
 
 
 def _key(kind: str, *facts: str) -> str:
@@ -86,28 +86,30 @@ def _changed(environment: Environment) -> EnvironmentFailed:
     return EnvironmentFailed(f"{environment} changed while it was read", "load the model again when it is complete")
 
 
-def _found_or_made(means: BuildContext, environment: Environment, key: str, tell: Told) -> CacheEntry:
-    """Who gets the exclusive lock makes it.  The others wait for the shared one, which its users hold for long."""
+def _found_or_made(context: BuildContext, environment: Environment, key: str, tell: Told) -> CacheEntry:
+    """The process that gets the exclusive lock makes the environment.  The others wait for the shared one, which its
+    users hold for long.
+    """
     for _ in range(limits.ENVIRONMENT_TURNS_MAX):
-        found = _whole(means.cache, key, environment, tell)
+        found = _whole(context.cache, key, environment, tell)
         if found is not None:
             return found
-        lock = means.cache.lock(key, exclusive=True)
+        lock = context.cache.lock(key, exclusive=True)
         if lock is None:
             continue  # another one was quicker
         try:
-            found = means.cache.find(key)  # made since we looked
-            return _made(means, environment, key, tell) if found is None else found
+            found = context.cache.find(key)  # made since we looked
+            return _made(context, environment, key, tell) if found is None else found
         finally:
             lock.release()
     raise EnvironmentFailed(
-        f"{environment} lies damaged in {means.cache.folder / key}, and a running server uses it",
+        f"{environment} lies damaged in {context.cache.folder / key}, and a running server uses it",
         "end that server, or name another folder with --environment-cache-dir",
     )
 
 
 def _whole(cache: EnvironmentCache, key: str, environment: Environment, tell: Told) -> CacheEntry | None:
-    """The environment, if it is there; whoever is making it is waited for."""
+    """The environment, if it is there; the process that makes it is waited for."""
     lock = cache.lock(key, exclusive=False)
     if lock is None:
         tell(f"waiting for another process that prepares {environment}")
@@ -118,32 +120,34 @@ def _whole(cache: EnvironmentCache, key: str, environment: Environment, tell: To
     return found
 
 
-def _made(means: BuildContext, environment: Environment, key: str, tell: Told) -> CacheEntry:
+def _made(context: BuildContext, environment: Environment, key: str, tell: Told) -> CacheEntry:
     began = time.monotonic()
-    home = means.cache.begin(key)
+    home = context.cache.begin(key)
     try:
-        size_bytes, files = _FILLED[environment.kind](environment, home, means, tell)
-        if known_key(means, environment) != key:
+        size_bytes, files = _FILLED[environment.kind](environment, home, context, tell)
+        if known_key(context, environment) != key:
             raise _changed(environment)
-        python = _proved(environment, means.cache.interpreter(key), home)
+        python = _proved(environment, context.cache.interpreter(key), home)
         entry = CacheEntry(
             key, environment.kind, str(environment.path), python, size_bytes, files, time.monotonic() - began,
             tuple(sorted(activation.scripted(home).items())),
         )  # fmt: skip
-        means.cache.keep(entry)
+        context.cache.keep(entry)
     except BaseException:
-        means.cache.discard(key)
+        context.cache.discard(key)
         raise
     return entry
 
 
-def _filled_from_archive(environment: Environment, home: Path, means: BuildContext, tell: Told) -> tuple[int, int]:
+def _filled_from_archive(environment: Environment, home: Path, context: BuildContext, tell: Told) -> tuple[int, int]:
     return unpack(environment.path, home, tell)
 
 
-def _filled_from_requirements(environment: Environment, home: Path, means: BuildContext, tell: Told) -> tuple[int, int]:
+def _filled_from_requirements(
+    environment: Environment, home: Path, context: BuildContext, tell: Told
+) -> tuple[int, int]:
     uv = find_uv()
-    python = interpreters.find(environment.python, means.pyenv_root, uv)
+    python = interpreters.find(environment.python, context.pyenv_root, uv)
     tell(f"installing {environment} for Python {python.number} with {'uv' if uv else 'pip'}")
     install(read_requirements(environment.path), python, home, uv, tell)
     return measured(home)
@@ -176,7 +180,7 @@ def _proved(environment: Environment, python: Path | None, home: Path) -> str:
 
 
 def _astray(home: Path) -> str:
-    """What to do about an archive that has the environment in a folder of its own."""
+    """The hint for an archive that has the environment in a folder of its own."""
     inner = next(home.glob("*/bin/python*"), None)
     if inner is None:
         return "pack the environment with conda-pack"

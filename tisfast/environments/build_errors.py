@@ -1,4 +1,4 @@
-"""What can go wrong while an environment is prepared.  Layer 3 (environments)."""
+"""Errors of preparing an environment.  Layer 3 (environments)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The process that prepares one environment for a server.  Layer 3 (environments).
 
 Unpacking keeps a core and the interpreter's lock busy for a minute: in the server's process the requests would feel it.
-Its orders are the first line of its input, which ends when nobody wants the result any more; then it ends at once, with
-all that it started.  What it has to say are lines of JSON.
+Its orders are the first line of its input, which ends when the result is not wanted any more; then it ends at once,
+with all that it started.  What it has to say are lines of JSON.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NICENESS = 10
 """The requests of models that are served come first."""
 
 
-def order(means: BuildContext, environment: Environment) -> bytes:
+def order(context: BuildContext, environment: Environment) -> bytes:
     """The line that makes a process prepare `environment`."""
     text = {
-        "folder": str(means.cache.folder), "pyenv_root": means.pyenv_root, "index": means.index,
+        "folder": str(context.cache.folder), "pyenv_root": context.pyenv_root, "index": context.index,
         "kind": environment.kind, "path": str(environment.path), "python": environment.python,
     }  # fmt: skip
     return json.dumps(text).encode() + b"\n"
@@ -40,12 +40,12 @@ def main() -> int:
     os.nice(NICENESS)
     wanted = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_when_unwanted, daemon=True).start()
-    means = BuildContext(
+    context = BuildContext(
         EnvironmentCache(Path(wanted["folder"])), wanted["pyenv_root"], tuple(map(tuple, wanted["index"]))
     )
     environment = Environment(wanted["kind"], Path(wanted["path"]), python=wanted["python"])
     try:
-        entry = build(means, environment, lambda text: _say(t="told", text=text))
+        entry = build(context, environment, lambda text: _say(t="told", text=text))
         _say(t="ready", key=entry.key, size_bytes=entry.size_bytes, files=entry.files, seconds=entry.seconds)
     except TisError as error:
         _say(t="failed", status=int(error.status), text=str(error))

@@ -30,9 +30,10 @@ from tisfast.environments.environment import PYTHONS, Stamp
 
 READY: Final = "ready.json"
 KEY: Final = re.compile(r"(?:archive|requirements)-[0-9a-f]{32}")
-"""What an environment's folder is called.  In a cache's folder that holds other things too, all else is others'."""
+"""The form of the name of an environment's folder.  In a cache's folder that holds other things too, all else is
+others'."""
 FORM: Final = 1
-"""Of what lies in the folder; another form is another key."""
+"""The version of the folder's layout; another layout is another key."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class CacheEntry:
 class Lock:
     """A lock that is held until `release`, or until the last reference to it is dropped.
 
-    The latter for a lock that is taken in a thread whose waiter is cancelled meanwhile: nobody is there to release it.
+    The latter for a lock that is taken in a thread whose waiter is cancelled meanwhile: nothing is left to release it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -74,7 +75,7 @@ class Lock:
 
 
 class EnvironmentCache:
-    """What lies in one folder.  Any number of processes may use it at one time."""
+    """The environments in one folder.  Any number of processes may use it at one time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -93,7 +94,7 @@ class EnvironmentCache:
         return entry if self.interpreter(key) is not None else None
 
     def interpreter(self, key: str) -> Path | None:
-        """Of an environment that is whole; None where its file, or what that is a link to, is not there."""
+        """The interpreter of a complete environment; None where its file, or what that is a link to, is not there."""
         candidates = [self.home(key) / "bin" / name for name in PYTHONS]
         return next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
 
@@ -142,7 +143,7 @@ class EnvironmentCache:
             os.close(fd)
 
     def digest(self, path: Path, stamp: Stamp) -> str | None:
-        """What an archive was found to hold, if it is still the same file."""
+        """The digest that was noted for an archive, if it is still the same file."""
         try:
             known = _read_json(self._known(path))
         except (OSError, ValueError):
@@ -150,7 +151,7 @@ class EnvironmentCache:
         return str(known["digest"]) if known.get("stamp") == list(stamp) else None
 
     def remember(self, path: Path, stamp: Stamp, digest: str) -> None:
-        """What an archive holds."""
+        """Note the digest of an archive."""
         self._own(".known")
         _write_json(self._known(path), {"path": str(path), "stamp": list(stamp), "digest": digest})
 

@@ -13,12 +13,12 @@ Kind = Literal["interpreter", "folder", "archive", "requirements"]
 Stamp = tuple[int, ...]
 
 PYTHONS: Final = ("python3", "python")
-"""What an environment's interpreter is called in its bin folder, in the order in which they are looked for."""
+"""Names of an environment's interpreter in its bin folder, in the order of the search."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What EXECUTION_ENV_PATH names.
+    """An environment, as EXECUTION_ENV_PATH names it.
 
     path: absolute, links kept, because a virtual environment's interpreter is one.  interpreter: where nothing is to be
     prepared.  python: of requirements, the version or interpreter to build with, "" for the server's own.  stamp: of
@@ -32,7 +32,7 @@ class Environment:
     stamp: Stamp = ()
 
     def __str__(self) -> str:
-        """As messages call it."""
+        """The name in messages."""
         return f"{NOUNS[self.kind]} {self.path}"
 
     def remedy(self, package: str) -> str:

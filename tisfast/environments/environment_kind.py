@@ -1,4 +1,4 @@
-"""What kind of environment a path names.  Looks at names and at the file system, starts nothing.
+"""Recognises the kind of environment that a path names.  Looks at names and at the file system, starts nothing.
 
 Layer 3 (environments).
 """
@@ -76,7 +76,7 @@ def _of_kind(path: Path, shown: str) -> Environment:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What tells a file from what it was before, without reading it.  Raises OSError.
+    """A stamp that changes when the file does, without reading it.  Raises OSError.
 
     The time of change is no sign where a file has several names, as those have that come from a store: it is also that
     of when the last name came or went.

@@ -20,7 +20,7 @@ from tisfast.environments.build_errors import EnvironmentFailed, no_room, size_t
 
 ItemKind = Literal["file", "folder", "link", "hard link", "other"]
 MODE_KEPT: Final = 0o755
-"""Of an entry's permissions: no setuid, setgid or sticky bit, and nobody else may write."""
+"""The permissions that are kept of an entry: no setuid, setgid or sticky bit, and only the owner may write."""
 _PYTHON_LINK: Final = re.compile(r"bin/python[0-9.]*")
 _COPY_BYTES: Final = 1 << 20
 
@@ -75,7 +75,7 @@ class Tree:
                 raise self._refused(f"holds the link '{name}', which leads out of it, to '{target}'")
 
     def _leads_to(self, path: str, name: str) -> str:
-        """Of a link that can be followed: the system does so through 40 others at most."""
+        """The target of a link, which must not lead through more than the 40 others that the system follows."""
         try:
             os.stat(path)
         except OSError as error:

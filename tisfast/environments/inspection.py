@@ -1,4 +1,4 @@
-"""What an environment is worth to a model: whether its interpreter runs, and the worker runtime under it.
+"""Checks an environment: its interpreter runs, and the worker runtime runs under it.
 
 Layer 3 (environments).
 """

@@ -22,7 +22,7 @@ from tisfast.environments.build_errors import EnvironmentFailed
 from tisfast.environments.run_program import foreign_environ
 
 OLDEST: Final = (3, 8)
-"""What the worker runtime needs."""
+"""The oldest Python that the worker runtime runs on."""
 _FACTS: Final = """
 import json, platform, sys
 print(json.dumps([sys.implementation.name, sys.version_info[:3], platform.machine(), sys.prefix, sys.base_prefix]))
@@ -31,7 +31,7 @@ print(json.dumps([sys.implementation.name, sys.version_info[:3], platform.machin
 
 @dataclass(frozen=True)
 class PythonFacts:
-    """What an interpreter says of itself."""
+    """Facts that an interpreter reports of itself."""
 
     path: str
     implementation: str
@@ -47,7 +47,7 @@ class PythonFacts:
 
 
 def ask(path: str, variables: dict[str, str] | None = None) -> PythonFacts:
-    """What the interpreter at `path` is.  Raises EnvironmentFailed when it does not run."""
+    """Ask the interpreter at `path` for its facts.  Raises EnvironmentFailed when it does not run."""
     try:
         done = subprocess.run(
             [path, "-I", "-c", _FACTS], capture_output=True, text=True, errors="backslashreplace", check=False,

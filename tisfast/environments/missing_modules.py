@@ -1,4 +1,4 @@
-"""What to do about a module or library that a model asks for and its environment lacks.  Layer 3 (environments)."""
+"""Advice about a module or library that a model imports and its environment lacks.  Layer 3 (environments)."""
 
 from __future__ import annotations
 

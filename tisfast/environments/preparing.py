@@ -46,7 +46,7 @@ class EnvironmentLease:
         self._lock = lock
 
     def release(self) -> None:
-        """Nobody runs it any more: it may be removed from the cache."""
+        """It does not run any more, so it may be removed from the cache."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -63,7 +63,7 @@ class Environments:
         self._slots = asyncio.Semaphore(limits.ENVIRONMENT_BUILDS_MAX)
 
     async def prepare(self, environment: Environment, model: str) -> EnvironmentLease:
-        """The interpreter of `environment`, which is prepared when it is not.  model: who asks, for the log.
+        """The interpreter of `environment`, which is prepared when it is not.  model: that needs it, for the log.
 
         Raises ConfigError, EnvironmentFailed, NoRoom.
         """
@@ -82,31 +82,31 @@ class Environments:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _means(self) -> BuildContext:
+    def _context(self) -> BuildContext:
         return BuildContext(
             EnvironmentCache(Path(self._settings.folder())), self._settings.pyenv_root, self._settings.index
         )
 
     def _find(self, environment: Environment) -> EnvironmentLease | None:
         """The environment as it lies in the cache, held; None when it is to be prepared first."""
-        means = self._means()
+        context = self._context()
         try:
-            key = known_key(means, environment)
-            lock = None if key is None else means.cache.lock(key, exclusive=False)
+            key = known_key(context, environment)
+            lock = None if key is None else context.cache.lock(key, exclusive=False)
         except OSError as error:
-            raise EnvironmentFailed(f"{environment} cannot be looked up in {means.cache.folder}: {error}") from error
+            raise EnvironmentFailed(f"{environment} cannot be looked up in {context.cache.folder}: {error}") from error
         if key is None or lock is None:
             return None
-        entry, path = means.cache.find(key), means.cache.interpreter(key)
+        entry, path = context.cache.find(key), context.cache.interpreter(key)
         if entry is None or path is None:
             lock.release()
             return None
-        means.cache.used(key)
-        variables = {**dict(entry.variables), **activation.variables(means.cache.home(key), os.environ)}
+        context.cache.used(key)
+        variables = {**dict(entry.variables), **activation.variables(context.cache.home(key), os.environ)}
         return EnvironmentLease(Interpreter(str(path), tuple(sorted(variables.items())), environment), lock)
 
     async def _made(self, environment: Environment, model: str) -> None:
-        """Wait until somebody has prepared it.  The last one who stops waiting ends the work."""
+        """Wait until it is prepared.  The work ends when its last waiter stops waiting."""
         task = self._running.get(environment)
         if task is None:
             task = self._begun(environment, model)
@@ -136,7 +136,7 @@ class Environments:
 
     async def _make(self, environment: Environment, model: str) -> None:
         async with self._slots:
-            await _prepared(order(self._means(), environment), environment, model)
+            await _prepared(order(self._context(), environment), environment, model)
 
 
 async def _prepared(line: bytes, environment: Environment, model: str) -> None:

@@ -115,5 +115,5 @@ def _others(file: Path, text: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _path(text: str) -> str:
-    """Of a package, where it may be written as a URL."""
+    """The path of a package, which may be written as a URL."""
     return unquote(urlsplit(text).path) if text.startswith("file:") else text

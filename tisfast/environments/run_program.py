@@ -20,7 +20,7 @@ FOREIGN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONEXECUTABLE", "PYT
 
 
 def foreign_environ(environ: Mapping[str, str], variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What another Python's process inherits of `environ`, with `variables` besides."""
+    """The part of `environ` that a process of another Python inherits, with `variables` added."""
     kept = {name: value for name, value in environ.items() if name not in FOREIGN}
     return {**kept, "PYTHONNOUSERSITE": "1", **(variables or {})}
 
@@ -38,7 +38,8 @@ def run(command: Sequence[str], cwd: Path, heard: Callable[[str], None], variabl
 
     Raises ProgramFailed, and OSError when it had no room.
 
-    The caller's own process is what limits its time: it is killed with its whole group when nobody waits any more.
+    The caller's own process is what limits its time: it is killed with its whole group when its result is not wanted
+    any more.
     """
     tail: deque[str] = deque(maxlen=limits.ENVIRONMENT_OUTPUT_LINES)
     try:

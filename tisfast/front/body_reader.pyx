@@ -25,7 +25,7 @@ from tisfast.types import Status
 from tisfast.wire.compress import TooLong, check_coding, decompress
 from tisfast.wire.infer import ReadElsewhere
 
-cdef uint64_t CALL_BYTES_MAX = limits.HTTP_CALL_BYTES_MAX
+cdef uint64_t LOAD_EXPANDED_BYTES_MAX = limits.LOAD_EXPANDED_BYTES_MAX
 cdef uint64_t CHUNKED_BODY_BYTES_MAX = limits.HTTP_CHUNKED_BODY_BYTES_MAX
 cdef uint64_t WALKED_FACTOR = limits.CODEC_WALKED_FACTOR
 
@@ -95,7 +95,7 @@ cdef class BodyReader:
         return 0
 
     cdef Runtime _resolve(self):
-        """Of the current head's model, which can be asked in this way.  Raises TisError."""
+        """The runtime of the current head's model, which can be asked in this way.  Raises TisError."""
         cdef Head head = self.head
         cdef Runtime runtime = self.shared.registry.resolve(head.name, head.version)
         if head.is_infer and runtime.signature.decoupled and not head.accepts_events:
@@ -134,7 +134,7 @@ cdef class BodyReader:
         return 0
 
     cdef int _keep_promise(self) except -1:
-        """Nothing of the body is missing any more, or nobody waits for it."""
+        """The body is complete, or not wanted any more."""
         if self.promise is not None:
             self.promise.withdraw()
             self.promise = None
@@ -184,7 +184,7 @@ cdef class BodyReader:
                 return self._generate(data)
             if head.content_encoding:
                 if not self.is_infer():
-                    data = decompress(head.content_encoding, data, min(self.input_max, CALL_BYTES_MAX), "")
+                    data = decompress(head.content_encoding, data, min(self.input_max, LOAD_EXPANDED_BYTES_MAX), "")
                     return self.connection.open().respond_when_done(self.shared.handle(head, data))
                 most = self._expanded_max(self.shared.registry.resolve(head.name, head.version))
                 here = min(most, self.shared.codec_bytes_min)
@@ -205,7 +205,7 @@ cdef class BodyReader:
         return self.connection.open().respond_when_done(self.shared.handle(head, data))
 
     cdef uint64_t _expanded_max(self, Runtime runtime) noexcept:
-        """Of a compressed body: what its model, or the call (None), can use."""
+        """The bound of an expanded body: the bytes that its model, or the call (None), can use."""
         return self.input_max if runtime is None else min(self.input_max, runtime.signature.expanded_bytes_max)
 
     cdef int _infer(self) except -1:

@@ -21,7 +21,9 @@ _NAME_BYTES_MAX = 16  # TCP_CA_NAME_MAX
 
 
 def listen_unpaced(listening: socket.socket) -> str:
-    """What `listening` accepts from now on is not paced.  Returns the machine's choice that this sets aside, or ""."""
+    """Connections that `listening` accepts from now on are not paced.  Returns the machine's choice that this sets
+    aside, or "".
+    """
     with contextlib.suppress(OSError):
         choice = _control_of(listening)
         if choice != _UNPACED:

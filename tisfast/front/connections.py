@@ -13,7 +13,7 @@ SWEEP_SECONDS: Final = 1.0
 
 
 class ListenerFace(Protocol):
-    """What the connections of one listener share."""
+    """The state that the connections of one listener share."""
 
     on_made: Callable[[], None] | None
     on_empty: Callable[[], None] | None

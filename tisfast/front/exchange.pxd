@@ -11,7 +11,7 @@ from tisfast.wire.respond cimport ResponseBody
 cdef class Exchange
 
 cdef class ConnectionFace:
-    """What an exchange, and the reader of bodies, know of their connection."""
+    """The face of a connection that exchanges and the reader of bodies use."""
     cdef object codecs                   # codec.pool.Codecs, or None
     cdef uint64_t text_bytes_max         # larger answers are written there
     # Something can be sent: send what is due, in the order of arrival.

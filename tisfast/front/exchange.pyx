@@ -203,7 +203,7 @@ cdef class StreamExchange(Exchange):
         return self.connection.flush()
 
     cdef bint send(self, SocketWriter sender, ResponseBody body) except -1:
-        """What the client does not take now waits here: `waiting` holds the answers' blocks, so a model that runs ahead
+        """Send what is due.  Answers that the client does not take now wait here: `waiting` holds the answers' blocks, so a model that runs ahead
         fills its output arena and waits for the client."""
         if self.response is not None:  # refused before it became a request
             send_response(sender, self.response, self.head, self.close_after)
@@ -230,7 +230,7 @@ cdef class StreamExchange(Exchange):
         return self._write(sender, body, render_event(body, event, self.generate))
 
     cdef int _write(self, SocketWriter sender, ResponseBody body, int status) except -1:
-        """What is in body.text; before it the head, behind it the end, when it is time for them."""
+        """Send body.text, with the head before it and the end behind it when they are due."""
         cdef bytes before = self._before(sender, status)
         return send_event(sender, before, body.text, not self.head.http10, self.finished)
 

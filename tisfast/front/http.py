@@ -60,7 +60,7 @@ class HttpFront(ListenerFront):
         return self._connect
 
     def trace_with(self, tracer: Tracer | None) -> None:
-        """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
+        """Ask `tracer` about inference requests from now on; None: no tracing (see Tracer.attach)."""
         self._shared.tracer = tracer
 
     def log_to(self, access_log: AccessLog) -> None:

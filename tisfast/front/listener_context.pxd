@@ -1,4 +1,4 @@
-# What all connections of one listener share.  Layer 4 (front).
+# The state that all connections of one listener share.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
 from tisfast.native.region cimport Regions
 from tisfast.wire.respond cimport ResponseBody

@@ -1,4 +1,4 @@
-"""What all connections of one listener share.  Layer 4 (front)."""
+"""The state that all connections of one listener share.  Layer 4 (front)."""
 
 import logging
 

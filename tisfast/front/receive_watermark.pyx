@@ -7,7 +7,7 @@ comes as it comes (BODY_NEAR_BYTES: the loop is awake then), so nothing is ever 
 HTTP/1.1 only: in the middle of a body nothing else can arrive.  On HTTP/2 other streams, and a client that waits for us to
 enlarge its window, could.
 
-libuv reads up to 32 times in a row what fills its buffer whole: who filled TURN_BYTES is asked to rest until the next turn.
+libuv reads up to 32 times in a row what fills its buffer whole: one that filled TURN_BYTES rests until the next turn.
 """
 
 from libc.stdint cimport uint64_t

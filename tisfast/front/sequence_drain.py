@@ -1,4 +1,5 @@
-"""Who is still served while the server waits for the sequences in progress to end.  Layer 4 (front)."""
+"""Admission while the server waits for the sequences in progress to end: only their requests are taken.  Layer 4
+(front)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ SEQUENCE_START: Final = 1
 
 
 class RequestFace(Protocol):
-    """What must be known of a request."""
+    """The facts of a request that decide."""
 
     correlation: int | str
     sequence_flags: int

@@ -2,8 +2,8 @@
 
 GIL: held; the socket does not block, so a send costs what the kernel's copy costs.
 
-While small requests come, nobody sends more than TURN_BYTES in one turn of the loop (front/transfer_fairness.pyx): what is left waits
-here for the next one.
+While small requests come, no connection sends more than TURN_BYTES in one turn of the loop (front/transfer_fairness.pyx):
+what is left waits here for the next one.
 
 Under TLS the transport encrypts whatever it is given at once, and does not count what its own transport below then
 holds.  So it gets slices, the next one when it has passed on the last: what is encrypted ahead of the client is two
@@ -186,7 +186,7 @@ cdef class SocketWriter:
         return 0
 
     def _have_turn(self) -> None:
-        """The others had theirs.  The transport has room, so that nobody else will call the connection."""
+        """The others had theirs.  The transport has room, so it will not call the connection."""
         self.turn_asked = False
         if not self.paused and not self.transport.is_closing():
             self.transport.get_protocol().resume_writing()

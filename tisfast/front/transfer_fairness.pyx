@@ -1,8 +1,8 @@
-"""Whether large transfers share the loop with small requests; see transfer_fairness.pxd.  Layer 4 (front).
+"""Large transfers share the loop with small requests; see transfer_fairness.pxd.  Layer 4 (front).
 
 A client on the same machine gives and takes 16 MB as fast as they are copied, and a small request beside it waits for that.
 So no large transfer moves more than TURN_BYTES before the others have had their turn.  That costs its throughput some
-percent, so it is done only while somebody would gain: until large transfers have moved TURN_ALONE_BYTES with no small
+percent, so it is done only while small requests gain: until large transfers have moved TURN_ALONE_BYTES with no small
 request between them.  It is a count and not a time, so that small requests need not look at a clock.
 """
 

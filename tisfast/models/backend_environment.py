@@ -1,10 +1,10 @@
-"""What becomes of a model whose environment lacks what its backend needs.  Layer 4 (models)."""
+"""The environment for a second attempt to load a model whose own lacks what its backend needs.  Layer 4 (models)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tisfast.environments.of_backends import environment_of
+from tisfast.environments.backend_requirements import environment_of
 from tisfast.processes.worker import WorkerFailed
 
 if TYPE_CHECKING:

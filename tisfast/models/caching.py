@@ -30,7 +30,7 @@ def _wanted(config: LoadedConfig) -> bool:
 
 
 def salt_of(store: Store | None, config: LoadedConfig, version: str, folder: Path) -> bytes:
-    """What makes the keys of a version its own: of what it is, where others share the answers, else of this load.
+    """The salt of a version's cache keys: of what it is, where others share the answers, else of this load.
 
     Reads the version's files; raises ConfigError.
     """

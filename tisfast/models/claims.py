@@ -1,4 +1,4 @@
-"""What the executions of one model version share with others: its instances' claims.  Layer 4 (models)."""
+"""The claims of a model version's instances on shared resources.  Layer 4 (models)."""
 
 from __future__ import annotations
 

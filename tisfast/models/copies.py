@@ -50,7 +50,7 @@ class CopyMaker(Protocol):
 
 @dataclass(frozen=True)
 class LoadFailure:
-    """What became of a model that could not be loaded or changed.
+    """A failed load or change of a model.
 
     versions: those that failed while they were loaded; none when it did not come to that.
     """
@@ -61,7 +61,7 @@ class LoadFailure:
 
 @dataclass(eq=False)
 class Copy:
-    """What is known of one model that somebody wants.
+    """The state of one wanted model.
 
     source: of what serves, or would; explicit: wanted for itself; served: by version, empty while nothing is.
     """
@@ -73,7 +73,7 @@ class Copy:
 
     @property
     def held(self) -> WantedModel:
-        """As plans see it."""
+        """The model as plans see it."""
         return WantedModel(self.source, self.explicit, bool(self.served))
 
 
@@ -100,16 +100,16 @@ class Copies:
         return frozenset(self._failing)
 
     def held(self) -> dict[str, WantedModel]:
-        """As plans see them, by name."""
+        """The models as plans see them, by name."""
         return {name: copy.held for name, copy in self._copies.items()}
 
     def given(self) -> dict[str, ModelSource]:
-        """What serves as a load call says and not as the disk does, by name."""
+        """Models that serve as a load call said, not as the disk says, by name."""
         serving = {name: copy.source for name, copy in self._copies.items() if copy.served}
         return {name: source for name, source in serving.items() if source is not None and source.overridden}
 
     def of(self, name: str, version: str) -> Served | None:
-        """What serves a version, None when nothing does."""
+        """The runtime that serves a version, None when none does."""
         copy = self._copies.get(name)
         return copy.served.get(int(version)) if copy is not None else None
 
@@ -180,7 +180,7 @@ class Copies:
                 return
 
     async def _attempt(self, action: Action) -> Sequence[Served]:
-        """What is fresh, loaded; and what is kept with the instances that it lacks.  All or nothing."""
+        """Load the fresh versions, and start the instances that kept ones lack.  All or nothing."""
         assert action.source is not None
         if action.change is None:
             return await self._maker.load(action.source, action.source.versions)
@@ -216,7 +216,7 @@ class Copies:
     def _settle(
         self, actions: Sequence[Action], made: Mapping[str, Sequence[Served] | TisError]
     ) -> dict[str, LoadFailure]:
-        """Point all names at what is made for them.  Nothing is awaited here, so nobody sees half of it."""
+        """Point all names at what is made for them.  Nothing is awaited here, so half of it is never seen."""
         failed: dict[str, LoadFailure] = {}
         for action in actions:
             self._failing.discard(action.name)
@@ -280,7 +280,9 @@ class Copies:
         self._let_go(copy.served.values(), copy.source)
 
     def _fail(self, action: Action, error: TisError) -> None:
-        """What serves goes on; an ensemble, if its steps do, or if it can be joined to the new ones as it was."""
+        """Note a failure.  The serving copy goes on; an ensemble, if its steps do, or if it can be joined to the new
+        ones as it was.
+        """
         say_failed(action.name, action.source, error)
         if action.name not in self._copies and not isinstance(error, (ConfigError, ConfigErrors)) and action.error:
             return  # there is no such model: nothing to hold, and names are what clients like
@@ -338,7 +340,7 @@ class Copies:
 
 
 async def stop_all(served: Iterable[Served], why: str = "another part of the same load failed") -> None:
-    """End copies that nobody has found yet."""
+    """End copies that no request has found yet."""
     await asyncio.gather(*(each.stop(limits.WORKER_STOP_SECONDS_MAX, why) for each in served))
 
 
@@ -348,7 +350,7 @@ def is_of_load(error: TisError) -> bool:
 
 
 def _versions_tried(source: ModelSource | None, error: TisError) -> list[str]:
-    """As they travel: text; one "" when none is known."""
+    """The version numbers as text; one "" when none is known."""
     return list(tried(error)) or versions_of(source)
 
 
@@ -366,23 +368,23 @@ def _by_version(served: Iterable[Served]) -> dict[int, Served]:
 
 
 def versions_of(source: ModelSource | None) -> list[str]:
-    """As they travel: text; one "" when none is known."""
+    """The version numbers as text; one "" when none is known."""
     return [str(version.number) for version in source.versions] if source is not None else [""]
 
 
 def reason_of(error: TisError) -> str:
-    """As the index and Triton's answers give it."""
+    """The error as the index and Triton's answers give it."""
     return f"{STATUS_CODES[error.status].text}: {words_of(error, str(error))}"
 
 
 def _index_reason(error: TisError) -> str:
-    """The same, but where scripts compare it whole."""
+    """The error on one line, but Triton's text where scripts compare it whole."""
     twice = isinstance(error, ConfigErrors) and any(isinstance(each, NotUnique) for each in error.errors)
     return NotUnique.TEXT if twice else reason_of(error)
 
 
 def words_of(error: TisError, else_words: str) -> str:
-    """What is told of it: Triton's words first where scripts read them."""
+    """The text for clients: Triton's words first where scripts read them."""
     return error.message_first if isinstance(error, ConfigError) and error.at_load else else_words
 
 

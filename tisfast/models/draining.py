@@ -15,7 +15,7 @@ log = logging.getLogger("tisfast.models")
 
 
 class Drainable(Protocol):
-    """What leaving needs of what leaves: a model version, or an instance of one."""
+    """A part that can be drained: a model version, or an instance of one."""
 
     @property
     def title(self) -> str:
@@ -30,14 +30,14 @@ class Drainable(Protocol):
 
 
 def _nobody() -> None:
-    """Nobody waits for the end."""
+    """The end is not waited for."""
 
 
 class DrainingCopies:
-    """Everything that is on its way out.
+    """All parts that drain now.
 
     A copy is stopped when the last request that has it is answered; an ensemble's steps after the ensemble.  The engine
-    is looked at for that, as at exit: on its hot path nobody counts down to an end.
+    is looked at for that, as at exit: its hot path counts down to no end.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

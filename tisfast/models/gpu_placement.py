@@ -47,7 +47,7 @@ class Placement:
         capability_min: float = 0.0,
         limits: Mapping[int, float] | None = None,
     ) -> None:
-        """names: what is visible; gpus: None where there is nobody to ask: then all are taken to be good and empty.
+        """names: what is visible; gpus: None without NVML: then all are taken to be good and empty.
 
         capability_min: GPUs below are as if they were not there; limits: --model-load-gpu-limit, fractions of a GPU's
         memory by its number.
@@ -62,7 +62,7 @@ class Placement:
         self.usable = UsableGpus(usable, capability_min)
 
     def place(self, model: str, instances: Sequence[PlannedInstance]) -> tuple[PlannedInstance, ...]:
-        """The same, each with its device: those that may choose go where most memory is free, and count there.
+        """Give each instance its device: those that may choose go where most memory is free, and count there.
 
         Raises Unavailable where so much of a GPU is in use that --model-load-gpu-limit lets nothing be loaded.
         """
@@ -78,7 +78,7 @@ class Placement:
 
     @contextlib.contextmanager
     def loading(self, instance: PlannedInstance) -> Iterator[None]:
-        """While an instance loads, nobody sees what it will take: others are placed as if it were there."""
+        """While an instance loads, its need is not known: others are placed as if it were there."""
         coming = int(instance.kind == "GPU")
         self._loading[instance.device_id] += coming
         try:
@@ -87,7 +87,7 @@ class Placement:
             self._loading[instance.device_id] -= coming
 
     def variables(self, instance: PlannedInstance) -> dict[str, str]:
-        """What a worker's environment must say so that it sees its GPU only."""
+        """The environment variables by which a worker sees its GPU only."""
         if instance.kind != "GPU":
             return {}
         return {"CUDA_VISIBLE_DEVICES": self._names[instance.device_id]} | self._order
@@ -102,7 +102,7 @@ class Placement:
         return replace(instance, device_id=device, candidates=())
 
     def _room(self, device: int, planned: int) -> tuple[bool, float]:
-        """What is left for one more: a share of what is free, as nobody knows what those take that are to come."""
+        """Whether a device is open, and memory for one more instance: a share, as later ones will need some."""
         coming = self._loading[device] + planned
         memory = self._memory(device)
         share = -float(coming) if memory is None else memory.free / (1 + coming)
@@ -127,7 +127,7 @@ class Placement:
 
 
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:
-    """Of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
+    """The placement of this machine.  gpus: None without NVML; fallback: GPUs that the driver shows elsewhere then."""
     if settings.cpu_only:
         return Placement(())
     count = fallback if gpus is None else gpus.count()

@@ -46,15 +46,15 @@ _LEFT = "its guest has taken it away; it is served again when the guest brings i
 
 
 class LostRequests:
-    """What requests are told that a guest had when it went: worker.DeathsFace."""
+    """Texts for the requests of a guest that has gone (worker.DeathsFace)."""
 
     def advice(self, requests: Sequence[Any]) -> dict[str, list[Any]]:
-        """The same for all."""
+        """The same text for each request."""
         return {_RETURN: list(requests)}
 
 
 class GuestHost:
-    """What the workers live in is the guest's own: loader.WorkerHost."""
+    """The guest's own process as a host of workers (loader.WorkerHost)."""
 
     def leave(self) -> None:
         """There is nothing to leave."""
@@ -79,9 +79,14 @@ class GuestModels:
     """All of a server, by name.  Event-loop thread only."""
 
     def __init__(
-        self, means: LoadContext, registry: Registry, lifecycle: Lifecycle, leaving: DrainingCopies, checks: GuestChecks
+        self,
+        context: LoadContext,
+        registry: Registry,
+        lifecycle: Lifecycle,
+        leaving: DrainingCopies,
+        checks: GuestChecks,
     ) -> None:
-        self._means, self._registry, self._lifecycle, self._leaving = means, registry, lifecycle, leaving
+        self._context, self._registry, self._lifecycle, self._leaving = context, registry, lifecycle, leaving
         self._checks = checks
         self._models: dict[str, GuestModel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,7 +98,7 @@ class GuestModels:
         return [each.served for each in self._models.values() if each.served is not None]
 
     def of(self, name: str, version: str) -> ServedModel | None:
-        """What serves a version, None when nothing does."""
+        """The runtime that serves a version, None when none does."""
         model = self._models.get(name)
         return model.served if model is not None and model.version == version else None
 
@@ -133,7 +138,7 @@ class GuestModels:
             raise BadRequest(f"model '{name}' is not served by this guest")
         model.leaving = True
         self._take_away(model, _LEFT, read=False)
-        done: asyncio.Future[None] = self._means.place.loop.create_future()
+        done: asyncio.Future[None] = self._context.place.loop.create_future()
         message = f"{model.title} was taken away by its guest; try again"
         self._leaving.begin(model.served, message, partial(_gone, model, done))
         await done
@@ -167,7 +172,7 @@ class GuestModels:
         version = Version(_source(config, int(model.version)), VersionSource(int(model.version), NOWHERE, NOWHERE))
         places = VersionFolders("", "", machine.arena_use_bytes(), "")
         beside = ModelExtras([()] * len(config.outputs), None, os.urandom(SALT_BYTES), places)
-        served = await assemble(self._means, version, config, beside, self._births(model), GuestHost())
+        served = await assemble(self._context, version, config, beside, self._births(model), GuestHost())
         # Clients' shared memory may vanish, which raises a signal where it is read, and signals are the user's there.
         served.runtime.signature.copies_regions = True
         try:
@@ -192,7 +197,7 @@ class GuestModels:
         def birth(planned: PlannedInstance, _placed: PlannedInstance, load: Message) -> Birth:
             return Birth(
                 name=planned.name, load=load, nursery=None, planned=planned,
-                load_seconds_max=self._means.settings.load_seconds_max, told=told, deaths=lost, bear=bear, once=True,
+                load_seconds_max=self._context.settings.load_seconds_max, told=told, deaths=lost, bear=bear, once=True,
             )  # fmt: skip
 
         return birth
@@ -204,7 +209,7 @@ class GuestModels:
         log.error("%s could not be loaded: %s", model.title, reason, extra=_facts(model))
 
     def _instance_ended(self, model: GuestModel, text: str) -> None:
-        """One instance is gone: so is the model, as nobody but the guest can start another one."""
+        """One instance is gone: so is the model, as only the guest can start another one."""
         if model.served is not None:
             self._end(model, f"an instance {text}; {_RETURN}")
 
@@ -217,13 +222,15 @@ class GuestModels:
             return
         self._take_away(model, reason, read=True)
         log.error("%s is not available any more: %s", model.title, reason, extra=_facts(model))
-        task = self._means.place.loop.create_task(self._bury(model.served, f"{model.title} is not available: {reason}"))
+        task = self._context.place.loop.create_task(
+            self._bury(model.served, f"{model.title} is not available: {reason}")
+        )
         model.served = None  # as in `_gone`
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _bury(self, served: ServedModel, message: str) -> None:
-        """What was executing is told by its instance first, and what was queued then."""
+        """End a served model.  Executing requests are answered first, by their instance, then queued ones."""
         served.runtime.refuse(message)
         for instance in served.instances:
             instance.retire()
@@ -265,7 +272,7 @@ class GuestChecks:
 
 
 def _prepare(draft: ConfigDraft, name: str, instances: int) -> None:
-    """What is a guest's to say, and what only a folder could have.  Raises BadRequest."""
+    """Check that a guest states only what it may, and nothing that needs a folder.  Raises BadRequest."""
     message = draft.message
     if schema.is_ensemble(message):
         raise BadRequest(f"model '{name}' is an ensemble, which has no instances: put it into a model repository")

@@ -2,7 +2,7 @@
 
 What is to be done is worked out by repo.load_plan, and done by models.copies: new copies are loaded and warmed up
 beside those that serve; then, in one turn of the loop, the names are pointed at the new ones, and the old ones are
-left to drain (models.draining).  Whoever asks for a change holds the locks of all names that it may touch: changes of
+left to drain (models.draining).  Each change holds the locks of all names that it may touch: changes of
 one model follow each other, those of others run beside them.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
-"""What the real server answers where its control mode is not EXPLICIT."""
+"""Triton's text where its control mode is not EXPLICIT."""
 STOPPING = "Server is stopping, models are neither loaded nor unloaded any more"
 
 
 Find = Callable[[Collection[str]], Mapping[str, Found]]
-"""What the disk says of these names.  Reads files: called in a thread."""
+"""Looks up names on the disk.  Reads files: called in a thread."""
 Give = Callable[[LoadOrder], Found]
 """The model of an order that does not go by the disk, or what is wrong with it.  Writes files: called in a thread."""
 
@@ -45,11 +45,11 @@ Refresh = Callable[[Collection[str]], Awaitable[Mapping[str, TisError]]]
 
 
 def _nobody(_name: str) -> None:
-    """Nobody watches the progress."""
+    """The progress is not shown."""
 
 
 def _anything(_name: str) -> str:
-    """No name is somebody else's."""
+    """No name is a guest's."""
     return ""
 
 
@@ -112,7 +112,7 @@ class Lifecycle:
     async def unload(self, name: str, *, dependents: bool = False) -> None:
         """Until no new request finds the model; those that it has are still answered.
 
-        Names that nobody has loaded are accepted.  dependents: with an ensemble go its steps, also those that were
+        Names that are not loaded are accepted.  dependents: with an ensemble go its steps, also those that were
         loaded by themselves, unless another ensemble needs them.
         """
         self._check_explicit()
@@ -150,7 +150,9 @@ class Lifecycle:
         return groups
 
     async def look_around(self) -> None:
-        """Learn which models the repositories have by now, for the index: there may be folders nobody asks for."""
+        """Learn which models the repositories have by now, for the index: there may be folders of models that were
+        never asked for.
+        """
         if self._around is None:
             self._around = self._loop.run_in_executor(None, self._present)
             self._around.add_done_callback(self._looked_around)
@@ -208,7 +210,7 @@ class Lifecycle:
             raise Unavailable(NOT_EXPLICIT)
 
     async def _ordered(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it to its end, whatever becomes of who asked for it; only the end of the server stops it."""
+        """Do it to its end, whatever becomes of the caller; only the end of the server stops it."""
         if self._stopping:
             work.close()
             raise Unavailable(STOPPING)
@@ -258,7 +260,7 @@ class Lifecycle:
         return replace(order, name=next(iter(names))), names
 
     async def _given(self, order: LoadOrder) -> dict[str, ModelSource]:
-        """What an order says in the disk's place.  Raises TisError."""
+        """The sources that an order gives in place of the disk's.  Raises TisError."""
         if not order.overrides:
             return {}
         found = await self._loop.run_in_executor(None, self._give, order)
@@ -335,7 +337,7 @@ class Lifecycle:
     async def _look_at(
         self, names: Iterable[str], given: Mapping[str, Found], disk: frozenset[str] | None
     ) -> dict[str, Found]:
-        """What the disk says of these names and of all that they need, at any depth.
+        """Look up these names and all that they need, at any depth.
 
         A step that a load call gave stays what it is: only a load of itself takes it back to the disk.
         """
@@ -349,7 +351,7 @@ class Lifecycle:
         return found
 
     def _as_held(self, name: str) -> Found:
-        """What polling has not seen at rest may be in the middle of being copied."""
+        """The model as it is served: files that polling has not seen at rest may be in the middle of being copied."""
         held = self._copies.held().get(name)
         return held.source if held is not None and held.source is not None else no_model(name)
 
@@ -358,7 +360,7 @@ class Lifecycle:
 
 
 def load_failed(name: str, failure: LoadFailure) -> TisError:
-    """What a load call is answered.  Beyond Triton's words: what is wrong with a configuration.
+    """The error that a load call gets.  Beyond Triton's words: what is wrong with a configuration.
 
     Internal, which clients take to be worth another try, is for what could not be read.
     """

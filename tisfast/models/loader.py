@@ -73,13 +73,13 @@ class Version:
 
     @property
     def number(self) -> str:
-        """As it travels: text."""
+        """The version number as text."""
         return str(self.source.number)
 
 
 @dataclass(frozen=True)
 class SharedResources:
-    """What all models of a server share.
+    """The parts that all models of a server share.
 
     cache: where answers are kept; limiter: shares out what instance groups ask for (--rate-limit).  None: there is
     none.  placement: the GPUs.  copies: threads for what is long to copy; None: the loop's own.
@@ -96,8 +96,8 @@ NOTHING_SHARED = SharedResources()
 
 @dataclass(frozen=True)
 class LoadContext:
-    """What every load uses.  slots bounds the instances that may be loading at one time; registry: where the models are
-    looked up that models call; default_max_batch_size: of completed configurations.
+    """The parts that every load uses.  slots bounds the instances that may be loading at one time; registry: where the
+    models are looked up that models call; default_max_batch_size: of completed configurations.
     """
 
     place: Workplace
@@ -111,13 +111,15 @@ class LoadContext:
     default_max_batch_size: int
 
 
-async def load_versions(means: LoadContext, model: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
+async def load_versions(
+    context: LoadContext, model: ModelSource, versions: Sequence[VersionSource]
+) -> list[ServedModel]:
     """These versions of a model, or none.  Raises TisError."""
     served: list[ServedModel] = []
 
     async def load(version: Version) -> None:
         try:
-            served.append(await load_version(means, version))
+            served.append(await load_version(context, version))
         except TisError as error:
             error.facts["version"] = version.number
             raise
@@ -131,12 +133,12 @@ async def load_versions(means: LoadContext, model: ModelSource, versions: Sequen
     return served
 
 
-async def load_version(means: LoadContext, version: Version) -> ServedModel:
+async def load_version(context: LoadContext, version: Version) -> ServedModel:
     """One version, loaded and ready, or nothing of it.  Raises TisError."""
     try:
-        return await _load_in(means, version, version.model.environment)
+        return await _load_in(context, version, version.model.environment)
     except WorkerFailed as error:
-        environment = await asyncio.to_thread(backend_environment, means.settings.environments, version.model, error)
+        environment = await asyncio.to_thread(backend_environment, context.settings.environments, version.model, error)
         if environment is None:
             raise
         log.info(
@@ -144,28 +146,28 @@ async def load_version(means: LoadContext, version: Version) -> ServedModel:
             version.model.name, error.message.partition("; ")[0], version.model.config.backend, environment,
             extra={"facts": {"model": version.model.name, "version": version.number}},
         )  # fmt: skip
-    return await _load_in(means, version, environment)
+    return await _load_in(context, version, environment)
 
 
-async def _load_in(means: LoadContext, version: Version, environment: Environment | None) -> ServedModel:
+async def _load_in(context: LoadContext, version: Version, environment: Environment | None) -> ServedModel:
     model = version.model
     began_ns = now_ns()
     imports = model.config.backends.imports_of(model.config.backend)
-    lodging = await means.nurseries.lodge(environment, model.name, imports)
+    host = await context.nurseries.use(environment, model.name, imports)
     try:
-        config = await _completed(means, version, lodging.nursery) if model.may_complete else model.config
-        beside = await asyncio.to_thread(_read_beside, means, version, config)
-        served = await assemble(means, version, config, beside, _births(means, config, lodging), lodging)
-        _say_loading(version, config, lodging.nursery)
+        config = await _completed(context, version, host.nursery) if model.may_complete else model.config
+        beside = await asyncio.to_thread(_read_beside, context, version, config)
+        served = await assemble(context, version, config, beside, _births(context, config, host), host)
+        _say_loading(version, config, host.nursery)
     except BaseException:
-        lodging.leave()
+        host.leave()
         raise
     try:
-        await gather(*(_load_instance(means, instance) for instance in served.instances))
+        await gather(*(_load_instance(context, instance) for instance in served.instances))
     except BaseException:
         await served.stop(limits.WORKER_STOP_SECONDS_MAX, "the model failed to load")
         raise
-    await lodging.say_what_is_missing(model.name)
+    await host.say_what_is_missing(model.name)
     served.load_seconds = (now_ns() - began_ns) / 1e9
     served.loaded()
     return served
@@ -183,32 +185,32 @@ async def gather(*work: Coroutine[Any, Any, T]) -> list[T]:
         raise
 
 
-async def _load_instance(means: LoadContext, instance: Instance) -> None:
-    async with means.slots:
+async def _load_instance(context: LoadContext, instance: Instance) -> None:
+    async with context.slots:
         await instance.load()
 
 
-async def _completed(means: LoadContext, version: Version, nursery: Nursery) -> LoadedConfig:
+async def _completed(context: LoadContext, version: Version, nursery: Nursery) -> LoadedConfig:
     """The configuration after its backend has said what the model is."""
     config = version.model.config
     name = f"{config.name}_{version.number}_complete"
-    places = await asyncio.to_thread(_places, version, means.settings)
+    places = await asyncio.to_thread(_places, version, context.settings)
     load = _load(version, config, "complete", config.instances[0], places)
     own = config.backends.settings_of(config.backend).get("default-max-batch-size")
-    load["model"]["default_max_batch_size"] = means.default_max_batch_size if own is None else int(own)
+    load["model"]["default_max_batch_size"] = context.default_max_batch_size if own is None else int(own)
     birth = Birth(
         name=name,
         load=load,
         nursery=nursery,
         planned=config.instances[0],
-        load_seconds_max=means.settings.load_seconds_max,
+        load_seconds_max=context.settings.load_seconds_max,
     )
     signature = ModelSignature(config.name, version.number, 0, False, [], [])
     arena = Arena(name, COMPLETION_ARENA_BYTES, COMPLETION_ARENA_BYTES)
-    runtime = ModelRuntime(signature, arena, SchedulerSettings(), means.clock, {})
-    async with means.slots:
-        link = RingLink(name, runtime, means.poller, COMPLETION_ARENA_BYTES)
-        worker = Worker(birth, means.place)
+    runtime = ModelRuntime(signature, arena, SchedulerSettings(), context.clock, {})
+    async with context.slots:
+        link = RingLink(name, runtime, context.poller, COMPLETION_ARENA_BYTES)
+        worker = Worker(birth, context.place)
         try:
             answer = await worker.start(link.fds)
         finally:
@@ -219,7 +221,7 @@ async def _completed(means: LoadContext, version: Version, nursery: Nursery) -> 
 
 
 class WorkerHost(Protocol):
-    """What the workers of a model version live in: nurseries.NurseryUse, or a guest."""
+    """The host of a model version's workers: nurseries.NurseryUse, or a guest."""
 
     def leave(self) -> None:
         """The model version has no worker any more.  Once is enough; twice does nothing."""
@@ -229,21 +231,21 @@ Births: TypeAlias = Callable[[PlannedInstance, PlannedInstance, Message], Birth]
 """How a worker is born: as planned, the same with its device, and with the message that tells it what it is."""
 
 
-def _births(means: LoadContext, config: LoadedConfig, lodging: NurseryUse) -> Births:
+def _births(context: LoadContext, config: LoadedConfig, host: NurseryUse) -> Births:
     """Forked by the nursery that the model lodges with."""
-    placement, told, deaths = means.commons.placement, set[str](), Deaths()
+    placement, told, deaths = context.commons.placement, set[str](), Deaths()
     threads = _threads(config)
 
     def birth(planned: PlannedInstance, placed: PlannedInstance, load: Message) -> Birth:
         return Birth(
             name=planned.name,
             load=load,
-            nursery=lodging.nursery,
+            nursery=host.nursery,
             planned=planned,
             env={**placement.variables(placed), **thread_variables(config.resources)},
             threads=threads,
             loading=partial(placement.loading, placed),
-            load_seconds_max=means.settings.load_seconds_max,
+            load_seconds_max=context.settings.load_seconds_max,
             told=told,
             deaths=deaths,
         )
@@ -252,7 +254,7 @@ def _births(means: LoadContext, config: LoadedConfig, lodging: NurseryUse) -> Bi
 
 
 def _threads(config: LoadedConfig) -> int:
-    """Of each instance."""
+    """Threads of each instance."""
     return config.resources.cpu_threads or machine.threads_share(len(config.instances))
 
 
@@ -265,44 +267,44 @@ def _say_loading(version: Version, config: LoadedConfig, nursery: Nursery) -> No
 
 
 async def assemble(  # noqa: PLR0913, PLR0917 - its parts
-    means: LoadContext, version: Version, config: LoadedConfig, beside: ModelExtras, births: Births, lodging: WorkerHost
+    context: LoadContext, version: Version, config: LoadedConfig, beside: ModelExtras, births: Births, host: WorkerHost
 ) -> ServedModel:
     """A model version with all that it is made of; its instances are still to be loaded.  Raises TisError."""
-    runtime = _runtime(means, version, config, beside)
+    runtime = _runtime(context, version, config, beside)
     arena_bytes = runtime.arena.nbytes
-    timer = RuntimeTimer(runtime, means.place.loop, now_ns)
-    seconds_max = config.resources.execution_seconds_max or means.settings.execution_seconds_max
+    timer = RuntimeTimer(runtime, context.place.loop, now_ns)
+    seconds_max = config.resources.execution_seconds_max or context.settings.execution_seconds_max
     warm_up = None
     if config.warm_up:  # reads its samples
         warm_up = await asyncio.to_thread(WarmUp, runtime, config.warm_up, version.model.folder, seconds_max)
-    placement = means.commons.placement
+    placement = context.commons.placement
     placed = dict(zip(config.instances, placement.place(config.name, config.instances), strict=True))
-    claims = Claims(means.commons.limiter, runtime, tuple(placed.values()))
+    claims = Claims(context.commons.limiter, runtime, tuple(placed.values()))
     strict = config.resources.strict_outputs
-    strict_outputs = means.settings.strict_outputs if strict is None else strict
+    strict_outputs = context.settings.strict_outputs if strict is None else strict
 
     def make(served: ServedModel, planned: PlannedInstance) -> Instance:
         place = placed.get(planned) or placement.place(config.name, [planned])[0]
         load = _load(
             version, config, "serve", planned, beside.places,
-            strict_outputs=strict_outputs, spin_us=means.settings.spin_us,
+            strict_outputs=strict_outputs, spin_us=context.settings.spin_us,
         )  # fmt: skip
 
         def make_link() -> RingLink:
-            link = RingLink(planned.name, runtime, means.poller, arena_bytes, means.registry)
+            link = RingLink(planned.name, runtime, context.poller, arena_bytes, context.registry)
             link.claim = claims.of(planned.name)
             return link
 
         birth = births(planned, place, load)
-        return Instance(birth, means.place, runtime, make_link, served.changed, warm_up)
+        return Instance(birth, context.place, runtime, make_link, served.changed, warm_up)
 
-    served = ServedModel(runtime, timer, seconds_max, claims, make, partial(_load_instance, means), lodging=lodging)
+    served = ServedModel(runtime, timer, seconds_max, claims, make, partial(_load_instance, context), host=host)
     served.keep_awake = config.resources.keep_awake
     served.instances = [make(served, planned) for planned in config.instances]
     return served
 
 
-def _runtime(means: LoadContext, version: Version, config: LoadedConfig, beside: ModelExtras) -> ModelRuntime:
+def _runtime(context: LoadContext, version: Version, config: LoadedConfig, beside: ModelExtras) -> ModelRuntime:
     inputs, outputs = signature_fields(config)
     use_bytes = beside.places.arena_use_bytes
     arena_bytes = min(use_bytes * limits.ARENA_CAP_FACTOR, limits.ARENA_CAP_BYTES_MAX)
@@ -313,15 +315,15 @@ def _runtime(means: LoadContext, version: Version, config: LoadedConfig, beside:
     batches = config.scheduler.dynamic and config.max_batch_size > 1 and not config.decoupled
     arena = (RowArena if batches else Arena)(label, arena_bytes, use_bytes)
     strategy = _strategy(version, config, beside.strategy)
-    scheduler = replace(config.scheduler, **asdict(means.settings.hooks))
-    runtime = ModelRuntime(signature, arena, scheduler, means.clock, config.as_dict, strategy)
-    runtime.threads = partial(in_thread, means.commons.copies)
-    keep_answers(runtime, means.commons.cache, config, beside.salt, means.commons.copies)
+    scheduler = replace(config.scheduler, **asdict(context.settings.hooks))
+    runtime = ModelRuntime(signature, arena, scheduler, context.clock, config.as_dict, strategy)
+    runtime.threads = partial(in_thread, context.commons.copies)
+    keep_answers(runtime, context.commons.cache, config, beside.salt, context.commons.copies)
     return runtime
 
 
 class VersionFolders(NamedTuple):
-    """What only the system knows of a version: its folders without links, and how large its arenas may become.
+    """Folders of a version without links, and the largest size of its arenas.
 
     cache: where its backend keeps files that it makes of the model's, "" for nowhere.
     """
@@ -339,7 +341,7 @@ def _places(version: Version, settings: WorkerSettings) -> VersionFolders:
 
 
 class ModelExtras(NamedTuple):
-    """What lies beside a model's code.  labels: of each output; strategy: of batching; salt: of its cache's keys."""
+    """Files beside a model's code.  labels: of each output; strategy: of batching; salt: of its cache's keys."""
 
     labels: list[tuple[bytes, ...]]
     strategy: StrategyFile | None
@@ -347,14 +349,14 @@ class ModelExtras(NamedTuple):
     places: VersionFolders
 
 
-def _read_beside(means: LoadContext, version: Version, config: LoadedConfig) -> ModelExtras:
+def _read_beside(context: LoadContext, version: Version, config: LoadedConfig) -> ModelExtras:
     """In a thread: the loop does not wait for disks.  Raises ConfigError."""
     folder = version.model.folder
     return ModelExtras(
         [read_labels(folder, tensor.label_filename) for tensor in config.outputs],
         read_strategy(config, folder),
-        salt_of(means.commons.cache, config, version.number, version.source.folder),
-        _places(version, means.settings),
+        salt_of(context.commons.cache, config, version.number, version.source.folder),
+        _places(version, context.settings),
     )
 
 

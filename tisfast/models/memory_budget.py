@@ -38,10 +38,10 @@ class Account(Generic[Key]):
 
 @dataclass(frozen=True)
 class BudgetDecision(Generic[Key]):
-    """What follows.
+    """The decision.
 
-    sleep: who is to sleep; over: bytes above the budget that nobody can be put to sleep for; too_large: who takes
-    more than the budget alone, and is left out of it.
+    sleep: versions to put to sleep; over: bytes above the budget that remain; too_large: versions that take
+    more than the budget alone, and are left out of it.
     """
 
     sleep: tuple[Key, ...]
@@ -50,10 +50,10 @@ class BudgetDecision(Generic[Key]):
 
 
 def decide(accounts: Iterable[Account[Key]], budget: int) -> BudgetDecision[Key]:
-    """Who sleeps so that all that are awake take at most `budget` bytes: longest unused first.
+    """Choose versions to sleep so that all that are awake take at most `budget` bytes: longest unused first.
 
-    Nobody sleeps for nothing: when all together would not be enough, none does; and who was unused for less long than
-    another is spared where the others are enough without it.
+    No version sleeps for nothing: when all together would not be enough, none does; and who was unused for less long
+    than another is spared where the others are enough without it.
     """
     awake = [each for each in accounts if each.awake]
     too_large = tuple(each.key for each in awake if each.nbytes > budget)
@@ -75,7 +75,7 @@ def decide(accounts: Iterable[Account[Key]], budget: int) -> BudgetDecision[Key]
 
 
 class Sleeper(Protocol):
-    """What the budget needs of a model version (models/served_model.py).  Hashable by identity."""
+    """The face of a model version that the budget uses (models/served_model.py).  Hashable by identity."""
 
     @property
     def title(self) -> str:
@@ -106,7 +106,7 @@ class Sleeper(Protocol):
 
 @dataclass
 class _Entry:
-    """What is remembered of one model version."""
+    """The record of one model version."""
 
     nbytes: int = 0
     sleeps: int = 0
@@ -149,7 +149,7 @@ class MemoryBudget:
         self._looker = self._loop.create_task(self._look_for_ever(), name="memory budget")
 
     async def close(self) -> None:
-        """Look no more, and wake nobody."""
+        """Look no more, and wake no model."""
         self._closed = True
         tasks = [entry.rousing for entry in self._entries.values() if entry.rousing is not None]
         tasks += [self._looker] if self._looker is not None else []
@@ -174,7 +174,7 @@ class MemoryBudget:
         ]
 
     async def look(self) -> None:
-        """Measure, and put to sleep who must."""
+        """Measure, and put to sleep the versions that must."""
         pids = {each: tuple(each.pids) for each in self._sleepers() if not each.asleep}
         sizes = await self._loop.run_in_executor(None, self._measure, pids)
         for gone in self._entries.keys() - set(self._sleepers()):
@@ -196,7 +196,7 @@ class MemoryBudget:
             await asyncio.sleep(max(limits.MEMORY_LOOK_SECONDS, took * limits.MEMORY_LOOK_SHARE))
 
     async def _make_room(self, coming: Sleeper | None = None) -> None:
-        """coming: who is about to wake, and counts as if it were awake.  With the turn."""
+        """coming: a version that is about to wake, and counts as if it were awake.  With the turn."""
         accounts = [self._account(each, coming) for each in self._sleepers()]
         verdict = decide(accounts, self._nbytes)
         self._tell(verdict)
@@ -250,7 +250,7 @@ class MemoryBudget:
         return self._entries.setdefault(each, _Entry())
 
     def _tell(self, verdict: BudgetDecision[Sleeper]) -> None:
-        """What the budget cannot mend is said once, and again only after it was mended."""
+        """Log once what the budget cannot solve, and again only after it was solved."""
         for each in verdict.too_large:
             entry = self._entries[each]
             if not entry.told:

@@ -1,4 +1,4 @@
-"""What models ask about models: is_model_ready, load_model, unload_model.  Layer 4 (models)."""
+"""Requests of models about models: is_model_ready, load_model, unload_model.  Layer 4 (models)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ModelOrders:
         self._orders: set[asyncio.Task[None]] = set()
 
     def answer(self, message: Message, reply: Callable[[Message], None]) -> None:
-        """Reply to one message, now or when what it asks for is done."""
+        """Answer one message, now or when what it asks for is done."""
         number = message.get("n")
         if message.get("do") == "ready":
             reply({"t": "answer", "n": number, "ready": self._ready(message)})

@@ -1,4 +1,4 @@
-"""One lock for each name that somebody is at work on.  Layer 4 (models)."""
+"""One lock for each name that is worked on.  Layer 4 (models)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class _Entry:
 
 
 class NameLocks:
-    """Locks by name, kept only while somebody has or wants one: names may be whatever clients ask for."""
+    """Locks by name, kept only while one is held or wanted: names may be whatever clients ask for."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
 
     def __len__(self) -> int:
-        """Names that somebody has or wants."""
+        """Names whose lock is held or wanted."""
         return len(self._entries)
 
     @asynccontextmanager
     async def all_of(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Hold the locks of all names.  They are taken in one order by everybody, so nobody waits for ever."""
+        """Hold the locks of all names.  All callers take them in one order, so none waits for ever."""
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):
                 await stack.enter_async_context(self._one(name))

@@ -23,7 +23,7 @@ Tell: TypeAlias = Callable[[Collection[str]], None]
 
 
 class ChangeTarget(Protocol):
-    """What changes are given to: the lifecycle."""
+    """The target of changes: the lifecycle."""
 
     @property
     def failing(self) -> Collection[str]:
@@ -70,7 +70,7 @@ async def _nothing() -> Mapping[str, TisError]:
 
 
 def _nobody(_names: Collection[str]) -> None:
-    """Nobody is told."""
+    """Tell nothing."""
 
 
 class Polling:
@@ -197,7 +197,7 @@ class Polling:
         self._begin(changed)
 
     def _try_again(self, look: Look) -> None:
-        """What failed, unless it is at work or in the making: its turn comes when it rests, as that of any change.
+        """Load again the failed models whose turn has come, unless they are loading or changing.
 
         Not while a repository is away: what lies there would be taken to be gone.
         """
@@ -221,7 +221,7 @@ class Polling:
         task.add_done_callback(self._applying.discard)
 
     async def _apply_all(self, names: Collection[str]) -> None:
-        """Each group by itself: whoever loads slowly, or never, is waited for by what depends on it alone."""
+        """Each group by itself: only dependents wait for a model that loads slowly, or never."""
         try:
             groups = await self._lifecycle.together(names)
         except Exception:  # as above

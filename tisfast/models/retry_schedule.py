@@ -27,7 +27,8 @@ class RetrySchedule:
     def due(self, failed: Collection[str], busy: Collection[str] = ()) -> set[str]:
         """Those of the failed ones whose turn it is at this look.  Once a look.
 
-        Who is not among the failed ones has recovered.  busy: not to be tried now; the look does not count for them.
+        A model that is not among the failed ones has recovered.  busy: not to be tried now; the look does not count for
+        them.
         """
         self._waits = {name: self._waits.get(name, _Wait()) for name in failed}
         found = set()

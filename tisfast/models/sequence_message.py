@@ -1,4 +1,4 @@
-"""What a worker is told of its model's sequences.  Layer 4 (models)."""
+"""The part of the load message about a model's sequences.  Layer 4 (models)."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _shown(config: LoadedConfig, source: ModelSource) -> dict[str, Any]:
 def _models(
     source: ModelSource, ensemble: EnsembleConfig, registry: Registry, steps: StepRuntimes
 ) -> list[ModelSignature]:
-    """Of each step, which is noted in `steps`.  Raises ConfigError for one that is not loaded."""
+    """The signature of each step's model, which is noted in `steps`.  Raises ConfigError for one that is not loaded."""
     found = []
     for step in ensemble.steps:
         version = "" if step.version < 0 else str(step.version)

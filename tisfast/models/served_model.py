@@ -27,10 +27,10 @@ RESTING = (InstanceState.ASLEEP, InstanceState.WAKING)
 
 
 class ServedModel:
-    """What answers for one version of a model, and what keeps it answering.
+    """One served version of a model: its runtime and the parts that keep it running.
 
     execution_seconds_max: how long one execution may take before its worker is taken to hang; make: an instance as
-    planned, not started; load: start it, when its turn has come; lodging: of its workers, which it leaves at its end.
+    planned, not started; load: start it, when its turn has come; host: of its workers, which it leaves at its end.
     """
 
     uses: Sequence[Runtime] = ()
@@ -44,13 +44,13 @@ class ServedModel:
         make: Callable[[ServedModel, PlannedInstance], Instance],
         load: Callable[[Instance], Awaitable[None]],
         *,
-        lodging: WorkerHost,
+        host: WorkerHost,
     ) -> None:
         self.runtime = runtime
         self._claims = claims
         self._make = make
         self._load = load
-        self._lodging = lodging
+        self._host = host
         self.instances: list[Instance] = []
         self.execution_seconds_max = execution_seconds_max
         self.load_seconds = 0.0
@@ -81,7 +81,7 @@ class ServedModel:
 
     @property
     def planned(self) -> tuple[PlannedInstance, ...]:
-        """What its instances are."""
+        """The planned instances."""
         return tuple(instance.planned for instance in self.instances)
 
     @property
@@ -124,7 +124,7 @@ class ServedModel:
         return asyncio.gather(*(instance.wake() for instance in self.instances))
 
     def readiness(self) -> Awaitable[str] | None:
-        """What the model's own `is_ready` says in all instances: why it is not ready, or ""; None when it has none."""
+        """Ask the model's own `is_ready` in all instances: why it is not ready, or ""; None when it has none."""
         checks = [instance.readiness for instance in self.instances]
         return asked([check for check in checks if check is not None])
 
@@ -186,8 +186,8 @@ class ServedModel:
     def changed(self) -> None:
         """An instance changed its state.  Ready only when all are.
 
-        While a worker is being restarted, requests wait for it.  When none is up and a restart has failed, nobody knows
-        how long they would wait: they are refused, until one is up again.
+        While a worker is being restarted, requests wait for it.  When none is up and a restart has failed, it is not
+        known how long they would wait: they are refused, until one is up again.
         """
         if not self._loaded:
             return
@@ -227,7 +227,7 @@ class ServedModel:
         await asyncio.gather(*(instance.stop(seconds) for instance in self.instances))
         self._claims.drop()
         self._timer.close()
-        self._lodging.leave()
+        self._host.leave()
         if not self.instances:
             return  # stopped twice: at the end of the server, when it was just leaving
         # Instances refer to this and this to them: memory and descriptors are not to wait for the garbage collector.

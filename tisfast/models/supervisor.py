@@ -94,7 +94,7 @@ class Supervisor:
         self._control: ControlSocket | None = None
         self._poller: Poller | None = None
         self._custom_metrics: CustomMetrics | None = None
-        self._means: LoadContext | None = None
+        self._context: LoadContext | None = None
         self._guest_directory: GuestDirectory | None = None
         self._guests: Guests | None = None
         self._guest_models: GuestModels | None = None
@@ -130,14 +130,14 @@ class Supervisor:
                 instance.set_verbose(level)
 
     def readiness(self, name: str, version: str) -> Awaitable[str] | None:
-        """What the model version's own `is_ready` says; None when it has none."""
+        """The answer of the model version's own `is_ready`; None when it has none."""
         served = self._copies.of(name, version)
         if served is None and self._guest_models is not None:
             served = self._guest_models.of(name, version)
         return served.readiness() if isinstance(served, ServedModel) else None
 
     def custom_metrics(self) -> list[FamilyReading]:
-        """What the models' own metrics say now."""
+        """Read the models' own metrics."""
         return list(self._custom_metrics.read()) if self._custom_metrics is not None else []
 
     def memory(self) -> list[tuple[str, str, dict[str, float]]]:
@@ -184,7 +184,7 @@ class Supervisor:
         self._poller = Poller(self._clock, self._loop, self._workers.spin_us)
         self._custom_metrics = CustomMetrics(self._poller.cells)
         models = ModelOrders(self._registry, self.lifecycle, self._loop)
-        self._means = LoadContext(
+        self._context = LoadContext(
             Workplace(self._loop, self._control, self._custom_metrics, models),
             self._poller,
             self._clock,
@@ -226,9 +226,9 @@ class Supervisor:
         """Listen in --guest-directory, if there is one.  Raises ConfigError."""
         if self._guest_directory is None:
             return
-        assert self._means is not None
+        assert self._context is not None
         checks = GuestChecks(self._looking.gpus, self._repository.backends)
-        models = GuestModels(self._means, self._registry, self.lifecycle, self._leaving, checks)
+        models = GuestModels(self._context, self._registry, self.lifecycle, self._leaving, checks)
         self._guests = Guests(self._guest_directory, self._loop, models)
         self._guest_models = models
         self.lifecycle.why_not = models.why
@@ -278,8 +278,8 @@ class Supervisor:
 
     async def load(self, source: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
         """These versions of a model, or none."""
-        assert self._means is not None
-        return await load_versions(self._means, source, versions)
+        assert self._context is not None
+        return await load_versions(self._context, source, versions)
 
     def join(self, source: ModelSource) -> list[ServedEnsemble]:
         """All versions of an ensemble."""

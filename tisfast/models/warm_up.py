@@ -175,7 +175,7 @@ class WarmUp:
 
 
 def _block_bytes(nbytes: int) -> int:
-    """What an arena takes for so many: a power of two."""
+    """The bytes of a block for so many: a power of two."""
     return 1 << max(9, (nbytes - 1).bit_length())
 
 
@@ -186,7 +186,7 @@ def _filled(arena: Arena, data: bytes) -> Block:
 
 
 def _random(given: WarmUpInput, nbytes: int) -> bytes:
-    """The same for equal settings, so that a failure can be repeated."""
+    """Random bytes, equal for equal settings, so that a failure can be repeated."""
     data = random.Random(f"{given.name} {given.dims}").randbytes(nbytes)
     if given.dtype not in RANDOM_BITS:
         return data
@@ -202,7 +202,7 @@ def _failed(sample: WarmUpSample, errors: list[str]) -> WarmUpFailed:
 
 
 async def _last_words(link: RingLink, worker: Worker) -> None:
-    """What the model said of its failure is on its way by another road than its answer: the log is to have it."""
+    """Wait for the model's log of its failure, which comes over another socket than its answer."""
     if not worker.ended.done():
         worker.stop()
         link.request_stop()
@@ -210,7 +210,7 @@ async def _last_words(link: RingLink, worker: Worker) -> None:
 
 
 async def _errors(asked: list[Answers]) -> list[str]:
-    """What the answers are that are errors, when all have come."""
+    """The errors among the answers, when all have come."""
     found = []
     for answers in asked:
         while True:

@@ -156,7 +156,7 @@ cdef class Cells:
         return self.numbers + index
 
     def cell(self, uint32_t index) -> float:
-        """The number in a cell of the custom metrics, whoever wrote it."""
+        """The number in a cell of the custom metrics."""
         return tf_cell_get(self._cell(index))
 
     def zero_cell(self, uint32_t index) -> None:

@@ -1,4 +1,4 @@
-"""What one gathered write takes; see gather_write.pxd.  Layer 1 (native)."""
+"""The pieces of one gathered write; see gather_write.pxd.  Layer 1 (native)."""
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.string cimport memcpy

@@ -67,7 +67,7 @@ cdef class Promise:
 cdef Promise promise(Arena arena, object owner, uint64_t nbytes, uint64_t come)
 
 cdef class BufferView:
-    """A buffer over part of something that `owner` keeps alive; may be aimed again while nobody has it exported."""
+    """A buffer over part of something that `owner` keeps alive; may be aimed again while it is not exported."""
     cdef object owner
     cdef unsigned char* data
     cdef Py_ssize_t nbytes

@@ -171,7 +171,7 @@ cdef class Arena(MemoryFile):
         return tf_arena_trim(self.blocks, self.fd) if self.blocks != NULL else 0
 
     def trim_top(self, uint64_t most) -> int:
-        """The same for at most so many bytes, the last ones first; 0: what is left needs a whole trim."""
+        """Trim at most so many bytes, the last ones first; 0: the rest needs a whole trim."""
         return tf_arena_trim_top(self.blocks, self.fd, most) if self.blocks != NULL else 0
 
     @property

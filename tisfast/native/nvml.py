@@ -36,7 +36,7 @@ class GpuMemory(NamedTuple):
 
 
 class GpuFacts(NamedTuple):
-    """What one GPU is.  name: number or UUID, as CUDA_VISIBLE_DEVICES may say it; capability: 8.6; None: it does not
+    """Facts of one GPU.  name: number or UUID, as CUDA_VISIBLE_DEVICES may say it; capability: 8.6; None: it does not
     tell."""
 
     name: str
@@ -134,7 +134,7 @@ class Nvml:
 
 
 def _ask(function: Callable[..., int], device: ctypes.c_void_p, answer: Any) -> Any | None:
-    """What the library says of a device, None when it does not say."""
+    """A fact that the library gives of a device, None when it gives none."""
     return None if function(device, ctypes.byref(answer)) else answer
 
 

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from tisfast.native.memory cimport MemoryFile
 
 cdef class Region:
-    """Part of somebody else's memory.  Closed when the last reference is gone: who uses it keeps it, whatever is
+    """Part of a client's memory.  Closed when the last reference is gone: who uses it keeps it, whatever is
     unregistered meanwhile.  Offsets are from the region's start."""
     cdef readonly str name
     cdef readonly str key             # of the system family, as registered; "" for devices

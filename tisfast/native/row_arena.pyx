@@ -103,7 +103,7 @@ cdef class RowArena(Arena):
         return 0
 
     def trim(self) -> int:
-        """As Arena's; runs without a taken row are given back first."""
+        """Arena.trim, after runs without a taken row are given back."""
         self._drop_empty()
         return Arena.trim(self)
 

@@ -1,1 +1,1 @@
-"""What can be asked of a server besides inferences, as HTTP routes and as gRPC methods.  Layer 4 (operations)."""
+"""Operations of a server besides inferences, as HTTP routes and as gRPC methods.  Layer 4 (operations)."""

@@ -1,7 +1,7 @@
-"""Who may load and unload models: the control API runs what it is given, so it is not for all.  Layer 4 (operations).
+"""Access to loads and unloads: the control API runs the code that it gets, so it is restricted.  Layer 4 (operations).
 
-With a token file: whoever has a token, from wherever.  Else, where restricted APIs name the category model-repository,
-whoever has their header.  Else programs on this machine; a proxy on this machine speaks for others, and a browser for
+With a token file: callers with a token, from wherever.  Else, where restricted APIs name the category model-repository,
+callers with their header.  Else programs on this machine; a proxy on this machine speaks for others, and a browser for
 the pages that it shows, so what comes through one of them is not taken for that.
 """
 
@@ -30,14 +30,15 @@ FORWARDED: Final = (
     "x-envoy-external-address", "cf-connecting-ip", "fastly-client-ip",
 )  # fmt: skip
 FORWARDED_PREFIX: Final = "x-forwarded-"
-"""Whoever sends one of these, or anything with this prefix, is a proxy.  What they say is not believed."""
+"""Senders of one of these, or of anything with this prefix, are proxies.  What they say is not believed."""
 BROWSED: Final = ("origin", "sec-fetch-site", "sec-fetch-mode")
-"""What browsers send, and pages cannot take away: any page may post to this machine, also through a name of its own."""
+"""Headers that browsers send and pages cannot remove: any page may post to this machine, also through a name of its
+own."""
 ASK: Final = "start the server with --model-control-token-file to let in whoever has a token"
 
 
 class ControlGate:
-    """Of one port.
+    """The gate of one port.
 
     tokens: of --model-control-token-file, None without; decided: the port's flag for restricted APIs names the
     category, and has let the call through.
@@ -63,7 +64,7 @@ class Admission(NamedTuple):
 
 
 class HttpGate:
-    """The gate of an HTTP port, before bodies are received; these may be larger than those of other calls."""
+    """The gate of an HTTP port, before bodies are received; those of loads may be larger than those of other calls."""
 
     def __init__(self, gate: ControlGate, max_input_bytes: int) -> None:
         self._gate = gate
@@ -71,15 +72,17 @@ class HttpGate:
         self._admitted = Admission(None, max(max_input_bytes, limits.CONTROL_BODY_BYTES_MAX))
 
     def admit(self, head: Head, transport: BaseTransport) -> Admission:
-        """Of any request that is no inference."""
+        """Admit or refuse a request that is no inference."""
         if head.method != "POST" or not is_control(head.path):
             return self._others
+        loads = head.path.endswith("/load")
         try:
             self._gate.check(_headers(head), transport)
-            _check_size(head, self._admitted.bytes_max)
+            if loads:
+                _check_size(head, self._admitted.bytes_max)
         except TisError as error:
             return Admission(refused(error), 0)
-        return self._admitted
+        return self._admitted if loads else self._others
 
 
 def control_gate(
@@ -97,7 +100,7 @@ def is_control(path: str) -> bool:
 
 
 def refused(error: TisError) -> Response:
-    """As HTTP wants it: 401 names the scheme (RFC 6750, 3)."""
+    """The refusal over HTTP: 401 names the scheme (RFC 6750, 3)."""
     response = error_response(error.status, error.message)
     if isinstance(error, Unauthenticated):
         return response._replace(headers=(("WWW-Authenticate", 'Bearer realm="model control"'),))

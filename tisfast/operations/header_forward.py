@@ -26,7 +26,7 @@ class HeaderForward:
         self._pattern = _compiled(pattern, flag, ignore_case)
 
     def parameters(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """What is forwarded of a request's headers; of one that comes twice, the last.  Raises BadRequest."""
+        """The headers of a request that are forwarded; of one that comes twice, the last.  Raises BadRequest."""
         found: dict[str, str] = {}
         for name, value in headers:
             if self._pattern.search(name) is None:
@@ -50,7 +50,8 @@ _SAME: Final = re.compile(
     )*""",
     re.VERBOSE | re.ASCII,
 )
-"""What RE2 and Python's re read alike, in names of headers, which are ASCII; _POSSESSIVE is Python's alone."""
+"""Patterns that RE2 and Python's re read alike, for names of headers, which are ASCII; _POSSESSIVE is Python's alone.
+"""
 _POSSESSIVE: Final = re.compile(r"[*+?}]\+")
 
 

@@ -1,4 +1,4 @@
-"""What the server's flags say about a request's headers: may it be made, and what is forwarded.  Layer 4 (operations).
+"""The server's flags about a request's headers: restrictions, and what is forwarded.  Layer 4 (operations).
 
 Asked once for each head that a connection has not just seen, and only when one of the flags is given.
 """

@@ -51,7 +51,7 @@ def model_row(entry: Mapping[str, str]) -> str:
 
 
 def front_page(server: Mapping[str, Any], why_not_ready: str, rows: Iterable[str]) -> Response:
-    """What a person sees who opens the server in a browser.  rows: of model_row."""
+    """The page of the server for a browser.  rows: of model_row."""
     table = "".join(rows)
     kind, state = ("not", f"not ready: {escape(why_not_ready)}") if why_not_ready else ("ready", "ready")
     models = (

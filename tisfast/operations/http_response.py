@@ -1,4 +1,4 @@
-"""What a route answers, and the one place where errors become HTTP.  Layer 4 (operations)."""
+"""The response of a route, and the one place where errors become HTTP.  Layer 4 (operations)."""
 
 from __future__ import annotations
 

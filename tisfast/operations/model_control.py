@@ -20,7 +20,7 @@ from tisfast.wire.json_data import load as load_json
 T = TypeVar("T")
 FILE: Final = "file:"
 NOT_EXPLICIT: Final = "explicit model load / unload is not allowed if polling is enabled"
-"""Of a server whose models do not follow calls."""
+"""The error of a server whose models are not controlled by calls."""
 SINGLE_REPOSITORY: Final = "'repository_name' specification is not supported"
 KNOWN: Final = "load parameters are config, file:VERSION/NAME and force"
 NOTHING_CUT: Final[Mapping[bytes, memoryview]] = {}
@@ -28,7 +28,7 @@ GRPC_KINDS: Final = {"config": "string_param", "force": "bool_param"}
 
 
 class ModelControl(Protocol):
-    """Who loads and unloads (models.lifecycle)."""
+    """The face of models.lifecycle, which loads and unloads."""
 
     @property
     def explicit(self) -> bool:
@@ -93,7 +93,7 @@ def check_name(name: str) -> None:
 
 
 async def decoded(nbytes: int, decode: Callable[[], T]) -> T:
-    """What `decode` makes of so many bytes; in a thread when they are so many that the loop would stand still."""
+    """Run `decode`, in a thread when the bytes are so many that the loop would stand still."""
     if nbytes <= limits.CONTROL_INLINE_BYTES_MAX:
         return decode()
     return await asyncio.get_running_loop().run_in_executor(None, decode)
@@ -160,7 +160,7 @@ def _boolean(key: str, value: object) -> bool:
 def _without_files(body: bytes) -> tuple[bytes, dict[str, memoryview]]:
     """JSON in which each very long string is a short one, and what it stands for.
 
-    A parser that is given megabytes lets nobody else run until it is done; looking for quotes can be done in steps.
+    A parser that is given megabytes lets no other thread run until it is done; looking for quotes can be done in steps.
     """
     if len(body) <= limits.CONTROL_CUT_BYTES:
         return body, {}
@@ -190,7 +190,7 @@ def _strings(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _find(body: bytes, sign: bytes, start: int = 0, end: int | None = None) -> int:
-    """As `bytes.find` of one byte, in steps, between which others run."""
+    """`bytes.find` of one byte, in steps, between which the loop does other work."""
     last = len(body) if end is None else end
     for at in range(start, last, limits.CONTROL_DECODE_BYTES):
         place = body.find(sign, at, min(at + limits.CONTROL_DECODE_BYTES, last))
@@ -215,7 +215,7 @@ def _text(data: memoryview) -> str:
 
 
 def _from_base64(key: str, value: bytes | memoryview) -> bytes:
-    """In steps: nobody else runs during one of them, not even beside this thread."""
+    """In steps: no other thread runs during one of them."""
     step = limits.CONTROL_DECODE_BYTES
     decoded = BytesIO()  # whose bytes need not be copied in the end
     try:
@@ -258,7 +258,7 @@ def grpc_load_order(
 
 
 def grpc_unload_dependents(parameters: Mapping[str, Any]) -> bool:
-    """As http_unload_dependents.  Raises BadRequest."""
+    """http_unload_dependents for gRPC.  Raises BadRequest."""
     dependents = False
     for key, parameter in sorted(parameters.items()):
         if key != "unload_dependents":

@@ -158,7 +158,7 @@ class InferenceRoutes:
 
 
 class MetadataRoutes:
-    """What the server and its models are."""
+    """Metadata of the server and its models."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -14,7 +14,7 @@ from tisfast.operations.route import Operation, Route
 OPENAPI: Final = "3.1.0"
 JSON: Final = "application/json"
 ALWAYS: Final = ("403", "405")
-"""What every path can answer."""
+"""Responses that every path can give."""
 NO_JSON_FORM: Final = ("FP16", "BF16")
 
 
@@ -39,7 +39,7 @@ def operations(routes: Iterable[Route]) -> Iterator[PathOperation]:
 
 
 def document(found: Iterable[PathOperation], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the whole server.  metadata: name and version of it."""
+    """The document of the whole server.  metadata: name and version of it."""
     paths: dict[str, Any] = {}
     for path, method, described in found:
         paths.setdefault(path, {})[method] = described
@@ -54,7 +54,9 @@ def document(found: Iterable[PathOperation], metadata: Mapping[str, Any]) -> dic
 def model_document(
     found: Iterable[PathOperation], server: Mapping[str, Any], model: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Of one model: its paths, with an example that it answers.  found: its alone from now on; model: its metadata."""
+    """The document of one model: its paths, with an example that it answers.  found: its alone from now on; model: its
+    metadata.
+    """
     whole = document(found, server)
     decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
     optional = {tensor["name"] for tensor in config.get("input", ()) if tensor.get("optional")}
@@ -94,7 +96,7 @@ def infer_example(inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def generate_example(inputs: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The same as a generate body."""
+    """The example as a generate body."""
     found: dict[str, Any] = {}
     for tensor in inputs:
         if not _may_be_shown(tensor):
@@ -138,7 +140,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 def _choices(group: str) -> Iterator[str]:
-    """What the inside of a group stands for."""
+    """The texts of a path that a group of its pattern stands for."""
     named = re.match(r"\?P<(\w+)>", group)
     inside = group[named.end() :] if named else group.removeprefix("?:")
     if named and not re.fullmatch(r"\w+(\|\w+)+", inside):

@@ -1,4 +1,4 @@
-"""The page that a person sees who opens the server in a browser.  Layer 4 (operations)."""
+"""The server's page for a browser.  Layer 4 (operations)."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class ClientRegions:
         self.table.add(DeviceRegion(name, memory, device_id, byte_size))
 
     def unregister_cuda(self, name: str) -> None:
-        """As unregister_system."""
+        """Unregister one region of device memory; "": all."""
         self._unregister(name, cuda=True)
 
     # ---- both

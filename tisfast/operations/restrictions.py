@@ -21,7 +21,7 @@ class Requirement(NamedTuple):
 
 
 class Restrictions:
-    """What one port restricts.
+    """The restrictions of one port.
 
     flag: whose entries these are, without dashes; prefix: of the header names ("triton-grpc-protocol-" on gRPC); noun:
     what Triton's refusal calls it ("API" or "protocol").  Raises ConfigError, naming entry and flag.
@@ -38,7 +38,7 @@ class Restrictions:
         return bool(self._required)
 
     def required(self, category: str) -> Requirement | None:
-        """What calls of a category must carry."""
+        """The header that calls of a category must carry."""
         return self._required.get(category)
 
     def refusal(self, category: str, headers: Mapping[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""What one HTTP path is: its verbs, who answers it, its category of restricted APIs, its documentation.
+"""One HTTP path: its verbs, handler, category of restricted APIs and documentation.
 
 Layer 4 (operations).  A feature is a class with a table of these (`ROUTES`); routes.py lists all features.
 """
@@ -22,7 +22,7 @@ MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 
 
 class Operation(NamedTuple):
-    """What a route does, for the document.
+    """The documentation of a route.
 
     response, request: names in openapi_parts.SCHEMAS, "" for no body; result: what 200 says; events: may answer with a
     stream; errors: the statuses in openapi_parts.ERRORS that it can answer with, beside 403 and 405, which all can.
@@ -61,7 +61,7 @@ class Route(NamedTuple):
 
 
 class Feature(Protocol):
-    """What a server can be asked for on some paths."""
+    """A set of routes that belong together."""
 
     ROUTES: ClassVar[tuple[Route, ...]]
 
@@ -86,7 +86,7 @@ def model_of(match: re.Match[str]) -> tuple[str, str]:
 
 
 async def done(work: Awaitable[None]) -> Response:
-    """What is answered when a call is done that has nothing to tell."""
+    """Wait for a call that has no result, and give an empty response."""
     try:
         await work
     except TisError as error:

@@ -1,4 +1,4 @@
-"""Who answers which path of the KServe endpoint, but for inference.  Layer 4 (operations).
+"""The table of all routes but inference.  Layer 4 (operations).
 
 FEATURES is the list of all that a server can be asked for: a new feature is one more class here.
 """

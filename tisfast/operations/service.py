@@ -1,4 +1,4 @@
-"""What can be asked of a server besides inferences, whatever the protocol.  Layer 4 (operations).
+"""The operations of a server besides inferences, for every protocol.  Layer 4 (operations).
 
 Values in, JSON-able values out, TisError for all that goes wrong; HTTP routes and gRPC methods translate.
 """
@@ -51,7 +51,7 @@ class RegionOperations(Protocol):
         """Map a POSIX shared-memory object of the client's."""
 
     def unregister_system(self, name: str) -> None:
-        """Forget it; whoever is using it keeps it until done."""
+        """Forget it; requests that use it keep it until they are done."""
 
     def cuda_status(self, name: str) -> list[dict[str, Any]]:
         """Per region: name, device_id, byte_size."""
@@ -92,7 +92,7 @@ class Service:
 
     registry: what is served; server_id and server_version: of its metadata; regions, log_settings, trace_settings: None
     for a server without them, which says so when asked; own_readiness: what a model's own `is_ready` says;
-    control: who loads and unloads models, None on a server whose models stay.
+    control: loads and unloads models, None on a server whose models stay.
     """
 
     def __init__(  # noqa: PLR0913 - its parts, each of them optional
@@ -144,7 +144,7 @@ class Service:
         return BadRequest(f"Model version not ready: {which}: {reason}")
 
     def own_readiness(self, name: str, version: str = "") -> Awaitable[str] | None:
-        """What the model's `is_ready` says: why it is not ready, or ""; None when it has none."""
+        """Ask the model's `is_ready`: why it is not ready, or ""; None when it has none."""
         signature = self._registry.resolve(name, checked_version(version)).signature
         return self._own_readiness(signature.identity, signature.version)
 
@@ -189,7 +189,7 @@ class Service:
         return statistics.model_statistics(self._counted(name, checked_version(version)))
 
     def each_statistics(self, name: str = "", version: str = "") -> Iterator[dict[str, Any]]:
-        """The same, a model version at a time: many of them are not made in one go (operations/slices.py)."""
+        """The statistics, a model version at a time: many of them are not made in one go (operations/slices.py)."""
         self._registry.check_usable()
         return statistics.each(self._counted(name, checked_version(version)))
 
@@ -210,7 +210,7 @@ class Service:
     # ---- the repository
 
     def look_around(self) -> Awaitable[None] | None:
-        """What the index must wait for: a look at which models the repositories have by now; None when nobody looks."""
+        """A look at the repositories that the index must wait for; None when nothing looks at them."""
         self._registry.check_usable()
         return self._look_around() if self._look_around is not None else None
 
@@ -278,6 +278,6 @@ def _tensor(spec: TensorSpec, batched: bool) -> dict[str, Any]:
 
 
 def _index_line(entry: ModelEntry) -> dict[str, str]:
-    """What a model does not have is left out, so one that was never loaded has a name only."""
+    """The index entry as JSON; fields that a model lacks are left out, so one that was never loaded has a name only."""
     fields = {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
     return {key: value for key, value in fields.items() if value}

@@ -1,4 +1,4 @@
-"""The trace and the logging extension as HTTP.  Layer 4 (operations)."""
+"""Routes of the trace and the logging extension.  Layer 4 (operations)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOGGING: Final = r"/v2/logging"
 
 
 class LogSettingRoutes:
-    """What is logged."""
+    """Routes of the log settings."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -48,7 +48,7 @@ class LogSettingRoutes:
 
 
 class TraceSettingRoutes:
-    """Which requests are traced, of all models or of one."""
+    """Routes of the trace settings, of all models or of one."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -22,7 +22,8 @@ ABSENT: Final[Fingerprint] = (0, 0, 0, 0)
 class TokenFile:
     """One token a line; empty lines, and lines that start with '#', are none.
 
-    When the file cannot be used any more nobody is let in until it can: a token that was taken out must not go on.
+    When the file cannot be used any more, all callers are refused until it can: a token that was taken out must not go
+    on.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What control groups leave to this process, v1 and v2: a container's limits, or a service's.  Layer 4 (processes)."""
+"""Limits of this process by control groups, v1 and v2: a container's, or a service's.  Layer 4 (processes)."""
 
 from __future__ import annotations
 

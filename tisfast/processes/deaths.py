@@ -1,4 +1,4 @@
-"""Which requests were executing when a model's workers died: whoever kills each worker is not to be sent again.
+"""Which requests were executing when a model's workers died: a request that kills each worker is not to be sent again.
 
 A request is known by its content, as it comes again as another one.  Layer 4 (processes).
 """
@@ -17,13 +17,13 @@ SAFE = "retrying is safe: a new worker is being started"
 
 
 class Deaths:
-    """Of one model version, whichever of its instances died."""
+    """The deaths of one model version's workers."""
 
     def __init__(self) -> None:
         self._counts: dict[bytes, int] = {}
 
     def advice(self, requests: Sequence[Any]) -> dict[str, list[Any]]:
-        """What to tell each of the requests that a worker had when it died, once for each death."""
+        """The error text for each request that a worker had when it died, once for each death."""
         told: dict[str, list[Any]] = {}
         for request in requests:
             told.setdefault(self._advice(request), []).append(request)
@@ -56,12 +56,12 @@ class _Bounded:
         self.hash.update(data[: limits.DEATH_DIGEST_BYTES_MAX])
 
     def digest(self) -> bytes:
-        """Of all of it."""
+        """The digest of the whole input."""
         return self.hash.digest()
 
 
 def _digest(given: Any) -> bytes | None:
-    """None of a request whose memory is its client's, who may have changed it."""
+    """The digest of a request; None where the memory is the client's, which may have changed it."""
     try:
         return fingerprint(given, _Bounded()) if given is not None else None
     except TisError:  # its record is not sound: the worker that died may have written to it

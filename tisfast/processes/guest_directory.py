@@ -1,4 +1,4 @@
-"""The folder in which guests find the server: the user's own and nobody else's.  Layer 4 (processes)."""
+"""The folder in which guests find the server: private to the user.  Layer 4 (processes)."""
 
 from __future__ import annotations
 

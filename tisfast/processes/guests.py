@@ -1,4 +1,5 @@
-"""Guests: processes that somebody else started, and that serve models (workers/WIRE.md, Guests).  Layer 4 (processes).
+"""Guests: processes that the server did not start, and that serve models (workers/WIRE.md, Guests).  Layer 4
+(processes).
 
 This is their way in, and what is said on it; what becomes of their models is guest_models.py's affair.  A guest is of
 the server's own user, and is not believed any more than a worker.
@@ -34,7 +35,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 
 
 class MessageTarget(Protocol):
-    """Whoever a message with an instance's id is for."""
+    """The receiver of messages with an instance's id."""
 
     def heard(self, message: Message) -> None:
         """It has said something."""
@@ -44,7 +45,7 @@ class MessageTarget(Protocol):
 
 
 class GuestModelsFace(Protocol):
-    """What is done with what guests want (guest_models.py)."""
+    """The handler of guests' orders (guest_models.py)."""
 
     async def serve(self, guest: Guest, order: Message) -> None:
         """Have the guest's model served.  Raises TisError."""
@@ -178,7 +179,7 @@ class Guest:
         self._take()
 
     def _drain(self) -> None:
-        """What it said last: why it left, perhaps."""
+        """Read the guest's last message, which may say why it left."""
         for _ in range(limits.GUEST_LAST_READS_MAX):
             if self.ended:
                 return

@@ -41,7 +41,7 @@ class InstanceState(Enum):
 
 
 class LinkFace(Protocol):
-    """What an instance needs of its link (processes/link.pyx): one link to one worker's life."""
+    """The face of a link (processes/link.pyx) that an instance uses: one link for one worker."""
 
     @property
     def fds(self) -> Sequence[int]:
@@ -71,17 +71,17 @@ class LinkFace(Protocol):
         """The worker's model calls others: it may speak while it has no request."""
 
     def trace_context(self, ticket: object) -> str | None:
-        """Of a request that the worker has, None when it is not traced."""
+        """The trace context of a request that the worker has, None when it is not traced."""
 
 
 class StatsFace(Protocol):
-    """What an instance needs of its model's counters."""
+    """The face of a model's counters that an instance uses."""
 
     execution_count: int
 
 
 class RuntimeFace(Protocol):
-    """What an instance needs of its model (engine/runtime.pyx)."""
+    """The face of a model (engine/runtime.pyx) that an instance uses."""
 
     @property
     def stats(self) -> StatsFace:
@@ -104,7 +104,7 @@ class RuntimeFace(Protocol):
 
 
 class WarmUpFace(Protocol):
-    """What an instance needs of its model's warm-up (models/warm_up.py)."""
+    """The face of a model's warm-up (models/warm_up.py) that an instance uses."""
 
     async def run(self, link: Any, worker: Worker) -> None:
         """Execute the samples.  Raises WorkerFailed, after which the worker is gone or about to be."""
@@ -169,7 +169,7 @@ class Instance:
 
     @property
     def planned(self) -> PlannedInstance:
-        """What it is by the configuration."""
+        """The planned instance of the configuration."""
         return self._birth.planned
 
     def retire(self) -> None:
@@ -314,7 +314,7 @@ class Instance:
             self._set(InstanceState.STOPPED, "its supervision failed; see the log")
 
     async def left(self) -> None:
-        """Until the end of a worker that nobody can start again is dealt with."""
+        """Until the end of a worker that cannot be started again is handled."""
         if self._keeper is not None:
             await asyncio.wait({self._keeper})
 
@@ -341,7 +341,7 @@ class Instance:
         self._delay = delay
 
     def _lose(self, text: str, advise: Callable[[list[Any]], dict[str, list[Any]]]) -> None:
-        """Answer what the worker had taken; put back what it had not.  advise: who of those is told to do what."""
+        """Answer what the worker had taken; put back what it had not.  advise: the advice for each of those."""
         self._worker = None
         link, self._link = self._link, None
         if link is None:

@@ -228,7 +228,7 @@ cdef class RingLink(Link):
         self.runtime.retire_link(self)
 
     def trace_context(self, ticket) -> str | None:
-        """Of a request that the worker has: what its model tells services that it asks; None when it is not traced."""
+        """The trace context of a request that the worker has, for services that its model asks; None when it is not traced."""
         cdef InferRequest request = self.running.get(ticket)
         return None if request is None or request.trace is None else request.trace.context_text()
 
@@ -359,7 +359,7 @@ cdef class RingLink(Link):
         return self.poller.nudge()
 
     cdef int _submit_null(self, InferRequest like, Py_ssize_t left, uint32_t slot, int64_t now_ns) except -1:
-        """Nobody waits for a ticket of it: the worker answers it never, and the ring keeps count of what was taken."""
+        """Its ticket is not waited for: the worker never answers it, and the ring keeps count of what was taken."""
         self.channel.submit(like.input.record_offset, like.input.record_bytes, left, now_ns, slot, TF_NULL)
         return 0
 

@@ -1,4 +1,4 @@
-"""What this machine offers: cores, memory, GPUs.  Layer 4 (processes)."""
+"""Resources of this machine: cores, memory, GPUs.  Layer 4 (processes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers say of their models' metrics, and what they are answered (workers/WIRE.md, Custom metrics).
+"""Messages of workers about their models' metrics, and the answers (workers/WIRE.md, Custom metrics).
 
 Layer 4 (processes).
 """

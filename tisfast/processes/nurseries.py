@@ -59,13 +59,13 @@ class Nurseries:
         self._loop = loop
         self._environments = Environments(settings.environments)
         self._by_key: dict[tuple[str, str], Nursery] = {}  # by interpreter and the module that it imports
-        self._lodgers: dict[Nursery, int] = {}
+        self._uses: dict[Nursery, int] = {}
 
     def adopt(self, spawned: NurseryProcess) -> None:
         """Take over the server's own, which was started early."""
         self._by_key[spawned.interpreter, ""] = Nursery(spawned.interpreter, self._loop, spawned)
 
-    async def lodge(self, environment: Environment | None, model: str, imports: str = "") -> NurseryUse:
+    async def use(self, environment: Environment | None, model: str, imports: str = "") -> NurseryUse:
         """Prepare the environment (None: the server's own) and take part in its nursery.
 
         imports: the module that the nursery is to import, "" for none.  Raises ConfigError, EnvironmentFailed, NoRoom.
@@ -75,15 +75,15 @@ class Nurseries:
         else:
             lease = await self._environments.prepare(environment, model)
         nursery = self._nursery(lease.interpreter, imports)
-        self._lodgers[nursery] = self._lodgers.get(nursery, 0) + 1
+        self._uses[nursery] = self._uses.get(nursery, 0) + 1
         return NurseryUse(self, nursery, lease)
 
     def left(self, nursery: Nursery) -> None:
         """One lodger less (NurseryUse.leave)."""
-        self._lodgers[nursery] -= 1
-        if self._lodgers[nursery]:
+        self._uses[nursery] -= 1
+        if self._uses[nursery]:
             return
-        del self._lodgers[nursery]
+        del self._uses[nursery]
         if nursery.about.environment is not None or nursery.imports:
             del self._by_key[nursery.interpreter, nursery.imports]
             nursery.close()

@@ -39,14 +39,14 @@ class Child(NamedTuple):
     pidfd: int
 
     def dismiss(self) -> None:
-        """Kill a child that nobody wants any more."""
+        """Kill a child that is not wanted any more."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         os.close(self.pidfd)
 
 
 class NurseryFacts(NamedTuple):
-    """What a nursery says of itself when it is up."""
+    """Facts that a nursery reports when it is up."""
 
     pid: int
     python: str
@@ -57,7 +57,7 @@ class NurseryFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class ForkOrder:
-    """What a new worker gets at birth (workers/WIRE.md, 2)."""
+    """The order to fork a worker (workers/WIRE.md, 2)."""
 
     id: str
     endpoint: str
@@ -71,7 +71,7 @@ class ForkOrder:
 
 
 ExitHandler = Callable[[int | None], None]
-"""Called once with the wait status of a child, or None when the nursery died and nobody knows it."""
+"""Called once with the wait status of a child, or None when the nursery died and it is not known."""
 
 
 class _Life:

@@ -10,7 +10,7 @@ from tisfast import limits
 
 
 class ReadinessCheck:
-    """Of one worker: one question at a time, which everybody who asks meanwhile waits for.
+    """Asks one worker's `is_ready`: one question at a time, whose answer all concurrent callers get.
 
     instance: for the reason; send: sends a control message to the worker.
     """
@@ -64,7 +64,7 @@ class ReadinessCheck:
 
 
 def asked(checks: Iterable[ReadinessCheck]) -> Awaitable[str] | None:
-    """The first reason why a model is not ready, of all its instances; None when there is nobody to ask."""
+    """The first reason why a model is not ready, of all its instances; None when there is no worker to ask."""
     said = [check.ask() for check in checks]
     return _first(said) if said else None
 

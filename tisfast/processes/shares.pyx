@@ -118,7 +118,7 @@ cdef class ShareTable:
         return 0
 
     def _send(self) -> None:
-        """What finds no room goes when the socket has some; the worker waits for what a slot says it was told."""
+        """Send what waits.  A message that finds no room is sent later; the worker waits for as many as a slot says."""
         if self.sending:
             return  # a file that ends while another one is told of
         self.sending = True

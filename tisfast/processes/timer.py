@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class TimedFace(Protocol):
-    """What the timer needs of a model's runtime."""
+    """The face of a model's runtime that the timer uses."""
 
     timer_changed: Callable[[], None] | None
 

@@ -60,15 +60,15 @@ class End(NamedTuple):
 
 
 class ModelOrdersFace(Protocol):
-    """Who answers what a model asks about models."""
+    """The handler of a model's requests about models."""
 
     def answer(self, message: Message, reply: Callable[[Message], None]) -> None:
-        """Reply to one message of type "model" (workers/WIRE.md), now or later."""
+        """Answer one message of type "model" (workers/WIRE.md), now or later."""
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """What every worker of a server needs."""
+    """The parts that every worker of a server uses."""
 
     loop: asyncio.AbstractEventLoop
     control: ControlSocket
@@ -77,14 +77,14 @@ class Workplace:
 
 
 class WorkerBody(Protocol):
-    """What a worker lives in: a process that a nursery forks (forked_process.py), or a thread of a guest (guests.py).
+    """The body of a worker: a process that a nursery forks (forked_process.py), or a thread of a guest (guests.py).
 
     It passes on what the worker says (Worker.hear), and tells its end (Worker.over) once, also after `kill`.
     """
 
     @property
     def pid(self) -> int:
-        """Of its process, 0 while nobody knows it."""
+        """The process id, 0 while it is not known."""
 
     async def begin(self, fds: Sequence[int]) -> None:
         """Bring it to life with the seven data descriptors, which stay the caller's.  Raises Internal, OSError."""
@@ -100,15 +100,15 @@ class WorkerBody(Protocol):
 
 
 class DeathsFace(Protocol):
-    """What is known of requests that were executing when a worker died (deaths.py)."""
+    """The record of requests that were executing when a worker died (deaths.py)."""
 
     def advice(self, requests: Sequence[Any]) -> dict[str, list[Any]]:
-        """What to tell each of them."""
+        """The error text for each request."""
 
 
 @dataclass(frozen=True)
 class Birth:
-    """One worker to be: who it is for the log, what it loads, what it gets.
+    """A worker to be started: its name for the log, its load message, its descriptors.
 
     loading: entered while it loads; told: what is logged once of a model, whichever of its workers says it; deaths:
     what its workers were executing when they died; bear: makes what it lives in; once: when it is gone, there is nobody
@@ -130,7 +130,7 @@ class Birth:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What every log line about this worker carries."""
+        """The fields of every log line about this worker."""
         model = self.load["model"]
         return {"model": model["name"], "version": str(model["version"]), "instance": self.name}
 
@@ -172,7 +172,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of its process, 0 while nobody knows it."""
+        """The process id, 0 while it is not known."""
         return self._body.pid
 
     async def start(self, fds: Sequence[int]) -> Message:
@@ -198,13 +198,13 @@ class Worker:
         return result
 
     def _explained(self, failed: Message) -> str:
-        """What the model raised, and where a package is to be had that it lacks."""
+        """The model's error, and advice about a package that it lacks."""
         error = str(failed.get("error", "unknown error"))
         where = str(failed.get("looked_in", ""))
         return "; ".join(filter(None, (error, self._advice(failed), where)))
 
     def _advice(self, message: Message) -> str:
-        """Where a package is to be had that the model lacks, "" when it lacks none."""
+        """Advice about a package that the model lacks, "" when it lacks none."""
         error, module = str(message.get("error", "")), str(message.get("missing", ""))
         model, ignored = str(self.birth.load["model"]["name"]), os.environ.get("PYTHONPATH", "")
         if self.birth.nursery is None:
@@ -228,7 +228,7 @@ class Worker:
         self._body.kill(self._verdict)
 
     def _load_failure(self, message: Message) -> WorkerFailed:
-        """Of a model that raised, with what to do where it ran out of memory."""
+        """The error of a model that raised, with advice where it ran out of memory."""
         text = self._explained(message)
         if message.get("shortage"):
             who = f"instance {self.birth.name} of model '{self.birth.facts['model']}'"
@@ -338,7 +338,7 @@ class Worker:
         )
 
     def complained(self, text: str) -> None:
-        """As `printed`, of stderr: of the level that the line says, or a warning."""
+        """Log a line of stderr: at the level that the line states, or as a warning."""
         self.printed(text, written_level(text))
 
     def printed(self, text: str, level: int = logging.INFO) -> None:
@@ -353,7 +353,7 @@ class Worker:
     def over(self, status: int | None, text: str = "") -> None:
         """For the body: it is gone.
 
-        status: as `os.waitpid` returns it, None where nobody knows it; text: how, as End has it, where that is known.
+        status: as `os.waitpid` returns it, None where it is not known; text: how, as End has it, where that is known.
         """
         if self.ended.done():
             return

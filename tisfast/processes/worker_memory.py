@@ -23,12 +23,12 @@ def measured(workers: Mapping[Key, Iterable[int]], proc: Path = PROC) -> dict[Ke
 
 
 def taken_bytes(pid: int, proc: Path = PROC) -> int:
-    """Of one process and its descendants; 0 when it has ended."""
+    """Bytes of one process and its descendants; 0 when it has ended."""
     return sum(pss_bytes(each, proc) for each in _family(pid, proc))
 
 
 def pss_bytes(pid: int, proc: Path = PROC) -> int:
-    """Of one process; 0 when it has ended."""
+    """Bytes of one process; 0 when it has ended."""
     try:
         text = (proc / str(pid) / "smaps_rollup").read_text()
     except OSError:

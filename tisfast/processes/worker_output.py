@@ -1,4 +1,4 @@
-"""What workers print: lines from a pipe to the log, bounded in length and in pace.  Layer 4 (processes)."""
+"""Output of workers: lines from a pipe to the log, bounded in length and in pace.  Layer 4 (processes)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITTEN_LEVELS = {
 
 
 def written_level(text: str) -> int:
-    """Of a line on stderr, which is a warning where it does not say."""
+    """The level of a line on stderr, a warning where it states none."""
     found = WRITTEN_LEVEL.match(text)
     if found is None:
         return logging.WARNING
@@ -33,7 +33,7 @@ class LineReader:
     """Reads one end of a pipe on the loop and hands over each line; of more than a turn may log, many in one text.
 
     A writer that is faster than WORKER_OUTPUT_TURN_BYTES_MAX per WORKER_OUTPUT_PAUSE_SECONDS fills its pipe and waits:
-    it slows nobody but itself.  Owner: this object owns `fd`, and closes it at end-of-file or at the end of `finish`.
+    it slows only itself.  Owner: this object owns `fd`, and closes it at end-of-file or at the end of `finish`.
     """
 
     def __init__(self, fd: int, emit: Callable[[str], None], loop: asyncio.AbstractEventLoop) -> None:
@@ -112,7 +112,7 @@ class LineReader:
         return many
 
     def _emit_together(self, lines: bytes) -> None:
-        """As few records as hold these lines.  A record costs some 20 us, however short."""
+        """Log these lines in as few records as possible.  A record costs some 20 us, however short."""
         at = 0
         while at < len(lines):
             end = lines.rfind(b"\n", at, at + limits.WORKER_OUTPUT_LINE_BYTES_MAX + 1)

@@ -1,1 +1,1 @@
-"""What is on disk: repositories, versions, files.  Layer 3."""
+"""Models on disk: repositories, versions, files.  Layer 3."""

@@ -1,4 +1,4 @@
-"""What lies in the model repositories now, for whoever looks again and again.  Layer 3 (repo)."""
+"""Looks at the model repositories, and the changes between them.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tisfast.repo.outside_files import OutsideFiles
 from tisfast.repo.snapshot import Snapshot, in_words, snapshot
 
 Sighting: TypeAlias = Snapshot | str
-"""Of one folder: what it holds, or why it cannot be looked at."""
+"""One folder: its snapshot, or why it cannot be read."""
 Seen: TypeAlias = Mapping[Path, Sighting]
-"""Of one model: by repository.  Empty: it is nowhere."""
+"""One model's folders by repository.  Empty: it is nowhere."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What one look found.  seen: by model; lost: repositories that could not be looked at, with the reason."""
+    """The result of one look.  seen: by model; lost: repositories that could not be looked at, with the reason."""
 
     seen: Mapping[str, Seen]
     lost: Mapping[Path, str]
@@ -64,7 +64,7 @@ class Looker:
             return str(error)
 
     def _check_mounted(self, repository: Path, holds_something: bool) -> None:
-        """A folder on which a file system was, and is no more, is empty; nobody has removed these models."""
+        """A folder on which a file system was, and is no more, is empty; these models were not removed."""
         try:
             device = os.stat(repository).st_dev
         except OSError as error:
@@ -105,7 +105,7 @@ class Changes:
         return {name: words for name, words in changed.items() if words}
 
     def _changed(self, name: str, look: Look, busy: bool) -> str:
-        """What has changed, "" when nothing is to be done now."""
+        """The change of a model in words, "" when nothing is to be done now."""
         applied = self._applied.get(name, {})
         kept = {repository: sighting for repository, sighting in applied.items() if repository in look.lost}
         seen: Seen = {**kept, **look.seen.get(name, {})}

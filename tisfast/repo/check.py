@@ -63,7 +63,7 @@ def _file_errors(files: Iterable[Path], environment: Environment | None, arrays_
 
 
 def _files_beside(failure: ModelFailure, looking: ScanOptions) -> list[ConfigError]:
-    """What is wrong with the model files of a model whose configuration is wrong too, as far as it can be read."""
+    """Errors in the files of a model whose configuration has errors too, as far as it can be read."""
     try:
         draft = read_draft(failure.folder, looking)
         versions = [folder for _, folder in sorted(layout.versions_of(failure.folder).folders.items())]

@@ -58,7 +58,7 @@ def unfit(models: Sequence[ModelSource]) -> dict[str, ConfigError]:
 
 
 def no_version(ensemble: str, model: str, version: int, file: str) -> ConfigError:
-    """What is wrong with an ensemble, configured by `file`, that wants a version of a model which only has others."""
+    """The error of an ensemble, configured by `file`, that wants a version which the model does not have."""
     return ConfigError(
         f"ensemble '{ensemble}' depends on '{model}' whose required version {version} is not loaded.", file=file
     )

@@ -1,4 +1,4 @@
-"""What of a model that serves can stay when it is loaded from another look at its folder.  Pure.  Layer 3 (repo)."""
+"""Compares a serving model with a new look at its folder: what can stay, and what is loaded.  Pure.  Layer 3 (repo)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tisfast.repo.snapshot import FileEntry
 CONFIG: Final = "config.pbtxt"
 CONFIGS: Final = "configs"
 IN_PLACE: Final = ("instance_group", "version_policy")
-"""What of a configuration may change without a new copy: how many instances, and which versions."""
+"""Fields of a configuration that may change without a new copy: the number of instances, and the versions."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _same_model(old: ModelSource, new: ModelSource) -> bool:
 
 
 def _environment(source: ModelSource) -> Environment | None:
-    """Of a model that is fetched, each state has a folder of its own, which may have the same environment in it."""
+    """The environment to compare: each state of a fetched model has its own folder, which may hold the same one."""
     found = source.environment
     if found is None or not found.path.is_relative_to(source.folder):
         return found
@@ -80,7 +80,7 @@ def _without(message: Message) -> Message:
 
 
 def _limited(source: ModelSource) -> bool:
-    """What instances share with others is claimed when a model is loaded."""
+    """Whether instances share resources with others: these are claimed when a model is loaded."""
     return any(group.rate_limit.demands for group in source.config.instance_groups)
 
 

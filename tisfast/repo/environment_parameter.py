@@ -38,7 +38,8 @@ def expanded(value: str, folder: Path) -> str:
 def _refuse_stub(folder: Path) -> None:
     """A stub alone is how Triton's models choose another Python; running them under ours would surprise.
 
-    Beside EXECUTION_ENV_PATH, which names that Python, it is harmless: Triton needs it there, and here nobody runs it.
+    Beside EXECUTION_ENV_PATH, which names that Python, it is harmless: Triton needs it there, and tisfast does not run
+    it.
     """
     if layout.exists(folder / STUB):
         raise ConfigError(f"{STUB} in the model folder chooses a Python version, which tisfast does not read from it",

@@ -110,7 +110,7 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The same, opened to be read.  Raises OSError."""
+    """Open a regular file to be read.  Raises OSError."""
     file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb")  # noqa: SIM115 - the caller's
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):

@@ -38,7 +38,7 @@ def link_files(files: Iterable[ServedFile], repository: Path, backends: Backends
 
 
 def _link_folder(file: ServedFile, folder: Path) -> None:
-    """Of code: it imports and opens what lies beside it, today or after the next save."""
+    """Link the folder of a model's code, which may import and open any file in it, today or after the next save."""
     (folder / VERSION).symlink_to(file.path.parent)
     if file.path.name != file.file and not file.config:
         text = f'backend: "{PYTHON}"\ndefault_model_filename: "{file.path.name}"\n'
@@ -79,5 +79,5 @@ def _beside(path: Path) -> Sequence[Path]:
 
 
 def _endings(backends: Backends) -> set[str]:
-    """Of model files: one that lies beside is another model."""
+    """Endings of model files: another file with one of them is another model."""
     return {Path(file).suffix for each in backends.all for file in each.files}

@@ -50,7 +50,7 @@ def find_overridden(
 ) -> ModelSource | TisError:
     """The model of an order with overrides, or what is wrong with it.  Reads and writes files; starts nothing.
 
-    base: an existing folder that nobody else may enter.  A source with files has a `private` folder, which whoever
+    base: an existing folder that is private to the server.  A source with files has a `private` folder, which whoever
     loads it removes after its use.
     """
     looking = replace(looking, config=order.config)
@@ -113,7 +113,7 @@ def _check_pickled(source: ModelSource, looking: ScanOptions) -> None:
 
 
 def _said(error: ConfigError) -> str:
-    """What has no file of its own is about the configuration, but for versions that are not there."""
+    """The text of an error: one without a file is about the configuration, but for versions that are not there."""
     about_files = error.file or error.key == "version_policy"
     return str(error) if about_files else f"Invalid config override: {error}"
 
@@ -163,6 +163,6 @@ def _invalid(name: str, reason: str) -> Internal:
 
 
 def _refused(name: str, reason: str = "") -> Internal:
-    """What Triton has in its log only."""
+    """The error that Triton writes into its log only."""
     start = f"failed to load '{name}', failed to poll from model repository"
     return Internal(f"{start}: {reason}" if reason else start)

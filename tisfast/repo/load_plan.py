@@ -1,6 +1,6 @@
-"""What to do so that the right models are served: pure, from what is held and what the disk says.  Layer 3 (repo).
+"""Plans loads and unloads: pure, from the wanted models and the state of the disk.  Layer 3 (repo).
 
-A model is *held* while somebody wants it: asked for by itself (explicit), or by an ensemble that is.  Whatever is done
+A model is *held* while it is wanted: asked for by itself (explicit), or by an ensemble that is.  Whatever is done
 for one model may touch the ensembles above it, which are joined to their steps anew, and the steps below it, which are
 loaded with the first ensemble that needs them.  What hangs together is one group, and is switched in one step.
 """
@@ -19,12 +19,12 @@ from tisfast.repo.difference import Change, difference
 from tisfast.repo.scan_result import ModelFailure, ModelSource
 
 Found: TypeAlias = "ModelSource | ModelFailure | TisError"
-"""What a look at the disk says of one name: the error says why there is no such model."""
+"""The result of a look at one name; an error says why there is no such model."""
 
 
 @dataclass(frozen=True)
 class WantedModel:
-    """A model that somebody wants.
+    """A model that is wanted: by itself, or by an ensemble.
 
     source: of what serves, or would if it could; None when it was never whole.  serving: something answers.
     """
@@ -36,10 +36,10 @@ class WantedModel:
 
 @dataclass(frozen=True)
 class Order:
-    """What somebody wants changed.
+    """A change that a call asks for.
 
     wanted: loaded, or brought up to date; unwanted: unloaded; forced: loaded anew even when nothing has changed;
-    dependents: with the unwanted ensembles go the steps that nobody asked for and no other ensemble needs.
+    dependents: with the unwanted ensembles go the steps that were not asked for and no other ensemble needs.
     """
 
     wanted: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class Order:
 
 
 class Act(Enum):
-    """What is done for one model."""
+    """The kinds of steps for one model."""
 
     LOAD = "load"  # nothing of it serves
     CHANGE = "change"  # what serves stays until its successor does
@@ -107,7 +107,7 @@ def above(names: Iterable[str], sources: Mapping[str, ModelSource | None]) -> se
 
 
 def plan(held: Mapping[str, WantedModel], found: Mapping[str, Found], order: Order) -> Plan:
-    """What to do.  found: what the disk says of every wanted name and of all that those need, at any depth."""
+    """Make the plan.  found: the result of a look at every wanted name and all that those need, at any depth."""
     return _Planner(held, found, order).plan()
 
 
@@ -136,7 +136,7 @@ class _Planner:
         return Plan(_groups(list(actions.values()), self._sources), frozenset(self._explicit & self._goal))
 
     def _drop_dependents(self) -> None:
-        """Steps below what is unloaded go, too, from above to below, unless somebody wants or needs them."""
+        """Steps below what is unloaded go, too, from above to below, unless they are wanted or needed."""
         below = closure(self._order.unwanted, self._sources) - self._explicit
         while gone := {name for name in below & self._goal if name not in self._used()}:
             self._goal -= gone
@@ -149,7 +149,7 @@ class _Planner:
         return dependencies(source) if source is not None else ()
 
     def _impossible(self) -> dict[str, ConfigError]:
-        """Ensembles that can never be joined: of models that nobody has, or of themselves."""
+        """Ensembles that can never be joined: of models that do not exist, or of themselves."""
         sources = [source for name, source in self._sources.items() if source is not None and name in self._goal]
         held_away = [source for name, source in self._sources.items() if source is not None and name not in self._goal]
         failures = [each for each in self._found.values() if isinstance(each, ModelFailure)]

@@ -40,12 +40,12 @@ def find_around(repositories: Sequence[Path], names: Collection[str] | None, loo
 
 
 def names_of(repositories: Sequence[Path], looking: ScanOptions) -> tuple[str, ...]:
-    """Of all model folders, whatever they hold.  Raises ConfigError when a repository is no folder."""
+    """The names of all model folders, whatever they hold.  Raises ConfigError when a repository is no folder."""
     return tuple(layout.model_folders(repositories, namespaces=looking.namespaces)[0])
 
 
 def find(repositories: Sequence[Path], names: Collection[str], looking: ScanOptions) -> dict[str, Found]:
-    """What the disk says of these names.  Reads files; starts nothing, and raises nothing for one model's sake."""
+    """Look up these names on the disk.  Reads files; starts nothing, and raises nothing for one model's sake."""
     found: dict[str, Found] = {}
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""What serving must know of a model's files before a worker loads it.  Layer 3 (repo)."""
+"""Facts of a model's files that serving needs before a worker loads it.  Layer 3 (repo)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class NamespacedNames(Names):
         self._repositories = repositories
 
     def lying(self, name: str) -> Collection[str]:
-        """As many as repositories have it; the name itself where none has."""
+        """The identities of this name, one for each repository that has it; the name itself where none has."""
         return having(self._repositories, name) or (name,)
 
     def plain(self, name: str) -> str:

@@ -23,7 +23,8 @@ class _Known(NamedTuple):
 
 
 class OutsideFiles:
-    """Of all models of some repositories.  Remembers which files those are while what says so stays as it is.
+    """The outside files of all models of some repositories.  Remembers which files those are while what says so stays
+    as it is.
 
     For one thread at a time.
     """
@@ -34,7 +35,7 @@ class OutsideFiles:
         self._known: dict[Path, _Known] = {}
 
     def seen(self, folder: Path, inside: Snapshot) -> Snapshot:
-        """What lies in a model's folder, and the files outside with it, by absolute path; there or not."""
+        """The snapshot of a model's folder with its outside files, by absolute path; there or not."""
         config = config_file(folder, self._looking.config_name)
         known = self._known.get(folder)
         if known is None or known.entries != _entries(config, known.files):

@@ -31,7 +31,7 @@ class NotUnique(ConfigError):
     """A name that two repositories have."""
 
     TEXT: Final = "model appears in two or more repositories"
-    """What Triton's index says, and scripts compare."""
+    """Triton's text in the index, which scripts compare."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _chosen(draft: ConfigDraft, versions: layout.Versions, folder: Path) -> tupl
 
 
 def _folder_above(folder: Path) -> str:
-    """What to do where a model was given as a repository, and `folder`, a version, taken for a model; else ""."""
+    """The hint where a model was given as a repository, and `folder`, a version, taken for a model; else ""."""
     if layout.versions_of(folder).folders:
         return ""
     repository = folder.parent

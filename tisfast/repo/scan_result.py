@@ -1,4 +1,4 @@
-"""What a look at the disk found: models that can be loaded, and models that cannot, with reasons.  Layer 3 (repo)."""
+"""The result of a look at the disk: models that can be loaded, and models that cannot, and why.  Layer 3 (repo)."""
 
 from __future__ import annotations
 

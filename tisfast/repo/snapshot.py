@@ -1,4 +1,4 @@
-"""What a folder holds, as a value that stays equal as long as nothing in it changes.  Layer 3 (repo).
+"""The content of a folder as a value that stays equal while nothing in it changes.  Layer 3 (repo).
 
 Looks at names, sizes and times; opens no file.
 """
@@ -44,7 +44,7 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What lay below a folder at one moment; equal to another when nothing that counts differs.
+    """The files below a folder at one moment; equal to another when nothing that counts differs.
 
     entries: by path, relative to the folder.  passing: temporary files of programs that write there, which are no part
     of the model, but tell that somebody is at work.
@@ -62,7 +62,7 @@ class Snapshot:
         return max((each.mtime_ns for each in self.entries if each.path.endswith(suffix)), default=0) / 1e9
 
     def differences(self, earlier: Snapshot) -> tuple[str, ...]:
-        """What differs from an earlier one, in words: "config.pbtxt changed", "2/model.py is new"."""
+        """The difference from an earlier one, in words: "config.pbtxt changed", "2/model.py is new"."""
         before = {entry.path: entry for entry in earlier.entries}
         after = {entry.path: entry for entry in self.entries}
         words = {path: "is new" for path in after.keys() - before.keys()}
@@ -85,7 +85,7 @@ def in_words(differences: tuple[str, ...]) -> str:
 
 
 def snapshot(folder: Path, entries_max: int = limits.SNAPSHOT_ENTRIES_MAX) -> Snapshot:
-    """What lies below `folder` now.  Links are followed, each folder that links lead to once.
+    """The files below `folder` now.  Links are followed, each folder that links lead to once.
 
     Left out are bytecode and hidden folders, which change by themselves.  Raises ConfigError when the folder cannot be
     read, or holds more than can be looked at again and again.

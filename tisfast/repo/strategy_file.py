@@ -13,7 +13,7 @@ from tisfast.repo import layout
 
 
 class StrategyFile(NamedTuple):
-    """What a model's author wrote, and where."""
+    """The author's text of a strategy, and its file."""
 
     path: Path
     text: str

@@ -1,4 +1,4 @@
-"""What is wrong with a model.py, as far as can be told without running it.  Layer 3 (repo).
+"""Finds errors in a model.py without running it.  Layer 3 (repo).
 
 Apart from model_file, so that serving does not import ast and subprocess.
 """
@@ -50,7 +50,7 @@ def _syntax_error(error: SyntaxError, file: Path) -> ConfigError:
 
 
 def _parsed_by(interpreter: Path, file: Path) -> ConfigError | None:
-    """What another interpreter says against the file's syntax."""
+    """The syntax error that another interpreter reports."""
     command = [str(interpreter), "-I", "-c", PARSE, str(file)]
     seconds = limits.INTERPRETER_CHECK_SECONDS_MAX
     try:

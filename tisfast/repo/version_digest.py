@@ -1,4 +1,4 @@
-"""What a model version is, as a digest that is the same on every machine that has the same version.  Layer 3 (repo).
+"""A digest of a model version that is the same on every machine with the same version.  Layer 3 (repo).
 
 Servers that share a response cache must not give answers of an older model: what can change an answer and is known here
 (the configuration, the files of the version) is part of every key.

@@ -26,7 +26,7 @@ BROKEN: Final = (
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""What the standard library raises for archives that are damaged, encrypted or of a kind that it does not know."""
+"""Exceptions of the standard library for archives that are damaged, encrypted or of a kind that it does not know."""
 
 
 def unpack(archive: Path, name: str, blobs: Blobs, stop: threading.Event) -> dict[str, Blob]:

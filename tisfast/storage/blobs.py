@@ -3,7 +3,7 @@
 A folder of the cache:
 
     blobs/ab/ab12...      whole, verified files, read-only
-    partial/KEY           downloads that are not complete; locked while somebody writes
+    partial/KEY           downloads that are not complete; locked while it is written
     partial/KEY.done      which blob a download became, until its model is complete
     manifests/KEY.json    for each URL: which file of which model is which blob
     runs/PID-RANDOM/      folders of a living server (repository_view.py)
@@ -28,7 +28,7 @@ from tisfast.errors import Cancelled, ConfigError
 READ_ONLY = 0o444
 DONE = ".done"
 RESUMABLE = re.compile(rf"[0-9a-f]{{32}}({re.escape(DONE)})?")
-"""What a download is called that can be gone on with; all else in its folder is its maker's alone."""
+"""The form of the name of a download that can be resumed; other files in its folder are not shared."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Blobs:
         path.write_text(json.dumps([blob.sha256, blob.size, *blob.seen]), encoding="ascii")
 
     def noted(self, key: str) -> Blob | None:
-        """What a download became, if that is remembered."""
+        """The blob that a download became, if that was noted."""
         try:
             sha256, size, inode, changed = json.loads((self.root / "partial" / f"{key}{DONE}").read_bytes())
             return Blob(str(sha256), int(size), (int(inode), int(changed)))
@@ -122,7 +122,7 @@ class Blobs:
         (self.root / "partial" / f"{key}{DONE}").unlink(missing_ok=True)
 
     def hold(self) -> None:
-        """Until `release`, nobody sweeps: blobs that no manifest names yet stay.  Waits for a sweep to end.
+        """Until `release`, no server sweeps: blobs that no manifest names yet stay.  Waits for a sweep to end.
 
         Raises Unavailable for one that does not.
         """
@@ -140,7 +140,7 @@ class Blobs:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def sweep(self, named: Callable[[], set[str]]) -> int:
-        """Remove blobs that nothing names and partial downloads that nobody continues; returns how many.
+        """Remove blobs that nothing names and abandoned partial downloads; returns how many.
 
         Skipped while anybody is syncing.  Running servers keep what they serve: their folders have links of their own.
         """
@@ -164,7 +164,7 @@ class Blobs:
 
 
 def unusable(root: Path, error: OSError) -> ConfigError:
-    """What to say when the cache cannot be read or written."""
+    """The error for a cache that cannot be read or written."""
     hint = "make room, or name another folder with --storage-cache-dir"
     return ConfigError(f"the storage cache {root} cannot be used: {error}", key="storage-cache-dir", hint=hint)
 

@@ -52,7 +52,7 @@ def options_for(location: Location, bucket: Bucket, variables: Mapping[str, str]
 
 
 def _entry(location: Location, bucket: Bucket, variables: Mapping[str, str]) -> Any:
-    """What the credential file says: that of the longest prefix of the URL; None without such a file."""
+    """The entry of the credential file with the longest prefix of the URL; None without such a file."""
     path = variables.get(FILE, "")
     if not path:
         return None

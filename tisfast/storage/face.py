@@ -1,4 +1,4 @@
-"""What the server knows of storage: local folders, made equal to remote ones when asked.  Layer 3 (storage)."""
+"""The face of storage that the server uses: local folders, made equal to remote ones when asked.  Layer 3 (storage)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _SameHostSecrets(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class WebResponse:
-    """What a resource is.  size: -1 when not said."""
+    """Facts of a resource.  size: -1 when not said."""
 
     size: int
     tag: str
@@ -94,12 +94,12 @@ class Web:
             raise Unreachable(f"{shown(url)}: the answer is no JSON: {text[:80]!r}") from error
 
     def look(self, url: str) -> WebResponse:
-        """What is there, without reading it.  A GET that is broken off: signed URLs allow no HEAD."""
+        """The facts of the resource, by a GET that is broken off: signed URLs allow no HEAD."""
         with self.open(url) as answer:
             return facts(answer.headers)
 
     def read(self, url: str, file: RemoteFile, offset: int, tag: str) -> tuple[int, Iterator[bytes]]:
-        """As Source.read.  tag: the ETag or time of change that the answer must have, "" for any."""
+        """Source.read over HTTP.  tag: the ETag or time of change that the answer must have, "" for any."""
         known = file.sha256 or file.git_sha1
         headers = {"Range": f"bytes={offset}-"} if offset and (known or _is_strong(tag)) else {}
         if tag.startswith('"'):
@@ -122,7 +122,7 @@ def _is_strong(tag: str) -> bool:
 
 
 def facts(headers: Message) -> WebResponse:
-    """What headers say of the whole resource."""
+    """The facts of the whole resource, from headers."""
     length = headers.get("Content-Length", "")
     tag = headers.get("ETag") or headers.get("Last-Modified") or ""
     md5 = headers.get("Content-MD5") or headers.get("x-ms-blob-content-md5") or ""
@@ -216,14 +216,14 @@ class WebArchive:
         return [RemoteFile(name, self._url, now.size, now.tag or sha256, sha256, now.md5)]
 
     def read(self, file: RemoteFile, offset: int) -> tuple[int, Iterator[bytes]]:
-        """As Source.read."""
+        """See Source.read."""
         return self._web.read(self._url, file, offset, self._tag)
 
     def with_digests(self, file: RemoteFile) -> RemoteFile:
-        """What is known is known from the beginning."""
+        """The file as it is: its digests were read with the list."""
         return file
 
     def is_certain(self, file: RemoteFile, md5: str) -> bool:
-        """What a header calls the MD5 is one."""
+        """An MD5 of a header is always certain."""
         del file, md5
         return True

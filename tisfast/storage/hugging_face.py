@@ -74,12 +74,12 @@ class HubFolder:
         return found
 
     def read(self, file: RemoteFile, offset: int) -> tuple[int, Iterator[bytes]]:
-        """As Source.read."""
+        """See Source.read."""
         url = self._hub.hf_hub_url(self._place.repo, file.key, revision=self._commit)
         return Web(self._headers).read(url, file, offset, "")  # the digests tell; behind a redirect ETags are others
 
     def with_digests(self, file: RemoteFile) -> RemoteFile:
-        """What is known is known from the beginning."""
+        """The file as it is: its digests were read with the list."""
         return file
 
     def is_certain(self, file: RemoteFile, md5: str) -> bool:

@@ -84,7 +84,7 @@ class Location:
 
     @property
     def key(self) -> str:
-        """What the cache calls it."""
+        """The name in the cache."""
         return f"{self.model}={self.shown}" if self.model else self.shown
 
 
@@ -129,7 +129,7 @@ def _shown(text: str) -> str:
 
 
 def _segments(url: str, rest: str) -> list[str]:
-    """Of a path: without empty ones, as Triton cleans them.  Raises ConfigError for `..`."""
+    """The parts of a path without empty ones, as Triton cleans it.  Raises ConfigError for `..`."""
     found = [part for part in rest.partition("?")[0].split("/") if part]
     if any(part in (".", "..") for part in found):
         raise _wrong(url, "'.' and '..' are no folders of a store")

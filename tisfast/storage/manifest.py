@@ -1,4 +1,4 @@
-"""What the cache knows of each URL: which file of which model is which blob.  Layer 3 (storage)."""
+"""Manifests of the cache: for each URL, which file of which model is which blob.  Layer 3 (storage)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DownloadedFile:
 
 @dataclass
 class Manifest:
-    """Of one URL.  models: files by model and path; complete: it once held all that the store had.
+    """The manifest of one URL.  models: files by model and path; complete: it once held all that the store had.
 
     archive: tag of the archive whose content it is.
     """

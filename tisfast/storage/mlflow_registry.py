@@ -100,12 +100,12 @@ class ProxiedArtifacts:
         return RemoteFile(name, key, size, key)
 
     def read(self, file: RemoteFile, offset: int) -> tuple[int, Iterator[bytes]]:
-        """As Source.read.  From 0, always: the server gives nothing to tell one content from another."""
+        """See Source.read.  From 0, always: the server gives nothing to tell one content from another."""
         del offset
         return self._web.read(f"{self._server}{ARTIFACTS}/{quote(file.key)}", file, 0, "")
 
     def with_digests(self, file: RemoteFile) -> RemoteFile:
-        """What is known is known from the beginning."""
+        """The file as it is: nothing more can be learnt of it."""
         return file
 
     def is_certain(self, file: RemoteFile, md5: str) -> bool:
@@ -135,7 +135,7 @@ class LocalArtifacts:
         return found
 
     def read(self, file: RemoteFile, offset: int) -> tuple[int, Iterator[bytes]]:
-        """As Source.read."""
+        """See Source.read."""
         return offset, self._chunks(file, offset)
 
     def _file(self, path: Path) -> RemoteFile:
@@ -158,7 +158,7 @@ class LocalArtifacts:
             raise Unreachable(f"{self._shown}: {error}") from error
 
     def with_digests(self, file: RemoteFile) -> RemoteFile:
-        """What is known is known from the beginning."""
+        """The file as it is: nothing more can be learnt of it."""
         return file
 
     def is_certain(self, file: RemoteFile, md5: str) -> bool:

@@ -80,7 +80,7 @@ class ObjectStore:
         return [file for file in found if file.size or file.path not in markers]
 
     def read(self, file: RemoteFile, offset: int) -> tuple[int, Iterator[bytes]]:
-        """As Source.read."""
+        """See Source.read."""
         options: dict[str, Any] = {"if_match": file.tag} if file.tag else {}
         if offset and file.tag:
             options["range"] = {"offset": offset}

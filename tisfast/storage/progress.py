@@ -28,7 +28,9 @@ def spelled(nbytes: float) -> str:
 
 
 class DownloadProgress:
-    """Of one or more syncs at a time.  `advance` may be called from any thread, all else by the event loop's."""
+    """The progress of one or more syncs at a time.  `advance` may be called from any thread, all else by the event
+    loop's.
+    """
 
     def __init__(self, *, terminal: bool | None = None) -> None:
         """terminal: None asks stdout."""

@@ -65,7 +65,7 @@ class Repository:
         return self._place.view.folder
 
     async def sync(self, names: Collection[str] | None) -> dict[str, TisError]:
-        """As StorageFace.sync."""
+        """See StorageFace.sync."""
         try:
             await self._place.threads.run(self._place.blobs.hold)
             try:
@@ -263,7 +263,7 @@ class Repository:
         return {}
 
     def _unpacked(self, manifest: Manifest, state: str) -> dict[str, dict[str, DownloadedFile]] | None:
-        """What an earlier sync made of the same archive, if all of it is still whole.  Blocks."""
+        """The files that an earlier sync made of the same archive, if all of them are still whole.  Blocks."""
         if not state or manifest.archive != state:
             return None
         models: dict[str, dict[str, DownloadedFile]] = {}

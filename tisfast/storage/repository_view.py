@@ -120,11 +120,11 @@ class RepositoryView:
             self._current[name] = tree
 
     def tidy(self) -> None:
-        """Remove what is not shown any more and nobody has loaded anything from.  Not while anything is shown."""
+        """Remove folders that are not shown any more and not in use.  Not while anything is shown."""
         self._replaced = [tree for tree in self._replaced if not leases.remove(tree)]
 
     def announce(self, names: Collection[str]) -> None:
-        """Let models that nobody has fetched be seen as empty folders, so that it is known that they could be: these,
+        """Show models that are not fetched as empty folders, so that it is known that they could be: these,
         and none that were announced before.
         """
         for path in self.folder.iterdir():

@@ -1,4 +1,4 @@
-"""What every store is to the cache: a list of files and a way to read each from an offset.  Layer 3 (storage)."""
+"""The face of a store: a list of files and a way to read each from an offset.  Layer 3 (storage)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Changed(Unavailable):
 
 
 class Corrupt(Unavailable):
-    """What came is not what the store says it sent."""
+    """The received bytes are not those that the store says it sent."""
 
 
 class Refused(ConfigError):

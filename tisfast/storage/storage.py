@@ -1,4 +1,4 @@
-"""Remote repositories as local folders: what the server asks, and who does what for it.  Layer 3 (storage).
+"""Remote repositories as local folders: the face that the server asks, and the parts behind it.  Layer 3 (storage).
 
 A sync of one URL: ask the store what it has; for each model fetch what the cache lacks, in threads; when all files of
 the model are there and verified, show them in the repository's folder in one step, and note it in the manifest.
@@ -65,17 +65,17 @@ class Storage:
         return Path(mount, "tisfast") if mount else Path(self._settings.cache_dir)
 
     def folder(self, url: str) -> Path:
-        """As StorageFace.folder."""
+        """See StorageFace.folder."""
         repository = self._repositories.get(url)
         return repository.folder if repository is not None else Path(url)
 
     @property
     def remote(self) -> bool:
-        """As StorageFace.remote."""
+        """See StorageFace.remote."""
         return True
 
     async def sync(self, url: str, names: Collection[str] | None = None) -> Mapping[str, TisError]:
-        """As StorageFace.sync."""
+        """See StorageFace.sync."""
         repository = self._repositories.get(url)
         if repository is None:
             return {}
@@ -102,7 +102,7 @@ class Storage:
         self._said[url] = {name: str(error) for name, error in failed.items()}
 
     async def refresh(self, names: Collection[str] | None = None) -> Mapping[str, TisError]:
-        """As StorageFace.refresh."""
+        """See StorageFace.refresh."""
         results = await asyncio.gather(*(self.sync(url, names) for url in self._repositories), return_exceptions=True)
         failed: dict[str, TisError] = {}
         for result in results:
@@ -123,7 +123,7 @@ class Storage:
             await self._threads.run(partial(blobs.sweep, Manifests(root).named))
 
     def close(self) -> None:
-        """As StorageFace.close."""
+        """See StorageFace.close."""
         self._stop.set()
         for run in self._runs.values():
             run.close()

@@ -22,7 +22,9 @@ class Threads:
         self._slots = asyncio.Semaphore(most)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises.  When cancelled, the thread ends by itself and is not waited for."""
+        """Run `work` in a thread; returns or raises what it does.  When cancelled, the thread ends by itself and is not
+        waited for.
+        """
         async with self._slots:
             loop = asyncio.get_running_loop()
             done: asyncio.Future[T] = loop.create_future()

@@ -20,7 +20,7 @@ from tisfast.storage.source import Corrupt, RemoteFile, Source, Unreachable
 
 @dataclass(frozen=True)
 class Download:
-    """What a download needs beside its file.  shown: the URL in messages; advanced: told of bytes, negative if lost."""
+    """Parameters of downloads.  shown: the URL in messages; advanced: told of bytes, negative if lost."""
 
     blobs: Blobs
     source: Source
@@ -62,7 +62,7 @@ def fetch(errand: Download, file: RemoteFile) -> Blob:
 
 
 def key_for(shown: str, file: RemoteFile) -> str:
-    """What the cache calls the download of one content of one file."""
+    """The name in the cache of a download of one content of one file."""
     return key_of(f"{shown}\n{file.key}\n{file.size}\n{file.tag}\n{file.sha256}")
 
 
@@ -146,7 +146,7 @@ class _Partial:
 
     @property
     def sha256(self) -> str:
-        """Of what is there."""
+        """The digest of the bytes that are there."""
         return str(self._digests["sha256"].hexdigest())
 
     def _begin(self) -> None:
@@ -192,7 +192,7 @@ class _Partial:
         self._begin()
 
     def fault(self) -> str:
-        """What is wrong with the complete file; "" when nothing is."""
+        """The error of the complete file; "" when there is none."""
         for name, known in (("sha256", self._file.sha256), ("git_sha1", self._file.git_sha1), ("md5", self._file.md5)):
             found = str(self._digests[name].hexdigest()) if known else ""
             if found != known and (name != "md5" or self._errand.source.is_certain(self._file, found)):
@@ -209,7 +209,7 @@ class _Partial:
 
 
 def locked(path: Path) -> int | None:
-    """Open and lock a file; None when somebody else has it locked.
+    """Open and lock a file; None when another process has it locked.
 
     Who had it may have made a blob of it since we opened it, and that must never be written to.
     """

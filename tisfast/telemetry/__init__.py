@@ -1,1 +1,1 @@
-"""What is told about requests: metrics, traces and the access log.  Layer 4 (telemetry)."""
+"""Reports about requests: metrics, traces and the access log.  Layer 4 (telemetry)."""

@@ -26,7 +26,7 @@ HTTP_CLIENT_LEFT: Final = 499
 
 
 class Access(NamedTuple):
-    """What is known of one request.
+    """The facts of one request.
 
     method: HTTP's, "" of a call; target: path, or service and RPC; status: of HTTP, or gRPC's code; began_ns, ended_ns:
     of now_ns; ended: of time.time; client: the socket's peer name.
@@ -164,7 +164,7 @@ class AccessLog:
         return f"{stamp} {each.line}\n"
 
     def _reopen_if_moved(self) -> None:
-        """Who turns log files over takes them away under their name."""
+        """Open the file again when a log rotation has moved it."""
         assert self._file is not None
         try:
             there = os.stat(self._path)

@@ -58,7 +58,7 @@ class SharedCacheFace(Protocol):
 
 
 def of_store(store: LocalStore | SharedCacheFace | None) -> Iterator[FamilyText]:
-    """What the server's cache tells of itself, of all models together."""
+    """Families of the server's cache, of all models together."""
     if isinstance(store, LocalStore):
         yield from _of_local(store)
 

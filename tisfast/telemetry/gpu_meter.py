@@ -10,7 +10,7 @@ from tisfast.native.nvml import GpuReading
 
 
 class GpuSource(Protocol):
-    """Who knows the GPUs."""
+    """The source of readings."""
 
     def read(self) -> list[GpuReading]:
         """All of them."""

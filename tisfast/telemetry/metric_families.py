@@ -1,6 +1,6 @@
 """Metric families of one scrape, as text.  Layer 4 (telemetry).
 
-The samples of a family are made one after the other while somebody asks for them: a scrape of many models can stop
+The samples of a family are made one after the other as they are asked for: a scrape of many models can stop
 at each one and let others have the event loop (operations/slices.py).  All lines of one histogram are made at
 once, so that they agree.
 """

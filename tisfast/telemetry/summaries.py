@@ -1,7 +1,7 @@
 """Quantiles of durations over the last minute or so.  Layer 4 (telemetry).
 
 A histogram only ever grows.  What was added lately is the difference to a copy made at an earlier scrape: nothing is
-kept on the hot path, and nothing at all for who does not ask for summaries.
+kept on the hot path, and nothing at all without summaries.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Context(NamedTuple):
 
 
 def read_context(traceparent: str, tracestate: str = "") -> Context | None:
-    """What the two headers say; None when they say nothing valid, which starts a trace of its own (W3C 3.2.2)."""
+    """Read the two headers; None when they are not valid, which starts a trace of its own (W3C 3.2.2)."""
     match = _TRACEPARENT.fullmatch(traceparent.strip()[: limits.TRACE_HEADER_BYTES_MAX])
     if match is None or match.group(1) == "ff" or not int(match.group(2), 16) or not int(match.group(3), 16):
         return None
@@ -54,7 +54,7 @@ class Mark(NamedTuple):
 
 
 class Trace:
-    """What is known of one traced request.
+    """One traced request.
 
     number: of the trace in this server; done: gets the trace when it is complete; numbers: gives those of traces that
     this one leads to; nbytes: what the tensors hold.  The front calls `mark` as it likes,
@@ -74,7 +74,7 @@ class Trace:
         self.number = number
         self.parent_number = 0
         self.own: Context | None = None
-        """What children continue: the span of this request's model.  None until there is one."""
+        """The context that children continue: the span of this request's model.  None until there is one."""
         self.propagates = False
         """Whether models may ask for `context_text`: in mode opentelemetry."""
         self.timestamps = "TIMESTAMPS" in levels
@@ -98,7 +98,7 @@ class Trace:
             self.front.append(Mark(name, ns or now_ns()))
 
     def child(self, request: InferInput) -> Trace:
-        """Of a request that the engine is about to queue on behalf of this one, and that no front knows of."""
+        """The trace of a request that the engine queues on behalf of this one."""
         made = Trace(self._numbers(), self._levels, self.log_frequency, self._span(), self._done, self._numbers)
         made.parent_number = self.number
         made.propagates = self.propagates
@@ -107,7 +107,7 @@ class Trace:
         return made
 
     def context_text(self) -> str:
-        """What the model tells services that it asks: JSON of the headers that continue this trace."""
+        """The trace context for services that the model asks: JSON of the headers that continue this trace."""
         own = self._span()
         headers = {"traceparent": f"00-{own.trace_id}-{own.span_id}-01"}
         return json.dumps({**headers, **({"tracestate": own.state} if own.state else {})}, separators=(",", ":"))
@@ -138,7 +138,7 @@ class Trace:
             self._ended(request)
 
     def finished(self) -> None:
-        """The front has nothing more to send, or nobody to send it to.  Called once."""
+        """The front has nothing more to send, or its client has gone.  Called once."""
         self._leave()
 
     def _note(self, tensors: list[TracedTensor]) -> None:

@@ -74,7 +74,7 @@ class LiveTraceSettings:
         return self._trigger.on or any(trigger.on for trigger in self._triggers.values())
 
     def trigger(self, model: str) -> Trigger:
-        """Who decides about this model's requests."""
+        """The trigger that decides about this model's requests."""
         return self._triggers.get(model, self._trigger)
 
     def values(self, model: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tracing of one server: who is traced, and where traces go.  Layer 4 (telemetry).
+"""Tracing of one server: which requests are traced, and where traces go.  Layer 4 (telemetry).
 
 While nothing can be traced, fronts hold None and a request pays for looking at it.
 """
@@ -51,7 +51,7 @@ class Tracer:
         )
 
     def attach(self, switch: Callable[[Tracer | None], None]) -> None:
-        """switch: called now and whenever it changes with whom to ask about requests, None for nobody."""
+        """switch: called now and whenever it changes with the tracer to ask about requests, None for no tracing."""
         self._switches.append(switch)
         switch(self if self.settings.on else None)
 
@@ -61,7 +61,7 @@ class Tracer:
         return self._sample(model, context)
 
     def sample_http(self, model: str, head: bytes) -> Trace | None:
-        """The same for the raw head of an HTTP request."""
+        """Decide from the raw head of an HTTP request."""
         if not self._propagates:
             return self._sample(model, None)
         found = {name.lower(): value.decode("latin-1") for name, value in _HEADER.findall(head)}

@@ -18,7 +18,7 @@ cdef struct CallPlace:
     uint64_t source, owner, place, nbytes
 
 cdef class CallPlan:
-    """What one signature means: whom to ask for what, and names, types and shapes of the inputs."""
+    """The meaning of one signature: the model to ask, the wanted outputs, and names, types and shapes of the inputs."""
     cdef readonly str model, version    # version "" for the newest
     cdef readonly object requested      # names, None for all outputs
     cdef readonly list names, dtypes, shapes

@@ -83,7 +83,7 @@ cdef class RequestHead:
 
 
 cdef class ResponseHead(MessageHead):
-    """Of a response."""
+    """The head of a response."""
 
     cdef object bad(self, str text):
         return BadResponse(text)

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 cdef class InferResponse:
-    """What a model answered.  Its outputs are views of the body that was read, which they keep."""
+    """A model's answer.  Its outputs are views of the body that was read, which they keep."""
     cdef readonly str model
     cdef readonly str version
     cdef readonly str id

@@ -240,7 +240,7 @@ cdef int check_spelled(OutputHead output, uint64_t json_bytes, str what) except 
 
 
 def error_text(bytes body) -> str:
-    """What a response that is no good one says: its "error", or its beginning as text."""
+    """The text of an error response: its "error", or its beginning as text."""
     try:
         said = orjson.loads(body)
         if type(said) is dict and type(said.get("error")) is str:

@@ -6,7 +6,7 @@ from tisfast.wire.signature cimport ModelSignature
 from tisfast.wire.tensors cimport Tensor
 
 cdef class ComposeFields:
-    """What a composed request has beside its tensors.  The defaults are those of a request that says nothing."""
+    """Fields of a composed request beside its tensors.  The defaults are those of a request that says nothing."""
     cdef public str id
     cdef public uint64_t priority, timeout_us
     cdef public object correlation      # int or str, 0 for none

@@ -27,7 +27,7 @@ cdef struct DraftInput:             # as in TensorPlan, where that depends on th
     bint referred                   # in a region, and the worker reads it where it lies
 
 cdef class Draft:
-    """What a request does not share with others of the same plan, until it has become an InferInput."""
+    """The part of a request that is its own and not its plan's, until it has become an InferInput."""
     cdef InferPlan plan             # frozen by now
     cdef str id
     cdef list values                # per position: JSON data of FROM_JSON inputs, the decoder of FROM_CONTENTS ones; None: there are none

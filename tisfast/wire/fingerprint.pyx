@@ -1,4 +1,4 @@
-"""What tells two requests of one model version apart; see fingerprint.pxd.  Layer 2 (wire).
+"""A fingerprint by which the requests of one model version differ; see fingerprint.pxd.  Layer 2 (wire).
 
 The request record (workers/WIRE.md) says all of it already, in one form: inputs in the order of the configuration, sizes
 in front of what they count.  Only the places of the tensors, the id and what may change later are taken out.

@@ -8,7 +8,7 @@ cdef enum Call:
     GENERATE_STREAM
 
 cdef class MessageHead:
-    """What the heads of requests and of responses have: a pure function of the head's bytes, so whoever sees the same bytes
+    """The part that heads of requests and of responses share: a pure function of the head's bytes, so whoever sees the same bytes
     again may use the same object."""
     cdef readonly bytes raw              # with its blank line
     cdef readonly bint http10
@@ -30,13 +30,13 @@ cdef bytes single(MessageHead head, dict headers, bytes name)
 cdef set tokens(dict headers, bytes name)
 
 cdef class HeaderLines:
-    """What llhttp reports about the head of a request or a response."""
+    """Collects what llhttp reports about the head of a request or a response."""
     cdef bytes url
     cdef bytes reason
     cdef dict values     # lower-case name -> list of values
 
 cdef class Head(MessageHead):
-    """Of a request."""
+    """The head of a request."""
     cdef readonly str method
     cdef readonly str target             # as sent
     cdef readonly str path               # without scheme, authority and query; not percent-decoded

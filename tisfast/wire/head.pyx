@@ -59,7 +59,7 @@ cdef class HeaderLines:
         self.url = url
 
     def on_status(self, bytes reason):
-        """What follows the status of a response."""
+        """llhttp's report of the text behind the status of a response."""
         self.reason = reason
 
     def on_header(self, bytes name, bytes value):
@@ -200,7 +200,7 @@ cdef int read_codings(Head head, dict headers) except -1:
 
 
 cdef bint accepts(dict headers, bytes kind) except -1:
-    """Whether Accept names this very type; */* is what clients send who did not think of it."""
+    """Whether Accept names this very type; */* does not count, as clients send it by default."""
     return b"accept" in headers and kind in {token.partition(b";")[0].strip() for token in tokens(headers, b"accept")}
 
 

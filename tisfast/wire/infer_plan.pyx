@@ -1,4 +1,4 @@
-"""What an inference head asks for; see infer_plan.pxd.  Layer 2 (wire)."""
+"""The plan of an inference request; see infer_plan.pxd.  Layer 2 (wire)."""
 
 cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc

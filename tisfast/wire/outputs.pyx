@@ -16,7 +16,7 @@ cdef class SpecialOutput:
 
 
 def region_bytes(Answer answer) -> int:
-    """Of the outputs that go into regions."""
+    """Bytes of the outputs that go into regions."""
     cdef uint64_t total = 0
     cdef int i
     for i in range(answer.count):

@@ -32,7 +32,7 @@ def describe_model(ModelSignature model) -> tuple:
 
 
 def rebuild_model(tuple description) -> ModelSignature:
-    """The same signature in another process, where tensors in clients' memory are copied: nobody else could map them."""
+    """Rebuild the signature in another process, where tensors in clients' memory are copied: it cannot map them."""
     cdef ModelSignature model = ModelSignature(*description)
     model.copies_regions = True
     return model
@@ -170,7 +170,7 @@ cdef tuple place_of(Answer answer, int i, list files):
 
 
 cdef MemoryFile file_of(Answer answer, int i):
-    """What output i lies in; None for what is nowhere to be read."""
+    """The memory of output i; None where it cannot be read."""
     cdef OutputRef *out = &answer.outputs[i]
     cdef MemoryFile file
     cdef ForeignInput foreign

@@ -1,4 +1,4 @@
-"""What clients are told about a request in more than one place, Triton's words where it has some.  Layer 2 (wire)."""
+"""Error texts about requests that more than one place uses, Triton's where it has some.  Layer 2 (wire)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tisfast.errors import BadRequest
 
 
 def too_many_dimensions(name: str, rank: int) -> BadRequest:
-    """Of an input."""
+    """The error of an input with too many dimensions."""
     return BadRequest(f"invalid shape for input '{name}': {rank} dimensions, {limits.TENSOR_RANK_MAX} is the limit")
 
 
@@ -34,7 +34,7 @@ def unknown_output(name: str, model: str, known: Iterable[str]) -> BadRequest:
 
 
 def json_input_too_large(name: str, nbytes: int, bytes_max: int) -> BadRequest:
-    """What JSON would become, beyond --http-max-input-size."""
+    """The error of JSON whose tensors would exceed --http-max-input-size."""
     return BadRequest(
         f"JSON input '{name}' has a byte_size ({nbytes} bytes) that exceeds the maximum allowed value of {bytes_max} "
         "bytes. Use --http-max-input-size to increase the limit."

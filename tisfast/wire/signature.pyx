@@ -44,7 +44,7 @@ cdef bytes text_field(int number, str text):
 
 
 cdef uint64_t expanded_bytes_max(list inputs, int batch_size_max) except? 0:
-    """What a body for these inputs may expand to."""
+    """The bytes that a body for these inputs may expand to."""
     cdef TensorSpec spec
     total = limits.EXPANDED_BYTES_FREE
     for spec in inputs:
@@ -100,7 +100,7 @@ cdef class ModelSignature:
 
     @property
     def identity(self):
-        """What tells the model from others, whatever their names."""
+        """The name that tells the model from others, with its namespace."""
         return identity_of(self.namespace, self.name)
 
     def __repr__(self):

@@ -31,7 +31,7 @@ cdef class Tensor:
             self.nbytes, self.keep)
 
     def renamed_as(self, str name) -> Tensor:
-        """The same tensor under another name."""
+        """This tensor under another name."""
         return self.renamed(name, None)
 
     def start(self, uint64_t most) -> bytes:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 cdef class TextBuffer:
-    """Owner of `data`.  Whoever needs the bytes after the next `reset` copies them or keeps this object for itself."""
+    """Owner of `data`.  A user that needs the bytes after the next `reset` copies them or keeps this object."""
     cdef unsigned char *data
     cdef Py_ssize_t used
     cdef Py_ssize_t cap

@@ -1,1 +1,1 @@
-"""What can run a model: one file for each backend, loaded by name (tisfast_worker/serve.py)."""
+"""Backends, which run models: one file each, loaded by name (tisfast_worker/serve.py)."""

@@ -22,7 +22,7 @@ _TUNING = (
 )  # fmt: skip
 
 
-class Settings:
+class ForestSettings:
     """What the configuration's parameters say.  is_classifier, threads: None where they do not."""
 
     def __init__(self, config, kinds):
@@ -57,8 +57,8 @@ class Backend(ArrayBackend):
 
         self._numpy = numpy
         self._files = files = backend_module("fil_files")
-        self._settings = settings = Settings(self.model.config, [files.LEGACY, files.JSON, files.UBJ, files.LIGHTGBM,
-                                                                 files.CHECKPOINT])  # fmt: skip
+        kinds = [files.LEGACY, files.JSON, files.UBJ, files.LIGHTGBM, files.CHECKPOINT]
+        self._settings = settings = ForestSettings(self.model.config, kinds)
         self._treelite = treelite = framework("treelite")
         self._path = self._find()
         self._kind = files.agreed_kind(self._path, settings.kind)

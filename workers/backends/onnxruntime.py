@@ -25,7 +25,7 @@ FILE = "model.onnx"
 
 
 class OnnxError(Refusal):
-    """What ONNX Runtime says, in Triton's words."""
+    """An error of ONNX Runtime, in Triton's words."""
 
 
 class Backend(ArrayBackend):

@@ -25,7 +25,7 @@ def can_share(version):
 
 
 def processor():
-    """What optimised graphs depend on of the machine, as text."""
+    """Facts of the processor that optimised graphs depend on, as text."""
     try:
         with open("/proc/cpuinfo") as file:
             return "".join(sorted({line for line in file if line.startswith(_PROCESSOR)}))

@@ -22,7 +22,7 @@ class Backend(ArrayBackend):
         self._numpy = numpy
         self._graphs = graphs = backend_module("openvino_graph")
         model = self.model
-        self._settings = settings = backend_module("openvino_options").Settings(model)
+        self._settings = settings = backend_module("openvino_options").InferenceSettings(model)
         self._runtime = runtime = framework("openvino")
         if model.kind == "GPU":
             raise graphs.OpenvinoError(

@@ -10,7 +10,7 @@ _HINTS = ("latency", "throughput", "cumulative_throughput")
 _COMPILATION = "COMPILATION_NUM_THREADS"
 
 
-class Settings:
+class InferenceSettings:
     """What one model's parameters say.
 
     extension: path of a library with operations, "" for none; device: OpenVINO's name; padding, reshape:
@@ -79,8 +79,7 @@ class Settings:
         value = self._said.text("PERFORMANCE_HINT").lower() or _HINTS[0]
         if value not in _HINTS:
             raise OptionError(
-                "expected the parameter 'PERFORMANCE_HINT' to be LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT, got "
-                f"{value}"
+                f"expected the parameter 'PERFORMANCE_HINT' to be LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT, got {value}"
             )
         return value.upper()
 

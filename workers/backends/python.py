@@ -99,7 +99,7 @@ class Backend(RequestBackend):
         return self._execute_batch is not None and self._no_arrays() is None
 
     def execute_arrays(self, inputs):
-        """What the model's `execute_batch` makes of them."""
+        """Run the model's `execute_batch`."""
         outputs = self._execute_batch(inputs)
         if inspect.iscoroutine(outputs):
             if self._event_loop is None:
@@ -209,7 +209,7 @@ class Backend(RequestBackend):
         return None
 
     def _check_arrays(self):
-        """What the configuration or the class asks for and could never happen is said at once."""
+        """Raise at the load for settings and methods that could never be used."""
         name, config = self.model.name, json.loads(self.model.config)
         reason = self._no_arrays()
         if self._execute_batch is not None and self._execute is None and reason is not None:
@@ -255,9 +255,9 @@ class Backend(RequestBackend):
         return found
 
     def _with_sent(self, requests, responses, execution):
-        """The same of an execution that asked for senders: what came through one stays its request's answer.
+        """Check the responses of an execution that asked for senders: what came through one stays its request's answer.
 
-        Waits for those whose sender somebody still has, and that no response was returned for.
+        Waits for those whose sender is still referred to, and that no response was returned for.
         """
         answers = execution.take_answers()
         merged = list(responses) or [None] * len(requests)
@@ -312,7 +312,7 @@ class Backend(RequestBackend):
         asyncio.set_event_loop(self._event_loop)
 
     def _start_background(self):
-        """The same for a decoupled model: the next batch begins while this one runs, so it has a thread of its own."""
+        """Start the event loop of a decoupled model in a thread of its own: batches overlap in it."""
         from tisfast_worker.background import BackgroundLoop  # noqa: PLC0415 - asyncio, as above
 
         self._background = BackgroundLoop()

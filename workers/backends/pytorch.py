@@ -31,7 +31,7 @@ class Backend(ArrayBackend):
         torch = self._torch = framework("torch")
         self._tensors = backend_module("pytorch_tensors")
         self._tensors.check_numpy(torch)
-        self._settings = backend_module("pytorch_options").Settings(torch, self.model)
+        self._settings = backend_module("pytorch_options").ExecutionSettings(torch, self.model)
         self._settings.apply()
         self._program = backend_module("pytorch_files").open_program(torch, self.model, self._settings)
         self._hold = None  # of files in the cache
@@ -132,5 +132,5 @@ class Backend(ArrayBackend):
 
     def complete(self):
         """The configuration with what the program says, or what it returns for a sample."""
-        completion = backend_module("pytorch_complete").Completion
+        completion = backend_module("pytorch_complete").ConfigCompletion
         return json.dumps(completion(self._torch, self.model, self._program, self._settings).completed())

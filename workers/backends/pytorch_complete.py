@@ -20,7 +20,7 @@ class CompletionError(Refusal):
     """What the configuration leaves open cannot be told; the text says what to write."""
 
 
-class Completion:
+class ConfigCompletion:
     """Of one model."""
 
     def __init__(self, torch, model, program, settings):

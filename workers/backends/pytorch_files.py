@@ -8,7 +8,7 @@ A program has:
     by_name_only    whether they cannot be passed by place
     in_order        names say nothing, as with Triton's `runtime: "model.py"`
     takes_dict      all inputs are items of one dictionary
-    texts           names of arguments that take strings; None: nobody knows
+    texts           names of arguments that take strings; None: not known
     aliases         places of arguments by other names
     outputs         names of what it returns; None: only a run tells
     output_places   places of outputs by names

@@ -11,7 +11,7 @@ _COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
 _COMPILE_KEYS = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 
 
-class Settings:
+class ExecutionSettings:
     """Of one model.
 
     device: where it runs, None for the memory of the host; cleans: GPU memory is given back after each batch;

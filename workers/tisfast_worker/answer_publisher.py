@@ -20,7 +20,7 @@ _OVER = (TF_EXECUTED, 0, 0, 0)
 
 
 class AnswerPublisher:
-    """Of one instance whose model is not decoupled."""
+    """Publishes the answers of one instance whose model is not decoupled."""
 
     def __init__(self, model, plane, reader, trace):
         """`reader`: the BatchReader, which gets leases back; `trace(ids, traceback, error)` tells of a failure."""

@@ -1,7 +1,7 @@
-"""What frameworks make of models' files, kept for the next load: a folder for each, of a bounded size together.
+"""Files that frameworks make of models' files, kept for the next load: a folder for each, of a bounded size.
 
     FOLDER/KEY/          the files; its time is that of the last use
-    FOLDER/.locks/KEY    held shared by processes that use them, exclusively by whoever makes or removes them
+    FOLDER/.locks/KEY    held shared by processes that use them, exclusively by the process that makes or removes them
 
 KEY says all that the files depend on.  They are made beside and renamed, so a folder that is there is whole.
 """
@@ -17,7 +17,7 @@ from tisfast_worker import limits
 
 
 class ArtifactCache:
-    """What lies in one folder.  Any number of processes may use it at one time."""
+    """The artifacts in one folder.  Any number of processes may use it at one time."""
 
     def __init__(self, folder, bytes_max=limits.MADE_FILES_BYTES_MAX):
         """`folder`: it need not be there yet."""

@@ -1,4 +1,4 @@
-"""What a backend is: how the models of one framework are loaded and run.  The faces that a backend implements.
+"""The faces that a backend implements, to load and run the models of one framework.
 
 A module of a backend has a class `Backend` that is one of the two.  One object serves one model version in one worker
 process; it is made when the worker starts, and all of its methods are called from one thread (unless said otherwise).
@@ -16,7 +16,7 @@ from tisfast_worker.file_signature import FileSignature
 
 
 class Backend:
-    """What both faces have."""
+    """The part that both faces share."""
 
     takes_arrays = False
     """Whether batches are given to `execute_arrays`, joined to one array for each input."""
@@ -69,10 +69,10 @@ class ArrayBackend(Backend):
     takes_text = False
     """Whether BYTES come as str; one that is not UTF-8 is then the error of its request."""
     space = None
-    """Where outputs may be computed that go to the client as they lie: an OutputSpace, while `execute_arrays` runs."""
+    """Memory for outputs that go to the client without a copy: an OutputSpace, while `execute_arrays` runs."""
 
     def describe(self):
-        """What the model's files say of its tensors: {"inputs": [...], "outputs": [...]}, after `load`.
+        """The tensors by the model's files: {"inputs": [...], "outputs": [...]}, after `load`.
 
         Each tensor is (name, data type, dims): "FP32" and the like, and dims with -1 for any size; with a batch
         dimension in front where the model takes batches.  None where the files do not tell.  "optional": inputs beside
@@ -132,5 +132,5 @@ class RequestBackend(Backend):
         raise NotImplementedError
 
     def start(self, requests, execution):
-        """The same for a decoupled model: it answers through the requests' senders, now or later.  Returns None."""
+        """Execute a batch of a decoupled model, which answers through the requests' senders, now or later."""
         raise NotImplementedError

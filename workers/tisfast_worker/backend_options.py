@@ -1,4 +1,4 @@
-"""What a configuration's `parameters` say to a backend: texts, read as what they mean.  Errors are Triton's."""
+"""A backend's options from a configuration's `parameters`: texts, read as what they mean.  Errors are Triton's."""
 
 import json
 

@@ -81,7 +81,7 @@ class BatchCall:
     # ---- in
 
     def _names(self, request):
-        """Of the arrays that are made of requests."""
+        """Names of the arrays that are made of requests."""
         names = [layout.name for layout in request._plan.layouts]
         return [*self._added, *names] if self._added else names
 
@@ -131,7 +131,7 @@ class BatchCall:
         return order, arrays
 
     def _views(self, requests, plan, execution):
-        """The same without a copy, or None where the tensors do not lie so."""
+        """The arrays without a copy, or None where the tensors do not lie side by side."""
         layouts = plan.layouts
         if not layouts or requests[0].batch != 1 or any(layout.code == dtypes.BYTES for layout in layouts):
             return None

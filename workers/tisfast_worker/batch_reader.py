@@ -13,7 +13,7 @@ CANCELLED_TEXT = "Request cancelled: the client left before the request ran"
 
 
 class BatchReader:
-    """Of models whose requests are answered when their execution is done."""
+    """The reader for models whose requests are answered when their execution is done."""
 
     def __init__(self, model, plane):
         """For one instance."""
@@ -22,7 +22,7 @@ class BatchReader:
         self.free = []  # leases nobody refers to; each covers the whole arena
 
     def new_lease(self):
-        """A lease on the input arena that nobody else refers to."""
+        """A lease on the input arena that nothing else refers to."""
         return self._lease_type.from_address(self._lease_at)
 
     def read(self, slots, execution):
@@ -50,16 +50,16 @@ class BatchReader:
 
 
 class StreamReader:
-    """Of decoupled models: each request has its sender from the start, and its memory until that has ended."""
+    """The reader for decoupled models: each request has its sender from the start, and its memory until the end."""
 
-    def __init__(self, model, plane, outlet):
-        """`outlet`: the Outlet, which makes the senders."""
+    def __init__(self, model, plane, stream_writer):
+        """`stream_writer`: the StreamWriter, which makes the senders."""
         self._reader, self._foreign = RequestReader(model, plane.inputs.memory, plane.foreign), plane.foreign
         self._lease_type, self._lease_at = lease_type(plane.inputs.nbytes), plane.inputs.base
-        self._completions, self._outlet = plane.completions, outlet
+        self._completions, self._stream_writer = plane.completions, stream_writer
 
     def read(self, slots, execution):
-        """As BatchReader's; the leases are not kept."""
+        """See BatchReader.read; the leases are not kept."""
         requests, tickets = [], execution.tickets
         for _, _, _, nbytes, ticket, offset, _, told, _, _ in slots:
             if told != self._foreign.told:
@@ -74,7 +74,7 @@ class StreamReader:
                 execution.refuse(ticket, ErrorCode.CANCELLED, CANCELLED_TEXT)
                 continue
             self._completions.release_when_gone(lease, ticket)
-            request._sender = self._outlet.open(request, ticket, execution.taken_ns)
+            request._sender = self._stream_writer.open(request, ticket, execution.taken_ns)
             requests.append(request)
             tickets.append(ticket)
         return requests
@@ -88,7 +88,7 @@ class SequenceReader:
         self._reader, self._sequences = reader, sequences
 
     def read(self, slots, execution):
-        """As the other's; `seen` is what the model is to see."""
+        """Read with the inner reader; `seen`: the requests that the model gets."""
         requests = self._reader.read([slot for slot in slots if not slot[1] & TF_NULL], execution)
         execution.seen = self._sequences.seat(slots, requests, execution.tickets)
         for request in requests:

@@ -105,7 +105,7 @@ class CallWriter:
         return self._place(tensor._lease, tensor._offset, tensor._nbytes) or tensor.raw_bytes()
 
     def _place(self, base, offset, nbytes):
-        """The same for memory that `base` keeps: None when it is none of ours, or no longer what others see of it."""
+        """The place of memory that `base` keeps: None when it is none of ours, or no longer what others see of it."""
         if isinstance(base, TensorHold):
             written = self._foreign.is_written(base.window)
             return None if written else (FROM_ANSWER, base.answer.number, _place_in(base.window, offset), nbytes)
@@ -133,7 +133,7 @@ class CallWriter:
 
 
 def _place_in(window, offset):
-    """As the server knows it: the share's number, and the offset in its file."""
+    """The place as the server knows it: the share's number, and the offset in its file."""
     return window.place + offset - window.offset
 
 

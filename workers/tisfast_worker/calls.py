@@ -47,7 +47,7 @@ class Calls:
         return waiting.arrived.popleft()
 
     def ask_async(self, request, decoupled, loop):
-        """The same as an asyncio.Future of `loop`, which runs in this thread.
+        """Call a model: gives an asyncio.Future of `loop`, which runs in this thread.
 
         decoupled: it is done with the first response, as Triton's, so that a plain `for` behind it, which stops the
         event loop, finds one.
@@ -93,7 +93,7 @@ class Calls:
             self._completions.post(TF_CALL_CANCEL, 0, 0, waiting.number)
 
     def forget(self, waiting):
-        """Nobody wants the answers that are still to come.  For finalisers, too."""
+        """The answers that are still to come are not wanted.  For finalisers, too."""
         if self._replies.forget(waiting):
             self._completions.post(TF_CALL_CANCEL, TF_FINAL, 0, waiting.number)
 

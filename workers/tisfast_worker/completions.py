@@ -14,7 +14,7 @@ _NO_TIMES = (0,) * 4
 
 
 class Completions:
-    """Producer of the complete ring.  The ring has one producer: whoever holds the lock.
+    """Producer of the complete ring.  The ring has one producer: the thread that holds the lock.
 
     What finalisers have to say (a release, a lost stream) may come at any instruction, from the loop's own thread too,
     so it never waits for the lock: it queues itself, then tries the lock; the holder looks at the queue after letting
@@ -83,7 +83,7 @@ class Completions:
             self._send_posted()
 
     def post(self, kind, flags, status, ticket):
-        """The same of a slot that says no more than that, from finalisers too: never waits."""
+        """Queue a slot without a block, from finalisers too: never waits."""
         if self._closed:
             return
         self._posted.append((kind, flags, status, ticket))
@@ -101,7 +101,7 @@ class Completions:
                 self._ring_bell(self._channel, self._bell, self._bell_fd)
 
     def release_when_gone(self, lease, ticket):
-        """Send TF_RELEASE for this request when nobody refers to `lease` any more."""
+        """Send TF_RELEASE for this request when nothing refers to `lease` any more."""
         lease.ticket = ticket  # for calls that pass its tensors on
         reference = weakref.ref(lease, self._gone)
         self._retained[id(reference)] = (reference, ticket)

@@ -1,4 +1,4 @@
-"""What one model instance says to the server beside its answers, and hears: records, questions, readiness (WIRE.md, 6).
+"""Messages of one instance with the server beside requests: records, questions, readiness (WIRE.md, 6).
 
 Whatever carries the messages calls `hear`, and is told what to carry by `send` and `post`.
 """
@@ -19,7 +19,7 @@ def _always_ready():
 
 
 class _Question:
-    """Asked of the server, by a thread that waits."""
+    """A question to the server, for whose answer a thread waits."""
 
     __slots__ = ("answer", "answered")
 
@@ -29,7 +29,7 @@ class _Question:
 
 
 class ControlMessages:
-    """The face that the runtime around a model has of the server."""
+    """The server as the runtime around a model sees it."""
 
     def __init__(self):
         """Nothing is asked yet."""

@@ -18,7 +18,7 @@ _GONE = (
 
 
 class MetricKind(IntEnum):
-    """What may be done to the metrics of a family."""
+    """The kinds of metrics."""
 
     COUNTER = 0
     GAUGE = 1
@@ -126,7 +126,7 @@ class Metric:
 
 
 class _Life:
-    """What a family's metrics know of it, without keeping it."""
+    """The part of a family that its metrics refer to, so that they do not keep the family."""
 
     __slots__ = ("ended", "handle", "kind", "store")
 

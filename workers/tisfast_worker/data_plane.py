@@ -30,9 +30,9 @@ class DataPlane:
             os.close(fd)  # mappings stay
 
     def close(self):
-        """Of an instance that ends before its process: say nothing more, and keep nothing that is not in use.
+        """End the plane before the process ends: say nothing more, and keep nothing that is not in use.
 
-        Memory is unmapped, and the book-keeping of the output arena goes, when nobody refers to them any more.
+        Memory is unmapped, and the book-keeping of the output arena goes, when nothing refers to them any more.
         """
         self.completions.close()
         os.close(self._eventfd)

@@ -56,7 +56,7 @@ class DeviceTensor(Tensor):
         return dlpack.capsule_of(self._memory, self._memory.address, self._memory.shape, self._code, self._device)
 
     def __dlpack__(self, *, stream=None, **_wanted):
-        """The DLPack protocol.  Whoever computed it must be done, or be waited for by the consumer's stream."""
+        """The DLPack protocol.  Its computation must be done, or be waited for by the consumer's stream."""
         return self.to_dlpack()
 
     def __dlpack_device__(self):

@@ -71,7 +71,7 @@ def _delete(managed):
 
 @_CapsuleEnd
 def _end_unused(capsule):
-    """A capsule that nobody consumed dies with its tensor."""
+    """A capsule that was not consumed dies with its tensor."""
     if _dead_is_valid(capsule, _NAME):
         _decref(_Managed.from_address(_dead_pointer(capsule, _NAME)).manager_ctx)
 
@@ -94,7 +94,7 @@ def capsule(tensor):
 
 
 def capsule_of(keep, address, shape, code, device):
-    """The same over any memory, which `keep` keeps."""
+    """Export any memory, which `keep` keeps."""
     export = _Export()
     export.keep = keep
     export.shape = (ctypes.c_int64 * len(shape))(*shape)

@@ -4,7 +4,7 @@ UINT16 = 3
 BYTES = 13
 BF16 = 14
 BF16_BITS = "<u2"
-"""What an array of BF16 is to a backend: numpy has no such type."""
+"""The type of arrays of BF16 for backends: numpy has no such type."""
 
 # code: (KServe name, ModelConfig name, bytes of an element (0: variable), numpy dtype string ("" where it has none))
 TYPES = {

@@ -52,6 +52,6 @@ class TritonError:
 
 
 def not_copied(item):
-    """What copying or pickling a tensor, request or response raises, in Triton's words."""
+    """The error of copying or pickling a tensor, request or response, in Triton's words."""
     kind = type(item).__name__
     return TypeError(f"cannot pickle '{kind}' object; take its arrays along: as_numpy() of its tensors")

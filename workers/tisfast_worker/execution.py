@@ -4,7 +4,7 @@ from tisfast_worker.call_record import NOBODY
 
 
 class Execution:
-    """Of one batch.
+    """The execution of one batch.
 
     deliver(request, response): shows an answer at once; None: answers wait until the execution is done.
     taken_ns: when the batch was taken, CLOCK_MONOTONIC; times: taken, inference started, inference ended.
@@ -37,7 +37,7 @@ class Execution:
         return self.tickets[0] if self.tickets else NOBODY
 
     def ticket_of(self, lease):
-        """Of the request that this lease is for; None: of none that the server knows to have its memory here."""
+        """The ticket of the request that this lease is for; None for none."""
         ticket = lease.__dict__.get("ticket")
         if ticket is not None:
             return ticket

@@ -10,7 +10,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class WireError(Exception):
-    """What came from the server is not what WIRE.md says: a bug of ours."""
+    """A message of the server breaks WIRE.md: a bug of ours."""
 
 
 class Refusal(Exception):  # noqa: N818 - it is what is said, and the end of it
@@ -54,7 +54,7 @@ def triton_text(error):
 
 
 def failure_texts(error):
-    """What clients read of a failed execution, and for the log its traceback (of ReturnError none) and last line."""
+    """The text for clients of a failed execution, and for the log its traceback (of ReturnError none) and last line."""
     if isinstance(error, (ReturnError, Refusal)):
         return cut(str(error)), "", cut(str(error))
     text, line, where = triton_text(error), last_line(error), looked_in(error)
@@ -129,7 +129,9 @@ def _is_ours(frame):
 
 
 def _is_runtime(frame):
-    """Of a module of ours.  The compiled ones are known by name: their files lay elsewhere when they were compiled."""
+    """Whether the code is of a module of ours.  The compiled ones are known by name: their files lay elsewhere when
+    they were compiled.
+    """
     ours = str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
     return ours or frame.f_code.co_filename.startswith(_OURS)
 

@@ -1,4 +1,4 @@
-"""What a model's file says of its tensors, beside its configuration: completed from it, and checked against it.
+"""The tensors that a model's file declares: configurations are completed from them, and checked against them.
 
 Texts up to a colon are Triton's, as clients match them; what follows says what to change.
 """
@@ -92,7 +92,7 @@ def check(model, signature):
 
 
 class _Check:
-    """Of one model."""
+    """Checks the tensors of one model."""
 
     def __init__(self, model, signature):
         self._model, self._signature = model, signature

@@ -1,8 +1,8 @@
-"""Tensors in other memory than this instance's arenas (WIRE.md, Foreign tensors): shares, windows, and who holds them.
+"""Tensors in other memory than this instance's arenas (WIRE.md, Foreign tensors): shares, windows, and their holders.
 
-A window is a private view of whole pages, so that a model may write into its inputs and nobody else sees it.  It
-belongs to one request at a time.  One that nobody wrote to, and nobody refers to, waits for the next request with the
-same place.
+A window is a private view of whole pages, so that a model may write into its inputs and no other process sees it.  It
+belongs to one request at a time.  One that was not written to, and that nothing refers to, waits for the next request
+with the same place.
 """
 
 import ctypes
@@ -55,12 +55,12 @@ class Window(ctypes.c_char * (1 << SHARE_SHIFT)):
     __slots__ = ("base", "clean_at", "foreign", "guard", "key", "lease", "length", "name", "offset", "place")
 
     def __del__(self):
-        """Nobody refers to it any more."""
+        """Nothing refers to it any more."""
         self.foreign.unmap(self)
 
 
 class ForeignMemory:
-    """What this worker knows of other memory.
+    """The other memory that this worker was told of.
 
     The loop's thread only, but for the last reference to a window, and for what answers to calls lie in
     (`window_ahead`, `give_back`): threads that read those run ahead of the loop, so what a message shows holds as soon
@@ -92,7 +92,7 @@ class ForeignMemory:
         self._unheld = _references([object()])[0]
 
     def close(self):
-        """Of an instance that ends before its process: windows that user code holds live on."""
+        """End before the process ends: windows that user code holds live on."""
         with self._lock:
             self._take_back()
             self._drop_idle()
@@ -162,7 +162,7 @@ class ForeignMemory:
             return self._window(self._shares, place, nbytes, lease, name)
 
     def window_ahead(self, place, nbytes, name, told):
-        """The same for an answer to a call, of which the server said so when it had sent `told` messages; any thread.
+        """A window for an answer to a call, which the server sent behind `told` messages; any thread.
         It is to come back through `give_back`.
         """
         with self._lock:
@@ -171,7 +171,7 @@ class ForeignMemory:
             return self._window(self._ahead, place, nbytes, None, name)
 
     def give_back(self, window):
-        """Nobody refers to a window that `window_ahead` gave.  For finalisers: takes no lock."""
+        """Nothing refers any more to a window that `window_ahead` gave.  For finalisers: takes no lock."""
         self._returned.append(window)
 
     def _window(self, shares, place, nbytes, lease, name):
@@ -220,7 +220,7 @@ class ForeignMemory:
         return self._may_differ(window, self._faults())
 
     def _may_differ(self, window, faults):
-        """The same, `faults` having been read since anybody could write to it."""
+        """Whether the window's memory may have been written to; `faults`: read before."""
         if faults == window.clean_at:
             return False  # nothing was written to for the first time since
         if self._windows_written(self._pagemap, window.base, window.length) != 0:
@@ -230,7 +230,7 @@ class ForeignMemory:
         return False
 
     def is_lost(self, window):
-        """Whether memory of it was gone when somebody touched it."""
+        """Whether some of its memory was gone when it was read or written."""
         return window.guard >= 0 and self._guard_lost(window.guard) != 0
 
     def settle(self):
@@ -269,13 +269,13 @@ class ForeignMemory:
         return 0 if found is None else found.serial
 
     def _drop_idle(self, serial=None):
-        """Unmap windows that nobody uses: of one share, or all."""
+        """Unmap windows that are not in use: of one share, or all."""
         for key in [key for key in self._idle if serial is None or key[0] == serial]:
             self._idle_count -= len(self._idle.pop(key))
 
 
 def lost_text(name):
-    """What the client of a request is told whose memory went away."""
+    """The error for a client whose memory went away."""
     return _GONE.format(name)
 
 

@@ -75,7 +75,7 @@ class ForeignRequest(ArenaRequest):
         return self._place(window, array.__array_interface__["data"][0] - window.base, array.nbytes)
 
     def passed_unread(self, tensor):
-        """The same of a tensor that no array was made of."""
+        """The place of a tensor that no array was made of, to be passed on."""
         if tensor._lease.__class__ is not Window:
             return None
         return self._place(tensor._lease, tensor._offset, tensor._nbytes)
@@ -86,7 +86,7 @@ class ForeignRequest(ArenaRequest):
         return window.place + offset - window.offset, nbytes
 
     def lost(self):
-        """What to tell the client when memory of an input was gone as it was read, else None."""
+        """The error for the client when memory of an input was gone as it was read, else None."""
         for at, window in self.windows.items():
             if self._memory.is_lost(window):
                 return lost_text(self._plan.layouts[at].name)

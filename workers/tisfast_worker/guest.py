@@ -280,7 +280,7 @@ class Server:
 
 
 class _Order:
-    """What the server was asked to do, and a thread waits for."""
+    """An order to the server that a thread waits for."""
 
     def __init__(self):
         self.done = threading.Event()
@@ -296,7 +296,7 @@ class _Model:
         self._numbers = itertools.count()
 
     def backend(self, model):
-        """Of the next instance."""
+        """The backend of the next instance."""
         return backend_of(self._given[next(self._numbers) % len(self._given)], model)
 
     def fall(self, reason):

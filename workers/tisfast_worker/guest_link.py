@@ -1,6 +1,6 @@
 """The guest's end of its connection with the server: messages both ways, with descriptors (WIRE.md, Guests).
 
-One thread serves it.  It waits for nobody: what any other thread wants said is queued.
+One thread serves it.  It never waits: messages of other threads are queued.
 """
 
 import array
@@ -67,7 +67,7 @@ class GuestLink:
         self._wake()
 
     def post(self, message):
-        """The same; dropped, and counted, when too many wait."""
+        """Queue a message that is dropped, and counted, when too many wait."""
         if len(self._queue) >= limits.CONTROL_RECORDS_MAX:
             self._dropped += 1
             return
@@ -132,7 +132,7 @@ class GuestLink:
             self._receive()
 
     def _encode_queued(self):
-        """As much as the socket takes, so that the bound of the queue is that of the memory."""
+        """Encode queued messages while nothing waits to be sent, so that the queue's bound is that of the memory."""
         while self._queue and not self._outgoing:
             text = msgpack.encode(self._queue.popleft())
             self._outgoing += _HEAD.pack(len(text), 0) + text
@@ -178,5 +178,5 @@ class GuestLink:
 
 
 def script_name():
-    """What the server may call this process."""
+    """The name of this process for the server."""
     return os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"

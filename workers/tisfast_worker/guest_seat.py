@@ -16,7 +16,7 @@ _GONE = "this instance is gone"
 
 
 class Seat(ControlMessages):
-    """What the server said of one instance: its descriptors, then what it loads, then when it ends."""
+    """One instance by the server's messages: its descriptors, then what it loads, then when it ends."""
 
     def __init__(self, link, library, id, fds):
         """`fds`: the seven of WIRE.md's fork message, ours from now on."""
@@ -54,7 +54,7 @@ class Seat(ControlMessages):
             self.send({"t": "stopped"})
 
     def abandon(self):
-        """Nobody hears it any more: end, whatever it does."""
+        """The server hears it no more: end, whatever it does."""
         self._abandoned = True
         service = self._service
         if service is not None:
@@ -63,7 +63,7 @@ class Seat(ControlMessages):
             self.discard()
 
     def discard(self):
-        """Close descriptors that nobody has taken."""
+        """Close descriptors that were not taken."""
         fds, self._fds = self._fds, []
         for fd in fds:
             os.close(fd)

@@ -18,7 +18,7 @@ from tisfast_worker.serve import WORKERS_DIR, ModelService, load_backend
 
 
 class ForkOrder:
-    """What the server asked the nursery to start."""
+    """The server's order to start an instance."""
 
     def __init__(self, message, fds):
         """From a fork message and its eight descriptors."""
@@ -117,7 +117,7 @@ def _set_import_path(model):
 
 
 def _settle_garbage():
-    """What is alive after loading stays: collections during service need not walk through it again and again.
+    """Freeze what is alive after loading: collections during service need not walk through it again and again.
 
     Without it, a full collection over an imported torch takes some 100 ms, in the middle of a request.
     """

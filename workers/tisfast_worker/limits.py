@@ -25,7 +25,7 @@ PASS_VIEW_BYTES_MIN = 65536
 JOIN_BYTES_MAX = 16384
 """Largest answer tensor copied through a bytes object: below, one join beats a numpy copy (0.1 against 0.6 us)."""
 MADE_FILES_BYTES_MAX = 16 << 30
-"""Of files that frameworks made of models' files; beyond, those go that were not used for longest."""
+"""Bytes of files that frameworks made of models' files; beyond, those go that were not used for longest."""
 DIGEST_CHUNK_BYTES = 1 << 20
 SHARE_WEIGHTS_BYTES_MIN = 16 << 20
 """Smallest model whose weights are kept in a file that all instances map: of smaller ones there are many, and each
@@ -41,7 +41,7 @@ ROWS_PER_THREAD_MIN = 256
 PROBE_ROWS = 64
 """Rows by which two libraries are compared that are to predict alike."""
 SNIFF_BYTES = 64
-"""Of a model's file, to tell what it is."""
+"""First bytes of a model's file by which its kind is told."""
 SHARE_TENSOR_BYTES_MIN = 4096
 """Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304
@@ -83,7 +83,7 @@ is sent then waits OUTPUT_WAIT_SECONDS_MAX, and the stream ends."""
 ANSWER_SECONDS_MAX = 30
 """Seconds that the server may take to answer over the control socket: it is a matter of less than a millisecond."""
 LOAD_ANSWER_SECONDS_MAX = 3600
-"""The same for loading and unloading models: the server bounds each load, and its retries, itself."""
+"""Time for loading and unloading models: the server bounds each load, and its retries, itself."""
 LOAD_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX - 1024 * 1024
 """Bytes of a configuration and files that a model gives to load_model: they go in one control message."""
 CALL_NAME_BYTES_MAX = 4096

@@ -60,7 +60,7 @@ class Logger:
 
 
 def keep_levels_of_logging():
-    """What goes through `logging` without a handler of the model's goes to the server's log with its level and place.
+    """Send records of `logging` that no handler of the model takes to the server's log, with level and place.
 
     Python would write the bare text to standard error.  Called when the model's code is loaded: who imports `logging`
     later keeps Python's way.

@@ -9,8 +9,8 @@ from tisfast_worker.execution cimport Execution
 cdef class Loop:
     cdef public object _completions, _deliver, _foreign, _now, _outputs, _reader, _runner, thread
     cdef public Execution execution
-    cdef public BatchSource feed
-    cdef public AnswerPublisher _shower
+    cdef public BatchSource source
+    cdef public AnswerPublisher _publisher
 
     @cython.locals(execution=Execution)
     cpdef serve(self, list slots)

@@ -1,6 +1,6 @@
 """The hot loop: take a batch from the submit ring, execute it, answer it.  One thread, no lock, log or copy of its own.
 
-It holds three steps: a reader makes requests of the batch's slots, a runner has the model execute them, and a shower
+It holds three steps: a reader makes requests of the batch's slots, a runner has the model execute them, and a publisher
 answers them.  Which ones it holds depends on the model (loop_steps.py).
 """
 
@@ -16,9 +16,10 @@ from tisfast_worker.serving_context import current
 class Loop:
     """Serves one model instance, whose requests are answered when their execution is done."""
 
-    def __init__(self, feed, plane, reader, runner, shower, deliver):  # noqa: PLR0913, PLR0917 - what it is made of
+    def __init__(self, source, plane, reader, runner, publisher, deliver):  # noqa: PLR0913, PLR0917 - what it is made of
         """deliver(request, response): shows an answer while `execute` still runs."""
-        self.feed, self._reader, self._runner, self._shower, self._deliver = feed, reader, runner, shower, deliver
+        self.source, self._reader, self._runner = source, reader, runner
+        self._publisher, self._deliver = publisher, deliver
         self._outputs, self._completions, self._foreign = plane.outputs, plane.completions, plane.foreign
         self._now = time.monotonic_ns
         self.thread = 0  # the loop's own
@@ -32,7 +33,7 @@ class Loop:
     def run(self):
         """Until stop is set and the ring is empty."""
         self.thread = threading.get_ident()
-        self.feed.run(self.serve, self._tidy)
+        self.source.run(self.serve, self._tidy)
 
     def abandon(self):
         """The server has gone.  Here nothing waits for it."""
@@ -48,12 +49,12 @@ class Loop:
             execution.times = (taken_ns, start_ns, start_ns)
             responses = self._runner.run(requests, execution)
             execution.times = (taken_ns, start_ns, self._now())
-            self._shower.encode(requests, responses, execution)
+            self._publisher.encode(requests, responses, execution)
             # From here on only user code can hold what the batch was made of.
             del requests, responses
-            self._shower.show(execution)
+            self._publisher.show(execution)
         if execution.refused:
-            self._shower.refuse(execution)
+            self._publisher.refuse(execution)
 
     def _tidy(self):
         self._outputs.rest()
@@ -61,5 +62,5 @@ class Loop:
         calls = current().calls
         if calls is not None:
             calls.rest()
-        self._foreign.rest(self.feed.pending)
+        self._foreign.rest(self.source.pending)
         return FOR_EVER

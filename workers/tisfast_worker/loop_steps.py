@@ -17,34 +17,34 @@ def make_loop(model, backend, plane, trace):
 
     Reads the files of initial states.  Raises OSError.
     """
-    feed = BatchSource(plane, model.spin_ns)
+    source = BatchSource(plane, model.spin_ns)
     sequences = None if model.sequences is None else Sequences(model)
     make = _stream_loop if model.decoupled else _loop
-    return make(model, backend, plane, trace, feed, sequences)
+    return make(model, backend, plane, trace, source, sequences)
 
 
-def _loop(model, backend, plane, trace, feed, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
+def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
     reader = BatchReader(model, plane)
-    shower = AnswerPublisher(model, plane, reader, trace)
-    deliver, arrays = shower.deliver, backend.takes_arrays
+    publisher = AnswerPublisher(model, plane, reader, trace)
+    deliver, arrays = publisher.deliver, backend.takes_arrays
     if arrays:
-        backend.space = OutputSpace(shower.writer)
+        backend.space = OutputSpace(publisher.writer)
         execute = BatchCall(model, backend, reader.new_lease)
     else:
         execute = backend.execute
     runner = Runner(model, execute, trace)
     if sequences is not None:
-        reader, runner = SequenceReader(reader, sequences), SequenceRunner(runner, sequences, shower)
+        reader, runner = SequenceReader(reader, sequences), SequenceRunner(runner, sequences, publisher)
         deliver = runner.deliver
-    return Loop(feed, plane, reader, runner, shower, deliver)
+    return Loop(source, plane, reader, runner, publisher, deliver)
 
 
-def _stream_loop(model, backend, plane, trace, feed, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
-    outlet = StreamWriter(model, plane, trace, sequences)
-    reader = StreamReader(model, plane, outlet)
+def _stream_loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
+    stream_writer = StreamWriter(model, plane, trace, sequences)
+    reader = StreamReader(model, plane, stream_writer)
     if sequences is not None:
         reader = SequenceReader(reader, sequences)
     runner = Runner(model, backend.start, trace)
-    loop = StreamLoop(model, feed, plane, reader, runner, outlet)
+    loop = StreamLoop(model, source, plane, reader, runner, stream_writer)
     backend.failed, backend.finished = loop.failed, loop.finished
     return loop

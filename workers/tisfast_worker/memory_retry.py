@@ -1,4 +1,4 @@
-"""What follows an execution that ran out of memory: caches are emptied; then it is tried again, or answered.
+"""Handles an execution that ran out of memory: caches are emptied, then it is tried again or answered.
 
 A model's `execute` may have changed its inputs, or the world, before it raised, so it is executed again only where its
 configuration says that it may be (parameter OUT_OF_MEMORY_RETRY, docs/resources.md).
@@ -27,21 +27,21 @@ class ExecutionFailure:
         self.shortage, self.traceback, self.line = shortage, traceback, line
 
     def responses(self, requests):
-        """The same as a response to each."""
+        """The failure as a response to each request."""
         return [InferenceResponse([], error=TritonError(self.text, self.code)) for _ in requests]
 
 
 class MemoryRetry:
-    """Of one instance.  trace(ids, traceback, line): logs a failure once."""
+    """Handles failures of executions of one instance.  trace(ids, traceback, line): logs a failure once."""
 
     def __init__(self, model, trace):
         """`model.retry`: NEVER, ONCE or HALVES."""
         self._model, self._trace, self._mode = model, trace, model.retry
 
     def failure(self, requests, error):
-        """What an exception means for the requests of its execution; logged, unless it tells of a shortage.
+        """The failure of the requests of an execution that raised; logged, unless it tells of a shortage.
 
-        The caller lets go of the exception, and of the model's memory with it, before it calls `relieve`.
+        The caller lets go of the exception, and of the model's memory with it, before it calls `retry`.
         """
         shortage = shortage_of(error)
         try:
@@ -56,7 +56,7 @@ class MemoryRetry:
             return ExecutionFailure(ErrorCode.INTERNAL if code is None else code, told)
         return ExecutionFailure(ErrorCode.UNAVAILABLE, text, shortage, traceback, line)
 
-    def relieve(self, requests, failure, attempt):
+    def retry(self, requests, failure, attempt):
         """Responses, or the ExecutionFailure that is told.  attempt(requests): executes; gives the same."""
         emptied = empty_caches()
         if self._mode == NEVER:

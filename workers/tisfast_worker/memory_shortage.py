@@ -27,7 +27,7 @@ _UNITS = "KMGT"
 
 
 class Shortage:
-    """One allocation that could not be had.  where: "memory" or "GPU memory"; asked: bytes, 0 when nobody says."""
+    """One allocation that could not be had.  where: "memory" or "GPU memory"; asked: bytes, 0 when not known."""
 
     __slots__ = ("asked", "where")
 

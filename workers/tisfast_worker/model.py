@@ -1,4 +1,4 @@
-"""What a load message says of the model, checked, and the rules that its shapes obey."""
+"""The model of a load message, checked, and the rules that its shapes obey."""
 
 from tisfast_worker import dtypes, limits
 from tisfast_worker.failure import WireError
@@ -98,7 +98,7 @@ class Model:
         return self.sequences is not None and self.sequences.iterative
 
     def failed_text(self, message):
-        """What clients read when an execution fails as a whole."""
+        """The text for clients when an execution fails as a whole."""
         return f"Failed to process the request(s) for model '{self.instance}', message: {message}"
 
 

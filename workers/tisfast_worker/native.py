@@ -130,7 +130,7 @@ class RawMemory:
     """The bytes of an mmap, which is not closed as long as anybody uses this."""
 
     def __init__(self, memory):
-        """Of `memory`."""
+        """Reads and writes `memory`."""
         self._memory = memory
 
     def read(self, at, nbytes):

@@ -236,6 +236,8 @@ def _import_numpy():
 
 def _import_for_all(name):
     """Why not, or "".  What is not there, the instance that needs it will tell, and how to get it."""
+    # Read when a framework loads its OpenMP: threads that spin for their next work take the server's cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with _single_threaded():
             if name:

@@ -1,4 +1,4 @@
-"""What every instance does first, done once in the nursery with a model of ours: its children find it done.
+"""Runs a model of ours in the nursery, so that its children find the first steps done.
 
 CPython keeps what it learns while it runs code: specialised instructions, types that ctypes made, caches of imports and
 formats.  Learnt in the nursery it is learnt once, and its pages are shared; learnt in each child, each pays for it in
@@ -56,7 +56,7 @@ def rehearse(library, backend_class):
         loop = make_loop(model, backend, stage.plane, None)
         for number in range(ROUNDS if "numpy" in sys.modules else 0):
             stage.send(number)
-            loop.feed.serve(1, loop.serve)
+            loop.source.serve(1, loop.serve)
         backend.free()
         del loop
     finally:

@@ -15,8 +15,8 @@ class OutputArenaFull(Exception):  # noqa: N818 - a state, met in normal service
 class OutputArena(Mapping):
     """Owner of the arena's book-keeping.
 
-    The loop's thread only, or who holds the outlet's lock; but `take_now`, and `collect` where nobody counts owners,
-    are one C call under the GIL, and may come from any thread.
+    The loop's thread only, or the thread that holds the stream writer's lock; but `take_now`, and `collect` where
+    nobody counts owners, are one C call under the GIL, and may come from any thread.
     """
 
     offset = staticmethod(block_offset)
@@ -50,7 +50,7 @@ class OutputArena(Mapping):
         return block if block else self._wait(nbytes)
 
     def take_now(self, nbytes):
-        """The same, or 0 when there is no room now."""
+        """Take a block, or 0 when there is no room now."""
         block = self._take(self._arena, nbytes)
         if block:
             self._out += 1

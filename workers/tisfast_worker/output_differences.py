@@ -1,4 +1,4 @@
-"""What a model returns and its configuration does not say: served as it is and told once for each output, or refused.
+"""Outputs that differ from the configuration: served as they are and logged once for each output, or refused.
 
 Triton's Python backend looks at no answer: it sends what it was given, and drops outputs that the configuration does
 not have.  `strict_outputs` of the load message makes each difference the error of its request.
@@ -17,7 +17,7 @@ class AnswerError(Exception):
 
 
 class OutputDifferences:
-    """Of one instance.  Whatever is told here is told once for each output."""
+    """The differences of one instance.  Each is logged once for each output."""
 
     def __init__(self, model):
         """`model`: the Model."""
@@ -92,7 +92,7 @@ class OutputDifferences:
                 )
 
     def _first(self, name):
-        """Whether this output is still to be told of."""
+        """Whether this output was not logged yet."""
         name = name[: limits.DIFFERENCE_NAME_CHARS_MAX]
         if name in self._told or len(self._told) >= limits.DIFFERENCES_TOLD_MAX:
             return False

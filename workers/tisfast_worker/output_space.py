@@ -6,7 +6,7 @@ is right: arrays that are not those of the block are copied, as always.
 
 
 class OutputSpace:
-    """Of one instance.  Only while `execute_arrays` runs."""
+    """The output space of one instance.  Only while `execute_arrays` runs."""
 
     def __init__(self, writer):
         """`writer`: the AnswerWriter."""

@@ -1,4 +1,4 @@
-"""What an instance sets right after the fork, because a fork cannot carry it.
+"""Settings that an instance makes right after the fork, because a fork cannot carry them.
 
 - Thread counts: OpenBLAS reads its variable when numpy is imported, which happened in the nursery, with one thread, so
   that the fork found no other thread.  It is told again through its own call, and so is libgomp where a framework that

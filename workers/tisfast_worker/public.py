@@ -1,4 +1,4 @@
-"""What a backend in --backend-directory is written with: the public names, which it imports from `tisfast.backend`.
+"""The public names for a backend in --backend-directory, which imports them from `tisfast.backend`.
 
 They stay as they are within a major version; all else of this package is ours to change.
 """

@@ -18,7 +18,7 @@ TENSOR = struct.Struct("<HBBI")  # index, dtype, rank, zero
 
 
 class InputPlan:
-    """What one signature means."""
+    """The decoded form of one signature."""
 
     __slots__ = ("layouts", "none", "output_names", "position", "refs", "refs_at", "sizes", "strings_at")
 

@@ -16,7 +16,7 @@ _LOOK_NS = 1000000000  # the longest wait at one time: what ends the instance ri
 
 
 class Waiting:
-    """What has come for one call.  Whoever waits for more is woken when something does.
+    """The responses that have come for one call.  A waiting thread is woken when more come.
 
     `final`: no more will come; `arrived`: responses that nobody has taken.
     """
@@ -67,7 +67,9 @@ class Replies:
                 self._want_reader()
 
     def forget(self, waiting):
-        """Nobody waits for the rest of it.  True: it was not over.  For finalisers, too: takes no lock."""
+        """Drop a call whose other responses are not wanted.  True: it was not over.  For finalisers, too: takes no
+        lock.
+        """
         if self._calls.pop(waiting.number, None) is None:
             return False
         waiting.final = True
@@ -137,7 +139,7 @@ class Replies:
                 self._want_reader()
 
     def _take(self):
-        """What is in the ring."""
+        """Take all replies that are in the ring."""
         pending = self._pending(self._ring)
         if not pending:
             return

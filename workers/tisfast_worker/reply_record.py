@@ -30,12 +30,12 @@ class ReplyMemory:
         self.number, self._release = number, release
 
     def __del__(self):
-        """Nobody does."""
+        """Give the memory back."""
         self._release(self.number)
 
 
 class TensorHold(ctypes.c_char * (1 << SHARE_SHIFT)):
-    """What arrays over one tensor of an answer refer to: the window on it, and the answer."""
+    """The owner of arrays over one tensor of an answer: it keeps the window on it, and the answer."""
 
     def __del__(self):
         """User code has let go of it."""
@@ -43,7 +43,7 @@ class TensorHold(ctypes.c_char * (1 << SHARE_SHIFT)):
 
 
 class ReplyPlan:
-    """What one signature means."""
+    """The meaning of one signature."""
 
     __slots__ = ("layouts", "refs", "refs_at")
 

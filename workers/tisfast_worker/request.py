@@ -36,7 +36,7 @@ class PreferredMemory:
 
 
 class InferenceTrace:
-    """What a request knows of its trace; passed to a call, it makes that call part of it."""
+    """The trace of a request; passed to a call, it makes that call part of it."""
 
     __slots__ = ("lease", "traced")
 
@@ -159,7 +159,9 @@ class InferenceRequest:
         return _calls().ask(self, arguments.truth("exec()", "decoupled", decoupled))
 
     def async_exec(self, decoupled=False):
-        """The same in a coroutine: an asyncio.Future of it.  The request is under way when this returns."""
+        """Call the model from a coroutine: gives an asyncio.Future of the response.  The request is under way when this
+        returns.
+        """
         import asyncio  # noqa: PLC0415 - 40 ms and 4 MB that only asynchronous models pay
 
         loop = asyncio.get_running_loop()
@@ -232,7 +234,7 @@ class ArenaRequest(InferenceRequest):
         return self._strings_at - self._plan.strings_at + FLAGS_AT
 
     def is_cancelled(self):
-        """Whether the client has left; the request runs on, and its answer reaches nobody."""
+        """Whether the client has left; the request runs on, and its answer is dropped."""
         return ord(self._lease[self.cancelled_at]) & FLAG_CANCELLED != 0
 
     def trace(self):
@@ -274,7 +276,7 @@ class ArenaRequest(InferenceRequest):
 
 
 def _checked_release(flags):
-    """Whether they ask for another execution."""
+    """Check the flags: whether they ask for another execution."""
     flags = arguments.whole("set_release_flags()", "flags", flags)
     if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
         raise TritonModelException(

@@ -57,5 +57,5 @@ class ResponseIterator:
             future.set_result(None)
 
     def __del__(self):
-        """Nobody takes the rest."""
+        """The other responses are not wanted."""
         self._calls.forget(self._waiting)

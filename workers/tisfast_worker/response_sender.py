@@ -11,7 +11,7 @@ _CLOSED = "Unable to send response. Response sender has been closed."
 
 
 class InferenceResponseSender:
-    """What both kinds of model get: `send`, from any thread, and `is_cancelled`.
+    """The face of senders for both kinds of model: `send`, from any thread, and `is_cancelled`.
 
     The name that models know, for isinstance; nobody is only that: the methods are those of the two kinds below.
     """
@@ -26,7 +26,7 @@ class InferenceResponseSender:
         raise NotImplementedError
 
     def is_cancelled(self):
-        """Whether the client has left: what is sent from then on reaches nobody."""
+        """Whether the client has left: what is sent from then on is dropped."""
         raise NotImplementedError
 
 
@@ -49,18 +49,18 @@ class StreamSender(InferenceResponseSender):
     """
 
     __slots__ = (
-        *("_cancelled_at", "_head", "_outlet", "batch", "closed", "id_at", "started_ns", "states"),
-        *("taken_ns", "ticket", "unread"),
+        *("_cancelled_at", "_head", "_stream_writer", "batch", "closed", "id_at", "started_ns", "states"),
+        *("taken_ns", "ticket", "backlog"),
     )
     # For the answer writer: no tensor of a stream is passed by reference, it may be written to again.
     _lease, windows = object(), None
 
-    def __init__(self, outlet, request, ticket, taken_ns):
-        """`request`: the ArenaRequest, not kept; `id_at`: of its id; `unread`: of its answers, by the server."""
-        self._outlet, self.ticket, self.taken_ns, self.started_ns = outlet, ticket, taken_ns, taken_ns
+    def __init__(self, stream_writer, request, ticket, taken_ns):
+        """`request`: the ArenaRequest, not kept; `id_at`: of its id; `backlog`: of its answers, by the server."""
+        self._stream_writer, self.ticket, self.taken_ns, self.started_ns = stream_writer, ticket, taken_ns, taken_ns
         self._head, self.batch, self._cancelled_at = request._head, request.batch, request.cancelled_at
         self.id_at = request._strings_at
-        self.unread = None
+        self.backlog = None
         self.closed = False
 
     def send(self, response=None, flags=0):
@@ -68,21 +68,21 @@ class StreamSender(InferenceResponseSender):
         check_arguments(response, flags)
         if self.closed:
             raise TritonModelException(_CLOSED)
-        if not self._outlet.send(self, response, flags):
+        if not self._stream_writer.send(self, response, flags):
             raise TritonModelException(_CLOSED)
 
     def is_cancelled(self):
         """Whether the client has left; False once the final response is sent."""
-        return not self.closed and self._outlet.is_cancelled(self._cancelled_at)
+        return not self.closed and self._stream_writer.is_cancelled(self._cancelled_at)
 
     def __del__(self):
-        """Nobody can answer any more."""
+        """The request can not be answered any more."""
         if not self.closed:
-            self._outlet.lost(self)
+            self._stream_writer.lost(self)
 
 
 class SingleAnswer:
-    """What became of a request of a model that is not decoupled and asked for its sender."""
+    """The answer to a request of a model that is not decoupled and asked for its sender."""
 
     __slots__ = ("_closed", "_deliver", "_lock", "done", "response")
 
@@ -97,7 +97,7 @@ class SingleAnswer:
         self._lock = threading.RLock()  # an element's __str__ may send while it is sent
 
     def give(self, response, final):
-        """What the sender was given, checked against what came before.  Raises TritonModelException."""
+        """Take a response, which must be the first and come before the end.  Raises TritonModelException."""
         with self._lock:
             if response is not None and self.response is not None:
                 raise TritonModelException(
@@ -116,7 +116,7 @@ class SingleAnswer:
                 self.done.set()
 
     def settle(self):
-        """What was sent, or None.  From here on nothing is taken, and nothing of the request is referred to."""
+        """Close the sender: gives the response that was sent, or None."""
         with self._lock:
             self._closed, self._deliver = True, None
             return self.response
@@ -141,5 +141,5 @@ class SingleSender(InferenceResponseSender):
         return self._is_cancelled()
 
     def __del__(self):
-        """Nobody can answer any more."""
+        """The request can not be answered any more."""
         self._answer.done.set()

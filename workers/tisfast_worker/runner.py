@@ -10,55 +10,55 @@ class Runner:
 
     def __init__(self, model, execute, trace):
         """execute(requests, execution): the backend's; trace(ids, traceback, error): tells of a failure."""
-        self._execute, self._relief = execute, MemoryRetry(model, trace)
+        self._execute, self._retry = execute, MemoryRetry(model, trace)
 
     def run(self, requests, execution):
-        """What the backend returns, or one ExecutionFailure for all."""
+        """The backend's responses, or one ExecutionFailure for all."""
         given = requests
         if execution.seen is not None:
             given, execution.seen = execution.seen, None
         outcome = self._attempt(given, execution)
         if outcome.__class__ is ExecutionFailure and outcome.shortage is not None:
-            return self._relief.relieve(given, outcome, functools.partial(self._attempt, execution=execution))
+            return self._retry.retry(given, outcome, functools.partial(self._attempt, execution=execution))
         return outcome
 
     def _attempt(self, requests, execution):
-        """The same, and what failed for want of memory is neither logged nor relieved."""
+        """Execute once: a failure for want of memory is neither logged nor tried again."""
         execution.attempts += 1
         try:
             return self._execute(requests, execution)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a worker ends when its server says so
             sent = getattr(error, "sent", None) or execution.take_answers()
             execution.forget_rescheduled()
-            failure = self._relief.failure(requests, error)
+            failure = self._retry.failure(requests, error)
         return self._beside_sent(requests, sent, failure) if sent else failure
 
     def _beside_sent(self, requests, sent, failure):
-        """What a sender was given stays its request's answer, whatever `execute` does then; the others fail."""
+        """The outcome of a failed execution: what a sender was given stays that request's answer, the others fail."""
         given = {at: answer.settle() for at, answer in sent.items()}
         if not any(given.values()):
             return failure
-        failure = self._relief.give_up(requests, failure)
+        failure = self._retry.give_up(requests, failure)
         failed = failure.responses(requests)
         return [given.get(id(request)) or failed[at] for at, request in enumerate(requests)]
 
     def failed_later(self, requests, execution, error):
         """The ExecutionFailure of a coroutine, which raised after `execute` had returned.  It is not tried again."""
         execution.forget_rescheduled()
-        failure = self._relief.failure(requests, error)
+        failure = self._retry.failure(requests, error)
         del error
-        return failure if failure.shortage is None else self._relief.relieve(requests, failure, None)
+        return failure if failure.shortage is None else self._retry.retry(requests, failure, None)
 
 
 class SequenceRunner:
     """Around a Runner, for models with sequences that are not decoupled: what they keep is taken out of the answers."""
 
-    def __init__(self, runner, sequences, shower):
-        """`sequences`: the Sequences of the instance; `shower`: shows answers that come early."""
-        self._runner, self._sequences, self._shower = runner, sequences, shower
+    def __init__(self, runner, sequences, publisher):
+        """`sequences`: the Sequences of the instance; `publisher`: shows answers that come early."""
+        self._runner, self._sequences, self._publisher = runner, sequences, publisher
 
     def run(self, requests, execution):
-        """As the other's, of the real requests; None where one wants to be executed again."""
+        """Run the inner runner on the real requests; None where one wants to be executed again."""
         seen = execution.seen
         responses = self._runner.run(requests, execution)
         if responses.__class__ is ExecutionFailure:
@@ -73,12 +73,12 @@ class SequenceRunner:
         return kept
 
     def deliver(self, request, response):
-        """As Shower's, and the sequence's state is kept first."""
+        """Deliver an answer, after the sequence's state is kept."""
         self._keep(request, response)
-        self._shower.deliver(request, response)
+        self._publisher.deliver(request, response)
 
     def _keep(self, request, response):
         wrong = self._sequences.keep(self._sequences.states(request.slot), response)
         if wrong:
-            self._shower.wrong(request, "", wrong)
+            self._publisher.wrong(request, "", wrong)
         self._sequences.leave(request)

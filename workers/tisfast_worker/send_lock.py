@@ -9,7 +9,7 @@ class SendLock:
     """A lock that tells a thread so when it would wait for itself."""
 
     def __init__(self):
-        """Nobody has it."""
+        """The lock is free."""
         self._lock = threading.RLock()  # lets its holder in, to be told
         self._held = False
 

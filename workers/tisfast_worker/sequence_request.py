@@ -11,7 +11,7 @@ from tisfast_worker.tensor import zeros
 
 
 class _Seated:
-    """What a slot of a sequence adds to a request."""
+    """The part of a request that a slot of a sequence adds."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class SequenceRequest(_Seated, ArenaRequest):
 
 
 class ForeignSequenceRequest(_Seated, ForeignRequest):
-    """The same, with inputs that lie elsewhere."""
+    """A request of a sequence with inputs that lie elsewhere."""
 
     __slots__ = ("_made", "sequences", "slot")
 
@@ -71,7 +71,7 @@ class NullRequest(InferenceRequest):
         return tensor
 
     def inputs(self):
-        """As a real request's."""
+        """The inputs, as a real request has them."""
         names = [*self.sequences.makers, *(layout.name for layout in self._plan.layouts)]
         return [self.find(name) for name in names]
 
@@ -103,5 +103,5 @@ class _NullSender(InferenceResponseSender):
         self._closed = flags != 0
 
     def is_cancelled(self):
-        """Nobody is there to leave."""
+        """A null request has no client that could leave."""
         return False

@@ -5,7 +5,7 @@ from tisfast_worker.tensor import InputLayout, Tensor, bytes_elements, count, ra
 
 
 class InitialState:
-    """What a sequence's first request finds."""
+    """The state that a sequence's first request finds."""
 
     def __init__(self, spec, batched):
         """Reads the file, if there is one.  Raises OSError, or ValueError when it holds too little."""

@@ -18,7 +18,7 @@ _FLAGS, _TICKET, _SLOT = 1, 4, 8  # of an unpacked submit slot
 
 
 class Sequences:
-    """Of one instance.  `makers`: functions of a request, by the names of the tensors that they make."""
+    """The sequences of one instance.  `makers`: functions of a request, by the names of the tensors that they make."""
 
     def __init__(self, model):
         """Reads the files of initial states.  Raises OSError."""
@@ -34,7 +34,8 @@ class Sequences:
             self.makers[spec.input_name] = self._state_maker(at)
 
     def seat(self, slots, requests, tickets):
-        """What the model is to see of a batch: its requests, and nulls where the direct strategy has nobody.
+        """Seat a batch and give the requests that the model sees: real ones, and null ones in empty slots of the direct
+        strategy.
 
         slots: the batch's; requests: those that run, with their tickets.
         """
@@ -52,7 +53,7 @@ class Sequences:
         return seen
 
     def states(self, slot):
-        """What is kept of the sequence that has this slot now, for `keep`; None where nothing is."""
+        """The kept state of the sequence that has this slot now, for `keep`; None for none."""
         return self._of(slot) if self._by_output else None
 
     def keep(self, states, response):
@@ -119,7 +120,7 @@ def _filled(code, value, shape):
 
 
 def _correlation(code, value, shape):
-    """As in Triton numbers are cut to the width of the type."""
+    """The correlation id as an array: as in Triton, a number is cut to the width of the type."""
     import numpy  # noqa: PLC0415
 
     if code == dtypes.BYTES:

@@ -160,7 +160,7 @@ class ModelService:
         self._control.post(dict(record, missing=missing) if missing else record)
 
     def _finalize(self):
-        """What finalize raises is logged, and the instance ends all the same."""
+        """Call finalize; what it raises is logged, and the instance ends all the same."""
         try:
             self.backend.free()
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""What is served here, for the few faces of triton_python_backend_utils that name no request.
+"""The instance that a thread belongs to, for functions of triton_python_backend_utils that name no request.
 
 `pb_utils.Logger.log_info(text)` and `pb_utils.get_model_dir()` are functions without a subject, so it is told by where
 they are called.  A worker that was forked serves one model instance, and all of its threads are that instance's.  A
@@ -33,7 +33,7 @@ class ServingContext:
         self.instance = ""  # its name
         self.metrics = LocalMetrics()  # where MetricFamily keeps its numbers
         self.calls = None  # calls.Calls while the model executes
-        self.ask = None  # the same: asks the server about models (Voice.ask)
+        self.ask = None  # the same: asks the server about models (ControlMessages.ask)
         self.free_output_bytes = _none  # of the output arena
         self.forked = False  # a child of the instance, made by the model's own code
 
@@ -48,7 +48,7 @@ class ServingContext:
 
 
 def current():
-    """What this thread or coroutine serves; else what all of the process does."""
+    """The context of this thread or coroutine; else that of the process."""
     return _ENTERED.get() or _everywhere[0]
 
 

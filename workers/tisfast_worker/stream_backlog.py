@@ -1,4 +1,4 @@
-"""What clients of streams have not read yet: whose answers lie in which block, and when one stream has to wait."""
+"""Answers that clients of streams have not read: which block is of which stream, and when a stream has to wait."""
 
 from tisfast_worker import limits
 from tisfast_worker.output import OutputArenaFull
@@ -19,7 +19,7 @@ class StreamBacklog:
 
 
 class StreamBlocks:
-    """The output arena as the answers of streams are written to it: under the outlet's lock.
+    """The output arena as the answers of streams are written to it: under the stream writer's lock.
 
     A stream may hold as much as is left for the others: one whose client does not read stops at half of the arena, and
     of two each at a third, so there is always room for a stream that is read.
@@ -37,7 +37,7 @@ class StreamBlocks:
         self._of = {}  # block: (its stream's StreamBacklog, bytes)
 
     def take(self, nbytes):
-        """As the arena's, but at once.  Raises OutputArenaFull."""
+        """Take a block at once, without a wait.  Raises OutputArenaFull."""
         block = self._take_held(nbytes) or self._arena.take_now(nbytes)
         if not block:
             self._arena.collect()
@@ -64,26 +64,26 @@ class StreamBlocks:
         self._arena.put_back(held[0])  # the response has become another one meanwhile
         return 0
 
-    def add(self, block, unread):
+    def add(self, block, backlog):
         """The block that was taken last is this stream's; returns its count, made for its first block."""
-        if unread is None:
-            unread = StreamBacklog()
+        if backlog is None:
+            backlog = StreamBacklog()
         nbytes = self._taken
-        unread.blocks += 1
-        unread.nbytes += nbytes
+        backlog.blocks += 1
+        backlog.nbytes += nbytes
         self._left -= nbytes
-        self._of[block] = (unread, nbytes)
-        return unread
+        self._of[block] = (backlog, nbytes)
+        return backlog
 
     def given(self, blocks):
         """These have come back."""
         for block in blocks:
-            unread, nbytes = self._of.pop(block, (None, 0))
-            if unread is not None:
-                unread.blocks -= 1
-                unread.nbytes -= nbytes
+            backlog, nbytes = self._of.pop(block, (None, 0))
+            if backlog is not None:
+                backlog.blocks -= 1
+                backlog.nbytes -= nbytes
                 self._left += nbytes
 
-    def must_wait(self, unread):
+    def must_wait(self, backlog):
         """Whether this stream's client has to read before more is written for it."""
-        return unread.blocks >= limits.STREAM_BLOCKS_MAX or unread.nbytes > self._left
+        return backlog.blocks >= limits.STREAM_BLOCKS_MAX or backlog.nbytes > self._left

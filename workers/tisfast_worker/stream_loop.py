@@ -1,4 +1,5 @@
-"""The loop of decoupled models: take a batch, start it, take the next.  Answers go out through the Outlet, any time."""
+"""The loop of decoupled models: take a batch, start it, take the next.  Answers go out through the StreamWriter, any
+time."""
 
 import threading
 import time
@@ -13,11 +14,12 @@ from tisfast_worker.serving_context import current
 
 
 class StreamLoop:
-    """Serves one decoupled model instance.  It holds the steps that Loop holds; an Outlet is the last one."""
+    """Serves one decoupled model instance.  It holds the steps that Loop holds; a StreamWriter is the last one."""
 
-    def __init__(self, model, feed, plane, reader, runner, outlet):  # noqa: PLR0913, PLR0917 - what it is made of
+    def __init__(self, model, source, plane, reader, runner, stream_writer):  # noqa: PLR0913, PLR0917 - what it is made of
         """See the class."""
-        self._model, self._feed, self._reader, self._runner, self._outlet = model, feed, reader, runner, outlet
+        self._model, self._source, self._reader = model, source, reader
+        self._runner, self._stream_writer = runner, stream_writer
         self._outputs, self._foreign = plane.outputs, plane.foreign
         self._outputs.before_wait = _nothing  # every answer is shown when it is made
         self.thread = 0  # the loop's own
@@ -26,17 +28,17 @@ class StreamLoop:
     @property
     def call_arena(self):
         """Where the calls are written that the model makes."""
-        return self._outlet.call_arena
+        return self._stream_writer.call_arena
 
     def run(self):
         """Until stop is set, the ring is empty, and all streams have ended."""
         self.thread = threading.get_ident()
-        self._feed.run(self.serve, self._tidy)
-        self._outlet.drain()
+        self._source.run(self.serve, self._tidy)
+        self._stream_writer.drain()
 
     def abandon(self):
         """The server has gone: `run` waits for no stream."""
-        self._outlet.abandon()
+        self._stream_writer.abandon()
 
     def serve(self, slots):
         """One batch, from its slots to the return of `execute`."""
@@ -44,7 +46,7 @@ class StreamLoop:
         execution = self.execution = Execution(None, taken_ns)
         requests = self._reader.read(slots, execution)
         for refused in execution.refused:
-            self._outlet.refuse(*refused, taken_ns)
+            self._stream_writer.refuse(*refused, taken_ns)
         start_ns = time.monotonic_ns()
         if requests:
             for request in requests:
@@ -54,7 +56,7 @@ class StreamLoop:
                 self._end_all(requests, failure)
         end_ns = time.monotonic_ns()
         # Counted whether or not anything ran: the server waits for it before the next batch.
-        self._outlet.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
+        self._stream_writer.executed(slots[0][4], len(requests), (taken_ns, start_ns, end_ns, end_ns))
 
     def failed(self, requests, execution, error):
         """An execution raised after it had returned to us: a coroutine.  From any thread."""
@@ -68,23 +70,23 @@ class StreamLoop:
         execution.forget_rescheduled()
         for request in requests:
             if self._model.iterative:
-                self._outlet.reschedule(request._sender)
+                self._stream_writer.reschedule(request._sender)
             else:
-                self._outlet.fail(request._sender, ErrorCode.INTERNAL, NOT_ITERATIVE)
+                self._stream_writer.fail(request._sender, ErrorCode.INTERNAL, NOT_ITERATIVE)
 
     def _end_all(self, requests, failure):
         for request in requests:
             if request._sender.__class__ is StreamSender:  # what fills an empty slot of a sequence batch has none
-                self._outlet.fail(request._sender, failure.code, failure.text)
+                self._stream_writer.fail(request._sender, failure.code, failure.text)
 
     def _tidy(self):
-        """As Loop's; what finalisers of open streams leave behind is sent here."""
-        self._outlet.rest()
+        """See Loop; what finalisers of open streams leave behind is sent here."""
+        self._stream_writer.rest()
         calls = current().calls
         if calls is not None:
             calls.rest()
-        self._foreign.rest(self._feed.pending)
-        return limits.REST_SECONDS * 1000000000 if self._outlet.open_streams else FOR_EVER
+        self._foreign.rest(self._source.pending)
+        return limits.REST_SECONDS * 1000000000 if self._stream_writer.open_streams else FOR_EVER
 
 
 def _nothing():

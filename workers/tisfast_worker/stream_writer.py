@@ -63,8 +63,8 @@ class StreamWriter:
         answer.  Without the lock: others send meanwhile.
         """
         sent_ns = time.monotonic_ns()
-        unread = sender.unread
-        if unread is not None and self._owners.must_wait(unread):
+        backlog = sender.backlog
+        if backlog is not None and self._owners.must_wait(backlog):
             self._wait_for_reader(sender)
         with self._lock:
             if sender.closed:
@@ -87,7 +87,7 @@ class StreamWriter:
         if self._owners.wanted and not last:
             return self._owners.wanted
         if written[3]:
-            sender.unread = self._owners.add(written[3], sender.unread)
+            sender.backlog = self._owners.add(written[3], sender.backlog)
         if flags:
             self._end(sender, written, sent_ns)
             return 0
@@ -96,7 +96,7 @@ class StreamWriter:
         return 0
 
     def _send_when_room(self, sender, response, flags, sent_ns, wanted):
-        """As `send`.  The server rings no bell for given blocks, so this looks, with growing pauses."""
+        """Wait for room, then send.  The server rings no bell for given blocks, so this looks, with growing pauses."""
         pause = limits.OUTPUT_WAIT_STEP_SECONDS_MAX / 50
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
         while wanted:
@@ -137,7 +137,7 @@ class StreamWriter:
             self._completions.put((TF_EXECUTED, 0, 0, 0), ticket, 0, times, requests)
 
     def lost(self, sender):
-        """Nobody can answer this stream any more.  Called by finalisers: takes no lock that it would wait for."""
+        """This stream can not be answered any more.  Called by finalisers: takes no lock that it would wait for."""
         self._completions.post(TF_CLOSED, _END, _INTERNAL, sender.ticket)
         self._forget(sender)
 
@@ -179,15 +179,15 @@ class StreamWriter:
     def _wait_for_reader(self, sender):
         """Without the lock: one client that does not read must not stop the others' streams."""
         deadline = time.monotonic() + limits.OUTPUT_WAIT_SECONDS_MAX
-        unread = sender.unread
+        backlog = sender.backlog
         while not sender.closed:
             with self._lock:
                 self._outputs.collect()
-                if not self._owners.must_wait(unread):
+                if not self._owners.must_wait(backlog):
                     return
             if time.monotonic() > deadline:
                 text = (
-                    f"model '{self._model.name}': the client of this stream left {unread} unread for "
+                    f"model '{self._model.name}': the client of this stream left {backlog} unread for "
                     f"{limits.OUTPUT_WAIT_SECONDS_MAX} s, so the stream ends here"
                 )
                 self.fail(sender, ErrorCode.UNAVAILABLE, text)

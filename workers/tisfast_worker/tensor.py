@@ -66,7 +66,7 @@ class Tensor:
         raise not_copied(self)
 
     def _content(self):
-        """What an answer is made of where there is no array: an array, or a copy of the bytes (BF16)."""
+        """The data of a tensor without an array, for an answer: an array, or a copy of the bytes (BF16)."""
         return ctypes.string_at(self._raw[1], 2 * count(self._raw[2]))
 
     def is_cpu(self):
@@ -102,7 +102,7 @@ class Tensor:
 
 
 class InputLayout:
-    """What one input of a request signature looks like; shared by all its tensors."""
+    """The layout of one input of a request signature; shared by all its tensors."""
 
     __slots__ = ("array", "code", "dtype", "name", "nbytes", "shape")
 

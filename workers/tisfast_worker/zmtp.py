@@ -35,7 +35,7 @@ class Dealer:
         return data
 
     def give_back(self, data):
-        """What the socket did not take of take_outgoing's bytes: it goes out first."""
+        """Put back bytes of take_outgoing that the socket did not take: they go out first."""
         self._outgoing[:0] = data
 
     @property

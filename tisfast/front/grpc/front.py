@@ -35,7 +35,7 @@ class Forward(Protocol):
 
 
 class GrpcExtras(NamedTuple):
-    """What a server may have: clients' shared memory, restricted APIs, forwarded metadata, codec processes."""
+    """Optional parts of a server: clients' shared memory, restricted APIs, forwarded metadata, codec processes."""
 
     regions: Regions | None = None
     restriction: Restriction | None = None
@@ -73,7 +73,7 @@ class GrpcFront(ListenerFront):
         return self._connect
 
     def trace_with(self, tracer: Tracer | None) -> None:
-        """Ask `tracer` about inference requests from now on; None: nobody (see Tracer.attach)."""
+        """Ask `tracer` about inference requests from now on; None: no tracing (see Tracer.attach)."""
         self._shared.trace_with(tracer)
 
     def log_to(self, access_log: AccessLog) -> None:

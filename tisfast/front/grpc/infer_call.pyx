@@ -90,7 +90,7 @@ cdef class InferenceStream(GrpcStream):
         return 0
 
     cdef int _keep_promise(self) except -1:
-        """Nothing of the message is missing any more, or nobody waits for it."""
+        """The message is complete, or not wanted any more."""
         if self.promise is not None:
             self.promise.withdraw()
             self.promise = None
@@ -131,7 +131,7 @@ cdef class InferenceStream(GrpcStream):
         return 0
 
     def _check_promises(self, uint64_t nbytes) -> None:
-        """Of the connection's other calls, too."""
+        """Check the bytes that all calls of the connection have announced and not sent."""
         cdef uint64_t owed = nbytes
         for other in self.session.streams.values():
             if isinstance(other, InferenceStream) and (<InferenceStream>other).promise is not None:
@@ -213,7 +213,7 @@ cdef class InferenceStream(GrpcStream):
         return self.fail(error)
 
     cdef uint64_t expanded_max(self, bytes data) except? 0:
-        """What the inputs of the model can be that its beginning names."""
+        """The bytes that a message may expand to, by the model that its beginning names."""
         cdef Peek peek = self.shared.peek
         cdef bytes start = beginning(self.encoding.decode("latin-1"), data, PEEK_BYTES_MAX)
         if self._peek(<const unsigned char *>PyBytes_AS_STRING(start), <uint64_t>len(start), UINT64_MAX) != PEEK_FOUND:
@@ -257,7 +257,7 @@ cdef class InferenceStream(GrpcStream):
 
 
 cdef class InferCall(InferenceStream):
-    """One ModelInfer call; it is its request's Reply."""
+    """One ModelInfer call; it is its request's AnswerSink."""
 
     cdef int on_message(self) except -1:
         cdef InferInput input
@@ -313,7 +313,7 @@ cdef class InferCall(InferenceStream):
             self.trace.finished()
         return 0
 
-    # ---- the engine's Reply
+    # ---- the engine's AnswerSink
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         self.request = None

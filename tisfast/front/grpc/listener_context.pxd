@@ -6,7 +6,7 @@ from tisfast.wire.grpc.infer cimport Peek
 from tisfast.wire.grpc.respond cimport GrpcBody
 
 cdef class GrpcListenerContext:
-    """What all connections of one listener share."""
+    """The state that all connections of one listener share."""
     cdef readonly object registry
     cdef readonly object methods             # grpc.methods.Methods
     cdef readonly object regions             # shared-memory regions, or None

@@ -1,4 +1,4 @@
-"""What the calls of one gRPC listener share.  Layer 4 (front).
+"""The state that the calls of one gRPC listener share.  Layer 4 (front).
 
 Answers of one turn of the loop leave a connection with one write: calls `touch` their connection, and the connections
 that were touched are flushed at the turn's end.  With a single call open there is nothing to wait for.
@@ -43,7 +43,7 @@ cdef class GrpcListenerContext:
         self.flush_turn = self._flush_turn
 
     def trace_with(self, tracer) -> None:
-        """Ask `tracer` about inference requests from now on; None: nobody."""
+        """Ask `tracer` about inference requests from now on; None: no tracing."""
         self.tracer = tracer
         self.keeps_metadata = self.restriction is not None or self.forward is not None or tracer is not None
 

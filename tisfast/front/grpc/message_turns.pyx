@@ -1,4 +1,4 @@
-"""Whose messages are handled in this turn of the loop; see message_turns.pxd.  Layer 4 (front).
+"""Bounds the messages that are handled in one turn of the loop; see message_turns.pxd.  Layer 4 (front).
 
 A message of five bytes can cost a hundred times what it costs to send, and a read brings thousands.  So they are counted,
 over all connections, as many clients may be one.

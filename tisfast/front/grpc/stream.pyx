@@ -28,7 +28,7 @@ cdef enum:
     PREFIX_BYTES = 5
 cdef uint64_t MESSAGE_BYTES_MAX = limits.GRPC_MESSAGE_BYTES_MAX
 cdef uint64_t CALL_BYTES_MAX = limits.GRPC_CALL_BYTES_MAX
-cdef uint64_t EXPANDED_CALL_BYTES_MAX = limits.HTTP_CALL_BYTES_MAX
+cdef uint64_t LOAD_EXPANDED_BYTES_MAX = limits.LOAD_EXPANDED_BYTES_MAX
 cdef int64_t STALL_TICKS_MAX = limits.GRPC_STALL_SECONDS_MAX
 cdef uint64_t WEIGHED_BYTES = limits.GRPC_TURN_WEIGHED_BYTES
 cdef uint64_t LONG_BYTES = limits.CODEC_BYTES_MIN
@@ -124,7 +124,7 @@ cdef class GrpcStream(AnswerSink):
         return used
 
     cdef inline int _weight(self) noexcept:
-        """Of a message among those of a turn.  What it expands to is read here up to LONG_BYTES."""
+        """The cost of a message among those of a turn.  What it expands to is read here up to LONG_BYTES."""
         return 1 + <int>((LONG_BYTES if self.compressed else min(self.total, LONG_BYTES)) // WEIGHED_BYTES)
 
     cdef int _start_message(self) except -1:
@@ -221,7 +221,7 @@ cdef class GrpcStream(AnswerSink):
         return self.go_on()
 
     def take_turn(self) -> None:
-        """Of shared.turns."""
+        """Called by shared.turns in the call's turn."""
         self.parked = False
         try:
             self.go_on()
@@ -384,7 +384,7 @@ cdef class GrpcStream(AnswerSink):
         return decompress(self.encoding.decode("latin-1"), data, self.expanded_max(data), self.expanded_hint())
 
     cdef uint64_t expanded_max(self, bytes data) except? 0:
-        return min(self.message_max, EXPANDED_CALL_BYTES_MAX)
+        return min(self.message_max, LOAD_EXPANDED_BYTES_MAX)
 
     cdef str expanded_hint(self):
         return ""
@@ -472,7 +472,7 @@ cdef class GrpcStream(AnswerSink):
         return self.finish(GRPC_INTERNAL, f"unexpected {type(error).__name__} in the server; see its log")
 
     cdef int give_window(self) except -1:
-        """What was withheld may be sent again."""
+        """Give the client the window that was withheld."""
         withheld, self.withheld = self.withheld, 0
         self.in_tick = self.shared.tick  # the client could not send until now
         if withheld and self.session is not None:

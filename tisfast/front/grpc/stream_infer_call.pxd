@@ -7,7 +7,7 @@ from tisfast.front.grpc.message cimport OutMessage
 from tisfast.wire.record cimport Answer, InferInput
 
 cdef class StreamAnswer:
-    """What is to be sent for one request: an answer, the end of a decoupled one, or an error.  Rendered when its turn
+    """A message to be sent for one request: an answer, the end of a decoupled one, or an error.  Rendered when its turn
     comes."""
     cdef Answer answer
     cdef InferInput input                # of an empty final response, and of an error of a request that was accepted

@@ -191,7 +191,7 @@ cdef class StreamInferCall(InferenceStream):
         return self.refuse(error)
 
     def _drop_written(self) -> None:
-        """Nobody reads what is being written."""
+        """The client does not read what is being written."""
         for answer in [self.sending, *(self.queue or ())]:
             if isinstance(answer, StreamAnswer) and (<StreamAnswer>answer).call is not None:
                 (<StreamAnswer>answer).call = None

@@ -44,7 +44,7 @@ cdef class UnaryCall(GrpcStream):
         return self.break_down(f"{self.path} failed", error)
 
     def _done(self, answer) -> None:
-        """What had to be asked for first is known."""
+        """The awaited result is there."""
         if self.finished:
             return  # the client has gone
         if answer.cancelled():

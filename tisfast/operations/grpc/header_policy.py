@@ -1,4 +1,4 @@
-"""What --grpc-restricted-protocol and --grpc-header-forward-pattern ask for, as calls need it.  Layer 4 (operations).
+"""--grpc-restricted-protocol and --grpc-header-forward-pattern, for calls.  Layer 4 (operations).
 
 Asked only when the flag is given.
 """
@@ -44,7 +44,7 @@ class MetadataForward:
         self._forward = forward
 
     def parameters(self, metadata: Mapping[str, str] | None) -> bytes:
-        """What is forwarded, as a JSON object; b"" for nothing.  Raises BadRequest for a reserved name."""
+        """The forwarded parameters as a JSON object; b"" for none.  Raises BadRequest for a reserved name."""
         given = (
             (name, _binary(value) if name.endswith(BINARY_SUFFIX) else value)
             for name, value in (metadata or {}).items()

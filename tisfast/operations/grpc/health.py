@@ -39,7 +39,7 @@ class Health:
         return self._ready()
 
     def add(self, watch: Watch) -> None:
-        """Tell it of changes from now on.  Readiness has no event, so it is looked at while somebody watches."""
+        """Tell it of changes from now on.  Readiness has no event, so it is polled while there is a watcher."""
         self._watches.add(watch)
         if self._timer is None:
             self._timer = self._loop.call_later(limits.HEALTH_WATCH_SECONDS, self._look)

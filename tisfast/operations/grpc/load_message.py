@@ -60,7 +60,7 @@ def _cut(data: memoryview, way: tuple[int, ...], mark: bytes, cut: dict[bytes, m
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """Of one message: number, and where the field, its content and what follows it begin.
+    """The fields of one message: number, and where the field, its content and the next field begin.
 
     Raises ValueError for what is no message, or has more fields than a load call.
     """

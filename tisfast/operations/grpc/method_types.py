@@ -1,4 +1,4 @@
-"""What a method is to the connection that serves it.  Layer 4 (operations)."""
+"""The kinds of gRPC methods, as a connection calls them.  Layer 4 (operations)."""
 
 from __future__ import annotations
 

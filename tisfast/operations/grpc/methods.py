@@ -1,4 +1,4 @@
-"""Which RPCs there are and who answers them, but for ModelInfer and ModelStreamInfer.  Layer 4 (operations).
+"""The table of RPCs and their handlers, without ModelInfer and ModelStreamInfer.  Layer 4 (operations).
 
 Each is an operation of operations.service.Service: the message's fields in, the operation's values out.
 """
@@ -75,7 +75,7 @@ RPCS: Final = (
 class Methods:
     """The methods of one server.
 
-    loop: where health watchers are told of changes; gate: asked before models are loaded or unloaded, None for nobody.
+    loop: where health watchers are told of changes; gate: asked before models are loaded or unloaded, None for no gate.
     """
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, gate: ControlGate | None = None) -> None:
@@ -94,7 +94,7 @@ class Methods:
         return self._unary.get(path)
 
     def stream(self, path: str) -> StreamMethod | None:
-        """The same for methods that answer many times."""
+        """The streaming method of a path."""
         return self._streams.get(path)
 
     def _method(self, rpc: Rpc) -> UnaryMethod:
@@ -250,7 +250,7 @@ def parsed(name: str, message: bytes) -> Any:
 
 
 async def _done(work: Awaitable[None]) -> Fields:
-    """What is answered when a call is done that has nothing to tell."""
+    """Wait for a call that has no result, and give the empty message."""
     await work
     return {}
 
@@ -261,7 +261,7 @@ def _check_repository(request: Any) -> None:
 
 
 def _trace_value(name: str, value: list[str]) -> list[str] | str | None:
-    """As the settings take it: a list of levels, else one text; None for "as above it"."""
+    """A setting as trace settings take it: a list of levels, else one text; None for "as above it"."""
     if not value:
         return None
     if name == "trace_level":

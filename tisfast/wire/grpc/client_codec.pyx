@@ -153,7 +153,7 @@ cdef dict region_parameters(BufferTensor tensor):
 
 
 cdef dict request_parameters(dict parameters):
-    """As gRPC can say them: a sequence id is a signed number there, whose bits count."""
+    """Parameters in gRPC's form: a sequence id is a signed number there, whose bits count."""
     cdef dict values = dict(parameters)
     for name, value in values.items():
         if type(value) not in (bool, int, str, float) or type(value) is int and not -(1 << 63) <= value < 1 << 64:

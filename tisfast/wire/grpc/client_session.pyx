@@ -150,7 +150,7 @@ cdef class GrpcClientSession(Http2Client):
     # ---- bytes
 
     def take(self, bytes data) -> list:
-        """What these bytes of the server tell: ("head", call, metadata), ("message", call, bytes), ("end", call, trailers).
+        """Read bytes of the server: gives ("head", call, metadata), ("message", call, bytes), ("end", call, trailers).
 
         Behind "end" the call has `code` and `text`.  Raises BadResponse when the bytes are not HTTP/2.
         """
@@ -170,7 +170,7 @@ cdef class GrpcClientSession(Http2Client):
         return events
 
     def outgoing(self) -> bytes:
-        """What is to be sent now; b"" when there is nothing."""
+        """The bytes to send now; b"" for none."""
         cdef Outgoing out = self.out
         cdef list found = []
         cdef int i

@@ -10,7 +10,7 @@ cdef enum Peeked:
     PEEK_NONE = 2       # the name does not come first, or the message is broken: collect it whole and call again
 
 cdef class Peek:
-    """What the beginning of a message says: which model is asked, and where its first raw tensor starts."""
+    """The beginning of a message: which model is asked, and where its first raw tensor starts."""
     cdef readonly str name
     cdef readonly str version       # canonical, "" for any
     cdef readonly str id            # of the request, as far as the bytes tell

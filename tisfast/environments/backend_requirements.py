@@ -1,4 +1,4 @@
-"""What a backend needs installed, for models whose own environment lacks it.  Layer 3 (environments).
+"""The packages that a backend needs, for models whose own environment lacks them.  Layer 3 (environments).
 
 Of each backend of ours it is a file beside this module, with all that it installs pinned; of one in --backend-directory
 it is the requirements.txt beside its file.
@@ -28,7 +28,7 @@ def environment_of(backend: BackendInfo, python: str = "") -> Environment | None
 
 
 def environment_named(name: str, backends: Backends, python: str = "") -> Environment:
-    """The same by the backend's name.  Raises ConfigError where there is none."""
+    """The environment by the backend's name.  Raises ConfigError where there is none."""
     backend = backends.named(name)
     found = None if backend is None else environment_of(backend, python)
     if found is None:

@@ -8,7 +8,7 @@ import pytest
 
 from tisfast.config.backend_flags import read_backends
 from tisfast.config.backends import BUILT_IN
-from tisfast.environments.of_backends import PINNED, environment_named, environment_of
+from tisfast.environments.backend_requirements import PINNED, environment_named, environment_of
 from tisfast.environments.requirements import read_requirements
 from tisfast.errors import ConfigError
 
