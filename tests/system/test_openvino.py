@@ -196,7 +196,8 @@ def test_parameters(serve, write, connect):
     assert "PERFORMANCE_HINT THROUGHPUT, NUM_STREAMS AUTO, ENABLE_CPU_PINNING False, INFERENCE_NUM_THREADS 1" in told
     assert "INFERENCE_PRECISION_HINT bf16" in told
     threads = max(1, (psutil.cpu_count() or 1) // 2)
-    server.said(lambda r: f"INFERENCE_NUM_THREADS {threads}, INFERENCE_PRECISION_HINT f32" in r["message"], "a share of the cores")
+    share = f"INFERENCE_NUM_THREADS {threads}, INFERENCE_PRECISION_HINT f32"
+    server.said(lambda r: share in r["message"], "a share of the cores")
     rows = np.random.default_rng(1).standard_normal((2, 16), np.float32)
     assert np.allclose(infer(client, "set", X=rows)["Y"], np.maximum(rows, 0), atol=0.05)
     block = np.random.default_rng(1).standard_normal((2, 8, 4), np.float32)
