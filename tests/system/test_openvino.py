@@ -193,14 +193,34 @@ def test_parameters(serve, write, connect):
     write("shares", graph(make=op.relu), "max_batch_size: 8 instance_group [ { count: 2 } ]")
     client = connect(server := serve("--log-verbose=1").ready(), grpcclient)
     told = server.said(lambda r: "Configuring HINT_BF16 to yes" in r["message"], "what was set")["message"]
-    assert "PERFORMANCE_HINT THROUGHPUT, NUM_STREAMS AUTO, INFERENCE_NUM_THREADS 1, ENABLE_CPU_PINNING False" in told
+    assert "PERFORMANCE_HINT THROUGHPUT, NUM_STREAMS AUTO, ENABLE_CPU_PINNING False, INFERENCE_NUM_THREADS 1" in told
     assert "INFERENCE_PRECISION_HINT bf16" in told
     threads = max(1, (psutil.cpu_count() or 1) // 2)
-    server.said(lambda r: f"INFERENCE_NUM_THREADS {threads}, ENABLE_CPU" in r["message"], "a share of the cores")
+    share = f"INFERENCE_NUM_THREADS {threads}, INFERENCE_PRECISION_HINT f32"
+    server.said(lambda r: share in r["message"], "a share of the cores")
     rows = np.random.default_rng(1).standard_normal((2, 16), np.float32)
     assert np.allclose(infer(client, "set", X=rows)["Y"], np.maximum(rows, 0), atol=0.05)
     block = np.random.default_rng(1).standard_normal((2, 8, 4), np.float32)
     assert np.array_equal(infer(client, "shaped", X=block)["Y"], np.maximum(block, 0))
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
+def test_sequences_with_controls_and_state(serve, write, connect, strategy):
+    config = onnx_models.ACCUMULATOR.replace("STRATEGY", strategy).replace('backend: "onnxruntime"', "")
+    write("sums", onnx_models.accumulator(), 'default_model_filename: "model.onnx"\n' + config, "model.onnx")
+    client = connect(serve().ready(), grpcclient)
+
+    def send(sequence, value, **flags):
+        tensor = grpcclient.InferInput("INPUT", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.full((1, 1), value, np.float32))
+        answer = client.infer("sums", [tensor], sequence_id=sequence, **flags)
+        return [answer.as_numpy(name).item() for name in ("OUTPUT", "WHO", "ROWS")]
+
+    assert send(7, 1, sequence_start=True) == [1, 7, 1]
+    assert send(8, 10, sequence_start=True) == [10, 8, 1]
+    assert send(7, 2) == [3, 7, 1] and send(8, 20) == [30, 8, 1]
+    assert send(7, 3, sequence_end=True) == [6, 7, 1]
+    assert send(7, 5, sequence_start=True) == [5, 7, 1], "state begins anew"
 
 
 def whole(tmp_path):

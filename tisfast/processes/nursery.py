@@ -317,6 +317,9 @@ class Nursery:
         self._loop.remove_reader(life.spawned.socket.fileno())
         self._loop.remove_writer(life.spawned.socket.fileno())
         self._loop.remove_reader(life.spawned.stderr)
+        # Before its socket ends: a nursery that sees that takes the server for dead, and removes the control directory,
+        # which other nurseries use.
+        life.spawned.process.kill()
         life.spawned.socket.close()
         os.close(life.spawned.stderr)
         for _, fds in life.sends:
@@ -360,8 +363,7 @@ def _close_all(fds: Sequence[int]) -> None:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """End-of-file on its socket ends a healthy nursery; SIGKILL ends any, and its children have it as death signal."""
-    process.kill()
+    """It was killed; its children have that as death signal."""
     try:
         process.wait(limits.KILL_SECONDS_MAX)
     except subprocess.TimeoutExpired:

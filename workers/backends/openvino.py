@@ -66,6 +66,8 @@ class Backend(ArrayBackend):
         self._inputs = [(graphs.name_of(port), port.element_type) for port in ports]
         self._points = {graphs.name_of(port) for port in ports if not len(port.get_partial_shape())}
         dims = {spec.name: spec.dims for spec in self.model.outputs}
+        sequences = self.model.sequences
+        dims.update({} if sequences is None else {state.output_name: state.dims for state in sequences.states})
         self._outputs = []
         for at, port in enumerate(self._graph.graph.outputs):
             name = graphs.name_of(port)

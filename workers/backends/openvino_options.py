@@ -25,12 +25,17 @@ class InferenceSettings:
         self.padding, self.reshape = self._flag("ENABLE_BATCH_PADDING"), self._flag("RESHAPE_IO_LAYERS")
         self._flag("SKIP_OV_DYNAMIC_BATCHSIZE")  # of devices that gather batches themselves: nothing does here
         self.properties = {"PERFORMANCE_HINT": self._hint(), "NUM_STREAMS": self._streams()}
+        threads = self._count("INFERENCE_NUM_THREADS")
+        precision = self._precision()
         if self.device == CPU:
-            threads = self._count("INFERENCE_NUM_THREADS")
-            self.properties["INFERENCE_NUM_THREADS"] = model.threads if threads is None else threads
+            threads = model.threads if threads is None else threads
+            precision = precision or "f32"
             # Each instance would hold its threads to the same cores as the others.
             self.properties["ENABLE_CPU_PINNING"] = False
-            self.properties["INFERENCE_PRECISION_HINT"] = self._precision()
+        if threads is not None:
+            self.properties["INFERENCE_NUM_THREADS"] = threads
+        if precision:
+            self.properties["INFERENCE_PRECISION_HINT"] = precision
         self._compilation = self._count(_COMPILATION)
 
     def supported_by(self, core):
@@ -82,7 +87,7 @@ class InferenceSettings:
         value = self._said.text("HINT_BF16").lower()
         if value not in ("", "yes"):
             raise OptionError(f"expected the parameter 'HINT_BF16' to be YES, got {value}")
-        return "bf16" if value else "f32"
+        return "bf16" if value else ""
 
 
 def _beside(model, path):
