@@ -40,15 +40,15 @@ class Around:
 class Claims:
     \"\"\"Instead of tf_submit_begin.\"\"\"
 
-    def __init__(self, feed, point):
-        self.own, self.feed, self.point = feed._begin, feed, point
+    def __init__(self, source, point):
+        self.own, self.source, self.point = source._begin, source, point
 
     def __call__(self, channel, count):
         if self.point == "looked at":
             die()
         if self.point == "claimed":  # as tf_submit_begin has done it halfway
-            mask, first = self.feed._channel.submit_slots
-            self.feed._channel.raw.write(first + ((self.feed._head - 1) & mask) * 64 + CLAIM, BEGUN)
+            mask, first = self.source._channel.submit_slots
+            self.source._channel.raw.write(first + ((self.source._head - 1) & mask) * 64 + CLAIM, BEGUN)
             die()
         self.own(channel, count)
         die()
@@ -77,7 +77,7 @@ class TritonPythonModel:
         (loop,) = [each for each in gc.get_objects() if isinstance(each, Loop)]
         self.point = point
         if point in ("looked at", "claimed", "taken"):
-            loop.feed._begin = Claims(loop.feed, point)
+            loop.source._begin = Claims(loop.source, point)
         if point == "executed":
             loop._runner = Around(loop._runner, "run", lambda: self.victims)
         if point == "shown":
