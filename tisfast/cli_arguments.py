@@ -1,4 +1,4 @@
-"""How command lines are read; arguments of `tisfast serve` that argparse leaves over: files, unknown flags.  Top layer."""
+"""How command lines are read; what argparse leaves over of `tisfast serve`: files, and unknown flags.  Top layer."""
 
 from __future__ import annotations
 

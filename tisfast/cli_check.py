@@ -1,4 +1,4 @@
-"""`tisfast check PATH...`: every error of model repositories and of model files, without serving them.  Top layer (cli)."""
+"""`tisfast check PATH...`: every error of repositories and model files, without serving them.  Top layer (cli)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def _sorted_out(texts: Sequence[str], backends: Backends) -> Arguments:
     return Arguments(found.files, (*found.repositories, *(text for text in texts if text not in local)))
 
 
-def _looking(values: argparse.Namespace, environ: Mapping[str, str], linked: LinkedFiles, backends: Backends) -> ScanOptions:
+def _looking(
+    values: argparse.Namespace, environ: Mapping[str, str], linked: LinkedFiles, backends: Backends
+) -> ScanOptions:
     workers = WorkerSettings(sys.executable, cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"))
     return ScanOptions(
         auto_complete=not values.strict,

@@ -114,7 +114,7 @@ def test_what_cannot_be_served_is_told(place, text, message):
     [
         ("x" * 300, "xxx..."),
         (f"{'y' * 300}=net.onnx", "has 300 bytes, more than 255; give it a shorter one"),
-        (os.fsdecode(b"n\xe4t.onnx"), r"'n\xe4t' is no name of a model, as it is not UTF-8"),
+        (os.fsdecode(b"n\xe4t.onnx"), r"'n\udce4t' is no name of a model, as it is not UTF-8"),
         ("a\\b=net.onnx", "is no name of a model"),
     ],
 )

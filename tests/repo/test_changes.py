@@ -341,7 +341,9 @@ def test_a_backend_that_is_gone_is_a_change(repositories, mlp):
 
 def test_a_load_sees_that_the_backend_has_changed(repositories, mlp):
     folder, backends = mlp
-    write(repositories[0], "a", 'backend: "mlp"', "config.pbtxt")
+    tensors = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
+    write(repositories[0], "a", f'backend: "mlp" {tensors}', "config.pbtxt")
+    write(repositories[0], "a")
     looking = ScanOptions(backends=backends)
     before, same = (scan_model(repositories, "a", looking) for _ in range(2))
     (folder / "backend.py").write_text("changed")

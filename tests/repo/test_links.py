@@ -7,13 +7,14 @@ import os
 import pytest
 
 from tests.repo.conftest import MODEL
+from tisfast.config.backends import BackendInfo, Backends, Completion
 from tisfast.config.served_files import read_files
 from tisfast.repo.check import check
 from tisfast.repo.links import link_files
 from tisfast.repo.scan import ScanOptions, scan
 
 BACKENDS = Backends((
-    BackendInfo("python", (), ("model.py",), served=True),
+    BackendInfo("python", (), ("model.py",), Completion.ASKED, served=True),
     BackendInfo("onnxruntime", (), ("model.onnx",), served=True, folders=True),
     BackendInfo("openvino", (), ("model.xml",), served=True),
     BackendInfo("pytorch", (), ("model.pt",), served=True, companions=("sample.npz",)),

@@ -61,9 +61,8 @@ def test_odd_names_are_served_and_their_lines_ask_them(serve_files, tmp_path, na
     server = serve_files(folder / f"{name}.onnx", folder / f"{name} code.py").ready()
     said = server.says("Ask each model")["message"]
     lines = [line for line in said.splitlines() if line.startswith("curl")]
-    answers = [
-        subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True).stdout for line in lines
-    ]
+    done = [subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True) for line in lines]
+    answers = [each.stdout for each in done]
     assert len(answers) == 2 and all(re.search(r'"data":\[[01](\.0)?\]', answer) for answer in answers), answers
 
 

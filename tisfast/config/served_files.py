@@ -131,7 +131,8 @@ def _check_name(name: str, path: Path) -> None:
         raise ConfigError(f"{path}: '{name}' is no name of a model, as it is not UTF-8", hint=hint)
     if len(os.fsencode(name)) > NAME_BYTES_MAX:
         raise ConfigError(
-            f"the model's name '{name[:NAME_SHOWN_MAX]}...' has {len(os.fsencode(name))} bytes, more than {NAME_BYTES_MAX}",
+            f"the model's name '{name[:NAME_SHOWN_MAX]}...' has {len(os.fsencode(name))} bytes, more than "
+            f"{NAME_BYTES_MAX}",
             hint="give it a shorter one",
         )
 

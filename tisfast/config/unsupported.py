@@ -128,8 +128,8 @@ def _check_backend(message: Message, report: Report, backends: Backends) -> None
         report.wrong(
             f"backend '{backend}' of {name} is a library in C for Triton's server ({known.library}), which tisfast "
             "cannot load", ("backend",),
-            hint=f"write {_place_of(known, backends)} in its place ('tisfast docs backends'); it may open C libraries with "
-            "ctypes",
+            hint=f"write {_place_of(known, backends)} in its place ('tisfast docs backends'); it may open C libraries "
+            "with ctypes",
         )  # fmt: skip
     elif known is not None and not known.served:
         key = "platform" if platform else "backend"

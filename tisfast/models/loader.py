@@ -97,8 +97,8 @@ NOTHING_SHARED = SharedResources()
 @dataclass(frozen=True)
 class LoadContext:
     """The parts that every load uses.  slots bounds the instances that may be loading at one time; registry: where the
-    models are looked up that models call; default_max_batch_size: of completed configurations; check: raises ConfigError
-    for a model that cannot be served by its completed configuration.
+    models are looked up that models call; default_max_batch_size: of completed configurations; check: raises
+    ConfigError for a model that cannot be served by its completed configuration.
     """
 
     place: Workplace

@@ -71,8 +71,8 @@ class LinkedFiles:
         if model.repository != self.repository or config.inputs or config.outputs:
             return
         raise ConfigError(
-            f"{self.named(str(model.versions[-1].file))} does not say which inputs and outputs model '{config.name}' has, "
-            "so nobody could ask it",
+            f"{self.named(str(model.versions[-1].file))} does not say which inputs and outputs model '{config.name}' "
+            "has, so nobody could ask it",
             hint=f"add auto_complete_config to its class ('tisfast docs models' has one), or write {CONFIG} beside it",
         )
 

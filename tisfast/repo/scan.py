@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tisfast import leases, limits
@@ -61,7 +60,7 @@ class ScanOptions:
     leases: bool = False
     backends: Backends = BUILT_IN
     allow_pickled: bool = False
-    files: Mapping[Path, ServedModelFile] = MappingProxyType({})
+    files: Mapping[Path, ServedModelFile] = field(default_factory=dict)
 
 
 def scan(repositories: Sequence[Path], looking: ScanOptions = ScanOptions()) -> Scan:  # noqa: B008 - frozen
@@ -184,7 +183,8 @@ def _name_file(draft: ConfigDraft, file: ServedModelFile) -> None:
         return
     if message.default_model_filename not in ("", file.name, file.file):
         draft.report.wrong(
-            f"default_model_filename is '{message.default_model_filename}', and the file that is served is '{file.name}'",
+            f"default_model_filename is '{message.default_model_filename}', and the file that is served is "
+            f"'{file.name}'",
             ("default_model_filename",), hint="remove it",
         )  # fmt: skip
     message.default_model_filename = file.file

@@ -26,7 +26,7 @@ def version_digest(name: str, version: str, config: dict[str, Any], *folders: Pa
     Raises ConfigError.
     """
     digest = hashlib.blake2b(json.dumps([name, version, config], sort_keys=True).encode(), digest_size=DIGEST_BYTES)
-    for folder, path in ((folder, path) for folder in folders for path in _files(folder)):
+    for folder, path in ((each, path) for each in folders for path in _files(each)):
         try:
             digest.update(json.dumps([path.relative_to(folder).as_posix(), *_facts(path)]).encode())
         except OSError as error:
