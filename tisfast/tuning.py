@@ -1,7 +1,7 @@
 """Thresholds that were tuned, each with its unit and the measurement or the cost that decided it.
 
-Layer 0.  Another value makes the server slower, not less safe: what bounds outsiders is in limits.py, what a flag sets in
-defaults.py.  Behind a section's name stands the section of docs/experiments.md that has the tables.
+Layer 0.  Another value makes the server slower, not less safe: what bounds outsiders is in limits.py, what a flag sets
+in defaults.py.  Behind a section's name stands the section of docs/experiments.md that has the tables.
 """
 
 from __future__ import annotations
