@@ -273,6 +273,41 @@ def used_bytes(server):
     )
 
 
+def at_once(server, bodies):
+    """The statuses of requests that the server finds all in one turn of its loop."""
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for body in bodies:
+            clients.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)))
+            head = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+            clients[-1].sendall(head + body[:-1])
+        post(server, "echo", body_of([1.0]))  # it has read what came before
+        server.process.send_signal(signal.SIGSTOP)
+        for client, body in zip(clients, bodies, strict=True):
+            client.sendall(body[-1:])
+        server.process.send_signal(signal.SIGCONT)
+        answers = [client.makefile("rb") for client in clients]
+        return [int(answer.readline().split()[1]) for answer in answers]
+
+
+def test_short_texts_of_many_connections_are_shared_with_codec_processes(serve, write_model):
+    """One of 60 KB is read on the loop; of 32 in one moment the loop reads what takes some milliseconds."""
+    write_model("echo", ECHO)
+    server = serve().ready()
+    body = body_of([0.125] * 7_500, parameters={"binary_data_output": True})  # its answer takes no codec
+    assert 50_000 < len(body) < 64 * 1024
+    assert at_once(server, [body]) == [200] and codecs(server) == []
+    assert at_once(server, [body] * 32) == [200] * 32
+    assert codecs(server)
+
+
+def test_a_text_below_the_flag_is_read_on_the_loop_however_long(serve, write_model):
+    write_model("echo", ECHO)
+    server = serve("--codec-bytes-min=2000000").ready()
+    body = body_of([0.125] * 100_000, parameters={"binary_data_output": True})
+    assert at_once(server, [body]) == [200] and codecs(server) == []
+
+
 def test_processes_die_with_the_server_and_leave_nothing(one_codec):
     before = set(os.listdir("/dev/shm"))
     post(one_codec, "echo", body_of(values().tolist()))

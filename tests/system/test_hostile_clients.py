@@ -97,13 +97,13 @@ def unclosed_strings(server, _):
         assert post(server, path, b"NaN" + b'\\"' * 100_000) >= 400
 
 
-def many_calls(unit, nbytes, count=16):
-    """Calls that are no inferences, from so many connections in one moment."""
+def many_calls(unit, nbytes, count=16, path="/v2/logging"):
+    """Calls that are wrong, from so many connections in one moment."""
 
     @again_and_again
     def attack(server, _):
         body = b'{"a":[' + unit * (nbytes // len(unit)) + b"1]}"
-        head = b"POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
         with contextlib.ExitStack() as stack, contextlib.suppress(ConnectionError):
             clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(count)]
             for client in clients:
@@ -111,7 +111,7 @@ def many_calls(unit, nbytes, count=16):
             for client in clients:
                 client.sendall(body[-1:])
             for client in clients:
-                assert client.recv(100).startswith(b"HTTP/1.1 400")
+                assert client.recv(100).startswith((b"HTTP/1.1 400", b"HTTP/1.1 500"))
 
     return attack
 
@@ -251,6 +251,8 @@ ATTACKS = {
     "strings that are never closed": unclosed_strings,
     "long calls": many_calls(b"[],", 1_000_000),
     "short calls": many_calls(b"[],", 65_000),
+    "short texts": many_calls(b"[],", 60_000, 32, "/v2/models/echo/infer"),
+    "short texts to generate": many_calls(b"[],", 60_000, 32, "/v2/models/echo/generate"),
     "promised bodies": promises,
     "promised messages": promises_over_grpc,
     "gzip over HTTP": gzip_over_http,

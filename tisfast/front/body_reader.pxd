@@ -54,7 +54,7 @@ cdef class BodyReader:
     cdef uint64_t _expanded_max(self, Runtime runtime) noexcept
     cdef int _infer(self) except -1
     cdef int _generate(self, bytes text) except -1
-    cdef bint _is_long(self, InferBody body) noexcept
+    cdef bint _is_long(self, InferBody body) except -1
     cdef int _read_spilled(self, SpilledBody body) except -1
     cdef int _read_elsewhere(self, Exchange exchange, Runtime runtime, str form, object body, uint64_t nbytes) except -1
     cdef int _submit(self, Exchange exchange, Runtime runtime, InferInput input) except -1

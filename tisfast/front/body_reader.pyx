@@ -215,7 +215,7 @@ cdef class BodyReader:
         cdef InferBody body = self.body
         cdef InferInput input
         self.body = self.runtime = None  # an idle connection must not keep the memory of a model that is unloaded
-        if body.nbytes > self.shared.codec_bytes_min and self._is_long(body):
+        if self._is_long(body):
             place = BodyInBlock(body.block, body.start, body.nbytes)
             return self._read_elsewhere(exchange, runtime, INFER_FORM, place, body.nbytes)
         try:
@@ -244,6 +244,8 @@ cdef class BodyReader:
             if head.content_encoding:
                 raise BadRequest("Unsupported content-encoding, only 'identity' is supported.")
             runtime = self.shared.registry.resolve(head.name, head.version)
+            if self.shared.texts is not None and not self.shared.texts.spend(<uint64_t>len(text)):
+                return self._read_elsewhere(exchange, runtime, GENERATE_FORM, text, <uint64_t>len(text))
             input = read_generate(runtime.signature, runtime.arena, text, self.shared.max_input_bytes)
             if self.shared.closing is not None:
                 check_continues(input, self.shared.closing)
@@ -251,10 +253,13 @@ cdef class BodyReader:
             return exchange.respond(self.shared.refusal(error, head))
         return self._submit(exchange, runtime, input)
 
-    cdef bint _is_long(self, InferBody body) noexcept:
+    cdef bint _is_long(self, InferBody body) except -1:
         """Whether reading the body takes long: of binary tensors only where their strings are counted."""
-        return body.head_bytes < 0 or <uint64_t>body.head_bytes > self.shared.codec_bytes_min or (
-            body.model.has_strings and body.nbytes > WALKED_FACTOR * self.shared.codec_bytes_min)
+        cdef uint64_t most = self.shared.codec_bytes_min
+        cdef uint64_t text = body.nbytes if body.head_bytes < 0 else <uint64_t>body.head_bytes
+        if text > most or (body.model.has_strings and body.nbytes > WALKED_FACTOR * most):
+            return True
+        return body.head_bytes < 0 and self.shared.texts is not None and not self.shared.texts.spend(text)
 
     cdef int _read_spilled(self, SpilledBody body) except -1:
         """A large body that was collected in a memory file."""

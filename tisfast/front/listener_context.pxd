@@ -1,5 +1,6 @@
 # The state that all connections of one listener share.  Layer 4 (front).
 from libc.stdint cimport int64_t, uint64_t
+from tisfast.front.text_turns cimport TextTurns
 from tisfast.native.region cimport Regions
 from tisfast.wire.respond cimport ResponseBody
 
@@ -14,6 +15,7 @@ cdef class ListenerContext:
     cdef readonly Regions regions
     cdef readonly object codecs          # codec.pool.Codecs, or None: everything is parsed and written on the loop
     cdef readonly uint64_t codec_bytes_min   # larger texts go there
+    cdef TextTurns texts                 # None without codecs
     cdef public object tracer            # telemetry.tracer.Tracer while any request may be traced, else None
     cdef readonly object access_log      # access_log.AccessLog, or None
     cdef readonly object access          # the same while anybody reads its lines, else None

@@ -3,6 +3,7 @@
 import logging
 
 from libc.stdint cimport UINT64_MAX, uint64_t
+from tisfast.front.text_turns cimport TextTurns
 
 from tisfast import tuning
 from tisfast.errors import TisError
@@ -22,6 +23,7 @@ cdef class ListenerContext:
             codecs=None):
         self.codecs = codecs
         self.codec_bytes_min = UINT64_MAX if codecs is None else codecs.bytes_min
+        self.texts = None if codecs is None else TextTurns(loop)
         self.registry = registry
         self.routes = routes
         self.policy = policy
