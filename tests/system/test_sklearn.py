@@ -290,7 +290,7 @@ def wrong_files():
         "bits": (whole, "max_batch_size: 8 " + X.format("X", 64).replace("FP64", "BF16"),
                  "unsupported datatype TYPE_BF16 for input 'X' for model 'bits'"),
         "words": (dumped(mixed()), "max_batch_size: 8 " + Y.format("predict", 1),
-                  "could not convert string to float: 'buys'; write data_type: TYPE_STRING"),
+                  "'predict' of model 'words' cannot be FP64: could not convert string to float"),
         "classes": (whole, "max_batch_size: 8 " + X.format("X", 64) + Y.format("predict_proba", 9), "write dims: [10]"),
     }  # fmt: skip
 

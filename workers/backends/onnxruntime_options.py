@@ -104,8 +104,8 @@ class SessionSettings:
         modes = self._runtime.ExecutionMode
         options.execution_mode = modes.ORT_PARALLEL if mode == _PARALLEL else modes.ORT_SEQUENTIAL
         threads = self._model.threads
-        options.intra_op_num_threads = said.number("intra_op_thread_count") or threads
-        options.inter_op_num_threads = said.number("inter_op_thread_count") or (threads if mode == _PARALLEL else 1)
+        options.intra_op_num_threads = said.count("intra_op_thread_count") or threads
+        options.inter_op_num_threads = said.count("inter_op_thread_count") or (threads if mode == _PARALLEL else 1)
 
     def _set_memory(self):
         options, said = self.options, self._said
