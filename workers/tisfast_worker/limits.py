@@ -44,6 +44,8 @@ PROBE_ROWS = 64
 """Rows by which two libraries are compared that are to predict alike."""
 SNIFF_BYTES = 64
 """First bytes of a model's file by which its kind is told."""
+SOURCE_BYTES_MAX = 64 << 20
+"""Bytes of a source file in a compiled package that is looked through; longer ones are passed over."""
 SHARE_TENSOR_BYTES_MIN = 4096
 """Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304
