@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tisfast_worker.artifact_cache import ArtifactCache, digest
 
 from tests.workers.driver import WORKERS
-from tisfast_worker.artifact_cache import ArtifactCache, digest
 
 SECONDS_MAX = 60
 PROGRAM = f"""

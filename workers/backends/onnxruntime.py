@@ -111,9 +111,10 @@ class Backend(ArrayBackend):
         self._bits = {each.name for each in (*given, *made) if each.type == "tensor(bfloat16)"}
         self._texts = any(each.type == "tensor(string)" for each in given)
         if self._bits and self._texts:
+            bits = ", ".join(sorted(self._bits))
             raise OnnxError(
-                f"model '{model.name}' has tensors of BF16 ({', '.join(sorted(self._bits))}) beside inputs of strings, and "
-                "ONNX Runtime takes the two in different calls: export it with FP32 or FP16 in place of BF16"
+                f"model '{model.name}' has tensors of BF16 ({bits}) beside inputs of strings, and ONNX Runtime takes "
+                "the two in different calls: export it with FP32 or FP16 in place of BF16"
             )
         self._shapes = {}  # of the outputs, by the inputs' shapes; {}: not worth a place, or they change
         self._binding = self._session.io_binding()

@@ -125,7 +125,7 @@ class Backend(ArrayBackend):
                     request.set_output_tensor(at, self._own[at])
 
     def _filled(self, places):
-        """Whether the outputs have the shapes of their places: of fewer rows, the rest would be what was there before."""
+        """Whether the outputs have their places' shapes; behind fewer rows there would be what was there before."""
         tensors = ((name, self._request.get_output_tensor(at)) for at, name, _, _ in self._outputs)
         return all(tuple(tensor.shape) == places[name].shape for name, tensor in tensors)
 

@@ -155,9 +155,10 @@ def _warn_of_threads(model, path):
             if entry.filename.endswith(".cpp") and entry.file_size <= limits.SOURCE_BYTES_MAX:
                 most = max([most, *map(int, _THREADS.findall(archive.read(entry)))])
     if most > model.threads:
+        share = model.threads
         text = (
-            f"{path} of model '{model.name}' was compiled for {most} threads, which each instance starts, where its share "
-            f"of the cores is {model.threads}: call torch.set_num_threads({model.threads}) before it is compiled, or set "
+            f"{path} of model '{model.name}' was compiled for {most} threads, which each instance starts, where its "
+            f"share of the cores is {share}: call torch.set_num_threads({share}) before it is compiled, or set "
             "torch._inductor.config.cpp.dynamic_threads = True there"
         )
         current().log("WARN", text, "pytorch.py", 0, once="threads")

@@ -95,8 +95,9 @@ class ArtifactCache:
                 total -= size
 
     def _remove(self, key, name):
-        """Remove a folder that belongs to a key, unless it is in use; whether it is gone.  Under another name first: who
-        is killed meanwhile leaves no half of the files.
+        """Remove a folder that belongs to a key, unless it is in use; whether it is gone.
+
+        Under another name first: who is killed meanwhile leaves no half of the files.
         """
         lock = self._lock(key)
         try:

@@ -117,7 +117,7 @@ class BatchCall:
         return found
 
     def _joined(self, requests, execution, copies, wrong):
-        """(requests in the order of the arrays, arrays by name, names of those that lie in the requests' own memory)."""
+        """(requests in the order of the arrays, arrays by name, names of those in the requests' own memory)."""
         plan = requests[0]._plan
         as_one = self._batched and not self._ragged and not copies and all(_is_plain(r, plan) for r in requests)
         view = self._views(requests, plan, execution) if as_one else None
