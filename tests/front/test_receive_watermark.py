@@ -7,10 +7,10 @@ import json
 import pytest
 from tests_front_server import serve
 
-from tisfast import limits
+from tisfast import limits, tuning
 
-WAKE = limits.BODY_WAKE_BYTES
-FAR = limits.BODY_NEAR_BYTES + WAKE
+WAKE = tuning.BODY_WAKE_BYTES
+FAR = tuning.BODY_NEAR_BYTES + WAKE
 SMALL_BYTES = 100
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
