@@ -114,8 +114,8 @@ LOOP_COPY_BYTES_MAX: Final = 1024 * 1024
 """Bytes that are copied or hashed on the loop in one piece, in some 0.2 ms (BLAKE2: 1.7 ms); what is longer is a
 thread's."""
 TURN_TEXT_BYTES: Final = 256 * 1024
-"""Bytes of JSON that one turn of the loop reads, some 5 ms; codec processes read what is beyond.  A turn reads as much of
-gRPC's messages: GRPC_TURN_MESSAGES of GRPC_TURN_WEIGHED_BYTES."""
+"""Bytes of JSON that one turn of the loop reads, some 5 ms; codec processes read what is beyond.  A turn reads as much
+of gRPC's messages: GRPC_TURN_MESSAGES of GRPC_TURN_WEIGHED_BYTES."""
 TURN_WHOLE_BYTES: Final = 1024 * 1024
 """The last bytes of a body or an answer, which are moved in one turn even while others wait: sliced, bodies of 600 KB
 lost a third."""

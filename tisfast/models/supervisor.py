@@ -82,6 +82,7 @@ class Supervisor:
             backends=repository.backends,
             allow_pickled=repository.allow_pickled,
         )
+        self._linked: LinkedFiles | None = None  # of files that are served as they lie
         self._names = NamespacedNames(self._paths) if repository.namespacing else Names()
         self._nurseries = Nurseries(workers, loop)
         self._leaving = DrainingCopies(loop)
@@ -98,7 +99,6 @@ class Supervisor:
         )
         self._found: dict[str, Found] = {}
         self._directory: ControlDirectory | None = None
-        self._linked: LinkedFiles | None = None  # of files that are served as they lie
         self._control: ControlSocket | None = None
         self._poller: Poller | None = None
         self._custom_metrics: CustomMetrics | None = None
