@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from perf.oracle.ports import held_ports
-from tests.tests_redis import RedisServer, needs_redis
+from tests.redis_helpers import RedisServer, needs_redis
 from tisfast import limits
 from tisfast.config.cache_flags import RedisSettings, RedisTls
 from tisfast.redis_cache import RedisStore

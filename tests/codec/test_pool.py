@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests_codec_bench import body_of
 
+from tests.codec.helpers import body_of
 from tisfast.codec.jobs import BodyInBlock
 from tisfast.codec.messages import GENERATE
 from tisfast.codec.pool import FairQueue

@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 
-from test_connection import ADD, infer
-from tests_front_server import serve
+from tests.front.helpers import ADD, infer, serve
 
 ROOM = 1 << 29  # of the arena
 
@@ -46,9 +45,8 @@ import asyncio, sys
 sys.path[:0] = {path}
 from tisfast import limits
 limits.PROMISE_SECONDS_MAX = 0.2
-from test_promised_blocks import ROOM, promised
-from test_connection import infer
-from tests_front_server import serve
+from tests.front.helpers import infer, serve
+from tests.front.test_promised_blocks import ROOM, promised
 
 async def scenario(server):
     nbytes = ROOM // 2 - (1 << 16)

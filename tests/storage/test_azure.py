@@ -10,7 +10,7 @@ import time
 import pytest
 
 from perf.oracle.ports import held_ports
-from tests.storage.conftest import REPO
+from tests.storage.helpers import REPO
 from tests.storage.servers import Faults, proxy_handler, serving
 from tisfast import limits
 from tisfast.errors import ConfigError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.system.conftest import ROOT, until
+from tests.system.helpers import ROOT, index, until
 
 EXAMPLE = ROOT / "examples/backends"
 MLP = 'backend: "mlp"\n'
@@ -115,10 +115,6 @@ def test_what_is_wrong_with_a_backend_or_its_model_is_told(serve, write_weights,
     server = serve(f"--backend-directory={backends}", "--exit-on-error=false", "--strict-readiness=false").ready()
     until(lambda: index(server)["m"].get("reason"), "the index has a reason")
     assert re.search(reason, index(server)["m"]["reason"])
-
-
-def index(server):
-    return {entry["name"]: entry for entry in server.ask("POST", "/v2/repository/index", {})[1]}
 
 
 def test_a_model_that_fails_tells_its_client(serve, write_weights, backends, weights):

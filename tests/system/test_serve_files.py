@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.system.conftest import ADD_ONE, CONFIG, Server, until
+from tests.system.helpers import ADD_ONE, CONFIG, Server, until
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime has no wheel for this interpreter")
 
