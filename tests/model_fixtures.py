@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.loops import fresh_loop
+from tests.waiting import until
 from tisfast.config.settings import RepositorySettings, WorkerSettings
 from tisfast.engine.registry import Registry
 from tisfast.models.supervisor import Supervisor
@@ -86,11 +87,6 @@ def supervise(tmp_path, loop, run, registry, monkeypatch):
         run(supervisor.close())
 
 
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 async def descriptors() -> int:
     """How many this process has open, those of the running loop among them."""
     return len(os.listdir("/proc/self/fd"))
@@ -98,5 +94,4 @@ async def descriptors() -> int:
 
 async def descriptors_are(most: int) -> None:
     """Waits for it: ZeroMQ lets go of a connection when its own thread sees that the worker there is gone."""
-    while await descriptors() > most:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= most)

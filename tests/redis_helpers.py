@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import redis
 
 from perf.oracle.ports import held_ports
+from tests.waiting import wait_until
 
-SECONDS_MAX = 60
 needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 
 
@@ -44,10 +43,7 @@ class RedisServer:
         if "--tls-port" not in self._flags:
             flags += ["--port", str(self.port)]
         self._process = subprocess.Popen(["redis-server", *flags], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + SECONDS_MAX
-        while not self._answers():
-            assert time.monotonic() < deadline, "redis-server does not start"
-            time.sleep(0.01)
+        wait_until(self._answers, lambda: "redis-server starts")
 
     def _answers(self) -> bool:
         with self.client() as client:

@@ -61,6 +61,18 @@ def test_a_folder_of_tests_is_a_package_and_tests_what_has_its_name(folder):
     assert inner == Path() or inner.parts[0] in NO_PACKAGES or (ROOT / "tisfast" / inner).is_dir()
 
 
+SLEEP = re.compile(r"\b(time|asyncio)\.sleep\((?!0\))")
+# The others look at servers from outside, wait as models of Triton's do, and have a clock that the test turns.
+MAY_SLEEP = {"system", "oracle", "triton_qa", "waiting.py", "models/lifecycle_world.py"}
+
+
+def test_tests_wait_for_events_and_do_not_sleep():
+    files = [path.relative_to(TESTS) for path in TESTS.rglob("*.py")]
+    files = [file for file in files if file.parts[0] not in MAY_SLEEP and str(file) not in MAY_SLEEP]
+    assert len(files) > 100
+    assert not [str(file) for file in files if SLEEP.search((TESTS / file).read_text())]
+
+
 def imported(path: Path) -> list[str]:
     """Modules that a file imports, at its top or below."""
     nodes = list(ast.walk(ast.parse(path.read_text())))

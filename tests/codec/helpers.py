@@ -6,6 +6,7 @@ import asyncio
 import json
 from types import SimpleNamespace
 
+from tests.waiting import until
 from tisfast.codec.jobs import ParseJob, RenderJob
 from tisfast.codec.messages import INFER
 from tisfast.codec.pool import Codecs
@@ -58,5 +59,4 @@ class Bench:
     async def processes(self, count):
         """Until there are so many."""
         async with asyncio.timeout(SECONDS_MAX):
-            while len(self.codecs.pids) != count:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(self.codecs.pids) == count)

@@ -271,7 +271,7 @@ def test_a_process_whose_stream_has_ended_gets_no_job(run):
         (codec,) = bench.codecs._idle
         codec._socket.shutdown(socket.SHUT_RD)  # what a death looks like before the process is gone
         while codec._late is None:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         job = await bench.done(bench.parse())
         assert job.error is None
         assert codec.job is None

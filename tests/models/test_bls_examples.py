@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.model_fixtures import until
+from tests.waiting import until
 from tisfast.engine.testing import StreamSink, place_input, submit
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/bls"

@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from tests.model_fixtures import CONFIG, MODEL, descriptors, descriptors_are, until
+from tests.model_fixtures import CONFIG, MODEL, descriptors, descriptors_are
+from tests.waiting import Gate, until
 from tisfast.errors import TisError
 from tisfast.models.lifecycle import LoadOrder
 
@@ -242,10 +243,9 @@ def test_a_wrong_configuration_of_an_ensemble_leaves_what_serves(ensemble, regis
 @pytest.fixture
 def gated(write, tmp_path):
     """Write a model that loads when `open()` has been called; `begun()` tells whether it does already."""
-    gate, begun = tmp_path / "gate", tmp_path / "begun"
-    wait = f"while not os.path.exists({str(gate)!r}): time.sleep(0.005)\n"
-    write_gated = functools.partial(write, code=f"import os, time\nopen({str(begun)!r}, 'w').close()\n{wait}{MODEL}")
-    write_gated.open, write_gated.begun = gate.touch, begun.exists
+    gate, begun = Gate(tmp_path / "gate"), tmp_path / "begun"
+    write_gated = functools.partial(write, code=f"open({str(begun)!r}, 'w').close()\n{gate.wait}\n{MODEL}")
+    write_gated.open, write_gated.begun = gate.open, begun.exists
     return write_gated
 
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tests.model_fixtures import CONFIG, MODEL, descriptors, descriptors_are, until
+from tests.model_fixtures import CONFIG, MODEL, descriptors, descriptors_are
+from tests.waiting import until
 from tisfast.config.settings import RepositorySettings, WorkerSettings
 from tisfast.errors import TisError
 from tisfast.models.supervisor import Supervisor
@@ -83,7 +84,7 @@ def test_a_failing_load_is_tried_again_when_asked(supervise, write, registry, tm
 
 
 def test_a_load_that_takes_too_long_is_ended(supervise, write, registry):
-    write("m", "import time; time.sleep(60)\n" + MODEL)
+    write("m", "import threading; threading.Event().wait()\n" + MODEL)
     supervise(workers=WorkerSettings(sys.executable, load_seconds_max=0.3))
     assert "did not load the model within 0.3 s" in state(registry, "m")[1]
 
@@ -165,7 +166,7 @@ def test_stopping_finalizes_and_leaves_no_process(supervise, write, run, tmp_pat
 
 
 def test_an_instance_that_does_not_stop_is_killed(supervise, write, run):
-    write("m", MODEL + "\n    def finalize(self):\n        import time; time.sleep(60)\n")
+    write("m", MODEL + "\n    def finalize(self):\n        import threading; threading.Event().wait()\n")
     supervisor = supervise()
     pid = supervisor.served[0].instances[0].pid
     run(supervisor.stop(0.2))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.model_fixtures import until
+from tests.waiting import until
 from tisfast.config.settings import WorkerSettings
 from tisfast.processes.instance import InstanceState
 
@@ -222,7 +222,7 @@ FAILS = {
         "failed to run warmup sample 's': " + 2 * "batch size 2 for 'm_0', max allowed is 0; ",
     ),
     "the worker dies": ((sample(given()), "os._exit(3)"), {}, "the worker process of m_0 exited with code 3"),
-    "the worker hangs": ((sample(given()), "time.sleep(60)"), {"seconds_max": SECONDS_MAX}, "was not done within 0.5 s"),
+    "the worker hangs": ((sample(given()), "import threading; threading.Event().wait()"), {"seconds_max": SECONDS_MAX}, "was not done within 0.5 s"),
     "a file that is not there": ((sample(given(data='input_data_file: "x"')),), {}, "failed to open text file for read "),
     "a file that is too short": (
         (sample(given(data='input_data_file: "d"')),), {"files": [("d", bytes(8))]},

@@ -4,7 +4,7 @@ import msgpack
 import pytest
 import zmq
 
-from tests.model_fixtures import until
+from tests.waiting import until
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import ControlSocket
 

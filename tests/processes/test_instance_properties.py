@@ -15,6 +15,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.waiting import until
 from tisfast.engine.custom_metrics import CustomMetrics
 from tisfast.environments.environment import Interpreter
 from tisfast.errors import Internal
@@ -157,6 +158,13 @@ class FakeLink:
         return ([(self, "taken")], [(self, "untaken")]) if self.opened else ([], [])
 
 
+async def leaves(condition, news):
+    """Until the instance's state is another one."""
+    while condition():
+        await news.wait()
+        news.clear()
+
+
 async def live(world, events, stop_seconds):
     seen = [S.STARTING]
     instance = None
@@ -165,7 +173,10 @@ async def live(world, events, stop_seconds):
         world.links.append(FakeLink())
         return world.links[-1]
 
+    news = asyncio.Event()
+
     def changed():
+        news.set()
         if instance.state is S.BROKEN or instance.state is not seen[-1]:
             seen.append(instance.state)
 
@@ -178,8 +189,7 @@ async def live(world, events, stop_seconds):
         assert instance.pid == 0
         return seen
     for event in events:
-        while instance.state is not S.READY:
-            await asyncio.sleep(0.1)
+        await leaves(lambda: instance.state is not S.READY, news)
         if event == "stop":
             break
         if event == "sleep":
@@ -193,8 +203,7 @@ async def live(world, events, stop_seconds):
         else:
             assert instance.pid in world.children
             os.kill(instance.pid, 9)
-        while instance.state is S.READY:
-            await asyncio.sleep(0.1)
+        await leaves(lambda: instance.state is S.READY, news)
     await instance.stop(stop_seconds)
     assert instance.state is S.STOPPED
     return seen
@@ -221,5 +230,4 @@ def test_an_instance_lives_as_its_diagram_says(births, first, events):
 
 
 async def _gone(world):
-    while world.children:
-        await asyncio.sleep(0.1)
+    await until(lambda: not world.children)

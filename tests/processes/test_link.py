@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.model_fixtures import until
+from tests.waiting import Gate, until
 from tisfast import limits
 from tisfast.config.settings import WorkerSettings
 from tisfast.engine.testing import StreamSink, cancel, expect, place_input, submit
@@ -143,11 +143,14 @@ def test_without_yielding_the_loop_sleeps_and_answers_ring(streams):
     assert not poller.scheduled
 
 
-def test_where_most_waits_are_long_the_loop_sleeps_at_once(streams, run):
+def test_where_most_waits_are_long_the_loop_sleeps_at_once(streams, run, tmp_path):
     m = streams(config=CONFIG.replace("true", "false"))  # one answer to a request, and nothing else, wakes the loop
     poller = m.runtime.links[0].poller
     for count in range(1, 20):  # each wait for an answer is longer than limits.SPIN_US
-        m.ask("time.sleep(0.005); returned = [answer(1)]")
+        gate = Gate(tmp_path / f"gate{count}")
+        m.ask(f"{gate.wait}; returned = [answer(1)]")
+        run(until(lambda: not poller.scheduled))
+        gate.open()
         m.until_final(count)
         run(until(lambda: not poller.scheduled))
     m.ask("returned = [answer(1)]")
@@ -253,7 +256,7 @@ def test_a_model_sees_that_its_client_has_left(streams, run):
     request = m.ask(
         "def watch(s=s, r=r):\n"
         "    s.send(answer(r.is_cancelled(), s.is_cancelled()))\n"
-        "    while not (r.is_cancelled() and s.is_cancelled()): time.sleep(.001)\n"
+        "    while not (r.is_cancelled() and s.is_cancelled()): time.sleep(0)\n"
         "    s.send(flags=FINAL)\n"
         "threading.Thread(target=watch).start()"
     )
@@ -268,8 +271,9 @@ def test_asynchronous_executions_overlap(streams):
         .replace("exec(code, names)", "exec('async def f():\\n' + code, names); await names['f']()")
         .replace("import os", "import asyncio, os")
     )
-    m.ask(" state.e = asyncio.Event(); s.send(answer(1)); await state.e.wait(); s.send(answer(2), FINAL)", "a")
-    m.ask(" state.e.set(); await asyncio.sleep(0.01); s.send(flags=FINAL)", "b")
+    m.ask(" state.e, state.f = asyncio.Event(), asyncio.Event(); s.send(answer(1)); await state.e.wait();"
+          " s.send(answer(2), FINAL); state.f.set()", "a")  # fmt: skip
+    m.ask(" state.e.set(); await state.f.wait(); s.send(flags=FINAL)", "b")
     m.until_final(2)
     assert [(call[0], call[3]) for call in m.calls] == [("a", False), ("a", True), ("b", True)]
     m.ask(" await asyncio.sleep(0); raise ValueError('late')", "c")
@@ -290,7 +294,9 @@ def test_stopping_waits_for_open_streams(streams, run):
 def test_statistics_of_responses(streams, run):
     m = streams()
     began = now_ns()
-    m.ask("s.send(answer(1)); s.send(failed('x')); time.sleep(.02); s.send(answer(2)); s.send(flags=FINAL)")
+    m.ask("s.send(answer(1)); s.send(failed('x')); end = time.monotonic() + .02\n"
+          "while time.monotonic() < end: pass\n"
+          "s.send(answer(2)); s.send(flags=FINAL)")  # fmt: skip
     m.until_final()
     run(until(lambda: m.runtime.stats.execution_count == 1))
     times = {i: found["compute_infer"]["ns"] for i, found in m.runtime.stats.response_stats().items()}
@@ -324,12 +330,17 @@ def test_an_execute_that_hangs_is_ended_and_an_open_stream_is_not(streams, run):
     m.ask("s.send(flags=FINAL)", "alive")
     m.until_final()
     assert m.instance.pid == pid and m.calls[-1][0] == "alive"
-    m.ask("s.send(answer(2)); time.sleep(600)", "hung")
+    m.ask("s.send(answer(2)); threading.Event().wait()", "hung")
     run(until(lambda: m.calls[-1][0] == "hung"))
     m.instance.look_for_hang(later, 600)
     m.until_final(3)
     assert {(call[0], call[1]) for call in m.calls[3:]} == {("open", 5), ("hung", 5)}
     assert all("took longer than the limit" in call[2] for call in m.calls[3:])
+
+
+async def some_turns():
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def test_every_request_ends_once_whatever_happens(streams, run):
@@ -338,12 +349,12 @@ def test_every_request_ends_once_whatever_happens(streams, run):
     chance = random.Random(11)
     codes = [
         "[s.send(answer(i)) for i in range(5)]; s.send(flags=FINAL)",
-        "def f(s=s):\n    time.sleep(.002); s.send(answer(1)); s.send(answer(2), FINAL)\n"
+        "def f(s=s):\n    time.sleep(0); s.send(answer(1)); s.send(answer(2), FINAL)\n"
         "threading.Thread(target=f).start()",
         "s.send(answer(1)); s.send(failed('x'))",
         "s.send(answer(1)); raise ValueError('boom')",
         "until = time.monotonic() + .02\n"
-        "while not s.is_cancelled() and time.monotonic() < until: time.sleep(.001)\ns.send(flags=FINAL)",
+        "while not s.is_cancelled() and time.monotonic() < until: time.sleep(0)\ns.send(flags=FINAL)",
         "s.send(answer(1)); os._exit(3)",
     ]
     sent = []
@@ -353,7 +364,7 @@ def test_every_request_ends_once_whatever_happens(streams, run):
         if chance.random() < 0.2:
             cancel(m.runtime, chance.choice(sent))
         if chance.random() < 0.1:
-            run(asyncio.sleep(0.002))
+            run(some_turns())
     run(until(lambda: m.finals() >= len(sent)))
     ended = set()
     for name, _, _, final in m.calls:

@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from tests.environments.packing import pythons, write_tar
-from tests.model_fixtures import CONFIG, MODEL, until
+from tests.model_fixtures import CONFIG, MODEL
+from tests.waiting import until
 from tisfast.config.environments import EnvironmentSettings
 from tisfast.config.settings import WorkerSettings
 from tisfast.errors import TisError

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.model_fixtures import descriptors, descriptors_are, until
+from tests.model_fixtures import descriptors, descriptors_are
+from tests.waiting import until
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import ControlSocket
 from tisfast.processes.nursery import Child, ForkOrder, Nursery, NurseryFailed

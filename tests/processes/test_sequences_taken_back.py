@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.model_fixtures import until
+from tests.waiting import until
 from tisfast.engine.testing import StreamSink, cancel, place_input, sequences, submit
 from tisfast.types import Status
 

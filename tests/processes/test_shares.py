@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model_fixtures import until
+from tests.waiting import until
 from tisfast import limits
 from tisfast.engine.testing import KeepingSink, submit
 from tisfast.native.memory import Arena

@@ -1,7 +1,6 @@
-import asyncio
 import time
 
-from tests.model_fixtures import until
+from tests.waiting import until
 from tisfast.processes.timer import RuntimeTimer
 
 
@@ -48,5 +47,7 @@ def test_an_earlier_time_replaces_a_later_one(loop, run):
 def test_closed_means_never_again(loop, run):
     timed, timer = start(loop, 1000)
     timer.close()
-    run(asyncio.sleep(0.005))
+    later, its_timer = start(loop, 5000)
+    run(until(lambda: later.called))
+    its_timer.close()
     assert timed.called == [] and timed.timer_changed is None

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.model_fixtures import until
+from tests.waiting import until
 from tisfast import limits
 from tisfast.processes.worker_output import LineReader, written_level
 
