@@ -9,9 +9,9 @@ from tisfast.types import BY_WIRE
 from tisfast.wire.signature import ModelSignature
 
 
-def signature(*inputs, max_batch_size: int = 0, decoupled: bool = False) -> ModelSignature:
-    rows = [(name, BY_WIRE[datatype].code, dims, optional, False) for name, datatype, dims, optional in inputs]
-    return ModelSignature("m", "1", max_batch_size, decoupled, rows, [("OUT", 11, [1])])
+def signature(*inputs, max_batch_size: int = 0, decoupled: bool = False, name: str = "m") -> ModelSignature:
+    rows = [(each, BY_WIRE[datatype].code, dims, optional, False) for each, datatype, dims, optional in inputs]
+    return ModelSignature(name, "1", max_batch_size, decoupled, rows, [("OUT", 11, [1])])
 
 
 def body(line: str) -> dict:
@@ -58,6 +58,11 @@ def test_a_curl_line_spells_small_zeros_out():
         {"name": "A", "shape": [4], "datatype": "FP32", "data": [0, 0, 0, 0]},
         {"name": "B", "shape": [1], "datatype": "BYTES", "data": ["0"]},
     ]
+
+
+def test_a_curl_line_quotes_a_models_name():
+    line = console.curl_line(signature(("A", "FP32", [1], False), name="mein Modell's ä"), "http://h:1")
+    assert shlex.split(line)[2] == "http://h:1/v2/models/mein%20Modell%27s%20%C3%A4/infer"
 
 
 def test_a_batching_model_gets_a_batch_of_one():

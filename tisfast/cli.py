@@ -12,10 +12,10 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tisfast import limits
-from tisfast.cli_arguments import sorted_out, untangled
+from tisfast.cli_arguments import Parser, sorted_out, untangled
 from tisfast.config.backend_flags import (
     DEFAULT_MAX_BATCH_SIZE,
     STUB_SECONDS,
@@ -60,7 +60,7 @@ tisfast serves models over HTTP and gRPC as NVIDIA Triton does: the same model r
 commands:
   init       make a first model, with a test of it (tisfast init FOLDER)
   serve      serve model files or repositories; takes tritonserver's flags (tisfast serve --help)
-  check      report every error in model repositories without serving them (tisfast check REPO...)
+  check      report every error in model files or repositories without serving them (tisfast check PATH...)
   env        build, check, list and prune the Python environments of models
   script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
   docs       print a page of the documentation, or the list of all (tisfast docs models)
@@ -73,8 +73,6 @@ SERVES = """Serve Triton model repositories, or model files as they lie.  Flags,
   tisfast serve resnet.onnx               under the name 'resnet', again after each change of the file
   tisfast serve small=a.onnx large=b.pt   under names of your own
 """
-OF_CHECKS = ("backend-directory", "backend-environments", "environment-cache-dir")
-"""Flags of `serve` that `check` takes besides those of storage; the last two matter with --run."""
 T = TypeVar("T")
 HELP_COLUMNS = 80
 
@@ -84,13 +82,6 @@ class ServeOptions(NamedTuple):
 
     settings: Settings
     notices: tuple[str, ...]
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse with Triton's exit code."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -304,65 +295,9 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _check(arguments: list[str]) -> int:
-    parser = _Parser(prog="tisfast check", allow_abbrev=False, description="Report every error in model repositories.")
-    parser.add_argument("repository", nargs="+", help="folder that holds models, or URL as of --model-repository")
-    parser.add_argument("--strict", action="store_true", help="as with --disable-auto-complete-config")
-    parser.add_argument(
-        "--run", action="store_true", help="load the models and execute their warm-up samples (model_warmup), too"
-    )
-    shared_flags = [flag for flag in SERVED if flag.group == "Storage" or flag.name in OF_CHECKS]
-    for flag in shared_flags:
-        options: dict[str, Any] = {"type": flag.kind, "default": flag.default, "choices": flag.choices}
-        parser.add_argument(f"--{flag.name}", help=flag.help, **options)
-    values = parser.parse_args(arguments)
-    import asyncio  # noqa: PLC0415
+    from tisfast.cli_check import main as check  # noqa: PLC0415
 
-    from tisfast.models.gpu_placement import placement  # noqa: PLC0415
-    from tisfast.native.nvml import open_nvml  # noqa: PLC0415
-    from tisfast.processes.machine import driver_gpus  # noqa: PLC0415
-    from tisfast.repo.check import check, count  # noqa: PLC0415
-    from tisfast.repo.scan import ScanOptions  # noqa: PLC0415
-    from tisfast.storage.face import open_storage  # noqa: PLC0415
-
-    workers = WorkerSettings(sys.executable, cuda_visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
-    looking = ScanOptions(
-        auto_complete=not values.strict,
-        gpus=placement(workers, open_nvml(), driver_gpus()).usable,
-        backends=read_backends(values.backend_directory, []),
-    )
-    storage = open_storage(values.repository, read_storage(vars(values), os.environ))
-    try:
-        absent = asyncio.run(storage.refresh())
-        folders = {url: str(storage.folder(url)) for url in values.repository}
-        findings = [str(finding) for finding in check(list(folders.values()), looking)]
-        findings += [f"{name}: {why}" for name, why in absent.items()]
-        models = count(list(folders.values()))
-    finally:
-        storage.close()
-    for finding in findings:
-        print(_with_urls(finding, folders))
-    if not models and not findings:
-        where = ", ".join(values.repository)
-        findings = [f"there is no model in {where}: a repository is a folder that holds a folder for each model"]
-        print(findings[0])
-    print(f"{models} model(s), {f'{len(findings)} error(s)' if findings else 'no errors'}")
-    if findings or not values.run:
-        return 1 if findings else 0
-    return _run_models(values, shared_flags)
-
-
-def _run_models(values: argparse.Namespace, shared_flags: Sequence[Flag]) -> int:
-    from tisfast.cli_run import run_models  # noqa: PLC0415
-
-    given = {flag.name: getattr(values, flag.name.replace("-", "_")) for flag in shared_flags}
-    flags = [f"--{flag.name}={given[flag.name]}" for flag in shared_flags if given[flag.name] != flag.default]
-    if values.strict:
-        flags.append("--disable-auto-complete-config")
-    trial = run_models(values.repository, flags)
-    for finding in trial.findings:
-        print(finding)
-    print(f"{trial.models} model(s) loaded and warmed up, {len(trial.findings) or 'no'} finding(s)")
-    return 1 if trial.findings else 0
+    return check(arguments, os.environ)
 
 
 def _env(arguments: list[str]) -> int:
@@ -387,13 +322,6 @@ def _docs(arguments: list[str]) -> int:
     from tisfast.cli_docs import main as docs  # noqa: PLC0415
 
     return docs(arguments)
-
-
-def _with_urls(text: str, folders: Mapping[str, str]) -> str:
-    """A message about local folders of remote repositories, with their URLs instead."""
-    for url, folder in folders.items():
-        text = text.replace(folder, url.rstrip("/"))
-    return text
 
 
 def _version(_: list[str]) -> int:
@@ -426,8 +354,8 @@ class _Checked:
         return value
 
 
-def _serve_parser(wrong: list[ConfigError]) -> _Parser:
-    parser = _Parser(
+def _serve_parser(wrong: list[ConfigError]) -> Parser:
+    parser = Parser(
         prog="tisfast serve",
         allow_abbrev=False,
         usage="tisfast serve [NAME=]FILE... | --model-repository FOLDER [options]",

@@ -1,15 +1,24 @@
-"""Arguments of `tisfast serve` that argparse leaves over: files, and unknown flags.  Top layer."""
+"""How command lines are read; what argparse leaves over of `tisfast serve`: files, and unknown flags.  Top layer."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import itertools
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from tisfast.errors import ConfigError
 from tisfast.flags import SERVED, UNSERVED, boolean
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with Triton's exit code."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError."""
+        raise ConfigError(message)
 
 
 class LeftoverArguments(NamedTuple):

@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
+from tisfast.cli_arguments import Parser
 from tisfast.config.backend_flags import read_backends
 from tisfast.config.environments import EnvironmentSettings, read_environment_settings
 from tisfast.environments import activation
@@ -27,11 +28,6 @@ from tisfast.processes.nursery_process import worker_main
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 PATH_HELP: Final = "an archive, a requirements file, an environment's folder, or an interpreter"
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -69,8 +65,8 @@ def _meant(values: argparse.Namespace) -> Environment:
     return environment_named(values.backend, read_backends(values.backend_directory, []), values.python)
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="tisfast env", allow_abbrev=False, description="The Python environments of models.")
+def _parser() -> Parser:
+    parser = Parser(prog="tisfast env", allow_abbrev=False, description="The Python environments of models.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="build | check | list | prune")
     build_one = commands.add_parser("build", help="prepare an environment now, as a load would; prints its interpreter")
     check_one = commands.add_parser("check", help="prepare it, start it, and say what it is worth to models")

@@ -33,9 +33,12 @@ class Trial(NamedTuple):
     models: int
 
 
-def run_models(repositories: Sequence[str], flags: Iterable[str]) -> Trial:
-    """Serve these repositories until all models are loaded, then end.  Raises Internal when no server starts."""
-    command = [sys.executable, "-c", PROGRAM, str(ROOT), "serve", *FLAGS, *flags]
+def run_models(repositories: Sequence[str], files: Sequence[str], flags: Iterable[str]) -> Trial:
+    """Serve these repositories and files until all models are loaded, then end.
+
+    Raises Internal when no server starts.
+    """
+    command = [sys.executable, "-c", PROGRAM, str(ROOT), "serve", *files, *FLAGS, *flags]
     command += [f"--model-repository={repository}" for repository in repositories]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
 
 from tisfast.types import BY_WIRE, identity_of
 
@@ -125,7 +126,7 @@ def _printable(text: str) -> str:
 
 def curl_line(signature: SignatureFace, origin: str) -> str:
     """A shell line that asks this model for an inference of zeros.  origin: http://HOST:PORT."""
-    url = f"{origin}/v2/models/{signature.name}/infer"
+    url = f"{origin}/v2/models/{quote(signature.name, safe='')}/infer"
     if signature.decoupled:
         url += " -H 'Accept: text/event-stream'"
     heads, binary_bytes = [], 0

@@ -5,6 +5,7 @@ Raised where known, translated once per boundary, logged once where they are sto
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from tisfast.types import Status
@@ -27,6 +28,11 @@ class TisError(Exception):
         self.message = writable(message)
         super().__init__(self.message)
         self.facts = facts
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Change its texts, of which some may name files by names that nobody gave them."""
+        self.message = change(self.message)
+        self.args = (self.message,)
 
 
 class Unknown(TisError):
@@ -107,6 +113,11 @@ class ConfigError(BadRequest):
     ) -> None:
         super().__init__(message, file=file, line=line, column=column, key=key)
         self.file, self.line, self.column, self.key, self.hint = writable(file), line, column, key, writable(hint)
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """See TisError."""
+        super().reword(change)
+        self.file, self.hint = change(self.file), change(self.hint)
 
     def __str__(self) -> str:
         """FILE:LINE:COLUMN: message; HINT, leaving out what is unknown."""

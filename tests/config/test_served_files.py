@@ -109,6 +109,29 @@ def test_what_cannot_be_served_is_told(place, text, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x" * 300, "xxx..."),
+        (f"{'y' * 300}=net.onnx", "has 300 bytes, more than 255; give it a shorter one"),
+        (os.fsdecode(b"n\xe4t.onnx"), r"'n\udce4t' is no name of a model, as it is not UTF-8"),
+        ("a\\b=net.onnx", "is no name of a model"),
+    ],
+)
+def test_names_that_no_folder_can_have_are_told(place, text, message):
+    place("net.onnx", *([text] if text.endswith("t.onnx") and "=" not in text else []))
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert message in str(caught.value)
+    if len(text) == 300:
+        assert "cannot be looked at: File name too long" in str(caught.value)
+
+
+def test_a_folder_with_an_ending_may_be_a_repository(place):
+    place("models.py/scale/1/model.py", "models.json/")
+    assert read("models.py", "models.json") == ((), ("models.py", "models.json"))
+
+
 def test_two_files_of_one_name_are_to_be_told_apart(place):
     folder = place("a/x.onnx", "b/x.onnx")
     with pytest.raises(ConfigError, match="would be one model, 'x'; name them: NAME=FILE") as caught:

@@ -1,10 +1,14 @@
 """Looks at repositories, and what of them has changed and rests."""
 
 import os
+import shutil
 
 import pytest
 
+from tisfast.config.backend_flags import read_backends
 from tisfast.repo.changes import Changes, Look, Looker
+from tisfast.repo.difference import difference
+from tisfast.repo.scan import ScanOptions, scan_model
 
 
 @pytest.fixture
@@ -299,3 +303,50 @@ def test_the_configuration_of_another_name_is_the_one_that_counts(repositories, 
     assert taken_twice(changes, looker) == {}
     (tmp_path / "b.zip").write_text("")
     assert taken_twice(changes, looker) == {"a": f"{tmp_path}/b.zip changed"}
+
+
+@pytest.fixture
+def mlp(tmp_path):
+    """The folder of a backend in --backend-directory, and the backends that there are then."""
+    folder = tmp_path / "backends/mlp"
+    folder.mkdir(parents=True)
+    (folder / "backend.py").write_text("")
+    return folder, read_backends(str(folder.parent), [])
+
+
+def test_an_own_backend_is_a_part_of_its_models(repositories, mlp):
+    folder, backends = mlp
+    write(repositories[0], "a", 'backend: "mlp"', "config.pbtxt")
+    write(repositories[0], "b")
+    looker = Looker(repositories, backends=backends)
+    changes = Changes(looker.look())
+    (folder / "backend.py").write_text("changed")
+    assert taken_twice(changes, looker) == {"a": f"{folder}/backend.py changed"}
+    (folder / "helper.py").write_text("")
+    assert taken_twice(changes, looker) == {"a": f"{folder}/helper.py is new"}
+    assert taken_twice(changes, looker) == {}
+
+
+def test_a_backend_that_is_gone_is_a_change(repositories, mlp):
+    folder, backends = mlp
+    write(repositories[0], "a", 'backend: "mlp"', "config.pbtxt")
+    looker = Looker(repositories, backends=backends)
+    changes = Changes(looker.look())
+    shutil.rmtree(folder)
+    assert taken_twice(changes, looker) == {"a": f"{folder}/backend.py changed"}
+    folder.mkdir()
+    (folder / "backend.py").write_text("again")
+    assert taken_twice(changes, looker) == {"a": f"{folder}/backend.py changed"}
+
+
+def test_a_load_sees_that_the_backend_has_changed(repositories, mlp):
+    folder, backends = mlp
+    tensors = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
+    write(repositories[0], "a", f'backend: "mlp" {tensors}', "config.pbtxt")
+    write(repositories[0], "a")
+    looking = ScanOptions(backends=backends)
+    before, same = (scan_model(repositories, "a", looking) for _ in range(2))
+    (folder / "backend.py").write_text("changed")
+    after = scan_model(repositories, "a", looking)
+    assert difference(before, same).nothing
+    assert [version.number for version in difference(before, after).fresh] == [1]

@@ -6,14 +6,19 @@ import os
 
 import pytest
 
-from tisfast.config.backends import BackendInfo, Backends
+from tests.repo.conftest import MODEL
+from tisfast.config.backends import BackendInfo, Backends, Completion
 from tisfast.config.served_files import read_files
+from tisfast.repo.check import check
 from tisfast.repo.links import link_files
+from tisfast.repo.scan import ScanOptions, scan
 
 BACKENDS = Backends((
-    BackendInfo("python", (), ("model.py",), served=True),
+    BackendInfo("python", (), ("model.py",), Completion.ASKED, served=True),
     BackendInfo("onnxruntime", (), ("model.onnx",), served=True, folders=True),
     BackendInfo("openvino", (), ("model.xml",), served=True),
+    BackendInfo("pytorch", (), ("model.pt",), served=True, companions=("sample.npz",)),
+    BackendInfo("sklearn", (), ("model.joblib",), served=True, companions=("*.py",)),
 ))  # fmt: skip
 
 
@@ -54,9 +59,89 @@ def test_code_lies_where_it_lies(links, tmp_path):
     assert not (tmp_path / "links/model/config.pbtxt").exists()
 
 
-def test_code_under_another_name_is_named_by_a_configuration(links, tmp_path):
-    assert links("a/scale.py") == {"scale/1": "a"}
-    assert 'default_model_filename: "scale.py"' in (tmp_path / "links/scale/config.pbtxt").read_text()
+def test_a_file_of_another_name_is_also_found_without_it(links):
+    found = links("net.onnx", there=["net_labels.txt", "net.labels", "labels.txt"])
+    assert found["net/labels.txt"] == found["net/1/labels.txt"] == found["net/net_labels.txt"] == "net_labels.txt"
+    assert found["net/labels"] == "net.labels"
+
+
+def test_a_backend_finds_what_it_looks_for_beside_any_file(links):
+    found = links("net.pt", there=["sample.npz", "other.npz", "code.py"])
+    assert found == {"net/1/model.pt": "net.pt", "net/1/sample.npz": "sample.npz"}
+
+
+def test_modules_and_packages_beside_an_estimator(links):
+    found = links("trees.joblib", there=["mine.py", "lib/__init__.py", "data/notes", "trees.csv"])
+    assert {path: to for path, to in found.items() if to in ("mine.py", "lib", "data")} == {
+        "trees/1/mine.py": "mine.py", "trees/1/lib": "lib",
+    }  # fmt: skip
+
+
+def test_what_lies_beside_the_versions_of_a_repositorys_model(links):
+    there = ["scale/config.pbtxt", "scale/labels.txt", "scale/warmup/x", "scale/2/model.py", "scale/.hidden"]
+    assert links("scale/1/model.py", there=there) == {
+        "scale/config.pbtxt": "scale/config.pbtxt", "scale/1": "scale/1", "scale/labels.txt": "scale/labels.txt",
+        "scale/warmup": "scale/warmup",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def one(tmp_path):
+    """The links to one file, and its folder, "my files": one(name, {file: text})."""
+
+    def make(name, files):
+        place = tmp_path / "my files"
+        place.mkdir()
+        for each, text in files.items():
+            (place / each).write_text(text)
+        return link_files(read_files([str(place / name)], BACKENDS).files, tmp_path / "links", BACKENDS), place
+
+    return make
+
+
+def errors_of(linked):
+    found = check([linked.repository], ScanOptions(backends=BACKENDS, files=linked.models), linked.check_tensors)
+    return [linked.named(str(each)) for each in found]
+
+
+def test_code_under_another_name_needs_no_configuration_that_names_it(one):
+    tensors = 'output { name: "A" data_type: TYPE_FP32 dims: 1 }'
+    linked, _ = one("scale.py", {"scale.py": MODEL, "model.py": "other", "scale.pbtxt": tensors})
+    (model,) = scan([linked.repository], ScanOptions(backends=BACKENDS, files=linked.models)).models
+    assert model.config.backend == "python" and model.versions[0].file.name == "scale.py"
+    assert errors_of(linked) == []
+
+
+def test_a_configuration_that_names_another_file_is_refused(one):
+    linked, place = one("scale.py", {"scale.py": MODEL, "scale.pbtxt": '\n default_model_filename: "model.py"'})
+    said = "default_model_filename is 'model.py', and the file that is served is 'scale.py'; remove it"
+    assert f"{place}/scale.pbtxt:2:2: {said}" in errors_of(linked)
+
+
+def test_a_configuration_may_name_the_file_as_it_is_called(one):
+    linked, _ = one("net.onnx", {"net.onnx": "", "net.pbtxt": 'default_model_filename: "net.onnx"'})
+    assert errors_of(linked) == []
+
+
+@pytest.mark.parametrize("name", ["net.onnx", "scale.py"])
+def test_errors_name_the_file_and_not_the_link(one, name):
+    stem = name.partition(".")[0]
+    linked, place = one(name, {name: MODEL, f"{stem}.pbtxt": "max_bach_size: 4"})
+    (said,) = errors_of(linked)
+    assert said.startswith(f"{place}/{stem}.pbtxt:1:1: unknown key 'max_bach_size'")
+
+
+def test_a_file_that_is_gone_is_told(one):
+    linked, place = one("net.onnx", {"net.onnx": ""})
+    (place / "net.onnx").unlink()
+    (said,) = errors_of(linked)
+    assert f"model file 'model.onnx' of net is a link to {place}/net.onnx, which is not there" in said
+
+
+def test_code_that_does_not_say_its_tensors_is_refused(one):
+    linked, place = one("scale.py", {"scale.py": MODEL})
+    (said,) = errors_of(linked)
+    assert f"{place}/scale.py does not say which inputs and outputs model 'scale' has" in said
 
 
 def test_the_repository_is_the_servers_own(links, tmp_path):

@@ -58,3 +58,13 @@ def test_too_many_files_are_refused(folder, monkeypatch):
     monkeypatch.setattr(limits, "FINGERPRINT_FILES_MAX", 1)
     with pytest.raises(ConfigError, match="more than 1 files"):
         of(folder)
+
+
+def test_a_backend_that_is_not_ours_counts(folder, tmp_path):
+    backend = tmp_path / "mlp"
+    backend.mkdir()
+    seen = [of(folder)]
+    for text in ("x = 1", "x = 2"):
+        (backend / "backend.py").write_text(text)
+        seen.append(version_digest("m", "1", CONFIG, folder, backend))
+    assert len(set(seen)) == 3

@@ -1,4 +1,4 @@
-"""ONNX models, served by ONNX Runtime: docs/backends/onnxruntime.md."""
+"""ONNX models, served by ONNX Runtime: docs/onnxruntime.md."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ class BackendInfo(NamedTuple):
     (`model.settings`); those of --backend-directory get all; imports: a module that its workers share, "" for none:
     their nursery imports it once; runtimes: names in a configuration's `runtime` with which a model has no platform,
     and its backend looks for its file; on_cpu: its instances are on the CPU unless the configuration says another kind;
+    companions: names of what its models look for beside their file, whatever that is called (repo/links.py);
     file_parameter: a parameter whose value tells which of the files it is, by value in file_of; pickled: its files can
     run code when they are read, so load calls bring them only where the operator allows it.
     """
@@ -65,6 +66,7 @@ class BackendInfo(NamedTuple):
     runtimes: frozenset[str] = frozenset()
     on_cpu: bool = False
     pickled: bool = False
+    companions: tuple[str, ...] = ()
     file_parameter: str = ""
     file_of: Mapping[str, str] = MappingProxyType({})
 
@@ -99,6 +101,7 @@ _BUILT_IN: Final = (
         imports="torch",
         pickled=True,
         runtimes=frozenset({"model.py"}),
+        companions=("sample.npz",),
     ),
     BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
     BackendInfo(
@@ -131,6 +134,7 @@ _BUILT_IN: Final = (
         on_cpu=True,
         imports="sklearn.ensemble",
         pickled=True,
+        companions=("*.py",),
     ),
     *map(BackendInfo, ("dali", "vllm", "tensorrtllm", "identity", "repeat", "square")),
 )
@@ -228,9 +232,26 @@ class Backends:
         """These, with what --backend-config says."""
         return Backends(self._by_name.values(), self.directory, settings)
 
+    def with_library(self, name: str, folders: Iterable[Path]) -> Backends:
+        """These, and a C library of Triton's in a model's own folders, which takes a name that nothing here serves.
+
+        Raises OSError.
+        """
+        paths = [] if not name or self._serves(name) else [folder / library_of(name) for folder in folders]
+        found = [BackendInfo(name, library=str(path)) for path in paths if path.exists()]
+        if not found:
+            return self
+        rest = (each for each in self._by_name.values() if each.name != name)
+        return Backends([found[0], *rest], self.directory, self._settings)
+
     def _serves(self, name: str) -> bool:
         known = self._by_name.get(name)
         return known is not None and known.served
+
+
+def library_of(name: str) -> str:
+    """The file name of a backend's C library."""
+    return f"libtriton_{name}.so"
 
 
 def _in_folder(folder: Path) -> BackendInfo | None:
@@ -238,7 +259,7 @@ def _in_folder(folder: Path) -> BackendInfo | None:
 
     Triton's installation has a C library in most of them, and beside that of PyTorch a model.py, too.
     """
-    name, library = folder.name, folder / f"libtriton_{folder.name}.so"
+    name, library = folder.name, folder / library_of(folder.name)
     module = folder / MODULE_FILE
     if module.exists():
         return BackendInfo(name, served=True, module=str(module.resolve()))

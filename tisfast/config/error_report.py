@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn, TypeAlias
 
@@ -34,6 +34,12 @@ class ConfigErrors(ConfigError):
         super().__init__("\n".join(str(error) for error in self.errors))
         self.at_load = all(error.at_load for error in self.errors)
         self.versions = tuple(versions) if self.at_load else ()
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """See TisError."""
+        super().reword(change)
+        for error in self.errors:
+            error.reword(change)
 
     @property
     def message_first(self) -> str:

@@ -12,24 +12,28 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tisfast.config.backends import PYTHON, BackendInfo, Backends
-from tisfast.errors import ConfigError
+from tisfast.errors import ConfigError, writable
 
 SAVED_MODEL: Final = ("saved_model.pb", "saved_model.pbtxt")
 SAVED_MODEL_ENDING: Final = ".savedmodel"
 CONFIG: Final = "config.pbtxt"
 CONFIG_ENDING: Final = ".pbtxt"
+NAME_BYTES_MAX: Final = 255
+"""Of a file name, on all of Linux's file systems."""
+NAME_SHOWN_MAX: Final = 80
+"""Characters of a name that is too long which an error shows."""
 
 
 class ServedFile(NamedTuple):
     """One model.  path: absolute; file: what its backend calls such a file in a version folder; config: of a
-    configuration beside it, "" for none; version: of a repository's model, the folder in which it lies is one of its
-    versions."""
+    configuration beside it, "" for none; model_folder: of a file that lies in a repository, else None."""
 
     name: str
     path: Path
     backend: str
     file: str
     config: str = ""
+    model_folder: Path | None = None
 
 
 class Arguments(NamedTuple):
@@ -44,7 +48,7 @@ def read_files(texts: Sequence[str], backends: Backends) -> Arguments:
     files, repositories = [], []
     for text in texts:
         name, path = _split(text)
-        if not path.exists():
+        if not _exists(path):
             raise ConfigError(
                 f"unexpected argument {text!r}: there is no such file or folder",
                 hint="every setting is a flag, --model-repository FOLDER for instance",
@@ -59,6 +63,23 @@ def read_files(texts: Sequence[str], backends: Backends) -> Arguments:
         paths = [str(each.path) for each in files if each.name == twice[0]]
         raise ConfigError(f"{' and '.join(paths)} would be one model, '{twice[0]}'", hint="name them: NAME=FILE")
     return Arguments(tuple(files), tuple(repositories))
+
+
+def is_there(text: str) -> bool:
+    """Whether the argument FILE or NAME=FILE names a file or a folder that is there.  Raises ConfigError."""
+    return _exists(_split(text)[1])
+
+
+def _exists(path: Path) -> bool:
+    """Raises ConfigError for what cannot be looked at: too long a name, a folder without rights."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        shown = f"{str(path)[:NAME_SHOWN_MAX]}..." if len(str(path)) > NAME_SHOWN_MAX else str(path)
+        raise ConfigError(f"{shown} cannot be looked at: {error.strerror}", hint="name a file or a folder") from error
+    return True
 
 
 def _split(text: str) -> tuple[str, Path]:
@@ -76,7 +97,7 @@ def _folder_ending(folder: Path, backends: Backends) -> str:
     inside = [file for each in backends.all if each.folders for file in each.files if (folder / file).is_file()]
     if inside:
         return Path(inside[0]).suffix
-    return folder.suffix if _of_ending(folder.suffix, backends) else ""
+    return folder.suffix if any(each.folders for each, _ in _of_ending(folder.suffix, backends)) else ""
 
 
 def _of_ending(ending: str, backends: Backends) -> list[tuple[BackendInfo, str]]:
@@ -97,9 +118,23 @@ def _served(name: str, path: Path, ending: str, backends: Backends) -> ServedFil
                           hint=f"names of models that are end in {_endings(backends)}")  # fmt: skip
     lies_in = _model_folder(path)
     name = name or (lies_in.name if lies_in is not None else path.name.removesuffix(ending))
-    if not name or name.startswith("."):
-        raise ConfigError(f"{path}: '{name}' is no name of a model", hint=f"name it: NAME={path}")
-    return ServedFile(name, path, backend.name, file, next(_configs(path, lies_in, ending, backend.name), ""))
+    _check_name(name, path)
+    return ServedFile(name, path, backend.name, file, next(_configs(path, lies_in, ending, backend.name), ""), lies_in)
+
+
+def _check_name(name: str, path: Path) -> None:
+    """A model's name is that of a folder.  Raises ConfigError."""
+    hint = f"name it: NAME={path}"
+    if not name or name.startswith(".") or "\\" in name:
+        raise ConfigError(f"{path}: '{name}' is no name of a model", hint=hint)
+    if writable(name) != name:
+        raise ConfigError(f"{path}: '{name}' is no name of a model, as it is not UTF-8", hint=hint)
+    if len(os.fsencode(name)) > NAME_BYTES_MAX:
+        raise ConfigError(
+            f"the model's name '{name[:NAME_SHOWN_MAX]}...' has {len(os.fsencode(name))} bytes, more than "
+            f"{NAME_BYTES_MAX}",
+            hint="give it a shorter one",
+        )
 
 
 def _endings(backends: Backends) -> str:

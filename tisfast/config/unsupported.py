@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast.config import error_texts
-from tisfast.config.backends import MODULE_FILE, PYTHON_BASED_FILE, TRITONS_DIRECTORY, Backends
+from tisfast.config.backends import MODULE_FILE, PYTHON_BASED_FILE, TRITONS_DIRECTORY, BackendInfo, Backends
 from tisfast.config.error_report import KeyPath, Report, key_text
 from tisfast.config.metric_control import check_metric_control
 from tisfast.config.schema import Message, is_ensemble
@@ -128,8 +128,8 @@ def _check_backend(message: Message, report: Report, backends: Backends) -> None
         report.wrong(
             f"backend '{backend}' of {name} is a library in C for Triton's server ({known.library}), which tisfast "
             "cannot load", ("backend",),
-            hint=f"write {Path(known.library).with_name(MODULE_FILE)} in its place ('tisfast docs backends'); it may "
-            "open C libraries with ctypes",
+            hint=f"write {_place_of(known, backends)} in its place ('tisfast docs backends'); it may open C libraries "
+            "with ctypes",
         )  # fmt: skip
     elif known is not None and not known.served:
         key = "platform" if platform else "backend"
@@ -145,3 +145,12 @@ def _check_backend(message: Message, report: Report, backends: Backends) -> None
                    f"configuration. Model {name}", ("backend",), hint=hint)  # fmt: skip
     elif message.runtime not in ("", "model.py"):
         report.wrong(f"runtime '{message.runtime}' {STAGE} for {name}", ("runtime",), hint="remove 'runtime'")
+
+
+def _place_of(library: BackendInfo, backends: Backends) -> str:
+    """Where a backend.py belongs that takes the place of a C library: beside it, or where backends are looked for."""
+    beside = Path(library.library).with_name(MODULE_FILE)
+    if beside.parent.name == library.name:
+        return str(beside)
+    place = Path(backends.directory or "DIRECTORY") / library.name / MODULE_FILE
+    return str(place) if backends.directory else f"{place} with --backend-directory=DIRECTORY"

@@ -36,7 +36,9 @@ def salt_of(store: Store | None, config: LoadedConfig, version: str, folder: Pat
     """
     if store is None or isinstance(store, LocalStore) or not _wanted(config):
         return os.urandom(SALT_BYTES)
-    return version_digest(config.name, version, config.as_dict, folder)
+    backend = config.backends.named(config.backend)
+    beside = [Path(backend.module).parent] if backend is not None and backend.module else []
+    return version_digest(config.name, version, config.as_dict, folder, *beside)
 
 
 def keep_answers(

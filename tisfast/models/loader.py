@@ -97,7 +97,8 @@ NOTHING_SHARED = SharedResources()
 @dataclass(frozen=True)
 class LoadContext:
     """The parts that every load uses.  slots bounds the instances that may be loading at one time; registry: where the
-    models are looked up that models call; default_max_batch_size: of completed configurations.
+    models are looked up that models call; default_max_batch_size: of completed configurations; check: raises
+    ConfigError for a model that cannot be served by its completed configuration.
     """
 
     place: Workplace
@@ -109,6 +110,7 @@ class LoadContext:
     commons: SharedResources
     registry: Registry
     default_max_batch_size: int
+    check: Callable[[ModelSource, LoadedConfig], None]
 
 
 async def load_versions(
@@ -156,6 +158,7 @@ async def _load_in(context: LoadContext, version: Version, environment: Environm
     host = await context.nurseries.use(environment, model.name, imports)
     try:
         config = await _completed(context, version, host.nursery) if model.may_complete else model.config
+        context.check(model, config)
         beside = await asyncio.to_thread(_read_beside, context, version, config)
         served = await assemble(context, version, config, beside, _births(context, config, host), host)
         _say_loading(version, config, host.nursery)

@@ -259,5 +259,7 @@ def polling_of(  # noqa: PLR0913, PLR0917 - as above
     pace = PollIntervals.of(settings)
     if pace is None:
         return None
-    looker = Looker(paths, namespaces=settings.namespacing, config_name=settings.config_name)
+    looker = Looker(
+        paths, namespaces=settings.namespacing, config_name=settings.config_name, backends=settings.backends
+    )
     return Polling(lifecycle, looker, pace, clock, _nothing if settings.watch else before, tell)

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tisfast import limits
+from tisfast.config.model_config import LoadedConfig
 from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
+from tisfast.errors import TisError
 from tisfast.models.copies import Copies, Served
 from tisfast.models.draining import DrainingCopies
 from tisfast.models.guest_models import GuestChecks, GuestModels
@@ -30,7 +33,7 @@ from tisfast.processes.link import Poller
 from tisfast.processes.nurseries import Nurseries
 from tisfast.processes.nursery_process import NurseryProcess
 from tisfast.processes.worker import Workplace
-from tisfast.repo.links import link_files
+from tisfast.repo.links import LinkedFiles, link_files
 from tisfast.repo.load_override import LoadOrder, find_overridden, remove_private
 from tisfast.repo.load_plan import Found
 from tisfast.repo.lookup import find, find_around, names_of
@@ -46,6 +49,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.models")
 EVERYTHING = "*"
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+
+
+def _anything(_model: ModelSource, _config: LoadedConfig) -> None:
+    """No file is served as it lies."""
 
 
 class Supervisor:
@@ -91,6 +98,7 @@ class Supervisor:
         )
         self._found: dict[str, Found] = {}
         self._directory: ControlDirectory | None = None
+        self._linked: LinkedFiles | None = None  # of files that are served as they lie
         self._control: ControlSocket | None = None
         self._poller: Poller | None = None
         self._custom_metrics: CustomMetrics | None = None
@@ -178,7 +186,8 @@ class Supervisor:
             self._guest_directory = GuestDirectory(Path(self._workers.guest_directory))
         self._directory = ControlDirectory()
         if self._repository.files:
-            link_files(self._repository.files, self._directory.links, self._repository.backends)
+            self._linked = link_files(self._repository.files, self._directory.links, self._repository.backends)
+            self._looking = replace(self._looking, files=self._linked.models)
         self._control = ControlSocket(self._directory, self._loop)
         self._control.open()
         self._poller = Poller(self._clock, self._loop, self._workers.spin_us)
@@ -194,6 +203,7 @@ class Supervisor:
             self._commons,
             self._registry,
             self._repository.default_max_batch_size,
+            _anything if self._linked is None else self._linked.check_tensors,
         )
         self._watch()
         if self._workers.memory_budget:
@@ -211,7 +221,7 @@ class Supervisor:
             for text in found.notes if isinstance(found, (ModelSource, ModelFailure)) else ():
                 log.warning("%s", text, extra={"facts": {"model": name}})
         self._registry.know(around.names)
-        self._found = around.found
+        self._found = self._with_files(around.found)
         return list(around.found)
 
     async def load_all(self, step: Callable[[str], None]) -> Collection[str]:
@@ -279,7 +289,11 @@ class Supervisor:
     async def load(self, source: ModelSource, versions: Sequence[VersionSource]) -> list[ServedModel]:
         """These versions of a model, or none."""
         assert self._context is not None
-        return await load_versions(self._context, source, versions)
+        try:
+            return await load_versions(self._context, source, versions)
+        except TisError as error:
+            self._name_files(error)
+            raise
 
     def join(self, source: ModelSource) -> list[ServedEnsemble]:
         """All versions of an ensemble."""
@@ -294,11 +308,22 @@ class Supervisor:
 
     @property
     def _paths(self) -> list[Path]:
-        links = [self._directory.links] if self._repository.files and self._directory is not None else []
+        links = [self._linked.repository] if self._linked is not None else []
         return [*map(Path, self._repository.paths), *links]
 
     def _find(self, names: Collection[str]) -> dict[str, Found]:
-        return find(self._paths, names, self._looking)
+        return self._with_files(find(self._paths, names, self._looking))
+
+    def _with_files(self, found: dict[str, Found]) -> dict[str, Found]:
+        """The same, where errors name files that are served as they lie, not the links to them."""
+        for each in found.values():
+            for error in each.errors if isinstance(each, ModelFailure) else ():
+                self._name_files(error)
+        return found
+
+    def _name_files(self, error: TisError) -> None:
+        if self._linked is not None:
+            error.reword(self._linked.named)
 
     def _give(self, order: LoadOrder) -> Found:
         assert self._directory is not None

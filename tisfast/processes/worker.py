@@ -50,6 +50,11 @@ class WorkerFailed(Internal):
         self.kind = kind
         self.missing = missing
 
+    def reword(self, change: Callable[[str], str]) -> None:
+        """See TisError."""
+        super().reword(change)
+        self.traceback = change(self.traceback)
+
 
 class End(NamedTuple):
     """How a worker ended.  text completes the sentence "the instance ..."; short: memory ran out, most likely."""

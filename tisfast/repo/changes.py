@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tisfast.config.backends import BUILT_IN, Backends
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
 from tisfast.repo.outside_files import OutsideFiles
@@ -30,9 +31,16 @@ class Look:
 class Looker:
     """Looks through repositories.  Reads folders for as long as that takes: for a thread, one look at a time."""
 
-    def __init__(self, repositories: Sequence[Path], *, namespaces: bool = False, config_name: str = "") -> None:
-        """config_name: of --model-config-name."""
-        self._outside = OutsideFiles(config_name)
+    def __init__(
+        self,
+        repositories: Sequence[Path],
+        *,
+        namespaces: bool = False,
+        config_name: str = "",
+        backends: Backends = BUILT_IN,
+    ) -> None:
+        """config_name: of --model-config-name; backends: that there are."""
+        self._outside = OutsideFiles(config_name, backends)
         self._repositories = repositories
         self._namespaces = namespaces
         self._devices: dict[Path, int] = {}  # the file system that each repository was on when it last held something
@@ -42,6 +50,7 @@ class Looker:
         seen: dict[str, dict[Path, Sighting]] = {}
         lost: dict[Path, str] = {}
         there: list[list[Path]] = []
+        self._outside.begin()
         for repository in self._repositories:
             try:
                 folders, _ = layout.model_folders([repository], namespaces=self._namespaces)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tisfast.config import batch_io
 from tisfast.config.backends import PYTHON
+from tisfast.config.model_config import LoadedConfig
 from tisfast.environments.environment import Environment
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
 from tisfast.repo.completion import fill_from_files, model_files
 from tisfast.repo.dependencies import impossible, unfit
 from tisfast.repo.scan import ScanOptions, environment_of, read_draft, scan
-from tisfast.repo.scan_result import ModelFailure
+from tisfast.repo.scan_result import ModelFailure, ModelSource
 from tisfast.repo.syntax import check_file
 
 
@@ -35,9 +36,18 @@ def count(repositories: Sequence[Path | str]) -> int:
     return len(layout.model_folders([path for path in map(Path, repositories) if path.is_dir()])[0])
 
 
-def check(repositories: Sequence[Path | str], looking: ScanOptions = ScanOptions()) -> list[Finding]:  # noqa: B008 - frozen
+def _whole(_model: ModelSource, _config: LoadedConfig) -> None:
+    """Nothing more is asked of a configuration."""
+
+
+def check(
+    repositories: Sequence[Path | str],
+    looking: ScanOptions = ScanOptions(),  # noqa: B008 - frozen
+    complete: Callable[[ModelSource, LoadedConfig], None] = _whole,
+) -> list[Finding]:
     """Every error in the repositories, by repository and model; an empty list when all would load.
 
+    complete: raises ConfigError for a configuration that nothing completes and that cannot be served as it is.
     What only running a model can tell (imports, initialize, auto_complete_config) is not looked at.
     """
     findings, readable = [], []
@@ -53,9 +63,19 @@ def check(repositories: Sequence[Path | str], looking: ScanOptions = ScanOptions
     for model in found.models:
         files = [version.file for version in model.versions] if model.config.backend == PYTHON else []
         errors = _file_errors(files, model.environment, batch_io.asked(model.config.message))
-        findings += [Finding(model.name, error) for error in errors]
+        findings += [Finding(model.name, error) for error in (*errors, *_incomplete(model, complete))]
     ensembles = {**unfit(found.models), **impossible(found.models, found.failures)}
     return findings + [Finding(name, ensembles[name]) for name in sorted(ensembles)]
+
+
+def _incomplete(model: ModelSource, complete: Callable[[ModelSource, LoadedConfig], None]) -> list[ConfigError]:
+    if model.may_complete:
+        return []
+    try:
+        complete(model, model.config)
+    except ConfigError as error:
+        return [error]
+    return []
 
 
 def _file_errors(files: Iterable[Path], environment: Environment | None, arrays_for: str) -> list[ConfigError]:

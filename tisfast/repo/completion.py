@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,6 +86,16 @@ def check_model_files(draft: ConfigDraft, versions: Sequence[Path], backends: Ba
                      hint="name a file in the version folder")  # fmt: skip
     for file in model_files(draft, versions):
         if not is_there(file):
-            others = sorted(path.name for path in file.parent.glob(f"*{file.suffix}"))
-            hint = f'default_model_filename: "{others[0]}" would take that one' if others else f"put {name} there"
-            report.wrong(f"model file '{name}' of {message.name} not found in {file.parent}", key, hint=hint)
+            what, hint = _missing(file)
+            report.wrong(f"model file '{name}' of {message.name} {what}", key, hint=hint)
+
+
+def _missing(file: Path) -> tuple[str, str]:
+    """What is wrong with a model file that is not there, and what to do."""
+    if file.is_symlink() and not exists(file):
+        return f"is a link to {os.readlink(file)}, which is not there", "put it back, or remove the model"
+    if exists(file):
+        return f"in {file.parent} is no regular file", "put the model's file in its place"
+    others = sorted(path.name for path in file.parent.glob(f"*{file.suffix}") if path.is_file())
+    hint = f'default_model_filename: "{others[0]}" would take that one' if others else f"put {file.name} there"
+    return f"not found in {file.parent}", hint

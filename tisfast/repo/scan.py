@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tisfast import leases, limits
 from tisfast.config import versions as policies
-from tisfast.config.backends import BUILT_IN, Backends
+from tisfast.config.backends import BUILT_IN, BackendInfo, Backends
 from tisfast.config.error_report import ConfigErrors, SourcePosition
 from tisfast.config.model_config import ConfigDraft, finish, parse, parse_json_form
 from tisfast.environments.environment import Environment
@@ -21,7 +21,7 @@ from tisfast.repo.environment_parameter import read_environment
 from tisfast.repo.model_file import may_complete
 from tisfast.repo.model_names import steps_of
 from tisfast.repo.scan_result import ModelFailure, ModelSource, Scan, VersionSource
-from tisfast.repo.snapshot import Snapshot, snapshot
+from tisfast.repo.snapshot import FileEntry, Snapshot, entry_of, snapshot
 
 CONFIG: Final = "config.pbtxt"
 CONFIGS: Final = "configs"
@@ -34,13 +34,21 @@ class NotUnique(ConfigError):
     """Triton's text in the index, which scripts compare."""
 
 
+class ServedModelFile(NamedTuple):
+    """A model that is a file (repo/links.py).  file: its name in the version folder; name: that the user knows."""
+
+    backend: str
+    file: str
+    name: str
+
+
 @dataclass(frozen=True)
 class ScanOptions:
     """How to look.
 
     auto_complete: without --disable-auto-complete-config; gpus: device ids instances may use; config_name: of
     --model-config-name; config: a configuration in JSON in place of the file's; namespaces: --model-namespacing;
-    backends: that there are; allow_pickled: --allow-pickled-models;
+    backends: that there are; allow_pickled: --allow-pickled-models; files: by folder, models that are files;
     leases: hold folders that are replaced by others beside them (leases.py) for as long as the sources that come of it.
     """
 
@@ -52,6 +60,7 @@ class ScanOptions:
     leases: bool = False
     backends: Backends = BUILT_IN
     allow_pickled: bool = False
+    files: Mapping[Path, ServedModelFile] = field(default_factory=dict)
 
 
 def scan(repositories: Sequence[Path], looking: ScanOptions = ScanOptions()) -> Scan:  # noqa: B008 - frozen
@@ -118,13 +127,14 @@ def _source(folder: Path, versions: layout.Versions, looking: ScanOptions, seen:
         environment = environment_of(draft, folder, looking.backends)
         _check_labels(draft, folder)
     fill_from_files(draft, folder, chosen[-1] if chosen else None, looking.backends)
+    backends = looking.backends.with_library(draft.message.backend, (*chosen[-1:], folder))
     with draft.report.loading():
-        check_model_files(draft, chosen, looking.backends)
+        check_model_files(draft, chosen, backends)
     files = model_files(draft, chosen)
-    backend = looking.backends.named(draft.message.backend)
+    backend = backends.named(draft.message.backend)
     partial = looking.auto_complete and backend is not None and may_complete(backend, files, draft.message)
     try:
-        config = finish(draft, folder.name, gpus=looking.gpus, partial=partial, backends=looking.backends)
+        config = finish(draft, folder.name, gpus=looking.gpus, partial=partial, backends=backends)
     except ConfigErrors as error:
         raise ConfigErrors(error.errors, numbers) from None
     return ModelSource(
@@ -136,12 +146,51 @@ def _source(folder: Path, versions: layout.Versions, looking: ScanOptions, seen:
         environment=environment,
         may_complete=partial,
         notes=versions.notes,
-        snapshot=seen,
+        snapshot=_with_backend(seen, backend),
     )
+
+
+def _with_backend(seen: Snapshot, backend: BackendInfo | None) -> Snapshot:
+    """A backend in --backend-directory is a part of its models: when it changes, they do."""
+    if backend is None or not backend.module:
+        return seen
+    return Snapshot((*backend_entries(Path(backend.module)), *seen.entries), seen.passing)
+
+
+def backend_entries(module: Path) -> tuple[FileEntry, ...]:
+    """The files of a backend in --backend-directory, by absolute path.  module: its backend.py or model.py."""
+    folder = module.parent
+    try:
+        entries = snapshot(folder).entries
+    except ConfigError:  # it is gone, or has more than can be looked at: its own file tells
+        entries = (entry_of(module, module.name),)
+    return tuple(each._replace(path=f"{folder}/{each.path}") for each in entries)
 
 
 def read_draft(folder: Path, looking: ScanOptions) -> ConfigDraft:
     """The model's configuration; an empty draft when it has none and none is needed."""
+    draft = _read_draft(folder, looking)
+    if folder in looking.files and not draft.report.malformed:
+        _name_file(draft, looking.files[folder])
+    return draft
+
+
+def _name_file(draft: ConfigDraft, file: ServedModelFile) -> None:
+    """Of a model that is a file, the configuration need not say which file, and may say no other one."""
+    message = draft.message
+    message.backend = message.backend or file.backend
+    if message.runtime:
+        return
+    if message.default_model_filename not in ("", file.name, file.file):
+        draft.report.wrong(
+            f"default_model_filename is '{message.default_model_filename}', and the file that is served is "
+            f"'{file.name}'",
+            ("default_model_filename",), hint="remove it",
+        )  # fmt: skip
+    message.default_model_filename = file.file
+
+
+def _read_draft(folder: Path, looking: ScanOptions) -> ConfigDraft:
     if looking.config is not None:
         return parse_json_form(looking.config, "")
     path = config_file(folder, looking.config_name)

@@ -95,6 +95,15 @@ def snapshot(folder: Path, entries_max: int = limits.SNAPSHOT_ENTRIES_MAX) -> Sn
     return Snapshot(tuple(sorted(walk.entries)), tuple(sorted(walk.passing)))
 
 
+def entry_of(file: Path, path: str = "") -> FileEntry:
+    """One file, there or not.  path: that the entry has, "" for the file's own."""
+    try:
+        about = file.stat()
+    except OSError:
+        return FileEntry(path or str(file), -1, 0, 0)
+    return FileEntry(path or str(file), about.st_size, about.st_mtime_ns, about.st_ino)
+
+
 class _Walk:
     """One walk through a folder.  `_left`: folders to look into, with their paths below the root and their depths."""
 

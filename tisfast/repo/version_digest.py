@@ -20,10 +20,13 @@ from tisfast.repo import layout
 DIGEST_BYTES = 32
 
 
-def version_digest(name: str, version: str, config: dict[str, Any], folder: Path) -> bytes:
-    """Digest of a version.  config: normalised; folder: of the version.  Raises ConfigError."""
+def version_digest(name: str, version: str, config: dict[str, Any], *folders: Path) -> bytes:
+    """Digest of a version.  config: normalised; folders: of the version, and of a backend that is not ours.
+
+    Raises ConfigError.
+    """
     digest = hashlib.blake2b(json.dumps([name, version, config], sort_keys=True).encode(), digest_size=DIGEST_BYTES)
-    for path in _files(folder):
+    for folder, path in ((each, path) for each in folders for path in _files(each)):
         try:
             digest.update(json.dumps([path.relative_to(folder).as_posix(), *_facts(path)]).encode())
         except OSError as error:
