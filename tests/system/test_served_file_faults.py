@@ -10,8 +10,12 @@ import subprocess
 
 import pytest
 
-from tests.system.conftest import ADD_ONE, until
-from tests.system.test_own_backends import backends, index, weights, write_weights  # noqa: F401 - fixtures
+from tests.system.helpers import (
+    ADD_ONE,
+    index,  # noqa: F401 - fixtures
+    until,
+)
+from tests.system.test_own_backends import backends, weights, write_weights  # noqa: F401 - fixtures
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime has no wheel for this interpreter")
 
