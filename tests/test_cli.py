@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from tests.install import installed
-from tisfast import cli, cli_script, flags, limits
+from tisfast import cli, cli_script, defaults, flags
 from tisfast.cli import spin_us
 from tisfast.config.rate_limits import RateLimitSettings
 from tisfast.errors import ConfigError
@@ -240,9 +240,9 @@ def test_waiting_awake_has_a_switch_and_ends_with_a_quota():
     notices = []
     assert settings("--spin-us=0").workers.spin_us == spin_us(0, 4.0, notices) == 0
     assert settings("--spin-us=120").workers.spin_us == spin_us(120, 0.5, notices) == 120
-    assert (spin_us(None, None, notices), notices) == (limits.SPIN_US, [])
+    assert (spin_us(None, None, notices), notices) == (defaults.SPIN_US, [])
     assert spin_us(None, 1.5, notices) == 0
-    assert notices == [f"there is a CPU quota of 1.5 cores, so nothing waits awake; --spin-us={limits.SPIN_US} would"]
+    assert notices == [f"there is a CPU quota of 1.5 cores, so nothing waits awake; --spin-us={defaults.SPIN_US} would"]
 
 
 @pytest.mark.parametrize("wrong", ["-1", "10001"])

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import uvloop
 
-from tisfast import __version__, console, limits, logs
+from tisfast import __version__, console, limits, logs, tuning
 from tisfast.codec.pool import Codecs
 from tisfast.config.cache_flags import CacheSettings, LocalCacheSettings
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
@@ -142,7 +142,7 @@ class Server:
         self._access_log = AccessLog(settings.access_log, as_json=settings.log.format == "json")
         self._codecs = _codecs(settings, loop, copies)
         if self._codecs is not None:
-            self._regions.table.copied_at_once = limits.LOOP_COPY_BYTES_MAX
+            self._regions.table.copied_at_once = tuning.LOOP_COPY_BYTES_MAX
         self._gpus: GpuMeter | None = None
         self._stop = asyncio.Event()
         self._fronts: list[FrontFace] = []

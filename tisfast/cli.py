@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from tisfast import limits
+from tisfast import defaults
 from tisfast.cli_arguments import Parser, sorted_out, untangled
 from tisfast.config.backend_flags import (
     DEFAULT_MAX_BATCH_SIZE,
@@ -226,8 +226,10 @@ def spin_us(given: int | None, quota: float | None, notices: list[str]) -> int:
     if given is not None:
         return given
     if quota is None:
-        return limits.SPIN_US
-    notices.append(f"there is a CPU quota of {quota:g} cores, so nothing waits awake; --spin-us={limits.SPIN_US} would")
+        return defaults.SPIN_US
+    notices.append(
+        f"there is a CPU quota of {quota:g} cores, so nothing waits awake; --spin-us={defaults.SPIN_US} would"
+    )
     return 0
 
 
@@ -248,7 +250,7 @@ def _load_models(given: Mapping[str, Any], beside: Arguments) -> tuple[str, ...]
 def _codecs(given: Mapping[str, Any]) -> CodecSettings:
     processes = given["codec_processes"]
     if processes is None:
-        processes = min(machine.cores(), limits.CODEC_PROCESSES_MAX)
+        processes = min(machine.cores(), defaults.CODEC_PROCESSES_MAX)
     return CodecSettings(processes, given["codec_bytes_min"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from tisfast import limits
+from tisfast import defaults
 from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
 from tisfast.types import API_CATEGORIES
 
@@ -138,7 +138,7 @@ SERVED: Final = (
     Flag(
         "execution-timeout-secs",
         float,
-        float(limits.EXECUTION_SECONDS_MAX),
+        float(defaults.EXECUTION_SECONDS_MAX),
         "Models",
         "tisfast's own: an execution that takes longer has hung, and its worker is killed and restarted",
     ),
@@ -228,24 +228,30 @@ SERVED: Final = (
         "Storage",
         "tisfast's own: hash all cached files at start, not just new or changed ones",
     ),
-    Flag("storage-downloads", int, limits.STORAGE_DOWNLOADS, "Storage", "tisfast's own: files downloaded at one time"),
+    Flag(
+        "storage-downloads",
+        int,
+        defaults.STORAGE_DOWNLOADS,
+        "Storage",
+        "tisfast's own: files downloaded at one time",
+    ),
     Flag("allow-http", boolean, True, "HTTP", "serve HTTP"),
     Flag("http-address", str, "0.0.0.0", "HTTP", "address to listen on"),
     Flag("http-port", int, 8000, "HTTP", "port to listen on; 0 lets the system choose"),
     Flag("reuse-http-port", boolean, False, "HTTP", "let several servers share the port"),
-    Flag("http-max-input-size", int, limits.HTTP_INPUT_BYTES_MAX, "HTTP", HTTP_INPUT_HELP),
+    Flag("http-max-input-size", int, defaults.HTTP_INPUT_BYTES_MAX, "HTTP", HTTP_INPUT_HELP),
     Flag(
         "codec-processes",
         int,
         None,
         "HTTP",
         "tisfast's own: processes that parse and write large texts (JSON, gzip), started when they are needed; 0: the "
-        f"event loop does it all; default: as many as there are cores, {limits.CODEC_PROCESSES_MAX} at most",
+        f"event loop does it all; default: as many as there are cores, {defaults.CODEC_PROCESSES_MAX} at most",
     ),
     Flag(
         "codec-bytes-min",
         int,
-        limits.CODEC_BYTES_MIN,
+        defaults.CODEC_BYTES_MIN,
         "HTTP",
         "tisfast's own: what is smaller is parsed and written on the event loop",
     ),
@@ -373,7 +379,7 @@ SERVED: Final = (
         None,
         "Server",
         "tisfast's own: us for which a side that waits yields its core before it sleeps, where most waits are "
-        f"shorter; 0: it sleeps at once; default: {limits.SPIN_US}, and 0 where a CPU quota bounds the server",
+        f"shorter; 0: it sleeps at once; default: {defaults.SPIN_US}, and 0 where a CPU quota bounds the server",
     ),
     Flag("id", str, "triton", "Server", "identifier of this server"),
     Flag(
@@ -384,7 +390,7 @@ SERVED: Final = (
         "tisfast's own: the version that GET /v2 and gRPC's ServerMetadata tell, for clients that compare it with "
         "Triton's (2.51.0, say); default: tisfast's",
     ),
-    Flag("exit-timeout-secs", int, limits.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
+    Flag("exit-timeout-secs", int, defaults.STOP_SECONDS_MAX, "Server", "seconds to finish running requests at exit"),
     Flag(
         "drain-delay-secs",
         float,

@@ -7,8 +7,6 @@ from typing import Final
 # ---- HTTP front
 HTTP_HEAD_BYTES_MAX: Final = 64 * 1024
 """Bytes of request line and headers.  Triton's HTTP library takes 64 KiB lines; nobody sends more in earnest."""
-HTTP_INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Default of --http-max-input-size: JSON text, expanded JSON tensors, raw bodies, decompressed bodies."""
 HTTP_CALL_BYTES_MAX: Final = 64 * 1024
 """Bytes of a body, also expanded, of a call that is neither an inference nor a load: it carries some settings, and is
 read on the event loop, up to 1.5 ms of it for a client that has made it to cost."""
@@ -26,8 +24,6 @@ HTTP_CHUNKS_MAX: Final = 65536
 """Non-empty chunks of one chunked upload."""
 HTTP_INTERIM_RESPONSES_MAX: Final = 16
 """Responses below 200 that a client takes before the one that counts: 100 and 103 come once or twice."""
-CLIENT_TEXT_BYTES_KEPT: Final = 64 * 1024
-"""Size of the buffer that a client writes heads and JSON into and keeps between requests."""
 CLIENT_OUTPUTS_MAX: Final = 4096
 """Outputs of one response that a client takes, as INPUTS_MAX."""
 CLIENT_ERROR_CHARS_MAX: Final = 4096
@@ -58,18 +54,11 @@ REGION_NAME_BYTES_MAX: Final = 4096
 """Bytes of a region's name, which every request that uses it carries."""
 JSON_DEPTH_MAX: Final = 100
 """Nesting of JSON tensor data."""
-JSON_WEIGHED_BYTES_MIN: Final = 64 * 1024
-"""Bytes of JSON from which on a text is weighed before it is parsed: `{},` are 3 bytes and take 88 of memory."""
 JSON_VALUE_BYTES_FREE: Final = 64 * 1024 * 1024
 """Memory that the values of one JSON text may take, whatever its length: 600,000 rows `[1]`, or strings of two
 bytes."""
 JSON_VALUES_SHARE_MAX: Final = 8
 """And beside it so many times the text's bytes: arrays of numbers, and of strings of seven bytes, take no more."""
-RECEIVE_BUFFER_BYTES: Final = 64 * 1024
-"""The one buffer in which heads are received; what it holds of a body is copied once."""
-RECEIVE_START_BYTES: Final = 4 * 1024
-"""The part of that buffer which is used for a client that sends large bodies: a head, and little of the body, which is
-received in its place from there on."""
 HEAD_CACHE_BYTES_MAX: Final = 4096
 """Longest inference head (JSON before binary tensors) whose parse is remembered."""
 HEAD_CACHE_ENTRIES_MAX: Final = 256
@@ -113,9 +102,6 @@ TLS_HANDSHAKE_SECONDS_MAX: Final = 10
 TLS_SHUTDOWN_SECONDS_MAX: Final = 60
 """Seconds a closing TLS connection has for its last two slices and the client's farewell: as long as a client may leave
 an answer unread."""
-TLS_SLICE_BYTES: Final = 128 * 1024
-"""Bytes that are encrypted in one go; a client must take as many within HTTP_SEND_IDLE_SECONDS_MAX to count as
-reading."""
 HTTP_STREAM_WAITING_MAX: Final = 16384
 """Answers of one stream that its client has not taken; beyond, its request is cancelled and the connection closed.
 Large answers meet the bound of the worker's output arena first, and there the model waits."""
@@ -150,14 +136,6 @@ GRPC_STREAM_REQUESTS_MAX: Final = 1024
 GRPC_STREAM_WAITING_MAX: Final = 16384
 """Answers of one ModelStreamInfer call that wait, of decoupled models; beyond, RESOURCE_EXHAUSTED.  As
 HTTP_STREAM_WAITING_MAX."""
-GRPC_TURN_MESSAGES: Final = 64
-"""Messages of all connections of a listener that one turn of the loop handles; then others have theirs.  Refusing one
-takes some 6 us, and a small request 15."""
-GRPC_TURN_SHARE: Final = 16
-"""Messages of these that one waiting call may have before the next call has its turn."""
-GRPC_TURN_WEIGHED_BYTES: Final = 4096
-"""A message counts as one more for each of so many of its bytes, up to CODEC_BYTES_MIN: reading 64 KB that are made to
-cost takes 1.6 ms.  A compressed one counts as what may be expanded on the loop."""
 GRPC_UNSENT_BYTES_MAX: Final = 32 * 1024
 """Answers of one call that lie outside of arenas (refusals, reflection) and that its client does not read; beyond, what
 it sends is held: a refusal of a message of five bytes takes 500."""
@@ -173,10 +151,6 @@ GRPC_STALL_SECONDS_MAX: Final = 60
 """Seconds a call may stay in the middle of a message, either way, without a byte moving; then it is reset."""
 GRPC_ANSWER_DELAY_SECONDS_MAX: Final = 60
 """Seconds that TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC, a test's, may hold answers back."""
-GRPC_SMALL_MESSAGE_BYTES: Final = 16 * 1024
-"""Answers up to here are copied when they are rendered, which frees their block at once."""
-GRPC_WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes gathered for one write: more than a socket's buffer takes."""
 CONNECTIONS_LOOK_SECONDS: Final = 0.2
 """Seconds between two looks, while the server ends, at connections that have nothing to say any more.  Clients of gRPC
 have as long to answer our first GOAWAY."""
@@ -217,42 +191,18 @@ HTTP2_LARGE_HEADS_MAX: Final = 16
 """Heads of one second, in one connection, with more than GRPC_METADATA_BYTES_MAX; more close the connection."""
 HTTP2_HEAD_BLOCK_BYTES_MAX: Final = 64 * 1024
 """Bytes of one header block as it comes, with its CONTINUATION frames."""
-GRPC_RECEIVE_BUFFER_BYTES: Final = 256 * 1024
-"""The one buffer in which frames are received, before tensors are copied to their arena: what fits a core's cache."""
-GRPC_DIRECT_BYTES_MIN: Final = 16 * 1024
-"""Bytes of a DATA frame that are still to come for which a tensor's own memory is the better place to receive them in:
-copying so much costs what the detour does."""
-GRPC_RECEIVE_START_BYTES: Final = 64 * 1024
-"""The part of that buffer which is used for a client that sends large tensors: the head of a message, and little of the
-tensor, which is received in its place from there on."""
 GRPC_PING_IDLE_SECONDS: Final = 7200
 """Seconds between pings that are tolerated of a client without calls (unless permitted): gRPC's own figure."""
-GRPC_COPIED_OUTPUT_BYTES_MAX: Final = 1024
-"""Outputs of at most so many bytes are copied behind their head: cheaper than a piece of their own to gather."""
 HEALTH_WATCH_SECONDS: Final = 1
 """Seconds between two looks at the readiness that health watchers are told of."""
-GRPC_TEXT_BYTES_KEPT: Final = 64 * 1024
-"""Bytes of a response's text buffer that are kept for the next response."""
 
 # ---- codec processes
-CODEC_PROCESSES_MAX: Final = 8
-"""Default of --codec-processes where there are as many cores: each reads or writes one large text at a time."""
 CODEC_PROCESSES_LIMIT: Final = 256
 """Most that it may be set to."""
-CODEC_BYTES_MIN: Final = 64 * 1024
-"""Default of --codec-bytes-min: text, or what becomes text, of up to so many bytes is dealt with on the event loop."""
-CODEC_WALKED_FACTOR: Final = 16
-"""Binary tensors of BYTES, whose elements are counted and measured where they lie, may be so many times as large."""
 CODEC_JOB_SECONDS_MAX: Final = 30
 """Seconds one job may take, its process's start included; then the process is killed and the request refused."""
 CODEC_CANCELLED_SECONDS_MAX: Final = 2
 """Seconds that a job may still take when its client has gone."""
-CODEC_NICE: Final = 5
-"""How much more willing than the server a codec process is to leave a core to others.  A small request beside two
-clients with JSON of 5.5 MB, two busy cores, three runs each: p50 1.5 to 19 ms with 0, 0.6 to 0.7 with 5, 0.5 to 0.8
-with 10."""
-CODEC_IDLE_SECONDS: Final = 10
-"""Seconds without a job after which a codec process ends: it starts within a fifth of a second."""
 CODEC_MEMORY_BYTES_BASE: Final = 512 << 20
 """Private memory that one codec process may take, beside 32 times --http-max-input-size: a number of JSON becomes a
 Python object of 32 bytes, and may be written with two."""
@@ -267,20 +217,6 @@ CODEC_MESSAGE_BYTES_MAX: Final = 256 << 20
 # ---- engine
 DEFAULT_QUEUE_REQUESTS_MAX: Final = 65536
 """Requests queued for one model version when its config sets no max_queue_size; beyond: 503, never growth."""
-PREFETCH_NS: Final = 1_000_000
-"""Work that may wait in an instance's ring behind the running execution, in ns of its measured execution time."""
-BATCH_PREFETCH_NS: Final = 10_000_000
-"""Such work of batches, in ns, whose way between server and worker is longer: each of its requests is answered first.
-"""
-PREFETCH_REQUESTS_MAX: Final = 64
-"""Requests that may wait in an instance's ring."""
-BATCH_REJOIN_EXECUTION_NS_MIN: Final = 500_000
-"""Executions shorter than this are not worth waiting for each other's clients."""
-BATCH_REJOIN_NS_MAX: Final = 1_000_000
-"""How long a batch that is not full waits at most, when an instance becomes idle, for clients that were just
-answered."""
-BATCH_REJOIN_VAIN_MAX: Final = 8
-"""So many such waits in a row that brought less than half of them end the trying."""
 SUBMIT_SLOTS: Final = 256
 """Requests of one batch, and of all that one instance has not taken yet: csrc's TF_SUBMIT_SLOTS, the ring's size."""
 OUTSTANDING_REQUESTS_MAX: Final = 4096
@@ -293,8 +229,6 @@ ENSEMBLE_SELECTIONS_MAX: Final = 64
 """Remembered sets of requested outputs of one ensemble, each with the steps that it needs."""
 RESPONSE_STATS_MAX: Final = 1024
 """Positions in a stream whose responses are counted each by itself (`response_stats`); later ones are not listed."""
-EXECUTION_SECONDS_MAX: Final = 600
-"""Default of --execution-timeout-secs: an execution running longer has hung; its worker is killed and restarted."""
 
 NAMES_TOLD_MAX: Final = 20
 """Models that one sentence names; the index has all of them."""
@@ -302,8 +236,6 @@ NAMES_TOLD_MAX: Final = 20
 # ---- access log
 ACCESS_LINES_WAITING_MAX: Final = 65536
 """Requests whose lines are not written yet; of more it is said how many are missing."""
-ACCESS_LINES_PORTION_MAX: Final = 256
-"""Lines of one write: other threads wait for the interpreter lock for about a millisecond meanwhile."""
 ACCESS_CLOSE_SECONDS_MAX: Final = 2.0
 """Time that the end of the server waits for the last lines."""
 
@@ -314,18 +246,8 @@ CACHE_BYTES_MAX: Final = 1 << 39
 """Most of it: what an arena can address."""
 CACHE_ENTRY_BYTES: Final = 512
 """Bytes that a kept answer counts beside its own (key, table entry, lease): it counts towards the size, too."""
-CACHE_TRIM_SHARE: Final = 8
-"""Evicted answers leave pages behind where sizes change: they are given back at most once each time the size's
-eighth has been written."""
-REDIS_WAIT_MS_MAX: Final = 100
-"""Default of --cache-config redis,socket_timeout: ms that a lookup may delay a request."""
 REDIS_WAIT_MS_LIMIT: Final = 60_000
 """Most that it, connect_timeout and wait_timeout may be set to."""
-REDIS_CONNECT_MS_MAX: Final = 1000
-"""Default of redis,connect_timeout: ms that making a connection may take; requests do not wait for it longer than for
-an answer."""
-REDIS_CONNECTIONS_MAX: Final = 8
-"""Default of redis,pool_size: connections, and so commands at one time; further ones wait for one."""
 REDIS_POOL_LIMIT: Final = 1024
 """Most that it may be set to."""
 REDIS_LOOKUPS_MAX: Final = 1024
@@ -448,21 +370,10 @@ LAST_WORDS_SECONDS_MAX: Final = 2
 """Seconds that a worker which failed its warm-up has to end by itself, so that its log records are not lost."""
 GIVE_WAY_MAX: Final = 256
 """Bodies that give way to one request: each is answered, which takes some 20 us of the event loop."""
-ARENA_TRIM_SECONDS: Final = 10
-"""Seconds without a request after which free pages go back to the system."""
-ARENA_TRIM_SLICE_BYTES: Final = 1024 * 1024
-"""Bytes of them that are given back in one turn of the loop: the kernel takes 0.1 to 0.5 ms for so many."""
-HEAP_LOOKS: Final = 10
-"""Seconds between two looks at the server's own memory."""
-HEAP_GROWTH_BYTES: Final = 8 * 1024 * 1024
-"""Growth of it since its free pages were last given back, after which they are given back again."""
 OUTPUT_WAIT_SECONDS_MAX: Final = 30
 """Seconds a worker waits for room in its output arena before that request fails."""
 
 # ---- tensors by reference
-REFERENCE_BYTES_MIN: Final = 64 * 1024
-"""Smallest tensor that goes to a worker as a place in another file: a smaller one is copied beside its request's
-record.  At least a page, so that no two blocks of an arena lie in one page of it."""
 FOREIGN_INPUTS_MAX: Final = 64
 """Inputs of one request that lie in other memory than its model's arena; further ones are copied."""
 SHARES_PER_WORKER_MAX: Final = 256
@@ -481,33 +392,12 @@ MODEL_ORDERS_MAX: Final = 64
 """Loads and unloads asked for by models (load_model, unload_model) that are not done."""
 
 # ---- workers
-SPIN_US: Final = 100
 SPIN_US_MAX: Final = 10_000
 """Largest --spin-us: beyond, it is a core that is never idle."""
-"""Default of --spin-us: how long a side that waits yields its core before it sleeps (docs/architecture.md, Sleep and
-wake).  Longer than a client in a closed loop thinks, shorter than the gap at 4,000 requests a second."""
-BODY_NEAR_BYTES: Final = 1024 * 1024
-"""When no more than this is missing of a request's body, the loop waits as if it had a request, for --spin-us from each
-piece on: asleep, it would be woken for each piece, which costs the client's core as much as its own."""
-BODY_WAKE_BYTES: Final = 1024 * 1024
-"""Bytes of a larger HTTP body that the kernel collects before it wakes the loop (front/receive_watermark.pyx)."""
-TURN_BYTES: Final = 256 * 1024
-"""Bytes that a large transfer moves in one turn of the loop while small requests come.  The
-kernel copies so much in some 0.1 ms."""
-LOOP_COPY_BYTES_MAX: Final = 1024 * 1024
-"""Bytes that are copied or hashed on the loop in one piece, in some 0.2 ms (BLAKE2: 1.7 ms); what is longer is a
-thread's."""
-TURN_WHOLE_BYTES: Final = 1024 * 1024
-"""The last bytes of a body or an answer, which are moved in one turn even while others wait: sliced, bodies of 600 KB
-lost a third."""
-TURN_ALONE_BYTES: Final = 256 * 1024 * 1024
-"""After so many bytes of large transfers without a small request, some 0.1 s, they need not take turns any more."""
 NURSERY_START_SECONDS_MAX: Final = 60
 """Seconds an environment's interpreter may take to say it is up."""
 LOAD_SECONDS_MAX: Final = 600
 """Seconds for import and initialize of one instance."""
-STOP_SECONDS_MAX: Final = 30
-"""Default of --exit-timeout-secs."""
 DRAIN_DELAY_SECONDS_MAX: Final = 86_400
 """Largest --drain-delay-secs: a day; more is a slip of the keyboard."""
 BLOCKING_THREADS_MAX: Final = 32
@@ -548,14 +438,6 @@ KILL_SECONDS_MAX: Final = 5
 """Seconds a killed process may take to be gone before the server stops waiting for it."""
 WORKER_STOP_SECONDS_MAX: Final = 10
 """Seconds for `finalize` of an instance whose model failed to load beside it; --exit-timeout-secs rules at exit."""
-WORKER_OUTPUT_TURN_LINES_MAX: Final = 32
-"""Lines of one worker's output that one turn of the loop logs one by one (some 20 us each); more share a record."""
-WORKER_OUTPUT_TURN_BYTES_MAX: Final = 32 * 1024
-"""Bytes of one worker's output read in one turn, which takes 1 ms where they are lines of one character."""
-WORKER_OUTPUT_PAUSE_SECONDS: Final = 0.005
-"""Pause after a turn that met one of these two bounds: 6 MB a second; a model that prints more waits."""
-CONTROL_TURN_MESSAGES_MAX: Final = 64
-"""Control messages handled in one turn of the loop; then the loop serves everybody else first."""
 CONTROL_QUEUE_MESSAGES_MAX: Final = 1024
 """Control messages queued by ZeroMQ for each worker and direction; a worker that logs faster waits."""
 CONTROL_PATH_BYTES_MAX: Final = 107
@@ -612,10 +494,6 @@ GPU_LIMITS_MAX: Final = 1024
 """--model-load-gpu-limit flags: one for each GPU."""
 MEMORY_BUDGET_BYTES_MIN: Final = 1 << 20
 """Least --model-memory-budget: a smaller number is surely one without its unit."""
-MEMORY_LOOK_SECONDS: Final = 2.0
-"""Least time between two measurements of the workers' memory, where there is a budget."""
-MEMORY_LOOK_SHARE: Final = 20
-"""And at least so many times what the last one took: the kernel walks through the page tables of each worker."""
 MEMORY_PROCESSES_MAX: Final = 1024
 """Processes of one worker (those that its model has started) that are measured with it."""
 SLEEP_SECONDS_MAX: Final = 30
@@ -668,22 +546,12 @@ CONTROL_BYTES_MAX: Final = 4 << 30
 """Bytes of the files of all load calls that are not answered; beyond, 503."""
 CONTROL_CALLS_MAX: Final = 256
 """Load and unload calls that are not answered; beyond, 503."""
-CONTROL_INLINE_BYTES_MAX: Final = 16 * 1024
-"""Bytes of a load call that the event loop reads itself; larger ones, which carry files, go to a thread: looking for
-them takes up to 3,600 instructions a byte, 0.1 s for 64 KB of `["`."""
-CONTROL_DECODE_BYTES: Final = 1 << 20
-"""Bytes of base64 decoded, or searched, in one go, a few ms: a multiple of 4."""
-CONTROL_CUT_BYTES: Final = 16 * 1024
-"""Bytes of a file in a load call above which the parser does not see it: parsers of JSON and protobuf let nobody else
-run.  4096 files below have 64 MB, some 50 ms."""
 CONTROL_TOKENS_MAX: Final = 1024
 """Tokens in --model-control-token-file: each is compared with that of every call."""
 CONTROL_TOKENS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of that file."""
 
 # ---- remote repositories
-STORAGE_DOWNLOADS: Final = 8
-"""Default of --storage-downloads: files downloaded at one time.  One connection rarely fills a machine's network."""
 STORAGE_DOWNLOADS_MAX: Final = 256
 """Its upper end: each is a thread, a connection and some MB of buffers."""
 STORAGE_FILES_MAX: Final = 100_000
@@ -770,10 +638,5 @@ REQUIREMENTS_TEXT_BYTES_MAX: Final = 16 << 20
 """Bytes of one of them, which is read whole: a lock of some thousand packages with all their hashes has 5 MB."""
 REQUIREMENTS_PACKAGE_BYTES_MAX: Final = 16 << 30
 """Bytes of a package in the file system that it names: those with CUDA in them have some GB."""
-LOOP_SLICE_SECONDS: Final = 0.00015
-"""Time of the event loop for a part of an exposition or of statistics: two or three pass between a small request and
-its answer."""
-LOOP_SLICE_PIECES: Final = 4
-"""Entries of such an answer that are made between two looks at the clock; each takes some microseconds."""
 LABELS_REMEMBERED_MAX: Final = 16384
 """Sets of labels whose text is remembered from one scrape to the next: a few for each model version."""

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from tests.wire.helpers import FP32, answer
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import BadRequest, NotFound
 from tisfast.native.region import Regions, SystemRegion
 from tisfast.wire import infer
@@ -81,7 +81,7 @@ def test_a_file_that_was_truncated_since(run, file):
 
 # ---- long outputs, which threads write
 
-LONG = struct.pack("<f", 1.5) * (limits.LOOP_COPY_BYTES_MAX // 4 + 1)
+LONG = struct.pack("<f", 1.5) * (tuning.LOOP_COPY_BYTES_MAX // 4 + 1)
 
 
 class HeldExecutor(ThreadPoolExecutor):

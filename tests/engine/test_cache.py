@@ -8,7 +8,7 @@ import os
 import pytest
 
 from tests.engine.answer_helpers import CachedModel, answered_with, floats
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.engine.testing import cancel, find_answer, keep_answer, key_of, place_input
 from tisfast.wire.stored_answer import unpack
@@ -112,7 +112,7 @@ def test_answers_of_other_sizes_do_not_leave_pages_behind():
         for i in range(2 * size // (kb * KB)):
             keep(store, b"%d/%d" % (kb, i), os.urandom(kb * KB))
             assert store.used_bytes <= size
-    assert store.arena.resident_bytes <= size + size // limits.CACHE_TRIM_SHARE
+    assert store.arena.resident_bytes <= size + size // tuning.CACHE_TRIM_SHARE
 
 
 # ---- keys
@@ -329,7 +329,7 @@ def test_a_model_that_goes_while_the_remote_is_asked(m, remote):
 
 # ---- what threads do, beside the loop
 
-LONG = bytes(limits.LOOP_COPY_BYTES_MAX + 4)
+LONG = bytes(tuning.LOOP_COPY_BYTES_MAX + 4)
 
 
 class Threads:

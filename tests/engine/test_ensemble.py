@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from tests.engine.ensemble_helpers import Ensemble, chain, step
-from tisfast import limits
+from tisfast import tuning
 from tisfast.engine.testing import expect
 from tisfast.errors import Unavailable
 from tisfast.types import Status
@@ -45,9 +45,9 @@ def test_a_chain_runs_one_step_after_the_other():
 
 def test_a_request_that_is_nearly_there_is_told_to_the_first_step():
     e = Ensemble(chain("x", "y"), plus("x", 1), plus("y", 10))
-    expect(e.runtime, limits.BODY_NEAR_BYTES + 1)
+    expect(e.runtime, tuning.BODY_NEAR_BYTES + 1)
     assert [e[name].link.expected for name in "xy"] == [0, 0]
-    expect(e.runtime, limits.BODY_NEAR_BYTES)
+    expect(e.runtime, tuning.BODY_NEAR_BYTES)
     assert [e[name].link.expected for name in "xy"] == [1, 0]
 
 

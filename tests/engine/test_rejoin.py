@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.engine.helpers import MS, Model
-from tisfast.limits import BATCH_REJOIN_NS_MAX, BATCH_REJOIN_VAIN_MAX
+from tisfast.tuning import BATCH_REJOIN_NS_MAX, BATCH_REJOIN_VAIN_MAX
 
 LONG = 4 * MS
 WINDOW = LONG // 8

@@ -7,14 +7,14 @@ import pytest
 from tests.engine.answer_helpers import FP32, CachedModel
 from tests.native.helpers import ShmFile
 from tests.wire.helpers import answer, body, tensor
-from tisfast import limits
+from tisfast import tuning
 from tisfast.engine.testing import StreamSink, cancel, submit
 from tisfast.native.region import Regions, SystemRegion
 from tisfast.types import Status
 from tisfast.wire import infer
 from tisfast.wire.compose import aim
 
-LONG = limits.LOOP_COPY_BYTES_MAX + 4
+LONG = tuning.LOOP_COPY_BYTES_MAX + 4
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_thread_copies_a_long_one(file):
 
 def test_a_short_one_waits_for_no_thread(file):
     m = Returning(file)
-    m.execute(limits.REFERENCE_BYTES_MIN)
+    m.execute(tuning.REFERENCE_BYTES_MIN)
     assert m.orders == [] and m.calls.pop()[1] == 0
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.front.helpers import ADD, BODY, infer, serve
-from tisfast import limits
+from tisfast import tuning
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -176,7 +176,7 @@ def test_what_follows_a_large_body_is_read_as_ever(run, filling):
 
     async def scenario(server):
         client = await server.connect()
-        large = infer(BODY + b" " * 3 * limits.RECEIVE_BUFFER_BYTES)
+        large = infer(BODY + b" " * 3 * tuning.RECEIVE_BUFFER_BYTES)
         small = infer(headers=b"X-Filling: %b\r\n" % (b"f" * filling))
         for request in (large, small + LIVE, large, large, chunked(BODY, 7) + small):
             client.write(request)
@@ -191,7 +191,7 @@ def test_what_follows_a_large_body_is_read_as_ever(run, filling):
 
 def test_who_watches_for_answers_is_told_of_a_body_that_is_nearly_there(run):
     async def scenario(server):
-        near = limits.BODY_NEAR_BYTES
+        near = tuning.BODY_NEAR_BYTES
         data = infer(b" " * (3 * near) + BODY)
         client = await server.connect()
         client.write(data[:near])

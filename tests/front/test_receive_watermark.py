@@ -6,10 +6,10 @@ import pytest
 
 from tests.front.body_helpers import infer
 from tests.front.helpers import serve
-from tisfast import limits
+from tisfast import limits, tuning
 
-WAKE = limits.BODY_WAKE_BYTES
-FAR = limits.BODY_NEAR_BYTES + WAKE
+WAKE = tuning.BODY_WAKE_BYTES
+FAR = tuning.BODY_NEAR_BYTES + WAKE
 SMALL_BYTES = 100
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 

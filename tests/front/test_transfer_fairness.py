@@ -10,7 +10,7 @@ import pytest
 
 from tests.front.body_helpers import infer
 from tests.front.helpers import serve
-from tisfast import limits
+from tisfast import tuning
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 BIG = b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -82,11 +82,11 @@ def test_a_large_body_takes_turns_while_others_ask(shared):
             await server.dispatched(1)
             most = max(made[0].received.values())
             # The head comes in the same turn, through a buffer of its own; the end of a body is taken whole.
-            several = limits.TURN_BYTES + limits.RECEIVE_BUFFER_BYTES
+            several = tuning.TURN_BYTES + tuning.RECEIVE_BUFFER_BYTES
             last = max(made[0].received)
             if shared:
                 assert max(n for turn, n in made[0].received.items() if turn != last) <= several
-                assert most <= limits.TURN_WHOLE_BYTES
+                assert most <= tuning.TURN_WHOLE_BYTES
             else:
                 assert most > several
             server.execute_all()
@@ -116,12 +116,12 @@ def test_a_large_answer_takes_turns_while_others_ask(shared):
             await server.loop.sock_sendall(client, BIG)
             await server.until(lambda: sum(taken) > BODY_BYTES)
             turns.each = lambda: None
-        whole = limits.TURN_WHOLE_BYTES if shared else BODY_BYTES
-        assert max(taken) <= whole + limits.TURN_BYTES
+        whole = tuning.TURN_WHOLE_BYTES if shared else BODY_BYTES
+        assert max(taken) <= whole + tuning.TURN_BYTES
         if shared:
-            assert sum(n <= 2 * limits.TURN_BYTES for n in taken) >= (BODY_BYTES - whole) // (2 * limits.TURN_BYTES)
+            assert sum(n <= 2 * tuning.TURN_BYTES for n in taken) >= (BODY_BYTES - whole) // (2 * tuning.TURN_BYTES)
         else:
-            assert len(taken) < BODY_BYTES // limits.TURN_BYTES
+            assert len(taken) < BODY_BYTES // tuning.TURN_BYTES
         listener.close()
 
     serve(scenario)

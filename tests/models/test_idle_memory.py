@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.models.idle_memory import IdleTrimmer
 from tisfast.native.memory import Arena
 
 USED_BYTES = 8 << 20
-DUE_NS = int(limits.ARENA_TRIM_SECONDS * 1e9)
+DUE_NS = int(tuning.ARENA_TRIM_SECONDS * 1e9)
 
 
 def used():
@@ -37,10 +37,10 @@ def test_pages_go_back_in_slices():
         rest.look(0, DUE_NS - 1)
         assert runtime.arena.resident_bytes >= USED_BYTES
         rest.look(0, DUE_NS)
-        assert runtime.arena.resident_bytes >= USED_BYTES - limits.ARENA_TRIM_SLICE_BYTES
+        assert runtime.arena.resident_bytes >= USED_BYTES - tuning.ARENA_TRIM_SLICE_BYTES
         return await turns_until(lambda: runtime.arena.resident_bytes == 0)
 
-    assert asyncio.run(scenario()) >= USED_BYTES // limits.ARENA_TRIM_SLICE_BYTES - 1
+    assert asyncio.run(scenario()) >= USED_BYTES // tuning.ARENA_TRIM_SLICE_BYTES - 1
 
 
 def test_who_comes_meanwhile_ends_it():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.operations.control_helpers import FakeControl
 from tests.operations.helpers import ask, registry
-from tisfast import descriptors, limits
+from tisfast import descriptors, limits, tuning
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
 from tisfast.operations import model_control
 from tisfast.operations.model_control import ControlCalls, check_name
@@ -128,14 +128,14 @@ def test_the_routes_load_and_unload():
 
 def test_a_large_load_call_is_read_in_a_thread():
     told = FakeControl()
-    data = bytes(2 * limits.CONTROL_INLINE_BYTES_MAX)
+    data = bytes(2 * tuning.CONTROL_INLINE_BYTES_MAX)
     assert call(told, "/v2/repository/models/m/load", body(config="{}", **{"file:1/x": b64(data)})).status == 200
     assert told.loaded == [LoadOrder("m", "{}", {"1/x": data})]
-    padded = b'{"x": "' + b"-" * limits.CONTROL_INLINE_BYTES_MAX + b'"}'
+    padded = b'{"x": "' + b"-" * tuning.CONTROL_INLINE_BYTES_MAX + b'"}'
     assert call(told, "/v2/repository/models/m/load", padded).status == 400
 
 
-LARGE = bytes(range(256)) * (limits.CONTROL_DECODE_BYTES // 256)
+LARGE = bytes(range(256)) * (tuning.CONTROL_DECODE_BYTES // 256)
 
 
 @pytest.mark.parametrize("more", [0, 1, 2, 3])
@@ -153,7 +153,7 @@ def test_a_large_file_that_is_no_base64(wrong):
 
 
 def test_other_large_strings_are_what_they_are():
-    text = "é" * limits.CONTROL_DECODE_BYTES
+    text = "é" * tuning.CONTROL_DECODE_BYTES
     whole = json.dumps({"parameters": {"config": text}}, ensure_ascii=False).encode()
     assert model_control.http_load_order("m", whole) == LoadOrder("m", text)
     escaped = b64(LARGE).replace("/", "\\/")  # as some writers of JSON do

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.operations.helpers import Served, ask, registry
-from tisfast import limits
+from tisfast import tuning
 from tisfast.operations import openapi
 from tisfast.operations.routes import ROUTES, Routes
 from tisfast.operations.service import Service
@@ -124,4 +124,4 @@ def test_both_documents_are_served():
 
 def test_a_document_is_made_of_small_pieces():
     """Of which others have their turn in between: operations/slices.py."""
-    assert len(list(openapi.operations(ROUTES))) > 5 * limits.LOOP_SLICE_PIECES
+    assert len(list(openapi.operations(ROUTES))) > 5 * tuning.LOOP_SLICE_PIECES

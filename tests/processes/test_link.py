@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.waiting import Gate, until
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.config.settings import WorkerSettings
 from tisfast.engine.testing import StreamSink, cancel, expect, place_input, submit
 from tisfast.native.memory import now_ns
@@ -124,9 +124,9 @@ def test_the_loop_stays_awake_for_a_request_that_is_nearly_there(streams, run):
     m = streams()
     poller = m.runtime.links[0].poller
     run(until(lambda: not poller.scheduled))
-    expect(m.runtime, limits.BODY_NEAR_BYTES + 1)
+    expect(m.runtime, tuning.BODY_NEAR_BYTES + 1)
     assert not poller.scheduled
-    expect(m.runtime, limits.BODY_NEAR_BYTES)
+    expect(m.runtime, tuning.BODY_NEAR_BYTES)
     assert poller.scheduled
     run(until(lambda: not poller.scheduled))
 
@@ -139,14 +139,14 @@ def test_without_yielding_the_loop_sleeps_and_answers_ring(streams):
         assert not poller.scheduled
         m.until_final(count)
         assert not poller.scheduled
-    expect(m.runtime, limits.BODY_NEAR_BYTES)
+    expect(m.runtime, tuning.BODY_NEAR_BYTES)
     assert not poller.scheduled
 
 
 def test_where_most_waits_are_long_the_loop_sleeps_at_once(streams, run, tmp_path):
     m = streams(config=CONFIG.replace("true", "false"))  # one answer to a request, and nothing else, wakes the loop
     poller = m.runtime.links[0].poller
-    for count in range(1, 20):  # each wait for an answer is longer than limits.SPIN_US
+    for count in range(1, 20):  # each wait for an answer is longer than defaults.SPIN_US
         gate = Gate(tmp_path / f"gate{count}")
         m.ask(f"{gate.wait}; returned = [answer(1)]")
         run(until(lambda: not poller.scheduled))
@@ -164,9 +164,9 @@ def test_a_model_that_begins_to_call_others_is_looked_at_though_waiting_awake_do
     (link,) = m.runtime.links
     poller = link.poller
     for _ in range(20):  # waits for a request that does not come
-        expect(m.runtime, limits.BODY_NEAR_BYTES)
+        expect(m.runtime, tuning.BODY_NEAR_BYTES)
         run(until(lambda: not poller.scheduled))
-    expect(m.runtime, limits.BODY_NEAR_BYTES)
+    expect(m.runtime, tuning.BODY_NEAR_BYTES)
     assert not poller.scheduled
     link.listen()
     assert poller.scheduled

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.waiting import until
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.processes.worker_output import LineReader, written_level
 
 
@@ -78,7 +78,7 @@ def test_a_flood_is_taken_in_turns_so_that_the_loop_serves_others(loop, run):
         os.close(write)
         run(watch())
     assert "\n".join(lines).split("\n") == ["line"] * 1000
-    assert max(most) <= 2 * limits.WORKER_OUTPUT_TURN_LINES_MAX
+    assert max(most) <= 2 * tuning.WORKER_OUTPUT_TURN_LINES_MAX
 
 
 def test_a_turn_reads_no_more_than_its_bytes(pipe, run):
@@ -97,13 +97,13 @@ def test_a_turn_reads_no_more_than_its_bytes(pipe, run):
     os.close(write)
     run(watch())
     assert "\n".join(lines).split("\n") == ["y"] * 32 * 1024
-    assert 0 < max(sizes) <= limits.WORKER_OUTPUT_TURN_BYTES_MAX
+    assert 0 < max(sizes) <= tuning.WORKER_OUTPUT_TURN_BYTES_MAX
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_lines_share_a_record_when_there_are_many(pipe, run, more):
     reader, write, lines = pipe
-    count = limits.WORKER_OUTPUT_TURN_LINES_MAX + more
+    count = tuning.WORKER_OUTPUT_TURN_LINES_MAX + more
     os.write(write, b"line\r\n" * count + b"cut")
     os.close(write)
     run(until(lambda: reader.closed))

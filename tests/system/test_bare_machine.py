@@ -54,7 +54,9 @@ def shut() -> dict[str, str]:
     """Folders that only root may enter, and what the server needs below them: root's own may hold the interpreter."""
     needed = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
     closed = {path: folder for path in needed if (folder := first_closed(path))}
-    return {"shut": " ".join({str(folder) for folder in closed.values()}), "needed": " ".join(map(str, closed))}
+    below = {path for path in needed if path.is_relative_to("/tmp")}  # where the machine has a small one of its own
+    paths = sorted({*closed, *below})  # the outer ones first
+    return {"shut": " ".join({str(folder) for folder in closed.values()}), "needed": " ".join(map(str, paths))}
 
 
 def first_closed(path: Path) -> Path | None:

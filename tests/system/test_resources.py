@@ -150,6 +150,8 @@ def test_an_execution_that_runs_out_of_memory_is_answered_and_the_worker_lives_o
     assert "instance m_0 of model 'm' ran out of memory (8.0 GiB were asked for) executing a batch of 1" in error
     assert "retry later" in error and "Unable to allocate" in error
     assert server.infer("m", [1.0])[0] == 200 and server.worker("m_0") == worker
+    server.said(lambda record: "Unable to allocate" in record.get("traceback", ""), "its traceback")
+    assert server.end() == 0
     assert sum("Unable to allocate" in record.get("traceback", "") for record in server.log) == 1
 
 

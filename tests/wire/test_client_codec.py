@@ -222,6 +222,7 @@ def test_regions_are_named_and_not_sent():
     assert ResponseReader().infer(answer_text).output("O").region == ""
 
 
+REGION = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
 OUTPUT = {"name": "O", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}}
 
 
@@ -236,6 +237,7 @@ OUTPUT = {"name": "O", "datatype": "FP32", "shape": [2], "parameters": {"binary_
         ({"outputs": [{**OUTPUT, "name": None}]}, b"", "'name' of an output"),
         ({"outputs": [{**OUTPUT, "datatype": "X"}]}, b"", "datatype 'X'"),
         ({"outputs": [{**OUTPUT, "shape": [-1]}]}, bytes(8), "integers from 0"),
+        ({"outputs": [{**OUTPUT, "shape": [0.5], "parameters": REGION}]}, b"", "integers from 0"),
         ({"outputs": [OUTPUT]}, bytes(7), "7 are left"),
         ({"outputs": [OUTPUT]}, bytes(9), "1 bytes behind"),
         ({"outputs": [{**OUTPUT, "shape": [3]}]}, bytes(8), "12 bytes, its buffer has 8"),

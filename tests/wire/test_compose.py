@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.wire.helpers import FP32, answer, arena, model, read_record, request_for
 from tests.wire.helpers import tensor as json_tensor
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
 from tisfast.native.memory import Arena
 from tisfast.native.region import SystemRegion
@@ -20,7 +20,7 @@ from tisfast.wire.compose import ComposeFields, aim, answer_tensors, compose_req
 from tisfast.wire.signature import ModelSignature
 from tisfast.wire.tensors import Tensor, in_block, in_region
 
-LARGE = limits.REFERENCE_BYTES_MIN // 4
+LARGE = tuning.REFERENCE_BYTES_MIN // 4
 INT32, BYTES = 8, 13
 
 

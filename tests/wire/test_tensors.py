@@ -10,7 +10,7 @@ from google.protobuf.json_format import ParseDict
 
 from tests.native.helpers import ShmFile
 from tests.wire.helpers import answer, arena, body, model, read_record, tensor
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal, TisError
 from tisfast.native.region import Regions, SystemRegion
@@ -18,7 +18,7 @@ from tisfast.wire import infer, respond
 from tisfast.wire.compose import aim, answer_tensors, input_tensors
 from tisfast.wire.grpc import infer as grpc_infer
 
-LARGE = limits.REFERENCE_BYTES_MIN // 4
+LARGE = tuning.REFERENCE_BYTES_MIN // 4
 NBYTES = 4 * LARGE
 FP32 = 11
 AT = 64

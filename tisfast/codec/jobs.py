@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import Internal, TisError
 from tisfast.native.region import Regions
 from tisfast.wire.outputs import region_bytes, write_regions
@@ -226,7 +226,7 @@ class RenderJob(Job):
     def first(self) -> Callable[[], TisError | None] | None:
         """See Job."""
         assert self.answer is not None
-        self._regions_written = region_bytes(self.answer) > limits.LOOP_COPY_BYTES_MAX
+        self._regions_written = region_bytes(self.answer) > tuning.LOOP_COPY_BYTES_MAX
         return partial(self._write_regions, [self.answer]) if self._regions_written else None
 
     def _write_regions(self, holder: list[Answer]) -> TisError | None:

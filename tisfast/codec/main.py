@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.codec.job_runner import JobRunner
 from tisfast.codec.messages import Inbox, packed
 from tisfast.native.memory import die_with_parent
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # of the terminal, or of a container's end: the server tells us
         signal.signal(number, signal.SIG_IGN)
     die_with_parent(parent)
-    os.nice(limits.CODEC_NICE)
+    os.nice(tuning.CODEC_NICE)
     os.chdir("/")
     # Private memory: what is mapped of the server's arenas is not ours, and address space costs nothing.
     memory_most = private_bytes() + memory_bytes

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.codec.codec_process import Bounds, Codec, fail
 from tisfast.codec.jobs import Job
 from tisfast.errors import TisError, Unavailable
@@ -216,7 +216,7 @@ class Codecs:
     def _free(self, codec: Codec) -> None:
         if codec.closing:
             return
-        self._idle[codec] = self._loop.call_later(limits.CODEC_IDLE_SECONDS, self._retire, codec)
+        self._idle[codec] = self._loop.call_later(tuning.CODEC_IDLE_SECONDS, self._retire, codec)
         self._next()
 
     def _ended(self, codec: Codec) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from tisfast import limits
+from tisfast import defaults, limits
 from tisfast.errors import ConfigError
 
 FLAG: Final = "cache-config"
@@ -58,10 +58,10 @@ class RedisSettings:
     user: str = ""
     password: str = field(default="", repr=False)
     db: int = 0
-    connect_timeout_ms: int = limits.REDIS_CONNECT_MS_MAX
-    socket_timeout_ms: int = limits.REDIS_WAIT_MS_MAX
-    wait_timeout_ms: int = limits.REDIS_WAIT_MS_MAX
-    pool_size: int = limits.REDIS_CONNECTIONS_MAX
+    connect_timeout_ms: int = defaults.REDIS_CONNECT_MS_MAX
+    socket_timeout_ms: int = defaults.REDIS_WAIT_MS_MAX
+    wait_timeout_ms: int = defaults.REDIS_WAIT_MS_MAX
+    pool_size: int = defaults.REDIS_CONNECTIONS_MAX
     tls: RedisTls | None = None
 
     def __post_init__(self) -> None:

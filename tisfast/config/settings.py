@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from tisfast import limits
+from tisfast import defaults, limits
 from tisfast.config.backends import BUILT_IN, Backends
 from tisfast.config.cache_flags import CacheSettings
 from tisfast.config.environments import EnvironmentSettings
@@ -83,7 +83,7 @@ class TlsSettings:
 class HttpSettings:
     """Settings of the HTTP port.  restricted: of --http-restricted-api; forward_pattern: "" to forward no headers."""
 
-    max_input_bytes: int = limits.HTTP_INPUT_BYTES_MAX
+    max_input_bytes: int = defaults.HTTP_INPUT_BYTES_MAX
     restricted: tuple[str, ...] = ()
     forward_pattern: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
@@ -240,7 +240,7 @@ class WorkerSettings:
     """
 
     interpreter: str
-    execution_seconds_max: float = limits.EXECUTION_SECONDS_MAX
+    execution_seconds_max: float = defaults.EXECUTION_SECONDS_MAX
     load_seconds_max: float = limits.LOAD_SECONDS_MAX
     cuda_visible: str | None = None
     cpu_only: bool = False
@@ -248,7 +248,7 @@ class WorkerSettings:
     capability_min: float = COMPUTE_CAPABILITY_MIN
     memory_budget: int = 0
     strict_outputs: bool = False
-    spin_us: int = limits.SPIN_US
+    spin_us: int = defaults.SPIN_US
     guest_directory: str = ""
     environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     hooks: SchedulerHooks = field(default_factory=SchedulerHooks)
@@ -274,8 +274,8 @@ class CodecSettings:
     """Processes that parse and write large texts.  processes_max: 0, the event loop does it all; bytes_min: what is
     smaller stays there."""
 
-    processes_max: int = limits.CODEC_PROCESSES_MAX
-    bytes_min: int = limits.CODEC_BYTES_MIN
+    processes_max: int = defaults.CODEC_PROCESSES_MAX
+    bytes_min: int = defaults.CODEC_BYTES_MIN
 
     def __post_init__(self) -> None:
         """Raises ConfigError for numbers that mean nothing."""
@@ -301,7 +301,7 @@ class LifeSettings:
 
     server_id: str = "triton"
     server_version: str = ""
-    exit_timeout_seconds: int = limits.STOP_SECONDS_MAX
+    exit_timeout_seconds: int = defaults.STOP_SECONDS_MAX
     drain_delay_seconds: float = 0.0
     exit_on_error: bool = True
     strict_readiness: bool = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tisfast import limits
+from tisfast import defaults, limits
 from tisfast.errors import ConfigError
 
 PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_", "MLFLOW_", "TRITON_CLOUD_", "STORAGE_EMULATOR_HOST")
@@ -32,7 +32,7 @@ class StorageSettings:
     cache_dir: str = ""
     offline: str = "auto"
     verify: bool = False
-    downloads: int = limits.STORAGE_DOWNLOADS
+    downloads: int = defaults.STORAGE_DOWNLOADS
     mounts: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -8,10 +8,10 @@ what waits behind one that turns out to be long, or while another instance has n
 
 from libc.stdint cimport int64_t, uint32_t
 
-from tisfast.limits import BATCH_PREFETCH_NS as _BATCH_PREFETCH_NS
+from tisfast.tuning import BATCH_PREFETCH_NS as _BATCH_PREFETCH_NS
 from tisfast.limits import OUTSTANDING_REQUESTS_MAX as _OUTSTANDING_REQUESTS_MAX
-from tisfast.limits import PREFETCH_NS as _PREFETCH_NS
-from tisfast.limits import PREFETCH_REQUESTS_MAX as _PREFETCH_REQUESTS_MAX
+from tisfast.tuning import PREFETCH_NS as _PREFETCH_NS
+from tisfast.tuning import PREFETCH_REQUESTS_MAX as _PREFETCH_REQUESTS_MAX
 
 cdef int64_t PREFETCH_NS = _PREFETCH_NS
 cdef int64_t BATCH_PREFETCH_NS = _BATCH_PREFETCH_NS

@@ -9,11 +9,11 @@ BATCH_REJOIN_NS_MAX, and no longer than until as many have come as were answered
 One client alone is never waited for: it is the first to come and the last.
 """
 
-from tisfast import limits
+from tisfast import tuning
 
-cdef int64_t EXECUTION_NS_MIN = limits.BATCH_REJOIN_EXECUTION_NS_MIN
-cdef int64_t WINDOW_NS_MAX = limits.BATCH_REJOIN_NS_MAX
-cdef int VAIN_MAX = limits.BATCH_REJOIN_VAIN_MAX
+cdef int64_t EXECUTION_NS_MIN = tuning.BATCH_REJOIN_EXECUTION_NS_MIN
+cdef int64_t WINDOW_NS_MAX = tuning.BATCH_REJOIN_NS_MAX
+cdef int VAIN_MAX = tuning.BATCH_REJOIN_VAIN_MAX
 cdef int PART = 8  # of an execution that the wait may take: what it costs at worst; it can save a whole one
 
 

@@ -22,13 +22,13 @@ from tisfast.wire.stored_answer cimport restore, store, stored_bytes
 
 import xxhash
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import TisError, Unavailable
 from tisfast.wire.stored_answer import pack
 
-cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
+cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 cdef uint64_t ENTRY_BYTES = limits.CACHE_ENTRY_BYTES
-cdef uint64_t TRIM_SHARE = limits.CACHE_TRIM_SHARE
+cdef uint64_t TRIM_SHARE = tuning.CACHE_TRIM_SHARE
 cdef enum:
     SHARED_KEY_BYTES = 32
 

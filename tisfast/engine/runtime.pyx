@@ -15,11 +15,11 @@ from tisfast.wire.signature cimport ModelSignature
 
 from functools import partial
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import TisError
 from tisfast.types import Status
 
-cdef uint64_t BODY_NEAR_BYTES = limits.BODY_NEAR_BYTES
+cdef uint64_t BODY_NEAR_BYTES = tuning.BODY_NEAR_BYTES
 cdef int ROWS_MIN = 64  # one batch executes and another forms; beyond these, more runs are made
 cdef int CANCELLED = Status.CANCELLED
 cdef int UNAVAILABLE = Status.UNAVAILABLE

@@ -8,10 +8,11 @@ from tisfast.native.memory cimport Block
 from tisfast.wire.generate cimport render_generate
 from tisfast.wire.text_buffer cimport TextBuffer
 
+from tisfast import tuning
 from tisfast.errors import TisError
 from tisfast.operations.http_response import BINARY, JSON, compressed_answer, error_response, head_lines
 
-cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between answers
+cdef Py_ssize_t RENDER_BYTES_KEPT = tuning.RENDER_BYTES_KEPT
 cdef bytes JSON_TYPE = JSON.encode()
 cdef bytes BINARY_TYPE = BINARY.encode()
 cdef bytes JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
@@ -24,7 +25,7 @@ cdef int send_answer(SocketWriter sender, ResponseBody body, Answer answer, Head
     cdef Py_ssize_t json_bytes
     cdef iovec pieces[PIECES_MAX]
     cdef int i
-    text.reset(RENDER_KEEP_BYTES)
+    text.reset(RENDER_BYTES_KEPT)
     try:
         body.render(answer)
     except TisError as error:
@@ -61,7 +62,7 @@ cdef int send_rendered(SocketWriter sender, ResponseBody body, Answer answer, ob
             pieces[n] = [<void *>answer.outputs[<int>output].data, answer.outputs[<int>output].nbytes]
         total += pieces[n].iov_len
         n += 1
-    text.reset(RENDER_KEEP_BYTES)
+    text.reset(RENDER_BYTES_KEPT)
     text.put_bytes(b"HTTP/1.1 200 OK\r\nContent-Type: ")
     text.put_bytes(BINARY_TYPE if rendered.tensors else JSON_TYPE)
     if rendered.coding:
@@ -80,7 +81,7 @@ cdef int send_generated(SocketWriter sender, ResponseBody body, Answer answer, H
     cdef TextBuffer text = body.text
     cdef iovec pieces[2]
     cdef Py_ssize_t json_bytes
-    text.reset(RENDER_KEEP_BYTES)
+    text.reset(RENDER_BYTES_KEPT)
     try:
         render_generate(text, answer)
     except TisError as error:

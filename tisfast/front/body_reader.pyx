@@ -15,7 +15,7 @@ from tisfast.wire.head cimport GENERATE, INFER, NO_CALL
 from tisfast.wire.infer cimport body_start, read_infer
 from tisfast.wire.infer_plan cimport OutputChoice
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.codec.jobs import ParseJob, BodyInBlock
 from tisfast.codec.messages import GENERATE as GENERATE_FORM, INFER as INFER_FORM
 from tisfast.errors import BadRequest, TisError, Unsupported
@@ -27,7 +27,7 @@ from tisfast.wire.infer import ReadElsewhere
 
 cdef uint64_t LOAD_EXPANDED_BYTES_MAX = limits.LOAD_EXPANDED_BYTES_MAX
 cdef uint64_t CHUNKED_BODY_BYTES_MAX = limits.HTTP_CHUNKED_BODY_BYTES_MAX
-cdef uint64_t WALKED_FACTOR = limits.CODEC_WALKED_FACTOR
+cdef uint64_t WALKED_FACTOR = tuning.CODEC_WALKED_FACTOR
 
 
 cdef class BodyReader:

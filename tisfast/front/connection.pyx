@@ -21,7 +21,7 @@ from tisfast.wire.head cimport GENERATE, GENERATE_STREAM, INFER, NO_CALL, Head
 from tisfast.wire.http1 cimport BETWEEN, DATA, END, HEAD, Http1Server
 from tisfast.wire.record cimport InferInput
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import TisError
 from tisfast.front.transfer_fairness import SHARING
 from tisfast.native.memory import now_ns
@@ -38,12 +38,12 @@ cdef int64_t SEND_TICKS_MAX = limits.HTTP_SEND_IDLE_SECONDS_MAX
 cdef int64_t LINGER_TICKS_MAX = limits.HTTP_LINGER_SECONDS_MAX
 cdef uint64_t LINGER_BYTES_MAX = limits.HTTP_LINGER_BYTES_MAX
 cdef Py_ssize_t CONNECTIONS_MAX = limits.HTTP_CONNECTIONS_MAX
-cdef uint64_t WHOLE_BYTES = limits.TURN_WHOLE_BYTES
+cdef uint64_t WHOLE_BYTES = tuning.TURN_WHOLE_BYTES
 cdef TransferFairness sharing = SHARING
-cdef uint64_t RECEIVE_BYTES = limits.RECEIVE_BUFFER_BYTES
+cdef uint64_t RECEIVE_BYTES = tuning.RECEIVE_BUFFER_BYTES
 cdef int CLIENT_LEFT = HTTP_CLIENT_LEFT
 cdef uint64_t CALL_BYTES_MAX = limits.HTTP_CALL_BYTES_MAX
-cdef Py_ssize_t RECEIVE_START_BYTES = limits.RECEIVE_START_BYTES
+cdef Py_ssize_t RECEIVE_START_BYTES = tuning.RECEIVE_START_BYTES
 cdef bytes CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 

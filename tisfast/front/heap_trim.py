@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.native.memory import trim_heap
 
 PAGE: Final = os.sysconf("SC_PAGESIZE")
@@ -32,9 +32,9 @@ class Heap:
     def look(self) -> bool:
         """Give free pages back when memory has grown since that was last done.  False: it was not yet time to look."""
         self._looks += 1
-        if self._looks % limits.HEAP_LOOKS:
+        if self._looks % tuning.HEAP_LOOKS:
             return False
-        if private_bytes() > self._least + limits.HEAP_GROWTH_BYTES:
+        if private_bytes() > self._least + tuning.HEAP_GROWTH_BYTES:
             trim_heap()
             self._least = private_bytes()
         self._least = min(self._least, private_bytes())

@@ -4,7 +4,7 @@ import logging
 
 from libc.stdint cimport UINT64_MAX, uint64_t
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import TisError
 from tisfast.operations.http_response import error_response
 from tisfast.types import Status
@@ -30,8 +30,8 @@ cdef class ListenerContext:
         self.max_input_bytes = max_input_bytes
         self.regions = regions
         self.connections = set()
-        self.receive = bytearray(limits.RECEIVE_BUFFER_BYTES)
-        self.receive_start = memoryview(self.receive)[:limits.RECEIVE_START_BYTES]
+        self.receive = bytearray(tuning.RECEIVE_BUFFER_BYTES)
+        self.receive_start = memoryview(self.receive)[:tuning.RECEIVE_START_BYTES]
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
         self.body = ResponseBody()
         self.look_at_log()

@@ -14,7 +14,7 @@ from libc.stdint cimport uint64_t
 
 from tisfast.front.transfer_fairness cimport TransferFairness
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.front.transfer_fairness import SHARING
 
 cdef extern from "<sys/socket.h>":
@@ -25,10 +25,10 @@ cdef extern from "<sys/ioctl.h>":
     unsigned long FIONREAD
     int ioctl(int fd, unsigned long request, int *value) noexcept
 
-cdef int WAKE_BYTES = limits.BODY_WAKE_BYTES
-cdef Py_ssize_t TURN_BYTES = limits.TURN_BYTES
+cdef int WAKE_BYTES = tuning.BODY_WAKE_BYTES
+cdef Py_ssize_t TURN_BYTES = tuning.TURN_BYTES
 cdef TransferFairness sharing = SHARING
-cdef uint64_t FAR_BYTES = limits.BODY_NEAR_BYTES + limits.BODY_WAKE_BYTES
+cdef uint64_t FAR_BYTES = tuning.BODY_NEAR_BYTES + tuning.BODY_WAKE_BYTES
 
 
 cdef class ReceiveWatermark:

@@ -10,11 +10,12 @@ from tisfast.wire.record cimport Answer
 
 import orjson
 
+from tisfast import tuning
 from tisfast.errors import TisError
 from tisfast.operations.http_response import EVENTS, printable, status_line
 from tisfast.types import Status
 
-cdef Py_ssize_t RENDER_KEEP_BYTES = 1 << 20  # of the render buffer between events
+cdef Py_ssize_t RENDER_BYTES_KEPT = tuning.RENDER_BYTES_KEPT
 cdef int OK = Status.OK
 cdef const char *END = "0\r\n\r\n"
 cdef const char *LINE_END = "\r\n"
@@ -26,7 +27,7 @@ cdef size_t EVENT_BYTES = strlen(EVENT_START) + strlen(EVENT_END)
 cdef int render_event(ResponseBody body, object event, bint generate) except -1:
     cdef TextBuffer text = body.text
     cdef int status = OK
-    text.reset(RENDER_KEEP_BYTES)
+    text.reset(RENDER_BYTES_KEPT)
     text.put(b"data: ", 6)
     if isinstance(event, Answer):
         try:
@@ -36,7 +37,7 @@ cdef int render_event(ResponseBody body, object event, bint generate) except -1:
                 body.render(<Answer>event)
         except TisError as error:
             event = (error.status, error.message)
-            text.reset(RENDER_KEEP_BYTES)
+            text.reset(RENDER_BYTES_KEPT)
             text.put(b"data: ", 6)
     if not isinstance(event, Answer):
         status, message = event

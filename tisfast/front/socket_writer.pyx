@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from tisfast.front.transfer_fairness cimport TransferFairness
 from tisfast.native.memory cimport BufferView
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.front.congestion_control import pace_strangers
 from tisfast.front.transfer_fairness import SHARING
 
@@ -44,8 +44,8 @@ cdef enum:
     SMALL_BYTES = 8192  # joined into one buffer below: copying this much costs less than a gathered write
 
 cdef TransferFairness sharing = SHARING
-cdef Py_ssize_t WHOLE_BYTES = limits.TURN_WHOLE_BYTES
-cdef Py_ssize_t TLS_SLICE_BYTES = limits.TLS_SLICE_BYTES
+cdef Py_ssize_t WHOLE_BYTES = tuning.TURN_WHOLE_BYTES
+cdef Py_ssize_t TLS_SLICE_BYTES = tuning.TLS_SLICE_BYTES
 cdef int FLAGS = MSG_NOSIGNAL | MSG_DONTWAIT
 
 

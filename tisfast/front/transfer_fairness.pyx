@@ -8,11 +8,11 @@ request between them.  It is a count and not a time, so that small requests need
 
 from libc.stdint cimport int64_t
 
-from tisfast import limits
+from tisfast import tuning
 
-cdef int64_t BYTES_MAX = limits.TURN_ALONE_BYTES
-cdef int64_t TURN_BYTES = limits.TURN_BYTES
-cdef int64_t WHOLE_BYTES = limits.TURN_WHOLE_BYTES
+cdef int64_t BYTES_MAX = tuning.TURN_ALONE_BYTES
+cdef int64_t TURN_BYTES = tuning.TURN_BYTES
+cdef int64_t WHOLE_BYTES = tuning.TURN_WHOLE_BYTES
 
 
 cdef class TransferFairness:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tisfast import limits
+from tisfast import tuning
 
 if TYPE_CHECKING:
     from tisfast.engine.interface import Runtime
@@ -29,14 +29,14 @@ class IdleTrimmer:
         answered = self._runtime.stats.execution_count + (0 if cache is None else cache.hit_times.count)
         if unanswered or answered != self._answered:
             self._answered, self._active_ns, self._rested = answered, now_ns, False
-        elif not self._rested and now_ns - self._active_ns >= limits.ARENA_TRIM_SECONDS * 1e9:
+        elif not self._rested and now_ns - self._active_ns >= tuning.ARENA_TRIM_SECONDS * 1e9:
             self._rested = True
             self._trim()
 
     def _trim(self) -> None:
         if not self._rested:
             return  # somebody came
-        if self._runtime.arena.trim_top(limits.ARENA_TRIM_SLICE_BYTES):
+        if self._runtime.arena.trim_top(tuning.ARENA_TRIM_SLICE_BYTES):
             asyncio.get_running_loop().call_soon(self._trim)
         else:
             self._runtime.arena.trim()  # what blocks that are still out have left below them

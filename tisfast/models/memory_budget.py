@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.processes.worker_memory import measured
 
 log = logging.getLogger("tisfast.models")
@@ -193,7 +193,7 @@ class MemoryBudget:
             except Exception as error:  # a bug of ours must not end the budget
                 log.critical("looking at the models' memory failed", exc_info=error)
             took = self._loop.time() - began
-            await asyncio.sleep(max(limits.MEMORY_LOOK_SECONDS, took * limits.MEMORY_LOOK_SHARE))
+            await asyncio.sleep(max(tuning.MEMORY_LOOK_SECONDS, took * tuning.MEMORY_LOOK_SHARE))
 
     async def _make_room(self, coming: Sleeper | None = None) -> None:
         """coming: a version that is about to wake, and counts as if it were awake.  With the turn."""

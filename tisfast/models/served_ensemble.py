@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tisfast import limits
+from tisfast import defaults, limits
 from tisfast.config.ensemble_join import join
 from tisfast.config.model_config import LoadedConfig, signature_fields
 from tisfast.engine.ensemble_graph import EnsembleGraph
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class ServedEnsemble:
     """One version of an ensemble, beside ServedModel."""
 
-    execution_seconds_max: float = limits.EXECUTION_SECONDS_MAX
+    execution_seconds_max: float = defaults.EXECUTION_SECONDS_MAX
     restarts = 0
 
     def __init__(self, runtime: EnsembleRuntime, uses: Sequence[Runtime]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tisfast import limits
+from tisfast import defaults, limits
 from tisfast.config.model_config import LoadedConfig
 from tisfast.engine.custom_metrics import CustomMetrics, FamilyReading
 from tisfast.errors import TisError
@@ -353,5 +353,5 @@ class Supervisor:
         for each in served:
             each.look_for_hangs(at)
             each.look_for_rest(at)
-        shortest = min((each.execution_seconds_max for each in served), default=limits.EXECUTION_SECONDS_MAX)
+        shortest = min((each.execution_seconds_max for each in served), default=defaults.EXECUTION_SECONDS_MAX)
         self._tick = self._loop.call_later(min(limits.WATCHDOG_SECONDS_MAX, shortest / 4), self._watch)

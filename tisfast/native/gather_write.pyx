@@ -3,7 +3,7 @@
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.string cimport memcpy
 
-from tisfast import limits
+from tisfast import tuning
 
 cdef enum:
     OUTGOING_TEXT_BYTES = (1 << 16) + 8192
@@ -12,7 +12,7 @@ cdef enum:
     FRAME_HEAD_BYTES = 9
     # A frame head, a copied piece of a body (at most 4096 bytes) and trailers right behind it: one step of nghttp2.
     OUTGOING_USED_MAX = OUTGOING_TEXT_BYTES - FRAME_HEAD_BYTES - 4096 - OUTGOING_PUT_BYTES_MAX
-cdef size_t OUTGOING_BYTES_MAX = limits.GRPC_WRITE_BYTES_MAX
+cdef size_t OUTGOING_BYTES_MAX = tuning.GRPC_WRITE_BYTES_MAX
 
 
 cdef class Outgoing:

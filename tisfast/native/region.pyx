@@ -14,7 +14,7 @@ from tisfast.native.memory cimport Block, MemoryFile
 
 import os
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import BadRequest, Internal, NotFound
 
 cdef extern from "tf_shm.h":
@@ -31,7 +31,7 @@ cdef extern from "<sys/mman.h>":
     int munmap(void *at, size_t n) noexcept
 
 cdef uint64_t PAGE_BYTES = os.sysconf("SC_PAGESIZE")
-cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
+cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
 
 cdef class Region:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from typing import Any, Final, Protocol, TypeVar
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.repo.load_override import LoadOrder
 from tisfast.wire.json_data import load as load_json
@@ -94,7 +94,7 @@ def check_name(name: str) -> None:
 
 async def decoded(nbytes: int, decode: Callable[[], T]) -> T:
     """Run `decode`, in a thread when the bytes are so many that the loop would stand still."""
-    if nbytes <= limits.CONTROL_INLINE_BYTES_MAX:
+    if nbytes <= tuning.CONTROL_INLINE_BYTES_MAX:
         return decode()
     return await asyncio.get_running_loop().run_in_executor(None, decode)
 
@@ -162,13 +162,13 @@ def _without_files(body: bytes) -> tuple[bytes, dict[str, memoryview]]:
 
     A parser that is given megabytes lets no other thread run until it is done; looking for quotes can be done in steps.
     """
-    if len(body) <= limits.CONTROL_CUT_BYTES:
+    if len(body) <= tuning.CONTROL_CUT_BYTES:
         return body, {}
     mark, at = os.urandom(8).hex(), 0
     cut: dict[str, memoryview] = {}
     pieces: list[bytes] = []
     for start, end in _strings(body):
-        if end - start > limits.CONTROL_CUT_BYTES and _find(body, b"\\", start, end) < 0:
+        if end - start > tuning.CONTROL_CUT_BYTES and _find(body, b"\\", start, end) < 0:
             name = f"{mark}-{len(cut)}"  # which nobody else can have written
             cut[name] = memoryview(body)[start:end]
             pieces += [body[at:start], name.encode()]
@@ -192,8 +192,8 @@ def _strings(body: bytes) -> Iterator[tuple[int, int]]:
 def _find(body: bytes, sign: bytes, start: int = 0, end: int | None = None) -> int:
     """`bytes.find` of one byte, in steps, between which the loop does other work."""
     last = len(body) if end is None else end
-    for at in range(start, last, limits.CONTROL_DECODE_BYTES):
-        place = body.find(sign, at, min(at + limits.CONTROL_DECODE_BYTES, last))
+    for at in range(start, last, tuning.CONTROL_DECODE_BYTES):
+        place = body.find(sign, at, min(at + tuning.CONTROL_DECODE_BYTES, last))
         if place >= 0:
             return place
     return -1
@@ -216,7 +216,7 @@ def _text(data: memoryview) -> str:
 
 def _from_base64(key: str, value: bytes | memoryview) -> bytes:
     """In steps: no other thread runs during one of them."""
-    step = limits.CONTROL_DECODE_BYTES
+    step = tuning.CONTROL_DECODE_BYTES
     decoded = BytesIO()  # whose bytes need not be copied in the end
     try:
         if len(value) <= step:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tisfast import limits
+from tisfast import tuning
 
 T = TypeVar("T")
 Made = TypeVar("Made")
 
 
 def in_slices(
-    pieces: Iterator[T], finish: Callable[[list[T]], Made], slice_seconds: float = limits.LOOP_SLICE_SECONDS
+    pieces: Iterator[T], finish: Callable[[list[T]], Made], slice_seconds: float = tuning.LOOP_SLICE_SECONDS
 ) -> Made | asyncio.Future[Made]:
     """finish(all pieces): at once where they take no more than one slice, else later; between slices others have their
     turn.  What the pieces are made of may change meanwhile: each one is made in one go."""
@@ -37,6 +37,6 @@ def _taken(pieces: Iterator[T], found: list[T], seconds: float) -> bool:
     end = time.perf_counter() + seconds
     for count, piece in enumerate(pieces, 1):
         found.append(piece)
-        if count % limits.LOOP_SLICE_PIECES == 0 and time.perf_counter() >= end:
+        if count % tuning.LOOP_SLICE_PIECES == 0 and time.perf_counter() >= end:
             return False
     return True

@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 import zmq
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.processes.control_directory import ControlDirectory
 
 Message = dict[str, Any]
@@ -91,7 +91,7 @@ class ControlSocket:
             self._again = None
         if self._fd < 0:
             return
-        for _ in range(limits.CONTROL_TURN_MESSAGES_MAX):
+        for _ in range(tuning.CONTROL_TURN_MESSAGES_MAX):
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -99,7 +99,7 @@ class ControlSocket:
             self._receive(frames)
             if self._fd < 0:
                 return
-        self._again = self._loop.call_later(limits.WORKER_OUTPUT_PAUSE_SECONDS, self._turn)
+        self._again = self._loop.call_later(tuning.WORKER_OUTPUT_PAUSE_SECONDS, self._turn)
 
     def _receive(self, frames: list[bytes]) -> None:
         peer = frames[0]

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 
-from tisfast import limits
+from tisfast import limits, tuning
 
 WRITTEN_LEVEL = re.compile(  # as logging, glog and the interpreter begin a line
     r"(?P<glog>[IWEF])\d{4} |(?P<traceback>Traceback \(most recent)|"
@@ -73,9 +73,9 @@ class LineReader:
 
     def _turn(self) -> None:
         taken = 0
-        while taken < limits.WORKER_OUTPUT_TURN_BYTES_MAX:
+        while taken < tuning.WORKER_OUTPUT_TURN_BYTES_MAX:
             try:
-                chunk = os.read(self._fd, limits.WORKER_OUTPUT_TURN_BYTES_MAX - taken)
+                chunk = os.read(self._fd, tuning.WORKER_OUTPUT_TURN_BYTES_MAX - taken)
             except BlockingIOError:
                 many = self._hand_over()
                 if self._left is not None:
@@ -102,7 +102,7 @@ class LineReader:
         if self._cutting and lines:
             self._cutting = False
             lines = lines[lines.index(b"\n") + 1 :]
-        many = lines.count(b"\n") > limits.WORKER_OUTPUT_TURN_LINES_MAX
+        many = lines.count(b"\n") > tuning.WORKER_OUTPUT_TURN_LINES_MAX
         if many:
             self._emit_together(lines)
         else:
@@ -136,7 +136,7 @@ class LineReader:
 
     def _rest_a_while(self) -> None:
         self._loop.remove_reader(self._fd)
-        self._pause = self._loop.call_later(limits.WORKER_OUTPUT_PAUSE_SECONDS, self._resume)
+        self._pause = self._loop.call_later(tuning.WORKER_OUTPUT_PAUSE_SECONDS, self._resume)
 
     def _resume(self) -> None:
         self._pause = None

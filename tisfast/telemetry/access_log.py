@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TextIO
 from urllib.parse import unquote
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import ConfigError
 from tisfast.native.memory import now_ns
 
@@ -138,7 +138,7 @@ class AccessLog:
             self._news.wait()
             self._news.clear()
             while self._waiting:
-                count = min(len(self._waiting), limits.ACCESS_LINES_PORTION_MAX)
+                count = min(len(self._waiting), tuning.ACCESS_LINES_PORTION_MAX)
                 self._write([self._waiting.popleft() for _ in range(count)])
             lost, self._lost = self._lost, 0
             if lost:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.config.metric_control import FIRST_RESPONSE
 from tisfast.config.metrics_settings import MetricsSettings
 from tisfast.operations.http_response import Response, http_error
@@ -99,7 +99,7 @@ class MetricsRoutes:
         sources: Sources,
         shown: MetricsSettings,
         monotonic: Callable[[], float] = time.monotonic,
-        slice_seconds: float = limits.LOOP_SLICE_SECONDS,
+        slice_seconds: float = tuning.LOOP_SLICE_SECONDS,
     ) -> None:
         self._collector = MetricsCollector(sources, shown, monotonic)
         self._slice_seconds = slice_seconds

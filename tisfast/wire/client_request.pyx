@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 import orjson
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import BadRequest
 
-cdef Py_ssize_t TEXT_BYTES_KEPT = limits.CLIENT_TEXT_BYTES_KEPT
+cdef Py_ssize_t TEXT_BYTES_KEPT = tuning.CLIENT_TEXT_BYTES_KEPT
 cdef WantedOutputs ALL_OUTPUTS = WantedOutputs()
 
 

@@ -111,8 +111,7 @@ cdef InferResponse made(HeadOfResponse head, str id, object tail, uint64_t tail_
     response.parameters = dict(head.parameters)
     for output in head.outputs:
         if output.region is not None:
-            tensor = BufferTensor.in_region(
-                output.name, output.datatype, output.shape, output.region, output.nbytes, output.offset)
+            tensor = region_tensor_of(output)
         elif output.values is not None:
             tensor = tensor_of(output, spelled(output))
         else:
@@ -130,6 +129,14 @@ cdef InferResponse made(HeadOfResponse head, str id, object tail, uint64_t tail_
 cdef BufferTensor tensor_of(OutputHead output, object data):
     try:
         return BufferTensor(output.name, output.datatype, output.shape, data)
+    except BadRequest as error:
+        raise BadResponse(error.message) from None
+
+
+cdef BufferTensor region_tensor_of(OutputHead output):
+    try:
+        return BufferTensor.in_region(
+            output.name, output.datatype, output.shape, output.region, output.nbytes, output.offset)
     except BadRequest as error:
         raise BadResponse(error.message) from None
 

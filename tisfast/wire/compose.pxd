@@ -15,7 +15,7 @@ cdef class ComposeFields:
     cdef public object requested        # names of outputs, None for all
 
 # A request to `model` of these tensors (list of Tensor, any order), with its record in a new block of `arena`, the model's
-# input arena.  Tensors below limits.REFERENCE_BYTES_MIN are copied beside the record, larger ones stay where they are and
+# input arena.  Tensors below tuning.REFERENCE_BYTES_MIN are copied beside the record, larger ones stay where they are and
 # are kept alive by the request.  Raises TisError with Triton's wording (what fronts say of a client's request), and
 # Unavailable when the arena is full.
 cdef InferInput compose(ModelSignature model, Arena arena, list tensors, ComposeFields fields)

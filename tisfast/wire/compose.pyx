@@ -1,7 +1,7 @@
 """Requests made of tensors that are there already; see compose.pxd.  Layer 2 (wire).
 
 What is small is copied: one page of another process' memory costs a worker more than copying a few KB costs the server,
-and pages are what can be shared (limits.REFERENCE_BYTES_MIN).
+and pages are what can be shared (tuning.REFERENCE_BYTES_MIN).
 """
 
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
@@ -17,7 +17,7 @@ from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, new_foreign
 
 import struct
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import Internal
 from tisfast.wire import refusals
 

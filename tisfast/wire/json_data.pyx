@@ -23,7 +23,7 @@ import re
 
 import orjson
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal, TisError
 from tisfast.types import BY_CODE
 
@@ -36,7 +36,7 @@ cdef object JSON_DECODER = json.JSONDecoder()
 cdef object JSON_SPACE = re.compile(rb"[ \t\r\n]*")
 cdef object WIDE = re.compile(rb"[\xf0-\xf4]")
 cdef object SURROGATE = re.compile(r"\\u[dD]")
-cdef Py_ssize_t WEIGHED_BYTES_MIN = limits.JSON_WEIGHED_BYTES_MIN
+cdef Py_ssize_t WEIGHED_BYTES_MIN = tuning.JSON_WEIGHED_BYTES_MIN
 cdef uint64_t VALUE_BYTES_FREE = limits.JSON_VALUE_BYTES_FREE
 cdef uint64_t VALUES_SHARE_MAX = limits.JSON_VALUES_SHARE_MAX
 

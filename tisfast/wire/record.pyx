@@ -18,7 +18,7 @@ import json
 
 import orjson
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal
 from tisfast.types import BY_CODE
 
@@ -42,7 +42,7 @@ cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef uint32_t OUTPUTS_MAX = limits.OUTPUTS_MAX
 cdef Py_ssize_t LAYOUTS_MAX = limits.ANSWER_LAYOUTS_MAX
-cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
+cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
 
 @cython.freelist(256)

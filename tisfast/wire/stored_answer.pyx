@@ -14,7 +14,7 @@ from tisfast.wire.align cimport align64
 from tisfast.wire.record cimport Answer, AnswerLayout, InferInput, OutputRef, layout_of
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import Internal
 
 cdef struct StoredHead:
@@ -27,7 +27,7 @@ cdef struct Place:
 cdef uint32_t MAGIC = 0x31414654  # "TFA1"
 cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t OUTPUTS_MAX = limits.OUTPUTS_MAX
-cdef uint64_t LOOP_COPY_BYTES_MAX = limits.LOOP_COPY_BYTES_MAX
+cdef uint64_t LOOP_COPY_BYTES_MAX = tuning.LOOP_COPY_BYTES_MAX
 
 
 cdef inline uint64_t align8(uint64_t n) noexcept:

@@ -7,10 +7,10 @@ from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.native.region cimport SystemRegion
 from tisfast.wire.signature cimport BYTES, ModelSignature
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.types import BY_CODE
 
-cdef uint64_t REFERENCE_BYTES_MIN = limits.REFERENCE_BYTES_MIN
+cdef uint64_t REFERENCE_BYTES_MIN = tuning.REFERENCE_BYTES_MIN
 
 
 @cython.freelist(64)

@@ -9,7 +9,7 @@ import pytest
 from tests.front.grpc.helpers import message
 from tests.operations.control_helpers import FakeControl
 from tests.operations.helpers import registry
-from tisfast import limits
+from tisfast import tuning
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal
 from tisfast.operations.control_access import ControlGate
@@ -40,7 +40,7 @@ def load(name="m", **parameters):
 def test_models_are_loaded_and_unloaded(run, told):
     async def scenario(server):
         client = await server.connect()
-        data = bytes(2 * limits.CONTROL_INLINE_BYTES_MAX)
+        data = bytes(2 * tuning.CONTROL_INLINE_BYTES_MAX)
         sent = load(config={"string_param": "{}"}, **{"file:1/x": {"bytes_param": data}})
         for body in (load("a", force={"bool_param": True}), sent):
             result = await client.ask(f"{START}Load", body)
@@ -62,7 +62,7 @@ def test_errors_have_their_status(run, told):
             (load(".."), "3", "must not contain path traversal characters"),
             (load(x={"string_param": ""}), "3", "unrecognized load parameter 'x'."),
             (load(), "13", "failed to load"),
-            (b"\xff" * (limits.CONTROL_INLINE_BYTES_MAX + 1), "13", "Unable to parse request"),
+            (b"\xff" * (tuning.CONTROL_INLINE_BYTES_MAX + 1), "13", "Unable to parse request"),
         ):
             result = await client.ask(f"{START}Load", body)
             assert result.status == status and text in result.text

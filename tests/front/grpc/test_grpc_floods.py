@@ -10,7 +10,7 @@ from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, RstStreamFrame,
 from tests.front.grpc.call_helpers import asked, field, request
 from tests.front.grpc.frame_helpers import CALM, PSEUDO, head, others_are_served, raw
 from tests.front.grpc.helpers import CHAT, ECHO, INFER, PREFACE, STREAM_INFER, message
-from tisfast import limits
+from tisfast import limits, tuning
 
 CANCEL = 8
 
@@ -243,7 +243,7 @@ def test_a_turn_of_the_loop_handles_few_messages_whoever_sends_them(run):
         for client in clients:
             flood(client, STREAM_INFER, message(request()) * 500, 2)
         grown = await steps(server, lambda: asked(server), 4000)
-        assert max(grown) <= limits.GRPC_TURN_MESSAGES + len(clients)
+        assert max(grown) <= tuning.GRPC_TURN_MESSAGES + len(clients)
 
     run(scenario)
 
@@ -258,7 +258,7 @@ def test_a_turn_of_the_loop_refuses_few_messages(run, data):
         grown = await steps(
             server, lambda: sum(connection.unsent for connection in server.front._shared.connections), kept
         )
-        assert max(grown) <= 1000 * (limits.GRPC_TURN_MESSAGES + len(clients))
+        assert max(grown) <= 1000 * (tuning.GRPC_TURN_MESSAGES + len(clients))
 
     run(scenario)
 
@@ -268,7 +268,7 @@ def test_long_messages_are_more_of_a_turn(run):
         client = await server.connect()
         flood(client, STREAM_INFER, message(request(values=2100)) * 300, 2)
         grown = await steps(server, lambda: asked(server), 600)
-        assert max(grown) <= limits.GRPC_TURN_MESSAGES // 2
+        assert max(grown) <= tuning.GRPC_TURN_MESSAGES // 2
 
     run(scenario)
 

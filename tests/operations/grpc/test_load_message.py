@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal, TisError, Unsupported
 from tisfast.operations.grpc.load_message import load_order, without_files
@@ -14,7 +14,7 @@ from tisfast.operations.grpc.methods import parsed
 from tisfast.operations.model_control import grpc_load_order
 from tisfast.repo.load_override import LoadOrder
 
-LONG = limits.CONTROL_CUT_BYTES + 1
+LONG = tuning.CONTROL_CUT_BYTES + 1
 KIND = "inference.RepositoryModelLoadRequest"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.wire.grpc.helpers import F3, PACKED, message, simple
 from tests.wire.helpers import answer, arena, model, strings
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import Internal
 from tisfast.types import BY_WIRE
 from tisfast.wire.grpc import infer, respond
@@ -19,7 +19,7 @@ from tisfast.wire.grpc import infer, respond
 UNARY, STREAMED = range(2)
 PLACE = arena()
 OUT = arena()
-LARGE = limits.GRPC_COPIED_OUTPUT_BYTES_MAX
+LARGE = tuning.GRPC_COPIED_OUTPUT_BYTES_MAX
 
 
 def asked(served=None, **fields):

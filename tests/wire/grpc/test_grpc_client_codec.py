@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.wire.grpc.helpers import message
 from tests.wire.helpers import answer, arena, read_record, strings
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, BadResponse
 from tisfast.types import BY_CODE, BY_WIRE
 from tisfast.wire.buffer_tensor import BufferTensor, pack_strings
@@ -24,7 +24,7 @@ from tisfast.wire.signature import ModelSignature
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 TYPED = tuple(name for name in BY_WIRE if name not in ("FP16", "BF16"))
-LARGE = limits.GRPC_COPIED_OUTPUT_BYTES_MAX
+LARGE = tuning.GRPC_COPIED_OUTPUT_BYTES_MAX
 
 
 @st.composite

@@ -23,15 +23,15 @@ from tisfast.native.memory cimport BufferView
 
 import random
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import TisError
 from tisfast.front.transfer_fairness import SHARING
 
 cdef Py_ssize_t CONNECTIONS_MAX = limits.GRPC_CONNECTIONS_MAX
 cdef TransferFairness sharing = SHARING
-cdef Py_ssize_t RECEIVE_BYTES = limits.GRPC_RECEIVE_BUFFER_BYTES
-cdef Py_ssize_t RECEIVE_START_BYTES = limits.GRPC_RECEIVE_START_BYTES
-cdef size_t DIRECT_BYTES_MIN = limits.GRPC_DIRECT_BYTES_MIN
+cdef Py_ssize_t RECEIVE_BYTES = tuning.GRPC_RECEIVE_BUFFER_BYTES
+cdef Py_ssize_t RECEIVE_START_BYTES = tuning.GRPC_RECEIVE_START_BYTES
+cdef size_t DIRECT_BYTES_MIN = tuning.GRPC_DIRECT_BYTES_MIN
 cdef uint64_t METADATA_BYTES_MAX = limits.GRPC_METADATA_BYTES_MAX
 cdef int64_t STALL_TICKS_MAX = limits.GRPC_STALL_SECONDS_MAX
 cdef int64_t DRAIN_TICKS = limits.GRPC_DRAIN_SECONDS

@@ -21,7 +21,7 @@ from tisfast.wire.grpc.infer cimport PEEK_FOUND, PEEK_MORE, Peek, head_bytes, me
 from tisfast.wire.grpc.respond cimport UNARY, written_bytes
 from tisfast.wire.record cimport Answer, InferInput
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.codec.jobs import ParseJob, BodyInBlock, RenderJob
 from tisfast.codec.messages import GRPC
 from tisfast.errors import TisError, Unavailable, Unsupported
@@ -37,7 +37,7 @@ cdef uint64_t EXPANDED_BYTES_FREE = limits.EXPANDED_BYTES_FREE
 cdef uint64_t PEEK_BYTES_MAX = limits.GRPC_PEEK_BYTES_MAX
 cdef uint64_t PROMISED_BYTES_MAX = limits.GRPC_PROMISED_BYTES_MAX
 cdef uint64_t PROMISE_LOOKED_BYTES = limits.GRPC_PROMISE_LOOKED_BYTES
-cdef uint64_t WALKED_FACTOR = limits.CODEC_WALKED_FACTOR
+cdef uint64_t WALKED_FACTOR = tuning.CODEC_WALKED_FACTOR
 cdef str DECOUPLED = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
 

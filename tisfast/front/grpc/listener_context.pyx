@@ -9,7 +9,7 @@ from tisfast.front.grpc.message_turns cimport MessageTurns
 from tisfast.wire.grpc.infer cimport Peek
 from tisfast.wire.grpc.respond cimport GrpcBody
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import Unavailable
 
 cdef uint64_t COLLECTED_BYTES_MAX = limits.GRPC_COLLECTED_BYTES_MAX
@@ -33,8 +33,8 @@ cdef class GrpcListenerContext:
         self.trace_with(None)
         self.compression = LEVELS[settings.compression]
         self.connections = set()
-        self.receive = bytearray(limits.GRPC_RECEIVE_BUFFER_BYTES)
-        self.receive_start = memoryview(self.receive)[:limits.GRPC_RECEIVE_START_BYTES]
+        self.receive = bytearray(tuning.GRPC_RECEIVE_BUFFER_BYTES)
+        self.receive_start = memoryview(self.receive)[:tuning.GRPC_RECEIVE_START_BYTES]
         self.receive_data = <unsigned char *>self.receive  # never resized, so never moved
         self.body = GrpcBody()
         self.turns = MessageTurns(loop)

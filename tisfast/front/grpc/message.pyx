@@ -10,15 +10,15 @@ from tisfast.native.memory cimport Block
 from tisfast.wire.grpc.respond cimport GrpcBody
 from tisfast.wire.record cimport Answer, OutputRef
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import Internal
 from tisfast.wire.compress import compress
 
 cdef enum:
     PREFIX_BYTES = 5
-    COPIED_BYTES_MAX = 4096  # of one piece of a write: copying this much costs less than a piece more
 
-cdef uint64_t SMALL_BYTES = limits.GRPC_SMALL_MESSAGE_BYTES
+cdef size_t COPIED_BYTES_MAX = tuning.GRPC_COPIED_PIECE_BYTES_MAX
+cdef uint64_t SMALL_BYTES = tuning.GRPC_SMALL_MESSAGE_BYTES
 cdef uint64_t MESSAGE_BYTES_MAX = limits.GRPC_MESSAGE_BYTES_MAX
 
 

@@ -1,7 +1,7 @@
 # Whose messages are handled in this turn of the loop.  Layer 4 (front).
 
 cdef class MessageTurns:
-    """One for each listener: a turn of the loop handles limits.GRPC_TURN_MESSAGES messages of all its connections.
+    """One for each listener: a turn of the loop handles tuning.GRPC_TURN_MESSAGES messages of all its connections.
 
     What a call has beyond them it holds, and is parked; parked calls are served in the next turns, a few messages of each
     before anybody has more.  What has just been read is served first, if only by one message: who sends one at a time

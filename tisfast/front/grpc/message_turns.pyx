@@ -6,10 +6,10 @@ over all connections, as many clients may be one.
 
 from collections import deque
 
-from tisfast import limits
+from tisfast import tuning
 
-cdef int MESSAGES = limits.GRPC_TURN_MESSAGES
-cdef int SHARE = limits.GRPC_TURN_SHARE
+cdef int MESSAGES = tuning.GRPC_TURN_MESSAGES
+cdef int SHARE = tuning.GRPC_TURN_SHARE
 
 
 cdef class MessageTurns:

@@ -18,7 +18,7 @@ from tisfast.front.grpc.message cimport DEFLATE, GZIP, IDENTITY, Coding, OutMess
 from tisfast.native.gather_write cimport Outgoing
 from tisfast.native.http2 cimport CANCEL, Field, constant_field, copied_field
 
-from tisfast import limits
+from tisfast import defaults, limits, tuning
 from tisfast.errors import Internal, TisError
 from tisfast.native.memory import now_ns
 from tisfast.types import STATUS_CODES
@@ -30,8 +30,8 @@ cdef uint64_t MESSAGE_BYTES_MAX = limits.GRPC_MESSAGE_BYTES_MAX
 cdef uint64_t CALL_BYTES_MAX = limits.GRPC_CALL_BYTES_MAX
 cdef uint64_t LOAD_EXPANDED_BYTES_MAX = limits.LOAD_EXPANDED_BYTES_MAX
 cdef int64_t STALL_TICKS_MAX = limits.GRPC_STALL_SECONDS_MAX
-cdef uint64_t WEIGHED_BYTES = limits.GRPC_TURN_WEIGHED_BYTES
-cdef uint64_t LONG_BYTES = limits.CODEC_BYTES_MIN
+cdef uint64_t WEIGHED_BYTES = tuning.GRPC_TURN_WEIGHED_BYTES
+cdef uint64_t LONG_BYTES = defaults.CODEC_BYTES_MIN
 cdef int64_t UNSENT_BYTES_MAX = limits.GRPC_UNSENT_BYTES_MAX
 cdef int64_t CONNECTION_UNSENT_BYTES_MAX = limits.GRPC_CONNECTION_UNSENT_BYTES_MAX
 

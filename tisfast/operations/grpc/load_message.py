@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import Unsupported
 from tisfast.operations.model_control import SINGLE_REPOSITORY, grpc_load_order
 from tisfast.repo.load_override import LoadOrder
@@ -36,7 +36,7 @@ def without_files(message: bytes) -> tuple[bytes, dict[bytes, memoryview]]:
     What is no such message is left as it is, for the parser to say so.
     """
     cut: dict[bytes, memoryview] = {}
-    if len(message) <= limits.CONTROL_CUT_BYTES:
+    if len(message) <= tuning.CONTROL_CUT_BYTES:
         return message, cut
     try:
         return _cut(memoryview(message), CONTENT, os.urandom(8), cut), cut
@@ -51,7 +51,7 @@ def _cut(data: memoryview, way: tuple[int, ...], mark: bytes, cut: dict[bytes, m
         return name
     pieces: list[bytes | memoryview] = []
     for number, start, inside, end in _fields(data):
-        if number == way[0] and end - inside > limits.CONTROL_CUT_BYTES:
+        if number == way[0] and end - inside > tuning.CONTROL_CUT_BYTES:
             short = _cut(data[inside:end], way[1:], mark, cut)
             pieces += [_varint(number << 3 | BYTES), _varint(len(short)), short]
         else:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.descriptors import message_class
 from tisfast.errors import BadRequest, Internal, NotFound, Unsupported
 from tisfast.operations import model_control
@@ -126,7 +126,7 @@ class Methods:
             return encoded(answer if isinstance(answer, dict | bytes) else await answer)
 
         def handler(message: bytes, _metadata: Mapping[str, str]) -> bytes | asyncio.Future[bytes]:
-            if len(message) > limits.CONTROL_INLINE_BYTES_MAX:
+            if len(message) > tuning.CONTROL_INLINE_BYTES_MAX:
                 return asyncio.ensure_future(large(message))
             answer = operation(read(message))
             return encoded(answer) if isinstance(answer, dict | bytes) else asyncio.ensure_future(later(answer))

@@ -14,12 +14,12 @@ from tisfast.wire.grpc.encode cimport encoded_parameters, field, text_field
 from tisfast.wire.grpc.values cimport Parameter, take_parameter, text_of
 from tisfast.wire.signature cimport BF16, BOOL, BYTES, FP16, FP32, FP64, INT16, INT32, INT64, INT8, UINT16, UINT32, UINT64, UINT8
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, BadResponse, TisError
 from tisfast.types import BY_WIRE
 
-cdef uint64_t COPIED_BYTES_MAX = limits.GRPC_COPIED_OUTPUT_BYTES_MAX
-cdef Py_ssize_t TEXT_BYTES_KEPT = limits.CLIENT_TEXT_BYTES_KEPT
+cdef uint64_t COPIED_BYTES_MAX = tuning.GRPC_COPIED_OUTPUT_BYTES_MAX
+cdef Py_ssize_t TEXT_BYTES_KEPT = tuning.CLIENT_TEXT_BYTES_KEPT
 cdef Py_ssize_t OUTPUTS_MAX = limits.CLIENT_OUTPUTS_MAX
 cdef Py_ssize_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef WantedOutputs ALL_OUTPUTS = WantedOutputs()

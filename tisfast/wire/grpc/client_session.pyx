@@ -17,14 +17,15 @@ from tisfast.native.gather_write cimport Outgoing
 from tisfast.native.http2 cimport CANCEL, NO_ERROR, REFUSED_STREAM, Field, copied_field
 from tisfast.wire.buffer_tensor cimport BufferTensor
 
-from tisfast import limits
+from tisfast import limits, tuning
 from tisfast.errors import BadRequest, BadResponse, TisError
 from tisfast.wire.compress import decompress
 
 cdef enum:
     PREFIX_BYTES = 5
     FIELDS_MAX = 64             # of a request: our nine, and metadata
-    COPIED_BYTES_MAX = 4096     # of one piece of a write: copying this much costs less than a piece more
+
+cdef size_t COPIED_BYTES_MAX = tuning.GRPC_COPIED_PIECE_BYTES_MAX
 
 cdef enum:                      # gRPC's codes
     OK = 0

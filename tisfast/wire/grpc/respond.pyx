@@ -20,12 +20,12 @@ from tisfast.wire.text_buffer cimport TextBuffer
 
 import json
 
-from tisfast import limits
+from tisfast import tuning
 from tisfast.errors import Internal
 from tisfast.types import BY_CODE
 
-cdef uint64_t COPIED_BYTES_MAX = limits.GRPC_COPIED_OUTPUT_BYTES_MAX
-cdef Py_ssize_t TEXT_BYTES_KEPT = limits.GRPC_TEXT_BYTES_KEPT
+cdef uint64_t COPIED_BYTES_MAX = tuning.GRPC_COPIED_OUTPUT_BYTES_MAX
+cdef Py_ssize_t TEXT_BYTES_KEPT = tuning.GRPC_TEXT_BYTES_KEPT
 
 cdef enum:
     FIELD_BYTES_MAX = 11        # a tag of one byte and a length
