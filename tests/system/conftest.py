@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import tritonclient.http as httpclient
 
+from tests.system.backend_fixtures import backends, weights, write_weights  # noqa: F401 - fixtures
 from tests.system.guest_scripts import GuestProcess
-from tests.system.helpers import ADD_ONE, CONFIG, Server
+from tests.system.helpers import ADD_ONE, CONFIG, Server, until
 
 
 @pytest.fixture
@@ -81,6 +82,24 @@ def serve(tmp_path):
             if server.process.poll() is None:
                 server.end(signal.SIGKILL)
             server.process.stdout.close()
+
+
+@pytest.fixture
+def serve_files(tmp_path):
+    """Serve files, without a repository; afterwards nothing is left in the server's temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="tf") as scratch:
+        started = []
+
+        def start(*arguments):
+            started.append(Server(None, tuple(map(str, arguments)), Path(scratch)))
+            return started[-1]
+
+        yield start
+        for server in started:
+            if server.process.poll() is None:
+                server.end(signal.SIGKILL)
+            server.process.stdout.close()
+        until(lambda: not list(Path(scratch).glob("tisfast-*")), "the links are removed")
 
 
 @pytest.fixture

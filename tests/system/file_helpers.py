@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import tempfile
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.system import onnx_models as made
-from tests.system.helpers import ADD_ONE, Server, until
+from tests.system.helpers import ADD_ONE
 
 CODE = ADD_ONE + """
     @classmethod
@@ -20,24 +16,6 @@ CODE = ADD_ONE + """
         config.add_output({"name": "B", "data_type": "TYPE_FP32", "dims": [-1]})
         return config
 """
-
-
-@pytest.fixture
-def serve_files(tmp_path):
-    """Serve files, without a repository; afterwards nothing is left in the server's temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="tf") as scratch:
-        started = []
-
-        def start(*arguments):
-            started.append(Server(None, tuple(map(str, arguments)), Path(scratch)))
-            return started[-1]
-
-        yield start
-        for server in started:
-            if server.process.poll() is None:
-                server.end(signal.SIGKILL)
-            server.process.stdout.close()
-        until(lambda: not list(Path(scratch).glob("tisfast-*")), "the links are removed")
 
 
 def ask(server, model, values):

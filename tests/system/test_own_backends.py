@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.system.backend_fixtures import EXAMPLE, MLP, backends, weights, write_weights  # noqa: F401 - fixtures
+from tests.system.backend_fixtures import EXAMPLE, MLP
 from tests.system.helpers import ROOT, index, until
 
 

@@ -16,7 +16,7 @@ from tests.system.helpers import ADD_ONE, CONFIG, until
 pytest.importorskip("onnxruntime", reason="ONNX Runtime has no wheel for this interpreter")
 
 from tests.system import onnx_models as made  # noqa: E402 - what it needs is there
-from tests.system.file_helpers import CODE, ask, serve_files, times, write  # noqa: E402, F401 - fixtures
+from tests.system.file_helpers import CODE, ask, times, write  # noqa: E402 - it makes ONNX models
 
 
 def test_a_file_is_served_under_its_name_and_again_when_it_changes(serve_files, tmp_path):
