@@ -12,6 +12,8 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime has no wheel for this in
 import ml_dtypes  # noqa: E402 - comes with onnx
 
 from tests.system import onnx_models as made  # noqa: E402 - what it needs is there
+from tests.system.array_calls import UNREADY, reason_of  # noqa: E402
+from tests.system.conftest import until  # noqa: E402
 
 DTYPES = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BOOL": np.bool_, "BYTES": np.object_}
 
@@ -102,6 +104,100 @@ def test_text_that_is_not_utf8_is_the_error_of_its_request(serve, write, ask):
     ):
         ask(server, "words", X=np.array([[b"a\xff"]], np.object_))
     assert ask(server, "words", X=np.array([[b"a"]], np.object_))["Y"].tolist() == [[b"a"]]
+
+
+PARAMETER = 'parameters {{ key: "{0}" value {{ string_value: "{1}" }} }}'
+
+
+def test_what_cannot_be_served_is_told_in_a_sentence(serve, write):
+    mixed = made.model(
+        [made.node("Identity", ["X"], ["Y"]), made.node("Identity", ["A"], ["B"])],
+        [("X", "BF16", ("n", "m")), ("A", "BYTES", ("n", "k"))],
+        [("Y", "BF16", ("n", "m")), ("B", "BYTES", ("n", "k"))],
+    )
+    write("mixed", mixed)
+    for key in ("intra_op_thread_count", "inter_op_thread_count"):
+        write(key, made.identity(), 'backend: "onnxruntime" ' + PARAMETER.format(key, "-1"))
+    server = serve(*UNREADY).ready()
+    assert "model 'mixed' has tensors of BF16 (X, Y) beside inputs of strings" in reason_of(server, "mixed")
+    for key in ("intra_op_thread_count", "inter_op_thread_count"):
+        assert f"parameter {key} is -1: it is a number of threads, 0 or more" in reason_of(server, key)
+    assert not any(record.get("traceback") for record in server.log), server.text()
+
+
+def test_an_optional_number_without_dimensions_has_none(serve, write, ask):
+    scaled = made.model(
+        [made.node("Unsqueeze", ["K", "first"], ["k"]), made.node("Mul", ["X", "k"], ["Y"])],
+        [("X", "FP32", ("n",)), ("K", "FP32", ())], [("Y", "FP32", ("n",))],
+        [made.constant("K", np.float32(2)), made.constant("first", np.array([0], np.int64))],
+    )  # fmt: skip
+    dims = '{{ name: "{}" data_type: TYPE_{} dims: [ {} ] {} }}'
+    inputs = [dims.format("X", "FP32", -1, ""), dims.format("K", "FP32", 1, "optional: true")]
+    output = dims.format("Y", "FP32", -1, "")
+    write("m", scaled, f'backend: "onnxruntime" input [ {", ".join(inputs)} ] output [ {output} ]')
+    server = serve().ready()
+    x = np.ones(3, np.float32)
+    assert ask(server, "m", X=x)["Y"].tolist() == [2, 2, 2]
+    assert ask(server, "m", X=x, K=np.array([5], np.float32))["Y"].tolist() == [5, 5, 5]
+
+
+FLOATS = 1 << 16
+
+
+def test_large_outputs_are_right_in_whatever_order_inputs_come(serve, write, ask):
+    halves = made.model(
+        [made.node("Relu", ["A"], ["C"]), made.node("Relu", ["B"], ["D"])],
+        [("A", "FP32", (1, "n")), ("B", "FP32", (1, "m"))], [("C", "FP32", (1, "n")), ("D", "FP32", (1, "m"))],
+    )  # fmt: skip
+    write("m", halves)
+    server = serve().ready()
+    chance = np.random.default_rng(1)
+    short, long = (chance.standard_normal((1, size), np.float32) for size in (FLOATS, 2 * FLOATS))
+    for a, b in ((short, long), (long, short)) * 3:
+        for arrays in ({"A": a, "B": b}, {"B": b, "A": a}):
+            found = ask(server, "m", **arrays)
+            assert np.array_equal(found["C"], np.maximum(a, 0)) and np.array_equal(found["D"], np.maximum(b, 0))
+
+
+def weighty(folder, scale):
+    """A model of 20 MB, whose weights lie in a file in a folder of their own; of the same size whatever the scale."""
+    weights = np.full((64, 80_000), scale, np.float32)
+    model = made.model(
+        [made.node("MatMul", ["X", "W"], ["Y"])], [("X", "FP32", ("n", 64))], [("Y", "FP32", ("n", 80_000))],
+        [made.constant("W", weights)],
+    )  # fmt: skip
+    (folder / "1/data").mkdir(parents=True, exist_ok=True)
+    made.onnx.save_model(
+        model, folder / "1/model.onnx", save_as_external_data=True, all_tensors_to_one_file=True,
+        location="data/weights", size_threshold=0,
+    )  # fmt: skip
+
+
+def test_weights_in_a_folder_of_their_own_are_loaded_anew_when_they_change(serve, tmp_path, ask):
+    folder, cache = tmp_path / "models/m", tmp_path / "cache"
+    x = np.ones((1, 64), np.float32)
+    flags = (f"--environment-cache-dir={cache}", "--model-control-mode=explicit", "--load-model=m")
+    weighty(folder, 1)
+    server = serve(*flags).ready()
+    assert ask(server, "m", X=x)["Y"][0, 0] == 64
+    (folder / "1/data/weights").unlink()
+    weighty(folder, 2)
+    assert server.ask("POST", "/v2/repository/models/m/unload", {})[0] == 200
+    until(lambda: not server.model_ready("m"), "the model is unloaded")
+    assert server.ask("POST", "/v2/repository/models/m/load", {})[0] == 200
+    assert ask(server, "m", X=x)["Y"][0, 0] == 128
+    assert len(list(cache.rglob("weights.bin"))) == 2
+
+
+def test_a_damaged_file_in_the_cache_costs_the_sharing_and_not_the_model(serve, tmp_path, ask):
+    weighty(tmp_path / "models/m", 1)
+    cache = tmp_path / "cache"
+    serve(f"--environment-cache-dir={cache}").ready().end()
+    (graph,) = cache.rglob("model.onnx")
+    graph.write_bytes(graph.read_bytes()[:-100])
+    server = serve(f"--environment-cache-dir={cache}").ready()
+    server.says("instances of model 'm' have weights of their own, as none could be shared")
+    assert ask(server, "m", X=np.ones((1, 64), np.float32))["Y"][0, 0] == 64
 
 
 @pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])

@@ -154,6 +154,27 @@ def test_large_outputs_are_right_whatever_came_before(serve, write, connect):
     assert [answer["Y"][0, -1] for answer in answers] == list(range(16))
 
 
+def test_rows_that_a_graph_leaves_out_are_not_those_of_another_answer(serve, write, connect):
+    """A place that was taken for more rows has what was there before behind those that are written."""
+    dims = ("n", FLOATS)
+    picks = onnx_models.model(
+        [onnx_models.node("Compress", ["X", "C"], ["Y"], axis=0)],
+        [("X", "FP32", dims), ("C", "BOOL", ("n", 1))], [("Y", "FP32", ("k", FLOATS))],
+    )  # fmt: skip
+    picks.graph.node[0].input[1] = "flat"
+    picks.graph.node.insert(0, onnx_models.node("Squeeze", ["C", "axis"], ["flat"]))
+    picks.graph.initializer.append(onnx_models.constant("axis", np.array([1], np.int64)))
+    write("m", picks, 'max_batch_size: 8 default_model_filename: "model.onnx"', "model.onnx")
+    client = connect(serve().ready(), grpcclient)
+    rows = np.random.default_rng(1).standard_normal((2, FLOATS), np.float32)
+    both, one = np.array([[True], [True]]), np.array([[True], [False]])
+    for _ in range(2):
+        with pytest.raises(InferenceServerException, match="batch size of openvino model output to be 2, got 1"):
+            infer(client, "m", X=rows, C=one)
+        for _ in range(3):
+            assert np.array_equal(infer(client, "m", X=rows, C=both)["Y"], rows)
+
+
 def hard(x):
     """The batch of two is written into the middle of the graph."""
     return op.reshape(op.relu(x), op.constant(np.array([2, 16], np.int64)), False)

@@ -230,6 +230,15 @@ def test_only_what_clients_ask_for_is_computed(serve, write, connect):
     assert infer(client, "halves", ["predict"], X=rows)["predict"].tolist() == [[2.0]]
 
 
+def test_a_method_does_not_see_what_another_one_has_written(serve, write, connect):
+    rows = np.ascontiguousarray(digits()[0])
+    model = make_pipeline(StandardScaler(copy=False), LogisticRegression(max_iter=1000)).fit(rows.copy(), digits()[1])
+    write("m", model)
+    found = infer(connect(serve().ready(), grpcclient), "m", X=rows[:50])
+    assert np.array_equal(found["predict"].ravel(), model.predict(rows[:50].copy()))
+    assert np.allclose(found["predict_proba"], model.predict_proba(rows[:50].copy()))
+
+
 def test_requests_are_joined_and_each_gets_its_own_rows(serve, write, connect):
     write("people", mixed(), "max_batch_size: 64 dynamic_batching { max_queue_delay_microseconds: 20000 }")
     client = connect(server := serve().ready(), grpcclient)
@@ -278,6 +287,10 @@ def wrong_files():
         "zip": (b"PK\x03\x04" + b"x" * 99, "", "model.joblib cannot be read as a model of scikit-learn"),
         "output": (whole, Y.format("probability", 10), "unexpected inference output 'probability', allowed"),
         "columns": (whole, "max_batch_size: 8 " + X.format("X", 65) + Y.format("predict", 1), "write dims: [64]"),
+        "bits": (whole, "max_batch_size: 8 " + X.format("X", 64).replace("FP64", "BF16"),
+                 "unsupported datatype TYPE_BF16 for input 'X' for model 'bits'"),
+        "words": (dumped(mixed()), "max_batch_size: 8 " + Y.format("predict", 1),
+                  "'predict' of model 'words' cannot be FP64: could not convert string to float"),
         "classes": (whole, "max_batch_size: 8 " + X.format("X", 64) + Y.format("predict_proba", 9), "write dims: [10]"),
     }  # fmt: skip
 

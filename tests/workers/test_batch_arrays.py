@@ -63,6 +63,24 @@ def test_an_input_that_is_returned_stays_where_it_is(serve):
     assert [(arena, floats(data)[0]) for _, _, _, arena, data in outputs] == [(0, 1), (0, 2), (0, 3), (0, 4)]
 
 
+def test_what_a_model_writes_into_an_input_that_was_copied_together_is_the_answer(serve):
+    instance = serve(arrays("a += 1; return {'X': i['A']}"), **ONE)
+    places = []
+    for values in ROWS:
+        places.append(row(instance, *values))
+        instance.plane.room(64 * len(places))
+    tickets = push(instance, *places)
+    found = answers(instance, 4)
+    assert [found[ticket][0] for ticket in tickets] == [1, 2, 3, 4]
+
+
+def test_tensors_of_no_elements_at_one_place(serve):
+    instance = serve(arrays("return {'X': a}"), **ONE)
+    place = instance.plane.place(b"")
+    tickets = instance.plane.push([record([(0, FP32, (1, 0), place)]) for _ in range(3)])
+    assert answers(instance, 3) == dict.fromkeys(tickets, [])
+
+
 def test_rows_of_the_input_in_another_order_are_copied(serve):
     instance = serve(arrays("return {'X': a[::-1]}"), **ONE)
     tickets = push(instance, *[row(instance, *values) for values in ROWS])

@@ -40,35 +40,51 @@ class Backend(ArrayBackend):
         settings = backend_module("onnxruntime_options").SessionSettings(runtime, self.model)
         self._hold = None  # of files in the cache
         if not self.model.serves:  # what the file says needs no optimised graph
-            settings.options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            settings.optimise(False)
             settings.options.add_session_config_entry("session.disable_prepacking", "1")
-        elif settings.plain and settings.share_weights and self.model.cache:
-            path = self._with_shared_weights(runtime, settings, path)
-        with translated():
-            self._session = runtime.InferenceSession(path, settings.options, providers=settings.providers)
+        shared = ""
+        if self.model.serves and settings.plain and settings.share_weights and self.model.cache:
+            shared = self._with_shared_weights(runtime, settings, path)
+        self._session = self._shared_session(runtime, settings, shared) if shared else None
+        if self._session is None:
+            with translated():
+                self._session = runtime.InferenceSession(path, settings.options, providers=settings.providers)
         settings.tell()
         self._run_options = settings.run
 
     def _with_shared_weights(self, runtime, settings, path):
-        """The path of the graph whose weights all instances share; `path` where that wins little, or fails."""
+        """The path of the graph whose weights all instances share; "" where that wins little, or fails."""
         weights = backend_module("onnxruntime_weights")
         folder = os.path.dirname(path)
-        files = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-        beside = [each for each in files if each != path and os.path.isfile(each)]
+        files = [os.path.join(inner, name) for inner, _, names in os.walk(folder) for name in names]
+        beside = sorted(each for each in files if each != path and os.path.isfile(each))
         nbytes = sum(map(os.path.getsize, [path, *beside]))
         if nbytes < limits.SHARE_WEIGHTS_BYTES_MIN or not weights.can_share(runtime.__version__):
-            return path
+            return ""
         facts = [runtime.__version__, weights.processor(), settings.level, json.dumps(settings.entries)]
         try:
-            key = "onnxruntime-" + digest(facts, [path], beside)
+            key = "onnxruntime-" + digest(facts, [path], beside, folder)
             make = functools.partial(weights.make, path, level=settings.level, entries=settings.entries)
             home, self._hold = ArtifactCache(self.model.cache).find(key, make)
         except OSError as error:
-            text = f"instances of model '{self.model.name}' have weights of their own, as none could be shared: {error}"
-            current().log("WARN", text, "onnxruntime.py", 0, once="weights")
-            return path
-        weights.use(settings.options, runtime)
+            self._warn_of_own_weights(error)
+            return ""
         return os.path.join(home, weights.GRAPH)
+
+    def _shared_session(self, runtime, settings, path):
+        """A session of a graph that is in the cache; None where it cannot be read, as after the machine has crashed."""
+        settings.optimise(False)
+        try:
+            return runtime.InferenceSession(path, settings.options, providers=settings.providers)
+        except Exception as error:  # whatever a damaged file makes it raise
+            self._warn_of_own_weights(f"{path}: {error}")
+            settings.optimise(True)
+            self._hold.close()
+            return None
+
+    def _warn_of_own_weights(self, error):
+        text = f"instances of model '{self.model.name}' have weights of their own, as none could be shared: {error}"
+        current().log("WARN", text, "onnxruntime.py", 0, once="weights")
 
     def describe(self):
         """See ArrayBackend."""
@@ -88,22 +104,30 @@ class Backend(ArrayBackend):
         given, made = self._session.get_inputs(), self._session.get_outputs()
         self._outputs = [each.name for each in made if each.name in names]
         # A tensor without dimensions is [1] to clients.
-        self._scalars = [each.name for each in given if not each.shape]
+        optional = self._session.get_overridable_initializers()
+        self._scalars = [each.name for each in (*given, *optional) if not each.shape]
         dims = {spec.name: spec.dims for spec in model.outputs}
         self._points = {each.name: dims[each.name] for each in made if not each.shape and each.name in dims}
         self._bits = {each.name for each in (*given, *made) if each.type == "tensor(bfloat16)"}
         self._texts = any(each.type == "tensor(string)" for each in given)
+        if self._bits and self._texts:
+            bits = ", ".join(sorted(self._bits))
+            raise OnnxError(
+                f"model '{model.name}' has tensors of BF16 ({bits}) beside inputs of strings, and ONNX Runtime takes "
+                "the two in different calls: export it with FP32 or FP16 in place of BF16"
+            )
         self._shapes = {}  # of the outputs, by the inputs' shapes; {}: not worth a place, or they change
         self._binding = self._session.io_binding()
 
     def execute_arrays(self, inputs):
         """See ArrayBackend."""
         for name in self._scalars:
-            inputs[name] = inputs[name].reshape(())
+            if name in inputs:
+                inputs[name] = inputs[name].reshape(())
         if self._bits:
             found = self._bound(inputs, {})
         else:
-            key = tuple([array.shape for array in inputs.values()])
+            key = (*inputs, *[array.shape for array in inputs.values()])  # in the order of the client
             known = self._shapes.get(key)
             places = self.space.take(known) if known else None
             found = self._placed(inputs, places, key) if places else None

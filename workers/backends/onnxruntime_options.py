@@ -84,10 +84,15 @@ class SessionSettings:
         )
         current().log("VERBOSE", text, "onnxruntime.py", 0)
 
+    def optimise(self, wanted):
+        """Whether the session is to optimise its graph, as far as the configuration says."""
+        level = self.level if wanted else "ORT_DISABLE_ALL"
+        self.options.graph_optimization_level = getattr(self._runtime.GraphOptimizationLevel, level)
+
     def _set_graph(self):
         level = self._config.get("optimization", {}).get("graph", {}).get("level", 0)
         self.level = _LEVELS.get(level, "ORT_ENABLE_ALL")
-        self.options.graph_optimization_level = getattr(self._runtime.GraphOptimizationLevel, self.level)
+        self.optimise(True)
 
     def _set_threads(self):
         options, said = self.options, self._said
@@ -99,8 +104,8 @@ class SessionSettings:
         modes = self._runtime.ExecutionMode
         options.execution_mode = modes.ORT_PARALLEL if mode == _PARALLEL else modes.ORT_SEQUENTIAL
         threads = self._model.threads
-        options.intra_op_num_threads = said.number("intra_op_thread_count") or threads
-        options.inter_op_num_threads = said.number("inter_op_thread_count") or (threads if mode == _PARALLEL else 1)
+        options.intra_op_num_threads = said.count("intra_op_thread_count") or threads
+        options.inter_op_num_threads = said.count("inter_op_thread_count") or (threads if mode == _PARALLEL else 1)
 
     def _set_memory(self):
         options, said = self.options, self._said

@@ -48,11 +48,6 @@ def make(path, folder, level, entries):
         raise OSError(f"it ended with {done.returncode}: {said}")
 
 
-def use(options, runtime):
-    """Have a session take the graph as it is; its options were made for the other one."""
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-
-
 def _main(order, parent):
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):

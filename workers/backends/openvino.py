@@ -86,13 +86,11 @@ class Backend(ArrayBackend):
         key = tuple([array.shape for array in inputs.values()])
         known = self._shapes.get(key)
         found = self._run(inputs, self._places(known) if known else {})
-        if known is None:
-            self._learn(key, found)
         if self._graph.batched:
             self._check_rows(found, self._graph.fixed or rows)
-            if self._graph.fixed:
-                found = {name: array[:rows] for name, array in found.items()}
-        return found
+        if known is None:
+            self._learn(key, found)
+        return {name: array[:rows] for name, array in found.items()} if self._graph.fixed else found
 
     def free(self):
         """See Backend."""
@@ -119,10 +117,17 @@ class Backend(ArrayBackend):
                     if places:
                         request.set_output_tensor(at, self._runtime.Tensor(places[name], shared_memory=True))
                 request.infer()
-                return places or {name: self._taken(at, dims) for at, name, _, dims in self._outputs}
+                if places and self._filled(places):
+                    return places
+                return {name: self._taken(at, dims) for at, name, _, dims in self._outputs}
             finally:
                 for at, _, _, _ in self._outputs if places else ():  # the next run finds memory of its own
                     request.set_output_tensor(at, self._own[at])
+
+    def _filled(self, places):
+        """Whether the outputs have their places' shapes; behind fewer rows there would be what was there before."""
+        tensors = ((name, self._request.get_output_tensor(at)) for at, name, _, _ in self._outputs)
+        return all(tuple(tensor.shape) == places[name].shape for name, tensor in tensors)
 
     def _given(self, name, array, kind):
         """(tensor, what it lies in, which OpenVINO does not keep) of one input."""

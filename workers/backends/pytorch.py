@@ -125,7 +125,7 @@ class Backend(ArrayBackend):
 
     def _array(self, name, value, inputs, given):
         source = given.get(id(value))
-        if source is not None and self._to.was_passed(inputs[source]):
+        if source is not None and self._to.was_passed(inputs[source]) and _lies_as_given(value, inputs[source]):
             self._from.check(name, value, self._codes[name])
             return inputs[source]  # as it came, or written to where it lay
         return self._from.array(name, value, self._codes[name])
@@ -134,3 +134,9 @@ class Backend(ArrayBackend):
         """The configuration with what the program says, or what it returns for a sample."""
         completion = backend_module("pytorch_complete").ConfigCompletion
         return json.dumps(completion(self._torch, self.model, self._program, self._settings).completed())
+
+
+def _lies_as_given(value, array):
+    """Whether a tensor still is this array: a model may have transposed it in place, or given it other memory."""
+    same_place = value.data_ptr() == array.__array_interface__["data"][0]
+    return same_place and value.shape == array.shape and value.is_contiguous()

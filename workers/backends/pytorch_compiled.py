@@ -1,16 +1,22 @@
 """Packages of AOTInductor: machine code, whose call says how many tensors it takes, and neither types nor shapes."""
 
+import contextlib
 import json
 import os
 import re
+import tempfile
 import warnings
+import zipfile
 
+from tisfast_worker import limits
 from tisfast_worker.serve import backend_module
+from tisfast_worker.serving_context import current
 
 _CHECKS = "AOTI_RUNTIME_CHECK_INPUTS"
 """Read once by the code when it runs first: it then looks at types, sizes, strides and bounds of what it is given, and
 would else read other memory than the tensor's."""
 
+_THREADS = re.compile(rb"#pragma omp parallel num_threads\((\d{1,6})\)")
 _TOO_FEW = re.compile(r"dim value is too small at 0, expected it to be >= 2, but got: 1\b")
 
 
@@ -35,7 +41,8 @@ class CompiledProgram:
             try:
                 from torch._inductor import aoti_load_package  # noqa: PLC0415 - it imports much that others never need
 
-                package = aoti_load_package(path, run_single_threaded=True)
+                with _folder_of_its_own():
+                    package = aoti_load_package(path, run_single_threaded=True)
             except Exception as error:  # whatever a damaged package makes it raise
                 raise files.FileError(
                     f"model '{model.name}': torch {torch.__version__} cannot load {path}: {script.first_lines(error)}. "
@@ -45,6 +52,8 @@ class CompiledProgram:
         self._batched, self._doubles = model.batched, False
         self._refuse_other_device(model, settings, files, path)
         self._read_spec(files, model)
+        if model.serves and settings.device is None:
+            _warn_of_threads(model, path)
 
     def _refuse_other_device(self, model, settings, files, path):
         wanted = "cpu" if settings.device is None else "cuda"
@@ -119,3 +128,37 @@ def _walk(spec, name, names):
     keys = json.loads(spec["context"]) if spec["type"] == "builtins.dict" else range(len(children))
     for key, child in zip(keys, children):
         _walk(child, f"{name}[{key}]", names)
+
+
+@contextlib.contextmanager
+def _folder_of_its_own():
+    """Have PyTorch unpack a package where nothing is left of it: code that is loaded needs its file no more.
+
+    PyTorch removes the files when the package is let go of, which a process that is killed never does.
+    """
+    before = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="tisfast-aoti-") as folder:
+        os.environ["TMPDIR"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("TMPDIR")
+            if before is not None:
+                os.environ["TMPDIR"] = before
+
+
+def _warn_of_threads(model, path):
+    """A package has as many threads as the process that compiled it had, whatever the instance says."""
+    most = 0
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.filename.endswith(".cpp") and entry.file_size <= limits.SOURCE_BYTES_MAX:
+                most = max([most, *map(int, _THREADS.findall(archive.read(entry)))])
+    if most > model.threads:
+        share = model.threads
+        text = (
+            f"{path} of model '{model.name}' was compiled for {most} threads, which each instance starts, where its "
+            f"share of the cores is {share}: call torch.set_num_threads({share}) before it is compiled, or set "
+            "torch._inductor.config.cpp.dynamic_threads = True there"
+        )
+        current().log("WARN", text, "pytorch.py", 0, once="threads")

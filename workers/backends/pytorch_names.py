@@ -125,7 +125,7 @@ class Signature:
         return found
 
     def _ordered(self, names):
-        if self._states:
+        if self._states and not self._program.in_order:
             self._must_be_indexed(names, "input")
         for name in self._added:
             if not _index(name):

@@ -98,13 +98,7 @@ class ExecutionSettings:
         current().log("VERBOSE", text, "pytorch.py", 0)
 
     def _count(self, *keys):
-        for key in keys:
-            value = self._said.number(key)
-            if value is not None and value < 0:
-                raise OptionError(f"parameter {key} is {value}: it is a number of threads, 0 or more")
-            if value:
-                return value
-        return 0
+        return next(filter(None, [self._said.count(key) for key in keys]), 0)
 
     def _device(self):
         if self._model.kind != "GPU":

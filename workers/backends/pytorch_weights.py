@@ -23,7 +23,7 @@ class Weights:
         self._torch, self._by_name, seen = torch, {}, {}
         for at, module in enumerate(modules):
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-                if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+                if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
                     continue
                 storage = tensor.untyped_storage()
                 if storage.nbytes() < limits.SHARE_TENSOR_BYTES_MIN:

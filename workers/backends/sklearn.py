@@ -61,7 +61,7 @@ class Backend(ArrayBackend):
 
     def describe(self):
         """See ArrayBackend.  Types are what the configuration says, where it does: scikit-learn converts."""
-        columns, types = self._table.columns, _types(self._config, "input")
+        columns, types = self._table.columns, self._types("input")
         if not columns and not self._config.get("input"):
             raise self._files.SklearnError(
                 f"{self._name} does not tell how many columns its {type(self._estimator).__name__} has: write 'input'"
@@ -77,7 +77,7 @@ class Backend(ArrayBackend):
 
     def _outputs(self):
         """By the answers to one row of values that the estimator has seen."""
-        types, methods = _types(self._config, "output"), self._asked_methods()
+        types, methods = self._types("output"), self._asked_methods()
         try:
             found = {}
             for method in methods:
@@ -90,7 +90,32 @@ class Backend(ArrayBackend):
                 ) from None
             dims = {item["name"]: item.get("dims", []) for item in self._config["output"]}
             return [(name, kind, [-1, *map(int, dims[name])]) for name, kind in types.items()]
+        for name, kind in types.items():
+            self._check_conversion(name, kind, found.get(name))
         return [(name, types.get(name, _kind(array)), [-1, *array.shape[1:]]) for name, array in found.items()]
+
+    def _types(self, role):
+        """KServe's names of the types that the configuration says, by tensor.  Raises SklearnError."""
+        types = _types(self._config, role)
+        for name, kind in types.items():
+            if kind == "BF16":
+                raise self._files.SklearnError(
+                    f"unsupported datatype TYPE_BF16 for {role} '{name}' for model '{self.model.name}': scikit-learn "
+                    "computes with FP32 and FP64; write one of them"
+                )
+        return types
+
+    def _check_conversion(self, name, kind, array):
+        """Raises SklearnError where the answer to the sample cannot be sent as what the configuration says."""
+        if array is None:
+            return
+        try:
+            array.astype(next(dtype for wire, _, _, dtype in dtypes.TYPES.values() if wire == kind))
+        except (ValueError, TypeError) as error:
+            raise self._files.SklearnError(
+                f"output '{name}' of model '{self.model.name}' cannot be {kind}: {error}; write data_type: "
+                f"{_config_name(_kind(array))}"
+            ) from None
 
     def _asked_methods(self):
         """Methods that the configuration has outputs of; without outputs, those that most ask for."""
@@ -134,15 +159,18 @@ class Backend(ArrayBackend):
     def execute_arrays(self, inputs):
         """See ArrayBackend.  Methods that no client asks for are not called."""
         found = {}
-        for method, names in self._wanted.items():
-            if not any(map(self.space.wants, names)):
-                continue
+        asked = [each for each in self._wanted.items() if any(map(self.space.wants, each[1]))]
+        for left, (method, names) in zip(range(len(asked) - 1, -1, -1), asked):
+            # An estimator may write to its table, as StandardScaler(copy=False) does: the next method needs it whole.
+            given = {name: array.copy() for name, array in inputs.items()} if left else inputs
             try:
-                arrays = self._call(method, inputs)
+                arrays = self._call(method, given)
+                found.update(
+                    {name: arrays[name].astype(self._dtypes[name], copy=False) for name in names if name in arrays}
+                )
             except (ValueError, TypeError, KeyError) as error:
                 raise self._files.SklearnError(f"{method} of model '{self.model.name}': {error}") from error
-            found.update({name: arrays[name] for name in names if name in arrays})
-        return {name: array.astype(self._dtypes[name], copy=False) for name, array in found.items()}
+        return found
 
     def free(self):
         """See Backend."""
@@ -184,8 +212,11 @@ def _method_of(output):
     return name if number.isdigit() else output
 
 
+def _config_name(kind):
+    return next((config for wire, config, _, _ in dtypes.TYPES.values() if wire == kind), kind)
+
+
 def _types(config, role):
-    """KServe's names of the types that the configuration says, by tensor."""
     known = {config_name: name for name, config_name, _, _ in dtypes.TYPES.values()}
     return {item["name"]: known.get(item.get("data_type"), "FP64") for item in config.get(role, ())}
 

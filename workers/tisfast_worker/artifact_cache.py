@@ -3,7 +3,8 @@
     FOLDER/KEY/          the files; its time is that of the last use
     FOLDER/.locks/KEY    held shared by processes that use them, exclusively by the process that makes or removes them
 
-KEY says all that the files depend on.  They are made beside and renamed, so a folder that is there is whole.
+KEY says all that the files depend on.  They are made in FOLDER/.making-KEY-... and renamed, so a folder that is there
+is whole.  What a killed process was making goes when the next one makes something.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ import shutil
 import tempfile
 
 from tisfast_worker import limits
+
+_MAKING = ".making-"
 
 
 class ArtifactCache:
@@ -31,12 +34,7 @@ class ArtifactCache:
         home = os.path.join(self._folder, key)
         lock = self._lock(key)
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if not os.path.isdir(home):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not os.path.isdir(home):
-                    self._make(home, make)
-                fcntl.flock(lock, fcntl.LOCK_SH)
+            self._settle(lock, home, make)
             with contextlib.suppress(OSError):  # a folder that others own: they note the use
                 os.utime(home)
         except BaseException:
@@ -44,8 +42,25 @@ class ArtifactCache:
             raise
         return home, ArtifactHold(lock)
 
+    def _settle(self, lock, home, make):
+        """Hold the lock shared while the files are there.  A lock is let go of before it is held in the other way, and
+        another process may remove the files meanwhile.
+        """
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        for _ in range(limits.ARTIFACT_TRIES_MAX):
+            if os.path.isdir(home):
+                return
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.isdir(home):
+                self._make(home, make)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        if not os.path.isdir(home):
+            raise OSError(f"{home} was removed {limits.ARTIFACT_TRIES_MAX} times as soon as it was made")
+
     def _make(self, home, make):
-        beside = tempfile.mkdtemp(prefix=".making-", dir=self._folder)
+        key = os.path.basename(home)
+        self._sweep(key)
+        beside = tempfile.mkdtemp(prefix=f"{_MAKING}{key}-", dir=self._folder)
         try:
             make(beside)
             os.chmod(beside, 0o755)
@@ -53,7 +68,16 @@ class ArtifactCache:
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise
-        self._prune(os.path.basename(home))
+        self._prune(key)
+
+    def _sweep(self, own):
+        """Remove what processes that were killed had begun to make.  own: the key whose lock is held."""
+        for entry in os.scandir(self._folder):
+            key = entry.name[len(_MAKING) :].rpartition("-")[0] if entry.name.startswith(_MAKING) else ""
+            if key == own:
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif key:
+                self._remove(key, entry.name)
 
     def _prune(self, kept):
         """Remove what was not used for longest, until the rest has its size.  What is in use stays."""
@@ -67,16 +91,23 @@ class ArtifactCache:
         for _, name, size in sorted(found):
             if total <= self._bytes_max:
                 return
-            if name != kept and self._remove(name):
+            if name != kept and self._remove(name, name):
                 total -= size
 
-    def _remove(self, key):
+    def _remove(self, key, name):
+        """Remove a folder that belongs to a key, unless it is in use; whether it is gone.
+
+        Under another name first: who is killed meanwhile leaves no half of the files.
+        """
         lock = self._lock(key)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(os.path.join(self._folder, key), ignore_errors=True)
+            gone = os.path.join(self._folder, f"{_MAKING}{key}-gone")
+            shutil.rmtree(gone, ignore_errors=True)
+            os.rename(os.path.join(self._folder, name), gone)
+            shutil.rmtree(gone, ignore_errors=True)
         except OSError:
-            return False  # in use
+            return False  # in use, or removed by another process
         finally:
             os.close(lock)
         return True
@@ -101,8 +132,11 @@ class ArtifactHold:
             os.close(lock)
 
 
-def digest(facts, files=(), beside=()):
-    """A key: of text that says something, of the contents of files, and of names, sizes and times of those beside."""
+def digest(facts, files=(), beside=(), folder=""):
+    """A key: of text that says something, of the contents of files, and of names, sizes and times of those beside.
+
+    folder: those beside lie in it, perhaps in folders of their own.
+    """
     found = hashlib.sha256()
     for text in facts:
         found.update(text.encode() + b"\0")
@@ -115,7 +149,7 @@ def digest(facts, files=(), beside=()):
                 found.update(chunk)
     for path in beside:
         seen = os.stat(path)
-        found.update(f"{os.path.basename(path)}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
+        found.update(f"{os.path.relpath(path, folder or None)}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
     return found.hexdigest()[:32]
 
 

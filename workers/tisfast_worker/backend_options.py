@@ -37,6 +37,13 @@ class Options:
         value = self.text(key, None)
         return default if value is None else whole(key, value)
 
+    def count(self, key):
+        """A number of threads, 0 where it is not said.  Raises OptionError."""
+        value = self.number(key, 0)
+        if value < 0:
+            raise OptionError(f"parameter {key} is {value}: it is a number of threads, 0 or more")
+        return value
+
     def fraction(self, key, default=None):
         """A number.  Raises OptionError."""
         value = self.text(key, None)

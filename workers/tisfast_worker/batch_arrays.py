@@ -44,19 +44,20 @@ class BatchCall:
 
         Another attempt gets copies: what the model keeps of them needs no memory of the requests to stay.
         """
-        order, copies, wrong = requests, execution.attempts > 1, {}
+        order, copies, wrong, views = requests, execution.attempts > 1, {}, ()
         if len(requests) == 1 and not self._ragged:
             names = self._names(requests[0])
             inputs = {name: self._array(requests[0], name, wrong) for name in names}
             if copies:
                 inputs = {name: array.copy() for name, array in inputs.items()}
         else:
-            order, inputs = self._joined(requests, execution, copies, wrong)
+            order, inputs, views = self._joined(requests, execution, copies, wrong)
         if len(wrong) == len(requests):
             return [_error(wrong[id(request)]) for request in requests]
         for kind, source, names, dtype in self._vectors:
             inputs.update(dict.fromkeys(names, VECTORS[kind](self._numpy, _shapes(order, source), dtype)))
-        self._space.open(requests)
+        # Another attempt may be of halves, of which each would have a block before the first one's is written.
+        self._space.open(requests, places=not copies)
         try:
             outputs = self._run(dict(inputs))
             self._space.close()
@@ -65,7 +66,7 @@ class BatchCall:
                     f"Expected a dict of output name and numpy array in the execute_batch return, found type "
                     f"'{type(outputs)}'."
                 )
-            tensors = [self._cut(name, array, order, inputs) for name, array in outputs.items()]
+            tensors = [self._cut(name, array, order, inputs, views) for name, array in outputs.items()]
         except BaseException:
             self._space.give_up()
             raise
@@ -116,11 +117,12 @@ class BatchCall:
         return found
 
     def _joined(self, requests, execution, copies, wrong):
-        """(the requests in the order of the arrays, the arrays by name)."""
+        """(requests in the order of the arrays, arrays by name, names of those in the requests' own memory)."""
         plan = requests[0]._plan
         as_one = self._batched and not self._ragged and not copies and all(_is_plain(r, plan) for r in requests)
         view = self._views(requests, plan, execution) if as_one else None
         order, arrays = (requests, {}) if view is None else view
+        views = frozenset(arrays)
         for name in self._names(requests[0]):
             if name in arrays:
                 continue
@@ -128,7 +130,7 @@ class BatchCall:
             if name in self._ragged:
                 parts = [part.ravel() for part in parts]
             arrays[name] = self._numpy.concatenate(parts)
-        return order, arrays
+        return order, arrays, views
 
     def _views(self, requests, plan, execution):
         """The arrays without a copy, or None where the tensors do not lie side by side."""
@@ -142,7 +144,7 @@ class BatchCall:
         for at, layout in enumerate(layouts):
             places = [request._refs[2 * at] for request in order]
             step = places[1] - places[0]
-            if step < layout.nbytes or places != list(range(places[0], places[0] + step * count, step)):
+            if step < max(layout.nbytes, 1) or places != list(range(places[0], places[0] + step * count, step)):
                 return None
             if layout.dtype is None:
                 layout.bind()
@@ -155,11 +157,15 @@ class BatchCall:
 
     # ---- out
 
-    def _cut(self, name, array, requests, inputs):
-        """One output's tensors, one for each request."""
+    def _cut(self, name, array, requests, inputs, views):  # noqa: PLR0913, PLR0917 - all that a cut depends on
+        """One output's tensors, one for each request.  views: inputs that lie in the requests' own memory."""
         for source, given in inputs.items():
             if array is given and self._batched and source not in self._ragged:
-                return self._passed(name, source, requests)
+                found = self._sent(name, source, requests)
+                if len(found) == 1:
+                    return [_tensor(name, found[0]._code, array)]
+                if source in views:
+                    return [_tensor(name, each._code, _content(each)) for each in found]
         array = self._numpy.asarray(array)
         code = dtypes.CODE_BY_CHAR.get(array.dtype.char)
         if code == dtypes.UINT16 and name in self._bits:
@@ -174,16 +180,17 @@ class BatchCall:
             parts = self._rows(name, array, requests)
         return [_tensor(name, code, part) for part in parts]
 
-    def _passed(self, name, source, requests):
-        """An input that was returned as it came: each request has its own part of it already."""
-        tensors = []
-        for request in requests:
-            found = request.find(source)
-            if found is None:  # made of the batch, not sent by anybody
-                raise ReturnError(f"execute_batch returned '{source}', which no client sent, as output '{name}'.")
-            array = found.bits() if found._code == dtypes.BF16 else found.as_numpy()
-            tensors.append(_tensor(name, found._code, array))
-        return tensors
+    @staticmethod
+    def _sent(name, source, requests):
+        """The tensors of an input that was returned as an output.
+
+        Those that lie side by side are the output, as they came or were written to.  Of others the model had a copy of
+        all together, and what it wrote is only there.
+        """
+        found = [request.find(source) for request in requests]
+        if any(each is None for each in found):  # made of the batch, not sent by anybody
+            raise ReturnError(f"execute_batch returned '{source}', which no client sent, as output '{name}'.")
+        return found
 
     def _rows(self, name, array, requests):
         total = sum(request.batch for request in requests)
@@ -232,6 +239,10 @@ def _is_plain(request, plan):
 
 def _place(request):
     return request._refs[0]
+
+
+def _content(tensor):
+    return tensor.bits() if tensor._code == dtypes.BF16 else tensor.as_numpy()
 
 
 def _tensor(name, code, array):

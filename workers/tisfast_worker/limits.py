@@ -26,6 +26,8 @@ JOIN_BYTES_MAX = 16384
 """Largest answer tensor copied through a bytes object: below, one join beats a numpy copy (0.1 against 0.6 us)."""
 MADE_FILES_BYTES_MAX = 16 << 30
 """Bytes of files that frameworks made of models' files; beyond, those go that were not used for longest."""
+ARTIFACT_TRIES_MAX = 8
+"""Times that such files are made for one load, where other processes remove them as soon as they are there."""
 DIGEST_CHUNK_BYTES = 1 << 20
 SHARE_WEIGHTS_BYTES_MIN = 16 << 20
 """Smallest model whose weights are kept in a file that all instances map: of smaller ones there are many, and each
@@ -42,6 +44,8 @@ PROBE_ROWS = 64
 """Rows by which two libraries are compared that are to predict alike."""
 SNIFF_BYTES = 64
 """First bytes of a model's file by which its kind is told."""
+SOURCE_BYTES_MAX = 64 << 20
+"""Bytes of a source file in a compiled package that is looked through; longer ones are passed over."""
 SHARE_TENSOR_BYTES_MIN = 4096
 """Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304

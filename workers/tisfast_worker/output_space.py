@@ -34,9 +34,10 @@ class OutputSpace:
                 wanted.append((spec, tuple(shape)))
         return self._writer.reserve(request, wanted)
 
-    def open(self, requests):
-        """These are executed next."""
-        self._request, self._requests = requests[0] if len(requests) == 1 and not requests[0].null else None, requests
+    def open(self, requests, places=True):
+        """These are executed next; `take` gives something only where there may be places."""
+        alone = places and len(requests) == 1 and not requests[0].null
+        self._request, self._requests = requests[0] if alone else None, requests
 
     def close(self):
         """They have been."""
