@@ -44,14 +44,14 @@ PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 NONE_CHOSEN = $(if $(FLAGS),[ $$? = 5 ],false)
 BUILD := setup.py --quiet build_proto build_ext --inplace
 DEBUG_TREE := build/debug
-FAST_TESTS := tests/native tests/engine tests/wire tests/front tests/supervise tests/workers tests/system/test_server_life.py
+FAST_TESTS := $(addprefix tests/,native engine wire operations telemetry front processes models workers system/test_server_life.py)
 DEBUG_TESTS ?= $(FAST_TESTS)
 # Of these another Python, compiler or nghttp2 may make something else.
 NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
 TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
 FAST ?=
 ASAN_TREE := build/asan
-ASAN_TESTS ?= tests/native tests/wire tests/codec tests/front/grpc tests/front/test_connection.py \
+ASAN_TESTS ?= tests/native tests/wire tests/codec tests/operations/grpc tests/front/grpc tests/front/test_connection.py \
 	tests/front/test_promised_blocks.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)

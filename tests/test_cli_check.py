@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.conftest import ADD_ONE, CONFIG
+from tests.system.helpers import ADD_ONE, CONFIG
 from tisfast import cli
 
 SAYING = ADD_ONE + """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.oracle import bls_differences, differences, grpc_differences
-from tests.oracle.test_batching import DELIBERATE
+from tests.oracle.batching_differences import DELIBERATE
 from tisfast.config import unsupported
 from tisfast.flags import SERVED
 from tisfast.telemetry import cache_metrics, metric_families, metrics

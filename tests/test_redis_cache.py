@@ -14,7 +14,8 @@ import pytest
 import trustme
 
 from perf.oracle.ports import held_ports
-from tests.tests_redis import RedisServer, needs_redis
+from tests.redis_helpers import RedisServer, needs_redis
+from tests.waiting import until
 from tisfast import limits
 from tisfast.config.cache_flags import RedisSettings, RedisTls
 from tisfast.redis_cache import RedisStore
@@ -56,8 +57,7 @@ class Asker:
         self.run(kept())
 
     async def _until(self, up):
-        while self.store.up != up:
-            await asyncio.sleep(0.01)
+        await until(lambda: self.store.up == up)
 
     def until(self, up):
         self.run(self._until(up))

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests/engine"))
-
-from tests_engine_calls import FROM_CALL, World, record  # noqa: E402
-
-from tisfast.engine.testing_calls import call  # noqa: E402
+from tests.engine.call_helpers import FROM_CALL, World, record
+from tisfast.engine.testing_calls import call
 
 CALLS, ROUNDS = 500, 20
 

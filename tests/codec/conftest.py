@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests_codec_bench import SECONDS_MAX, Bench
 
+from tests.codec.helpers import SECONDS_MAX, Bench
 from tests.loops import fresh_loop
 
 

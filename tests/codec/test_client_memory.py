@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from tests.wire.tests_wire_models import FP32, answer
+from tests.wire.helpers import FP32, answer
 from tisfast import tuning
 from tisfast.errors import BadRequest, NotFound
 from tisfast.native.region import Regions, SystemRegion

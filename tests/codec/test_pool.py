@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests_codec_bench import body_of
 
+from tests.codec.helpers import body_of
 from tisfast.codec.jobs import BodyInBlock
 from tisfast.codec.messages import GENERATE
 from tisfast.codec.pool import FairQueue
@@ -271,7 +271,7 @@ def test_a_process_whose_stream_has_ended_gets_no_job(run):
         (codec,) = bench.codecs._idle
         codec._socket.shutdown(socket.SHUT_RD)  # what a death looks like before the process is gone
         while codec._late is None:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         job = await bench.done(bench.parse())
         assert job.error is None
         assert codec.job is None

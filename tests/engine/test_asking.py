@@ -6,8 +6,8 @@ import asyncio
 import gc
 
 import pytest
-from tests_engine_model import Model
 
+from tests.engine.helpers import Model
 from tisfast.engine.asking import ask
 from tisfast.engine.testing import make_input
 from tisfast.errors import Internal, Unavailable

@@ -6,8 +6,8 @@ import hashlib
 import os
 
 import pytest
-from tests_engine_answers import CachedModel, answered_with, floats
 
+from tests.engine.answer_helpers import CachedModel, answered_with, floats
 from tisfast import limits, tuning
 from tisfast.engine.response_cache import LocalStore, ModelCache
 from tisfast.engine.testing import cancel, find_answer, keep_answer, key_of, place_input

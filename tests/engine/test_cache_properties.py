@@ -7,8 +7,8 @@ from collections import OrderedDict
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests_engine_answers import CachedModel, answered_with
 
+from tests.engine.answer_helpers import CachedModel, answered_with
 from tisfast import limits
 from tisfast.engine.response_cache import LocalStore
 from tisfast.engine.testing import find_answer, keep_answer, place_input

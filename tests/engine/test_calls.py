@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests_engine_calls import (
+
+from tests.engine.call_helpers import (
     ANY_NUMBER,
     FLOATS,
     FROM_ANSWER,
@@ -16,7 +17,6 @@ from tests_engine_calls import (
     World,
     record,
 )
-
 from tisfast import limits
 from tisfast.engine.testing import cancel as client_leaves
 from tisfast.engine.testing_calls import call, cancel, close, done, flush

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests_engine_calls import ANY_NUMBER, FROM_CALL, NOBODY, WAITS, Model, World, record
 
+from tests.engine.call_helpers import ANY_NUMBER, FROM_CALL, NOBODY, WAITS, Model, World, record
 from tisfast.engine.testing import cancel as client_leaves
 from tisfast.engine.testing_calls import call, cancel, close, done, flush
 

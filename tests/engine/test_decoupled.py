@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests_engine_model import MS, Model
 
+from tests.engine.helpers import MS, Model
 from tisfast.engine.testing import StreamSink, cancel, make_input, submit
 from tisfast.limits import OUTSTANDING_REQUESTS_MAX, RESPONSE_STATS_MAX
 from tisfast.types import Status

@@ -8,8 +8,8 @@ from itertools import groupby
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests_engine_model import MS, Model
 
+from tests.engine.helpers import MS, Model
 from tisfast.engine.testing import StreamSink, batch_due, cancel, make_input, submit
 
 LENGTHS = st.sampled_from([MS // 20, MS // 20, MS // 2, 20 * MS])

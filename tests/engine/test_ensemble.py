@@ -6,8 +6,8 @@ import contextlib
 import gc
 
 import pytest
-from tests_engine_ensemble import Ensemble, chain, step
 
+from tests.engine.ensemble_helpers import Ensemble, chain, step
 from tisfast import tuning
 from tisfast.engine.testing import expect
 from tisfast.errors import Unavailable

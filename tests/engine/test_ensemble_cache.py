@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests_engine_ensemble import Ensemble, chain
-
+from tests.engine.ensemble_helpers import Ensemble, chain
 from tisfast.engine.response_cache import LocalStore, ModelCache
 
 

@@ -7,7 +7,8 @@ import gc
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests_engine_ensemble import Ensemble, step
+
+from tests.engine.ensemble_helpers import Ensemble, step
 
 INTERNAL = 13
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests_engine_model import MS, Model
 
+from tests.engine.helpers import MS, Model
 from tisfast.config.scheduler_settings import QueuePolicy
 from tisfast.engine.testing import cancel
 from tisfast.types import Status

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests_engine_model import MS, Model
 
+from tests.engine.helpers import MS, Model
 from tisfast.config.rate_limits import Demand, RateLimit
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.testing import StreamSink, cancel, make_input, submit

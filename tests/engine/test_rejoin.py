@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests_engine_model import MS, Model
-
+from tests.engine.helpers import MS, Model
 from tisfast.tuning import BATCH_REJOIN_NS_MAX, BATCH_REJOIN_VAIN_MAX
 
 LONG = 4 * MS

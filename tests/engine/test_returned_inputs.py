@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.tests_engine_answers import FP32, CachedModel
-from tests.native.tests_native_shm import ShmFile
-from tests.wire.tests_wire_models import answer, body, tensor
+from tests.engine.answer_helpers import FP32, CachedModel
+from tests.native.helpers import ShmFile
+from tests.wire.helpers import answer, body, tensor
 from tisfast import tuning
 from tisfast.engine.testing import StreamSink, cancel, submit
 from tisfast.native.region import Regions, SystemRegion

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests_engine_model import MS, Model
 
+from tests.engine.helpers import MS, Model
 from tisfast.engine.testing import StreamSink, cancel, make_input, submit
 from tisfast.limits import SUBMIT_SLOTS
 from tisfast.types import Status

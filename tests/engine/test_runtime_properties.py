@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests_engine_model import MS, Model
 
+from tests.engine.helpers import MS, Model
 from tisfast.config.scheduler_settings import QueuePolicy
 from tisfast.engine.testing import batch_due, cancel
 

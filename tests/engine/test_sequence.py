@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests_engine_model import MS
-from tests_engine_sequences import END, START, SequenceModel
 
+from tests.engine.helpers import MS
+from tests.engine.sequence_helpers import END, START, SequenceModel
 from tisfast.config.sequence_controls import ControlInput
 from tisfast.engine.testing import cancel, sequences
 from tisfast.types import BY_WIRE, Status

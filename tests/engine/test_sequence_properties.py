@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests_engine_model import MS
-from tests_engine_sequences import END, START, SequenceModel
 
+from tests.engine.helpers import MS
+from tests.engine.sequence_helpers import END, START, SequenceModel
 from tisfast.engine.testing import batch_due, cancel, free_slots, queued_places, sequences, waiting_new
 
 IDS = st.integers(1, 7)

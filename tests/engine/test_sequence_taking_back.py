@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests_engine_model import MS
-from tests_engine_sequences import END, START, SequenceModel
 
+from tests.engine.helpers import MS
+from tests.engine.sequence_helpers import END, START, SequenceModel
 from tisfast.engine.testing import cancel, sequences
 from tisfast.types import Status
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests_engine_model import Model
 
+from tests.engine.helpers import Model
 from tisfast.engine.batching_strategy import Candidate, compile_strategy
 from tisfast.engine.testing import FakeSink, place_input, submit
 from tisfast.errors import ConfigError

@@ -7,8 +7,8 @@ import struct
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests_engine_model import MS, Model
 
+from tests.engine.helpers import MS, Model
 from tisfast.engine.batching_strategy import compile_strategy
 from tisfast.engine.testing import FakeSink, cancel, place_input, submit
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.loops import fresh_loop
+from tests.waiting import Gate, until
 from tisfast.config.environments import EnvironmentSettings
 from tisfast.environments.build_errors import EnvironmentFailed
 from tisfast.environments.cache import EnvironmentCache
@@ -21,7 +22,7 @@ from tisfast.errors import ConfigError
 
 SECONDS_MAX = 60
 # The environment's interpreter waits until the test lets it go on; what it is called with first is conda-unpack.
-WAIT = "import os, sys, time\nopen({began!r}, 'w').close()\nwhile not os.path.exists({go!r}): time.sleep(0.01)\n"
+WAIT = "open({began!r}, 'w').close()\n{wait}\n"
 
 
 @pytest.fixture
@@ -44,15 +45,10 @@ def environments(cache, run):
 
 @pytest.fixture
 def slow(pack, tmp_path):
-    """An archive whose conda-unpack waits for the file `go`; it makes `began`."""
-    began, go = tmp_path / "began", tmp_path / "go"
-    path = pack({"bin/conda-unpack": WAIT.format(began=str(began), go=str(go))}, name="slow.tar.gz")
+    """An archive whose conda-unpack waits for `go`; it makes `began`."""
+    began, go = tmp_path / "began", Gate(tmp_path / "go")
+    path = pack({"bin/conda-unpack": WAIT.format(began=str(began), wait=go.wait)}, name="slow.tar.gz")
     return recognise(path, ""), began, go
-
-
-async def until(condition) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 def locked(cache: EnvironmentCache, key: str) -> bool:
@@ -95,7 +91,7 @@ def test_many_models_wait_for_one_preparation(environments, run, slow, caplog):
         tasks = [asyncio.ensure_future(environments.prepare(environment, f"m{i}")) for i in range(5)]
         await until(began.exists)
         assert not any(task.done() for task in tasks)
-        go.touch()
+        go.open()
         return await asyncio.gather(*tasks)
 
     leases = run(all_of_them())
@@ -114,7 +110,7 @@ def test_the_loop_goes_on_meanwhile_and_other_environments_too(environments, run
         await until(began.exists)
         await environments.prepare(recognise(pack(), ""), "quick")
         assert not task.done()
-        go.touch()
+        go.open()
         await task
 
     run(beside())
@@ -163,7 +159,7 @@ def test_killed_in_the_middle_it_is_mended_by_the_next(environments, cache, run,
 
     run(killed())
     assert [entry for _, entry, _ in cache.entries()] == [None]
-    go.touch()
+    go.open()
     assert run(environments.prepare(environment, "m")).interpreter.path
 
 
@@ -177,7 +173,7 @@ def test_two_servers_prepare_one_environment_once(environments, cache, run, slow
         await until(began.exists)
         second = asyncio.ensure_future(other.prepare(environment, "there"))
         await until(lambda: any("waiting for another process" in record.getMessage() for record in caplog.records))
-        go.touch()
+        go.open()
         leases = await asyncio.gather(first, second)
         await other.close()
         return leases
@@ -243,13 +239,13 @@ def test_who_stops_waiting_while_it_is_looked_up_holds_nothing(environments, cac
     os.mkfifo(ready)  # the lock is taken when it is read, which waits for a writer
 
     async def give_up():
+        descriptors = []
         task = asyncio.ensure_future(environments.prepare(environment, "m"))
-        while (descriptor := written_to(ready)) is None:
-            await asyncio.sleep(0.01)
+        await until(lambda: (descriptors.append(written_to(ready)) or descriptors[-1]) is not None)
         task.cancel()
         await asyncio.wait({task})
         assert locked(cache, key)
-        with open(descriptor, "wb") as writer:
+        with open(descriptors[-1], "wb") as writer:
             kept.replace(ready)
             writer.write(ready.read_bytes())
         await until(lambda: not locked(cache, key))

@@ -6,9 +6,8 @@ import gzip
 import tracemalloc
 
 import pytest
-from test_connection import ADD, infer
-from tests_front_server import serve
 
+from tests.front.helpers import ADD, infer, serve
 from tisfast import limits
 from tisfast.wire.signature import ModelSignature
 

@@ -10,12 +10,10 @@ import struct
 import sys
 
 import pytest
-from tests_front_server import serve
 
+from tests.front.helpers import ADD, BODY, infer, serve
 from tisfast import tuning
 
-ADD = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n"
-BODY = json.dumps({"inputs": [{"name": "I", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 READER = """
@@ -28,10 +26,6 @@ with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("r
             pass
         assert len(answers.read(size)) == size
 """
-
-
-def infer(body=BODY, headers=b""):
-    return ADD + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 def chunked(body, size):

@@ -7,8 +7,8 @@ import json
 from functools import partial
 
 import pytest
-from tests_front_server import serve
 
+from tests.front.helpers import serve
 from tisfast import limits
 from tisfast.config.settings import HttpSettings
 from tisfast.operations.header_policy import http_policy

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from tests_front_server import serve
 
+from tests.front.body_helpers import infer
+from tests.front.helpers import serve
 from tisfast import limits, tuning
 
 WAKE = tuning.BODY_WAKE_BYTES
 FAR = tuning.BODY_NEAR_BYTES + WAKE
 SMALL_BYTES = 100
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-def infer(nbytes):
-    """A request whose body, JSON and tensor, has so many bytes."""
-    tensor_bytes = nbytes - 200
-    tensor = {"name": "I", "shape": [tensor_bytes // 4], "datatype": "FP32"}
-    head = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": tensor_bytes}}]}).ljust(200).encode()
-    return (
-        b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 200\r\n"
-        b"Content-Length: %d\r\n\r\n%b%b" % (nbytes, head, bytes(tensor_bytes))
-    )
 
 
 async def answered(server, client):

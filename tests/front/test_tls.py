@@ -8,8 +8,8 @@ import ssl
 
 import pytest
 import trustme
-from tests_front_server import Server, serve
 
+from tests.front.helpers import Server, serve
 from tisfast import limits
 from tisfast.operations.http_response import Response
 

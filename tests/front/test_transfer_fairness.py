@@ -7,9 +7,9 @@ import socket
 from collections import Counter
 
 import pytest
-from test_receive_watermark import infer
-from tests_front_server import serve
 
+from tests.front.body_helpers import infer
+from tests.front.helpers import serve
 from tisfast import tuning
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"

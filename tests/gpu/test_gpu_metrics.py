@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 
-from tests.system.conftest import ADD_ONE, CONFIG
+from tests.system.helpers import ADD_ONE, CONFIG
 
 NAMES = ("nv_gpu_utilization", "nv_gpu_memory_total_bytes", "nv_gpu_memory_used_bytes", "nv_gpu_power_usage")
 

@@ -11,8 +11,8 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_native_shm import HostDevice, ShmFile
 
+from tests.native.helpers import HostDevice, ShmFile
 from tisfast.errors import BadRequest, Internal, TisError
 from tisfast.native.region import DeviceRegion, Regions, SystemRegion
 

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
-from perf.oracle.server import Kind, Server, StartFailed
-from tests.oracle import grpc_exchange
 from tests.oracle.cases import regions
-from tests.oracle.cases.grpc_calls import Call
-from tests.oracle.cases.grpc_regions import CLEAN, STATUS
-from tests.oracle.cases.table import Case
-from tests.oracle.exchange import Answer, converse
-
-HERE: Final = Path(__file__).parent
-EXAMPLES: Final = HERE.parents[1] / "examples/models"
-DEATH_SECONDS: Final = 2.0  # between the last word of a crashing server and its end
-FORGET_SECONDS: Final = 60.0  # from the answer to a request until Triton lets go of the regions that it used
+from tests.oracle.servers import HERE, Servers
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -33,77 +20,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "oracle" not in config.option.markexpr and not any("oracle" in argument for argument in config.args):
         items[:] = [item for item in items if item not in here]
         config.hook.pytest_deselected(items=here)
-
-
-class Servers:
-    """The servers of one kind: one on good models, one on broken ones.  A server that dies is started again."""
-
-    def __init__(self, kind: Kind, *flags: str) -> None:
-        """flags: beside those that every server here gets."""
-        self.kind = kind
-        self._more = flags
-        self._running: dict[str, Server] = {}
-        self._failures: dict[str, StartFailed] = {}
-
-    def get(self, place: str = "models") -> Server:
-        """The server for a place, started when needed."""
-        name = "broken" if place == "broken" else "models"
-        if name in self._failures:  # it will not start for the next case either
-            raise self._failures[name]
-        if name not in self._running:
-            try:
-                self._running[name] = self._start(name)
-            except StartFailed as e:
-                self._failures[name] = e
-                raise
-        return self._running[name]
-
-    def _start(self, name: str) -> Server:
-        if name == "broken":
-            flags = ["--exit-on-error=false"]
-            return Server(self.kind, [HERE / "broken_models"], flags, "/v2/health/live").__enter__()
-        flags = ["--allow-client-shm=true"] if self.kind == "tisfast" else []  # 2.51 has no such gate
-        return Server(self.kind, [EXAMPLES, HERE / "models"], [*flags, *self._more]).__enter__()
-
-    def ask(self, case: Case) -> list[Answer]:
-        """Have the conversation of a case; every answer is `crashed` when the server died of it."""
-        server = self.get(case.place)
-        answers = converse(server.metrics if case.place == "metrics" else server.http, case.requests, case.pipelined)
-        if any(answer.status == 0 for answer in answers) and server.dies_within(DEATH_SECONDS):
-            self.stop()
-            return [Answer(0, {}, b"crashed") for _ in case.requests]
-        if case in regions.CASES:
-            self.forget_regions()
-        return answers
-
-    def call(self, call: Call) -> grpc_exchange.Answer:
-        """Make a gRPC call; the answer's code is `crashed` when the server died of it."""
-        server = self.get()
-        answer = grpc_exchange.ask(server.grpc, call)
-        if answer.code == "UNAVAILABLE" and server.dies_within(DEATH_SECONDS):
-            self.stop()
-            return grpc_exchange.Answer("crashed", "", ())
-        return answer
-
-    def forget_regions(self) -> None:
-        """Until nothing is registered: Triton keeps a region while a request uses it, which ends behind its answer."""
-        deadline = time.monotonic() + FORGET_SECONDS
-        while self.call(CLEAN).code != "crashed" and (left := self.call(STATUS)).messages != ({},):
-            assert time.monotonic() < deadline, f"{self.kind} still has regions: {left}"
-
-    def stop(self) -> None:
-        """End both."""
-        while self._running:
-            self._running.popitem()[1].stop()
-
-
-@contextlib.contextmanager
-def pair(*flags: str) -> Iterator[tuple[Servers, Servers]]:
-    """Both servers with flags of a test module's own."""
-    servers = (Servers("triton", *flags), Servers("tisfast", *flags))
-    yield servers
-    for each in servers:
-        each.stop()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 
 from perf.oracle.server import Kind, Server
 from tests.oracle.again import again
+from tests.oracle.batching_differences import DELIBERATE
 from tests.oracle.exchange import Request, converse
 
 pytestmark = pytest.mark.alone
@@ -76,21 +77,6 @@ SEQUENCES: Final[dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]]] = {
     "other shapes": ("plain", [("a", {}), ("b", {}), ("c", {"elements": 3}), ("d", {"elements": 3}), ("e", {})]),
     "ragged": ("ragged", [("a", {}), ("b", {}), ("c", {"elements": 3}), ("d", {"b": True})]),
     "a bound of one level": ("bounded", [("a1", {"priority": 1}), ("b1", {"priority": 1}), ("c", {}), ("d", {})]),
-}  # fmt: skip
-
-AHEAD: Final = (
-    "A batch of the largest preferred size, or a full one, is handed to a busy instance as soon as it is there, so "
-    "that it begins at once when the one before it ends (docs/batching.md)"
-)
-DELIBERATE: Final[dict[str, tuple[str, list[str], list[str]]]] = {  # case: why, Triton's batches, ours
-    "the largest preferred size, then more": (
-        f"{AHEAD}; 2.51 hands out each preferred size that it meets, the smallest first.",
-        ["ab", "cd", "ef", "g"], ["abcdef", "g"],
-    ),
-    "the largest preferred size within a delay": (
-        f"{AHEAD}; 2.51 looks again when the instance is free, by then past the delay, and takes all that has come.",
-        ["abcdef"], ["abcd", "ef"],
-    ),
 }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ import pytest
 from perf.oracle.server import Kind, Server
 from tests.oracle.bls_differences import BY_CASE, CRASHES
 from tests.oracle.cases.table import post, tensor
-from tests.oracle.conftest import DEATH_SECONDS, HERE
 from tests.oracle.exchange import converse
+from tests.oracle.servers import DEATH_SECONDS, HERE
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples/bls"
 CALLS: Final = HERE / "bls"

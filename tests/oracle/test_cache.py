@@ -13,10 +13,10 @@ from tests.oracle.alike import differences
 from tests.oracle.cases.grpc_calls import infer as grpc_infer
 from tests.oracle.cases.grpc_calls import tensor as grpc_tensor
 from tests.oracle.cases.table import Request, post, tensor
-from tests.oracle.conftest import Servers, pair
 from tests.oracle.exchange import converse
 from tests.oracle.grpc_exchange import alike, ask
-from tests.oracle.test_metrics import Exposition
+from tests.oracle.readings import Exposition
+from tests.oracle.servers import Servers, pair
 
 FLAGS = ("--cache-config=local,size=1048576", "--metrics-config=summary_latencies=true")
 MODEL = "kept"

@@ -9,8 +9,8 @@ import pytest
 from tests.oracle.alike import brief, differences
 from tests.oracle.cases.everything import ALL
 from tests.oracle.cases.table import Case
-from tests.oracle.conftest import Servers
 from tests.oracle.differences import BY_CASE, TABLE, VARYING
+from tests.oracle.servers import Servers
 
 
 @pytest.mark.parametrize("case", ALL, ids=[case.name for case in ALL])

@@ -18,9 +18,9 @@ import pytest
 from perf.oracle.server import Server
 from tests.oracle.alike import differences
 from tests.oracle.cases.grpc_calls import rpc
-from tests.oracle.conftest import EXAMPLES, HERE
 from tests.oracle.exchange import Answer
 from tests.oracle.grpc_exchange import alike, ask, brief
+from tests.oracle.servers import EXAMPLES, HERE
 
 SECONDS_MAX: Final = 30
 FLAGS: Final = ("--model-control-mode=explicit", "--load-model=identity_fp32")

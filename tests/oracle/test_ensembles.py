@@ -18,10 +18,10 @@ from tests.oracle.alike import differences, normal
 from tests.oracle.cases.grpc_calls import request as grpc_request
 from tests.oracle.cases.grpc_calls import stream
 from tests.oracle.cases.table import Request, post, tensor
-from tests.oracle.conftest import HERE
 from tests.oracle.exchange import Answer, converse
 from tests.oracle.grpc_exchange import ask
-from tests.oracle.test_traffic import counts
+from tests.oracle.readings import counts
+from tests.oracle.servers import HERE
 
 REPOSITORIES = [HERE.parents[1] / "examples/ensembles", HERE / "ensembles"]
 IDENTITY = """import triton_python_backend_utils as pb_utils

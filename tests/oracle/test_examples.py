@@ -16,7 +16,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 from perf.oracle.server import Server
-from tests.oracle.conftest import EXAMPLES, HERE
+from tests.oracle.servers import EXAMPLES, HERE
 
 REPOSITORIES: Final = [
     *(EXAMPLES.parent / name for name in ("models", "decoupled", "custom_metrics", "rescheduling")),

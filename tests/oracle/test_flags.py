@@ -14,10 +14,10 @@ from tests.oracle.cases.grpc_calls import infer as grpc_infer
 from tests.oracle.cases.grpc_calls import request as grpc_request
 from tests.oracle.cases.grpc_calls import tensor as grpc_tensor
 from tests.oracle.cases.table import Request, post, tensor
-from tests.oracle.conftest import Servers, pair
 from tests.oracle.exchange import converse
 from tests.oracle.grpc_exchange import alike, ask
 from tests.oracle.grpc_exchange import brief as grpc_brief
+from tests.oracle.servers import Servers, pair
 
 FLAGS = (
     "--http-restricted-api=statistics,trace:api-key=secret",

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.oracle.cases.grpc_calls import CALLS, Call
-from tests.oracle.conftest import Servers
 from tests.oracle.grpc_differences import BY_CALL, TABLE
 from tests.oracle.grpc_exchange import alike, brief
+from tests.oracle.servers import Servers
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[call.name for call in CALLS])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle.cases.grpc_regions import CLEAN, TALKS
-from tests.oracle.conftest import Servers
 from tests.oracle.grpc_differences import TALKS as DIFFERENT
 from tests.oracle.grpc_exchange import Answer, alike, brief
+from tests.oracle.servers import Servers
 
 
 def converse(servers: Servers, name: str) -> list[Answer]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from perf.oracle.server import TRITON_STARTS_MAX, Kind, Server
-from tests.oracle.conftest import DEATH_SECONDS
+from tests.oracle.servers import DEATH_SECONDS
 
 MODEL = """import triton_python_backend_utils as pb_utils
 class TritonPythonModel:

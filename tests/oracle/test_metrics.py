@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import re
 from collections.abc import Iterator
 
 import pytest
 
 from perf.oracle.server import Kind, Server
 from tests.oracle.cases.table import post, tensor
-from tests.oracle.conftest import EXAMPLES
 from tests.oracle.exchange import Request, converse
+from tests.oracle.readings import Exposition
+from tests.oracle.servers import EXAMPLES
 
 FLAGS = ("--metrics-config", "summary_latencies=true", "--metrics-config", "summary_quantiles=0.5:0.05,0.99:0.001")
 COUNTED = (
@@ -19,20 +19,6 @@ COUNTED = (
     *("nv_inference_count", "nv_inference_exec_count"),
 )
 NEWER = ("nv_model_load_duration_secs",)  # 2.51 does not have it yet
-
-
-class Exposition:
-    """One scrape: type and help by family, and value by name and labels, for one model."""
-
-    def __init__(self, text: str) -> None:
-        self.about: dict[str, tuple[str, str]] = {}
-        helps = dict(re.findall(r"^# HELP (nv_\w+) (.*)$", text, re.MULTILINE))
-        for name, kind in re.findall(r"^# TYPE (nv_\w+) (\w+)$", text, re.MULTILINE):
-            self.about[name] = (kind, helps[name])
-        self.samples: dict[tuple[str, frozenset[str]], float] = {}
-        for name, labels, value in re.findall(r"^(nv_\w+?)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE):
-            if not labels or 'model="add_sub"' in labels:
-                self.samples[name, frozenset(labels.split(",")) - {""}] = float(value)
 
 
 def scraped(kind: Kind) -> Exposition:

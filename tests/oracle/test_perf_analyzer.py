@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from perf.oracle.launch import perf_analyzer
-from tests.oracle.conftest import Servers
+from tests.oracle.servers import Servers
 
 SECONDS_MAX = 60
 SHARED = ("--shared-memory=system", "--output-shared-memory-size=602112")

@@ -15,7 +15,7 @@ import tritonclient.grpc as grpcclient
 
 from perf.oracle.install import install
 from perf.oracle.server import Kind, Server
-from tests.system.test_python_based_backends import HERE, given
+from tests.system.python_based_helpers import HERE, given
 
 SECONDS_MAX: Final = 60
 TELLING: Final = """

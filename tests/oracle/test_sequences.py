@@ -11,8 +11,8 @@ import pytest
 
 from tests.oracle.again import again
 from tests.oracle.cases.sequences import END, START, ask
-from tests.oracle.conftest import Servers
 from tests.oracle.exchange import Answer, Request, converse
+from tests.oracle.servers import Servers
 
 pytestmark = pytest.mark.alone
 

@@ -14,13 +14,13 @@ import pytest
 from tests.oracle.again import again
 from tests.oracle.cases.json_requests import BOTH
 from tests.oracle.cases.table import post, tensor
-from tests.oracle.conftest import Servers
 from tests.oracle.exchange import Answer, Request, converse
+from tests.oracle.readings import counts
+from tests.oracle.servers import Servers
 
 pytestmark = pytest.mark.alone
 
 COUNTED_SECONDS_MAX = 30.0
-PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 GOOD = post("add_sub", {"inputs": BOTH})
 WRONG_SHAPE = post("add_sub", {"inputs": [tensor("INPUT0", "FP32", [3], [1, 2, 3]), BOTH[1]]})
 RAISES = post("misbehave", {"inputs": [tensor("INPUT0", "FP32", [1], [1])], "parameters": {"mode": "raises"}})
@@ -43,15 +43,6 @@ def statistics(servers: Servers, model: str, version: str = "") -> dict[str, Any
     answer = ask(servers, Request("GET", f"/v2/models/{model}{place}/stats"))[0]
     assert answer.status == 200, answer.body
     return json.loads(answer.body)["model_stats"][-1]
-
-
-def counts(stats: dict[str, Any]) -> dict[str, int]:
-    """All that counts, without times."""
-    found = {name: stats[name] for name in ("inference_count", "execution_count")}
-    found.update({phase: stats["inference_stats"][phase]["count"] for phase in PHASES})
-    for batch in stats["batch_stats"]:
-        found.update({f"batch {batch['batch_size']} {k}": batch[k]["count"] for k in batch if k != "batch_size"})
-    return found
 
 
 def counted(servers: Servers, model: str, *requests: Request, expected: dict[str, int] | None = None) -> dict[str, int]:

@@ -14,12 +14,12 @@ from perf.figures import Figures, RunFailed, ServerDied, middle, ratio, run_clie
 
 TELLING = "import os; print(os.getpid(), os.getsid(0), os.getppid())"
 LEAVING = """
-import os, time
+import os, signal
 if child := os.fork():
     print(child)
 else:
     os.close(1), os.close(2)
-    time.sleep(60)
+    signal.pause()
 """
 ENDING_SECONDS_MAX = 60
 

@@ -2,7 +2,7 @@ import textwrap
 
 import pytest
 
-MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
+from tests.repo.sources import MODEL
 
 
 @pytest.fixture

@@ -36,3 +36,6 @@ def source(name: str, *, revision: int = 1, versions: tuple[int, ...] = (1,), la
     entries += [FileEntry(f"{number}/model.py", revision * 10, revision, 1) for number in versions]
     chosen = TWO[name] if two else CONFIGS[name]
     return ModelSource(name, folder.parent, folder, chosen, found, None, False, (), Snapshot(tuple(sorted(entries))))
+
+
+MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"

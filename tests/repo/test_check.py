@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.conftest import MODEL
+from tests.repo.sources import MODEL
 from tisfast.config.backend_flags import read_backends
 from tisfast.environments.environment import Environment
 from tisfast.repo.check import check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.repo.conftest import MODEL
+from tests.repo.sources import MODEL
 from tisfast.repo.dependencies import dependencies, impossible, unfit
 from tisfast.repo.scan import scan
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.repo.conftest import MODEL
+from tests.repo.sources import MODEL
 from tisfast.config.backends import BackendInfo, Backends, Completion
 from tisfast.config.served_files import read_files
 from tisfast.repo.check import check

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.repo.conftest import MODEL
+from tests.repo.sources import MODEL
 from tisfast.config import schema
 from tisfast.config.error_report import ConfigErrors
 from tisfast.errors import Internal

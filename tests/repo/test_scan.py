@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.conftest import MODEL
+from tests.repo.sources import MODEL
 from tisfast.errors import ConfigError, NotFound
 from tisfast.repo import layout
 from tisfast.repo.scan import ScanOptions, scan, scan_model

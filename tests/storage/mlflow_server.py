@@ -11,17 +11,16 @@ import http.server
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from perf.oracle.ports import held_ports
 from tests.storage.servers import serving
+from tests.waiting import wait_until
 
 API = "/api/2.0/mlflow"
 ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
-SECONDS_MAX = 90
 
 
 class Tracking:
@@ -79,10 +78,9 @@ def real_server(command: str, folder: Path) -> Iterator[Tracking]:
             stdout=log, stderr=log, cwd=folder, env={**os.environ, "MLFLOW_TRACKING_URI": ""}, start_new_session=True,
         )  # fmt: skip
         try:
-            deadline = time.monotonic() + SECONDS_MAX
-            while not _answers(port):
-                assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
-                time.sleep(0.05)
+            said = (folder / "log").read_text
+            wait_until(lambda: process.poll() is not None or _answers(port), lambda: said()[-2000:])
+            assert process.poll() is None, said()[-2000:]
             yield Tracking(port)
         finally:
             os.killpg(process.pid, 9)

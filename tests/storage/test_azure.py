@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import subprocess
-import time
 
 import pytest
 
 from perf.oracle.ports import held_ports
-from tests.storage.conftest import REPO
+from tests.storage.helpers import REPO
 from tests.storage.servers import Faults, proxy_handler, serving
+from tests.waiting import wait_until
 from tisfast import limits
 from tisfast.errors import ConfigError
 
@@ -19,7 +20,15 @@ COMMAND = os.environ.get("TISFAST_AZURITE", "")
 pytestmark = pytest.mark.skipif(not COMMAND, reason="TISFAST_AZURITE is not set")
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-SECONDS_MAX = 60
+
+
+def answers(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.suppress(OSError), contextlib.closing(connection):
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        return True
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +37,8 @@ def azurite(tmp_path_factory):
         folder = tmp_path_factory.mktemp("azurite")
         flags = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder), "--skipApiVersionCheck"]
         process = subprocess.Popen([COMMAND, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + SECONDS_MAX
-        while True:
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-                connection.request("GET", "/")
-                connection.getresponse().read()
-                connection.close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
+        wait_until(lambda: process.poll() is not None or answers(port), lambda: "azurite answers")
+        assert process.poll() is None
         yield port
         process.kill()
         process.wait()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.storage.conftest import REPO
+from tests.storage.helpers import REPO
 from tests.storage.servers import serving, web_handler
 from tisfast import limits
 from tisfast.errors import ConfigError, TisError, Unavailable

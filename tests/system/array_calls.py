@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as grpcclient
 
-from tests.system.conftest import Server, until
+from tests.system.helpers import Server, until
 
 UNREADY = ("--exit-on-error=false", "--strict-readiness=false")
 AT_ONCE = 16

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.system.conftest import ROOT, SECONDS_MAX
+from tests.system.helpers import ROOT, SECONDS_MAX
 
 PRELUDE = r'''
 import gc, json, os, signal, sys, threading, time

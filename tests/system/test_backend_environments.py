@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from tests.environments.wheels import write_wheel
-from tests.system.conftest import ROOT, SECONDS_MAX, Server, until
-from tests.system.test_own_backends import index
+from tests.system.helpers import ROOT, SECONDS_MAX, Server, index, until
 
 INSTALL_SECONDS_MAX = 600  # ONNX Runtime and numpy, from an index, on a busy machine
 GREETING = """

@@ -13,7 +13,7 @@ from tritonclient import grpc as grpcclient
 from tritonclient import http as httpclient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from tests.system.conftest import SECONDS_MAX, Server
+from tests.system.helpers import SECONDS_MAX, Server
 
 # tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import ROOT
+from tests.system.helpers import ROOT
 
 ASK = """
 import json, signal, subprocess, sys, urllib.request

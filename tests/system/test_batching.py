@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
-from tests.system.conftest import until
+from tests.system.helpers import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples/batching"
 GATED = """

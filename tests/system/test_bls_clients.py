@@ -17,8 +17,8 @@ from tritonclient import grpc as grpcclient
 from tritonclient import http as httpclient
 from tritonclient.utils import InferenceServerException
 
-from tests.front.tests_front_otlp import Receiver, attributes
-from tests.system.conftest import ADD_ONE, CONFIG, ROOT, until
+from tests.system.helpers import ADD_ONE, CONFIG, ROOT, until
+from tests.telemetry.otlp_helpers import Receiver, attributes
 
 # tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.system.conftest import until
+from tests.system.helpers import until
 
 SECONDS_MAX = 60
 DEADLINE_SECONDS = 4  # until then even a busy machine has begun what is to be cancelled

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.system.client_models import HERE, SERVED, repository
-from tests.system.conftest import Server
+from tests.system.helpers import Server
 
 FOLDER: Final = os.environ.get("TISFAST_CLIENT_EXAMPLES", "")
 PROGRAM_SECONDS_MAX: Final = 60

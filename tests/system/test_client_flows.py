@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tritonclient.utils import shared_memory as shm
 
 from tests.system.client_models import SERVED, repository
-from tests.system.conftest import Server
+from tests.system.helpers import Server
 
 # tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

@@ -11,8 +11,9 @@ from tests.oracle.alike import differences
 from tests.oracle.cases.everything import ALL
 from tests.oracle.cases.grpc_calls import CALLS, Call
 from tests.oracle.cases.table import Case
-from tests.oracle.conftest import Servers, region_contents, region_file  # noqa: F401 - what the cases expect there
+from tests.oracle.conftest import region_contents, region_file  # noqa: F401 - what the cases expect there
 from tests.oracle.grpc_exchange import alike, brief
+from tests.oracle.servers import Servers  # noqa: F401 - what the cases expect there
 
 
 @pytest.fixture(scope="module")

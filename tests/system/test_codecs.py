@@ -21,34 +21,13 @@ import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.system.conftest import CONFIG, until
+from tests.system.codec_helpers import ECHO, STREAM, codecs
+from tests.system.helpers import CONFIG, until
 from tests.system.loop_watch import Looks
 
 COUNT = 100_000  # floats: a body of 1 MB and more
 HELD_SECONDS_MAX = 0.5  # 7 ms are measured; a bomb takes many seconds when the event loop reads it
-ECHO = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("B", pb_utils.get_input_tensor_by_name(r, "A").as_numpy())])
-            for r in requests
-        ]
-"""
 TEXTS = CONFIG.replace("TYPE_FP32", "TYPE_STRING")
-STREAM = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            a = pb_utils.get_input_tensor_by_name(request, "A").as_numpy()
-            for i in range(3):
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("B", a + i)]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
 
 
 def values():
@@ -67,11 +46,6 @@ def post(server, model, body, headers=None, call="infer"):
         connection.request("POST", f"/v2/models/{model}/{call}", body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
-
-
-def codecs(server):
-    """The codec processes that run now."""
-    return [p for p in psutil.Process(server.process.pid).children() if "tisfast.codec" in " ".join(p.cmdline())]
 
 
 def output(text):

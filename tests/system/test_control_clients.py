@@ -17,7 +17,7 @@ from tritonclient.grpc import aio as grpcaio
 from tritonclient.http import aio as httpaio
 from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, until
 
 # tritonclient 2.73 leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

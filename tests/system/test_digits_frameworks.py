@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.system.conftest import ROOT
+from tests.system.helpers import ROOT
 
 for package in ("onnx", "onnxruntime", "openvino", "treelite", "xgboost", "sklearn"):
     pytest.importorskip(package, reason=f"{package} has no wheel for this interpreter")

@@ -18,7 +18,7 @@ from tritonclient import http as httpclient
 from tritonclient.utils import InferenceServerException
 from tritonclient.utils import shared_memory as shm
 
-from tests.system.conftest import ADD_ONE, CONFIG, ROOT, until
+from tests.system.helpers import ADD_ONE, CONFIG, ROOT, until
 
 # tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

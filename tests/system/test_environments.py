@@ -10,7 +10,7 @@ import pytest
 
 from tests.environments.packing import pythons, write_tar
 from tests.environments.wheels import write_wheel
-from tests.system.conftest import CONFIG, until
+from tests.system.helpers import CONFIG, until
 
 TELL = """
 import sys

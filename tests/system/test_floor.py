@@ -7,7 +7,7 @@ import pytest
 import tritonclient.http as httpclient
 
 from perf.macro.floor import build, floor
-from tests.system.conftest import ROOT
+from tests.system.helpers import ROOT
 
 FLOATS = 150_528  # more than a socket takes at once
 

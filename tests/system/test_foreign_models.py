@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.system.conftest import ADD_ONE, CONFIG, ROOT, SECONDS_MAX, until
+from tests.system.helpers import ADD_ONE, CONFIG, ROOT, SECONDS_MAX, until
 
 AS_NUMPY_COMPUTES = ADD_ONE.replace("return a + 1", "return (a + 1).astype('f8').sum().reshape(1)")
 TWO = CONFIG + "instance_group [ { kind: KIND_CPU count: 2 } ]\n"

@@ -11,7 +11,7 @@ import threading
 import httpx
 import pytest
 
-from tests.system.conftest import until
+from tests.system.helpers import until
 
 COUNTER = """
 import numpy as np

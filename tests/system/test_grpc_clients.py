@@ -14,8 +14,8 @@ from tritonclient.grpc import aio
 from tritonclient.utils import InferenceServerException
 from tritonclient.utils import shared_memory as shm
 
-from tests.system.conftest import ROOT
-from tests.system.test_tritonclient import CONFIG_NAMES, VALUES
+from tests.system.client_helpers import CONFIG_NAMES, VALUES
+from tests.system.helpers import ROOT
 
 GATED = """
 import os

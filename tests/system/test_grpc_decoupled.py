@@ -15,7 +15,7 @@ from tritonclient import grpc as grpcclient
 from tritonclient.grpc import aio, service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import ROOT, until
+from tests.system.helpers import ROOT, until
 
 SERVICE = "inference.GRPCInferenceService"
 SECONDS_MAX = 120

@@ -9,10 +9,10 @@ import grpc
 import numpy as np
 import pytest
 import trustme
-from test_security import ECHO, ECHO_CONFIG
 from tritonclient import grpc as client
 
-from tests.front.tests_front_otlp import Receiver
+from tests.system.security_helpers import ECHO, ECHO_CONFIG
+from tests.telemetry.otlp_helpers import Receiver
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

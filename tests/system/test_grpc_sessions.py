@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 
-from tests.system.conftest import ROOT, until
+from tests.system.helpers import ROOT, until
 from tisfast.errors import BadRequest
 from tisfast.wire.buffer_tensor import BufferTensor
 from tisfast.wire.grpc.client_codec import RequestMessage, read_infer_response

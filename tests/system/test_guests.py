@@ -11,9 +11,8 @@ import psutil
 import pytest
 import tritonclient.http as httpclient
 
-from tests.system.conftest import SECONDS_MAX, until
 from tests.system.guest_scripts import ONE, TWO, held, index, metrics, values
-from tests.system.test_server_life import in_background
+from tests.system.helpers import SECONDS_MAX, in_background, until
 
 
 def test_a_script_serves_two_models_is_killed_and_returns(serve_guests, join, tmp_path):

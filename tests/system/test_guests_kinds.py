@@ -9,11 +9,10 @@ import threading
 import numpy as np
 import tritonclient.grpc as grpcclient
 
-from tests.system.conftest import SECONDS_MAX, until
 from tests.system.guest_scripts import ONE, index, metrics, values
-from tests.system.test_server_life import in_background
-from tests.workers.conftest import interpreters
+from tests.system.helpers import SECONDS_MAX, in_background, until
 from tests.workers.driver import WORKERS
+from tests.workers.pythons import interpreters
 
 
 def test_instances_are_threads_that_execute_at_one_time(serve_guests, join):

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from tests.system.conftest import SECONDS_MAX, until
 from tests.system.guest_scripts import ONE, descriptors, index
+from tests.system.helpers import SECONDS_MAX, until
 from tisfast.native.channel import abi_version
 
 HEAD = struct.Struct("<IB")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.http1_client import Connection
-from tests.system.conftest import ROOT
+from tests.system.helpers import ROOT
 from tisfast.errors import BadResponse
 from tisfast.wire.client_head import chunk
 from tisfast.wire.http1 import Http1Server

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
-from tests.system.conftest import until
+from tests.system.helpers import until
 
 # An execution of "hold..." waits until a file of its name is there; each execution is told in the log.
 HOLDER = """

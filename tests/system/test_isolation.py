@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.system.conftest import ADD_ONE, until
+from tests.system.helpers import ADD_ONE, until
 
 STRAY = """
 import ctypes

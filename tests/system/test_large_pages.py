@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import shared_memory
 
-from tests.system.conftest import ADD_ONE, ROOT
+from tests.system.helpers import ADD_ONE, ROOT
 
 COUNT = 150_000  # floats: larger than a page, and not a whole number of them
 ENSEMBLE = """

@@ -10,7 +10,7 @@ import pytest
 from tritonclient import grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import until
+from tests.system.helpers import until
 
 QUIET = ("--log-info=false",)
 

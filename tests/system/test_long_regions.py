@@ -12,8 +12,8 @@ from tritonclient import http as httpclient
 from tritonclient.utils import serialize_byte_tensor
 from tritonclient.utils import shared_memory as shm
 
-from tests.system.conftest import CONFIG
-from tests.system.test_codecs import ECHO, STREAM, codecs
+from tests.system.codec_helpers import ECHO, STREAM, codecs
+from tests.system.helpers import CONFIG
 
 # tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.http
 
-from tests.system.conftest import until
+from tests.system.helpers import until
 
 EXAMPLE = Path(__file__).parents[2] / "examples/custom_metrics"
 LABELS = 'model="observed_sum",version="1"'

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, until
 
 NAMESPACED = "--model-namespacing=true"
 AMBIGUOUS = (

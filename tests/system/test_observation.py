@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.front.tests_front_otlp import Receiver, attributes
-from tests.system.conftest import ADD_ONE, until
+from tests.system.helpers import ADD_ONE, until
+from tests.telemetry.otlp_helpers import Receiver, attributes
 
 VERBOSE = ADD_ONE.replace(
     "        return a + 1\n", '        pb_utils.Logger.log_verbose(f"verbose {a[0]:g}")\n        return a + 1\n'

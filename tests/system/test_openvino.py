@@ -23,7 +23,7 @@ from tests.system.array_calls import (  # noqa: E402
     infer_each,
     reason_of,
 )
-from tests.system.conftest import until  # noqa: E402
+from tests.system.helpers import until  # noqa: E402
 
 OPENVINO = 'backend: "openvino"\n'
 FLOATS = 4096 * 16

@@ -3,45 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.system.conftest import ROOT, until
-
-EXAMPLE = ROOT / "examples/backends"
-MLP = 'backend: "mlp"\n'
-
-
-@pytest.fixture
-def backends(tmp_path):
-    folder = tmp_path / "backends"
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
-@pytest.fixture
-def weights():
-    chance = np.random.default_rng(3)
-    sizes = (4, 8, 2)
-    found = {}
-    for at in range(len(sizes) - 1):
-        found[f"W{at}"] = chance.standard_normal((sizes[at], sizes[at + 1]), np.float32)
-        found[f"b{at}"] = chance.standard_normal(sizes[at + 1], np.float32)
-    return found
-
-
-@pytest.fixture
-def write_weights(tmp_path, weights):
-    def write(name, config=MLP, **arrays):
-        folder = tmp_path / "models" / name / "1"
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / "model.npz", **(arrays or weights))
-        (folder.parent / "config.pbtxt").write_text(config)
-
-    return write
+from tests.system.backend_fixtures import EXAMPLE, MLP
+from tests.system.helpers import ROOT, index, until
 
 
 def wanted(weights, rows):
@@ -115,10 +83,6 @@ def test_what_is_wrong_with_a_backend_or_its_model_is_told(serve, write_weights,
     server = serve(f"--backend-directory={backends}", "--exit-on-error=false", "--strict-readiness=false").ready()
     until(lambda: index(server)["m"].get("reason"), "the index has a reason")
     assert re.search(reason, index(server)["m"]["reason"])
-
-
-def index(server):
-    return {entry["name"]: entry for entry in server.ask("POST", "/v2/repository/index", {})[1]}
 
 
 def test_a_model_that_fails_tells_its_client(serve, write_weights, backends, weights):

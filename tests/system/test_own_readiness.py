@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import tritonclient.grpc
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, until
 
 READY = """
     def is_ready(self):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.system.conftest import ROOT
+from tests.system.helpers import ROOT
 
 PAGES = (
     *("batching", "bls", "cache", "custom_metrics", "decoupled", "ensembles", "rate_limiter", "rescheduling"),

@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, until
 
 POLL = ("--model-control-mode=poll", "--repository-poll-secs=0.2")
 PLUS = {number: ADD_ONE.replace("return a + 1", f"return a + {number}") for number in (2, 3, 10)}

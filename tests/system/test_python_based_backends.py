@@ -7,16 +7,13 @@ import queue
 import shutil
 import sys
 import tarfile
-from pathlib import Path
 
-import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.system.conftest import SECONDS_MAX, Server, until
-from tests.system.test_own_backends import index
+from tests.system.helpers import SECONDS_MAX, Server, index, until
+from tests.system.python_based_helpers import HERE, given
 
-HERE = Path(__file__).parent / "python_based"
 STORY = 'backend: "story"\n'
 TELLING = """
 import json
@@ -38,19 +35,6 @@ def server(tmp_path_factory):
     yield started.ready()
     assert started.end() == 0
     started.process.stdout.close()
-
-
-def given(text, stream=None, sampling=""):
-    tensors = [("text_input", "BYTES", [text.encode()], np.object_)]
-    if stream is not None:
-        tensors.append(("stream", "BOOL", [stream], np.bool_))
-    if sampling:
-        tensors.append(("sampling_parameters", "BYTES", [sampling.encode()], np.object_))
-    inputs = []
-    for name, datatype, values, dtype in tensors:
-        inputs.append(grpcclient.InferInput(name, [1], datatype))
-        inputs[-1].set_data_from_numpy(np.array(values, dtype))
-    return inputs
 
 
 def streamed(server, connect, model, inputs, **more):

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is in an environment of its own: make
 import ml_dtypes  # noqa: E402 - comes with onnx
 
 from tests.system import torch_models as made  # noqa: E402 - what it needs is there
-from tests.system.conftest import SECONDS_MAX  # noqa: E402
+from tests.system.helpers import SECONDS_MAX  # noqa: E402
 
 A, B = np.random.default_rng(1).standard_normal((2, 3, 4), np.float32)
 SUMS = [made.tensor("OUTPUT__0"), made.tensor("OUTPUT__1")]

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="torch is in an environment of its own: make
 import torch  # noqa: E402 - it is there
 
 from tests.system import torch_models as made  # noqa: E402
-from tests.system.conftest import until  # noqa: E402
+from tests.system.helpers import until  # noqa: E402
 
 X = np.random.default_rng(5).standard_normal((3, 64), np.float32)
 NETWORK = made.config([made.tensor("x", dims="64")], [made.tensor("y", dims="10")])

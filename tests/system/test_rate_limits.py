@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.system.conftest import until
+from tests.system.helpers import until
 
 NOTED = """
 import os

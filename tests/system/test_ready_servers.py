@@ -12,7 +12,7 @@ from tritonclient import grpc as grpcclient
 from tritonclient import http as httpclient
 from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, until
 
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=good")
 POLL = "failed to load 'bad', failed to poll from model repository"

@@ -18,7 +18,7 @@ import pytest
 from tritonclient import grpc as grpc_client
 from tritonclient import http as http_client
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, until
 
 EXPLICIT = "--model-control-mode=explicit"
 BOSS = """

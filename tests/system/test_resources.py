@@ -13,8 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
-from tests.system.test_server_life import in_background, in_compute
+from tests.system.helpers import ADD_ONE, CONFIG, in_background, in_compute, until
 
 MB = 1 << 20
 

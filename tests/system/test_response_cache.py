@@ -17,8 +17,8 @@ from tritonclient import grpc as grpcclient
 from tritonclient import http as httpclient
 from tritonclient.utils import shared_memory as shm
 
-from tests.system.conftest import CONFIG, until
-from tests.tests_redis import RedisServer, needs_redis
+from tests.redis_helpers import RedisServer, needs_redis
+from tests.system.helpers import CONFIG, until
 
 # tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

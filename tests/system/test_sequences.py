@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from tests.system.conftest import ROOT, until
+from tests.system.helpers import ROOT, until
 
 EXAMPLES = ROOT / "examples/sequences"
 SUM = """

@@ -10,12 +10,11 @@ import subprocess
 
 import pytest
 
-from tests.system.conftest import ADD_ONE, until
-from tests.system.test_own_backends import backends, index, weights, write_weights  # noqa: F401 - fixtures
+from tests.system.helpers import ADD_ONE, index, until
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime has no wheel for this interpreter")
 
-from tests.system.test_serve_files import CODE, ask, serve_files, write  # noqa: E402, F401 - needs onnxruntime
+from tests.system.file_helpers import CODE, ask, write  # noqa: E402 - needs onnxruntime
 
 STAYS = ("--exit-on-error=false", "--strict-readiness=false")
 

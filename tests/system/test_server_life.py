@@ -1,6 +1,5 @@
 """What a server withstands: dying, hanging, lying and shouting models, signals, and its own death."""
 
-import contextlib
 import http.client
 import os
 import signal
@@ -11,34 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from tests.system.conftest import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, until
-
-
-def in_compute(code: str) -> str:
-    """The model with `code` in front of its computation."""
-    indented = "".join(f"        {line}\n" for line in code.splitlines())
-    return ADD_ONE.replace("        return a + 1\n", f"{indented}        return a + 1\n")
-
-
-def with_gate(gate) -> str:
-    """A model that answers when the file `gate` exists, and makes `gate`.seen when it executes."""
-    code = f"""import os, time
-open({str(gate)!r} + ".seen", "w").close()
-while not os.path.exists({str(gate)!r}):
-    time.sleep(0.005)"""
-    return in_compute(code)
-
-
-def in_background(work) -> threading.Thread:
-    """Do `work` beside the test.  A server that ends meanwhile takes its connection with it."""
-
-    def attempt() -> None:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            work()
-
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    return thread
+from tests.system.helpers import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, in_background, in_compute, until, with_gate
 
 
 def traceback_count(server, text: str) -> int:

@@ -13,7 +13,7 @@ from tritonclient import http as httpclient
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tritonclient.utils import shared_memory as shm
 
-from tests.system.conftest import ROOT, until
+from tests.system.helpers import ROOT, until
 
 # tritonclient leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [

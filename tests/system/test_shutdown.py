@@ -17,7 +17,7 @@ import tritonclient.grpc as client
 import trustme
 from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, until
+from tests.system.helpers import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, until
 
 SEQUENCES = """sequence_batching { max_sequence_idle_microseconds: 60000000 }
 instance_group [ { count: 3 kind: KIND_CPU } ]

@@ -14,7 +14,7 @@ import pytest
 from tests.environments.packing import write_tar
 from tests.storage.conftest import s3, s3_port  # noqa: F401 - fixtures
 from tests.storage.servers import serving, tar_of, web_handler
-from tests.system.conftest import ADD_ONE, CONFIG, ROOT, until
+from tests.system.helpers import ADD_ONE, CONFIG, ROOT, until
 
 ADD_TEN = ADD_ONE.replace("a + 1", "a + 10")
 

@@ -27,7 +27,7 @@ from tests.system.array_calls import (  # noqa: E402
     infer_each,
     reason_of,
 )
-from tests.system.conftest import until  # noqa: E402
+from tests.system.helpers import until  # noqa: E402
 
 FIL = 'backend: "fil" max_batch_size: 1000\n'
 

@@ -7,7 +7,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import SECONDS_MAX
+from tests.system.helpers import SECONDS_MAX
 
 HOOK = "TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC"
 

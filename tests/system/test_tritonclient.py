@@ -8,27 +8,14 @@ from tritonclient import http as httpclient
 from tritonclient.http import aio
 from tritonclient.utils import InferenceServerException
 
-from tests.system.conftest import ROOT, until
+from tests.system.client_helpers import CONFIG_NAMES, VALUES
+from tests.system.helpers import ROOT, until
 
 # tritonclient 2.73 leaves its greenlets' sockets and gevent's old imports to the garbage collector.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-VALUES = {
-    "BOOL": np.array([True, False, True]),
-    **{
-        f"{sign}INT{bits}": np.array([0, 1, 127], f"{sign.lower()}int{bits}")
-        for sign in ("", "U")
-        for bits in (8, 16, 32, 64)
-    },
-    "FP16": np.array([0.5, -2, np.inf], np.float16),
-    "FP32": np.array([0.1, -2, np.nan], np.float32),
-    "FP64": np.array([0.1, -2e300, 3], np.float64),
-    "BYTES": np.array([b"", b"text", "\N{SNOWMAN}".encode()], object),
-}
-CONFIG_NAMES = {"BYTES": "STRING"}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.system.conftest import ROOT
+from tests.system.helpers import ROOT
 
 PAGE = (ROOT / "docs/http.md").read_text()
 DATA = bytes(range(256)) * 40

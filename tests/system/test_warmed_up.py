@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.system.conftest import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, until
 
 SAMPLE = """
 model_warmup [ {

@@ -12,26 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import until
+from tests.system.helpers import until
+from tests.triton_qa.checkout import qa_folder
 from tests.triton_qa.layout import Layout
 from tests.triton_qa.suites import Suite
 
 ROOT = Path(__file__).parents[2]
 SHARED = ("common", "python_models", "custom_models")
-CHECKOUT = os.environ.get("TISFAST_TRITON_CHECKOUT", "")
 PORTS = (8000, 8001, 8002)
 START_SECONDS_MAX = 60
 END_SECONDS_MAX = 60
-
-
-def qa_folder() -> Path | None:
-    """`qa` of the checkout; None where none is named.  Raises UsageError for one that is not there."""
-    if not CHECKOUT:
-        return None
-    folder = Path(CHECKOUT).resolve() / "qa"
-    if not (folder / "common" / "test_util.py").exists():
-        raise pytest.UsageError(f"{CHECKOUT} is no checkout of triton-inference-server/server: it has no qa/common")
-    return folder
 
 
 class Running:

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from tests.triton_qa.conftest import qa_folder
+from tests.triton_qa.checkout import qa_folder
 from tests.triton_qa.suites import SUITES, Suite
 
 TEST_SECONDS_MAX = 600

@@ -1,6 +1,6 @@
 """Throw mutated responses at everything that a client reads with, for a bounded time.
 
-`python tests/wire/fuzz_client.py` runs for TISFAST_FUZZ_SECONDS (5) from TISFAST_FUZZ_SEED (the time); pytest runs it
+`python -m tests.wire.fuzz_client` runs for TISFAST_FUZZ_SECONDS (5) from TISFAST_FUZZ_SEED (the time); pytest runs it
 too.  Whatever comes must become events and tensors whose bytes can be read, or BadResponse; a call ends at most once.
 """
 
@@ -12,7 +12,7 @@ import random
 import struct
 import time
 
-from tests.wire.grpc.tests_grpc_messages import message
+from tests.wire.grpc.helpers import message
 from tisfast.errors import BadResponse
 from tisfast.wire.client_head import RequestHead
 from tisfast.wire.client_response import ResponseReader

@@ -1,6 +1,6 @@
 """Throw random and mutated requests at the request parser for a bounded time.
 
-`python tests/wire/fuzz_infer.py` runs for TISFAST_FUZZ_SECONDS (5) from TISFAST_FUZZ_SEED (the time); pytest runs it
+`python -m tests.wire.fuzz_infer` runs for TISFAST_FUZZ_SECONDS (5) from TISFAST_FUZZ_SEED (the time); pytest runs it
 too.  Whatever comes must become a request whose record can be read, or a TisError, and leave no block behind.
 """
 
@@ -13,8 +13,7 @@ import random
 import struct
 import time
 
-from tests_wire_models import arena, binary, body, model, read_record, strings, tensor
-
+from tests.wire.helpers import arena, binary, body, model, read_record, strings, tensor
 from tisfast.errors import BadRequest, TisError
 from tisfast.wire import head, infer
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests_wire_models import answer, request_for, strings, tensor
 
+from tests.wire.helpers import answer, request_for, strings, tensor
 from tisfast.errors import BadRequest, Internal
 from tisfast.limits import CLASSES_MAX
 from tisfast.types import BY_WIRE

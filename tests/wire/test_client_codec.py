@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests_wire_models import answer, arena, model, read_record, strings
 
+from tests.wire.helpers import answer, arena, model, read_record, strings
 from tisfast.errors import BadRequest, BadResponse
 from tisfast.types import BY_CODE, BY_WIRE
 from tisfast.wire import client_response, infer, respond

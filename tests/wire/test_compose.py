@@ -8,9 +8,9 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests_wire_models import FP32, answer, arena, model, read_record, request_for
-from tests_wire_models import tensor as json_tensor
 
+from tests.wire.helpers import FP32, answer, arena, model, read_record, request_for
+from tests.wire.helpers import tensor as json_tensor
 from tisfast import limits, tuning
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
 from tisfast.native.memory import Arena

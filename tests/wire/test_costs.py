@@ -4,7 +4,7 @@ Nothing here is timed.  Memory is what tracemalloc counts.  Work is instructions
 them: it sees our compiled modules, regular expressions, zlib, nghttp2 and orjson alike, gives the same number on a busy
 machine, and needs no counter of the hardware, which lent machines lack (perf_event_open fails there).  It is some 50
 times slower than the processor, so all inputs share one process, and the search in CI maximises memory alone; the one
-for instructions is `python tests/wire/tests_costs_search.py`.
+for instructions is `python -m tests.wire.cost_search`.
 
 Bounds are for each byte that comes, some three times what was measured: other compilers and Pythons need other numbers.
 What takes the square of its length takes 48,000 and more.
@@ -17,7 +17,8 @@ from collections import Counter as Counts
 import pytest
 from hypothesis import given, settings, target
 from hypothesis import strategies as st
-from tests_costs_kinds import (
+
+from tests.wire.cost_kinds import (
     EMPTY_GZIP,
     FREE_BYTES,
     FREE_STEPS,
@@ -30,7 +31,7 @@ from tests_costs_kinds import (
     cost,
     made,
 )
-from tests_costs_steps import counted, why_not
+from tests.wire.cost_steps import counted, why_not
 
 
 def check(kind, data):

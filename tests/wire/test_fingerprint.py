@@ -9,8 +9,8 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_wire_models import arena, binary, body, model, request_for, strings, tensor
 
+from tests.wire.helpers import arena, binary, body, model, request_for, strings, tensor
 from tisfast.wire import infer
 from tisfast.wire.fingerprint import fingerprint
 

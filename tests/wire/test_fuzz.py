@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import fuzz_infer
+from tests.wire import fuzz_infer
 
 
 def test_the_request_parser_survives_whatever_comes():

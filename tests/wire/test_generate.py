@@ -8,8 +8,8 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_wire_models import FP32, answer, arena, model, read_record, strings
 
+from tests.wire.helpers import FP32, answer, arena, model, read_record, strings
 from tisfast.errors import BadRequest, Internal, TisError
 from tisfast.wire import generate
 

@@ -6,9 +6,9 @@ import json
 import struct
 
 import pytest
-from tests_wire_models import arena, binary, body
 
 from tests.golden import MODEL, Golden, load
+from tests.wire.helpers import arena, binary, body
 from tisfast.native.memory import Arena
 from tisfast.types import BY_WIRE
 from tisfast.wire import infer, record

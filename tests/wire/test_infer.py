@@ -8,8 +8,8 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_wire_models import FP32, arena, binary, body, model, read_record, strings, tensor
 
+from tests.wire.helpers import FP32, arena, binary, body, model, read_record, strings, tensor
 from tisfast.errors import BadRequest, Internal, NotFound, TisError, Unavailable
 from tisfast.limits import HEAD_CACHE_ENTRIES_MAX, REQUEST_ID_BYTES_MAX
 from tisfast.types import BY_WIRE

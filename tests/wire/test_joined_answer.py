@@ -6,8 +6,8 @@ import gc
 import struct
 
 import pytest
-from tests_wire_models import FP32, arena, model
 
+from tests.wire.helpers import FP32, arena, model
 from tisfast.errors import Internal
 from tisfast.native.memory import Arena
 from tisfast.wire.compose import answer_tensors, compose_request

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests_wire_models import arena, model, read_record
 
+from tests.wire.helpers import arena, model, read_record
 from tisfast.errors import TisError
 from tisfast.wire import infer
 

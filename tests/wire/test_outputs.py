@@ -9,8 +9,8 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_wire_models import FP32, answer, arena, binary, body, model, read_record, strings, tensor
 
+from tests.wire.helpers import FP32, answer, arena, binary, body, model, read_record, strings, tensor
 from tisfast.errors import BadRequest, Internal, NotFound, TisError
 from tisfast.native.region import DeviceRegion, Regions
 from tisfast.wire import infer, respond

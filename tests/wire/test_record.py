@@ -7,8 +7,8 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_wire_models import answer, answer_bytes, arena, binary, body, model, request_for, strings, tensor
 
+from tests.wire.helpers import answer, answer_bytes, arena, binary, body, model, request_for, strings, tensor
 from tisfast.errors import Internal
 from tisfast.native.memory import Arena
 from tisfast.wire import infer, record

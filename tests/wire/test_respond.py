@@ -10,8 +10,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_wire_models import answer, model, request_for, strings, tensor
 
+from tests.wire.helpers import answer, model, request_for, strings, tensor
 from tisfast.errors import BadRequest, Internal
 from tisfast.types import BY_WIRE
 from tisfast.wire import respond

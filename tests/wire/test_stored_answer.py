@@ -8,8 +8,8 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_wire_models import FP32, answer, model, request_for, strings, tensor
 
+from tests.wire.helpers import FP32, answer, model, request_for, strings, tensor
 from tisfast.errors import Internal
 from tisfast.native.memory import Arena
 from tisfast.wire.respond import render

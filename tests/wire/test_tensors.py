@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.json_format import ParseDict
-from tests_wire_models import answer, arena, body, model, read_record, tensor
 
-from tests.native.tests_native_shm import ShmFile
+from tests.native.helpers import ShmFile
+from tests.wire.helpers import answer, arena, body, model, read_record, tensor
 from tisfast import limits, tuning
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal, TisError

@@ -13,7 +13,7 @@ from tisfast_worker.model import Model
 
 from tests.golden import MODEL, Golden
 from tests.workers.driver import record
-from tests.workers.test_record import Bench, raw
+from tests.workers.record_helpers import Bench, raw
 from tisfast.types import BY_CODE, BY_WIRE
 
 

@@ -7,28 +7,11 @@ import struct
 
 import pytest
 
+from tests.workers.batch_helpers import ONE, arrays, push, row
 from tests.workers.driver import BYTES, FP32, floats, record
 from tests.workers.models import ANSWER, ERROR, FINAL, HEAD, RELEASE, RETAINED, both
 
-ONE = {"max_batch_size": 8, "inputs": [["A", FP32, [-1], None]], "outputs": [["X", FP32, [-1], None]]}
 RAGGED = {"input": [{"name": "A", "allow_ragged_batch": True}]}
-
-
-def arrays(body, more=""):
-    """A model whose execute_batch is `body` (a: the array of input A)."""
-    lines = "".join(f"        {line}\n" for line in body.strip().splitlines())
-    start = "    def execute_batch(self, i):\n        a = i.get('A')\n"
-    return f"{HEAD}\nclass TritonPythonModel:\n    kept = []\n{more}\n{start}{lines}"
-
-
-def row(instance, *values, batch=1):
-    """A tensor of FP32 in the input arena: shape, place."""
-    shape = (batch, len(values) // batch)
-    return shape, instance.plane.place(struct.pack(f"<{len(values)}f", *values))
-
-
-def push(instance, *rows, **options):
-    return instance.plane.push([record([(0, FP32, *each)], batch=each[0][0], **options) for each in rows])
 
 
 def answers(instance, count):

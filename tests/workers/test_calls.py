@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import textwrap
-import time
 
 import pytest
 
@@ -310,6 +309,7 @@ async def execute(self, rs):
     got = []
     async for x in await ask(arr(r)).async_exec(decoupled=True):
         got.append(float(out(x)[0]) if x.output_tensors() else -1.0)
+        pb_utils.Logger.log_info('got')
     late = ask(arr(r)).async_exec()
     try:
         await asyncio.wait_for(late, 0.05)
@@ -321,14 +321,15 @@ async def execute(self, rs):
 
 
 @both
-def test_coroutines(calling):
+def test_coroutines(calling, router):
     instance = calling("", source=f"{HEAD}{ASK}\nclass TritonPythonModel:\n" + textwrap.indent(COROUTINE, "    "))
     instance.plane.push([instance.record([1], [0])])
     for call in [call_of(instance) for _ in range(4)][::-1]:
         call.reply([("O", FP32, (1,), raw(floats(call.inputs[0][3])[0]))], answer=call.number)
     stream = call_of(instance)
     stream.reply([("O", FP32, (1,), raw(7))], final=False, answer=20)
-    time.sleep(0.01)
+    while router.receive().get("msg") != "got":  # it is told first that the model calls others
+        pass
     stream.end()
     late = call_of(instance)
     assert slot_of(instance, CALL_CANCEL).request == late.number

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from tests.waiting import Gate
 from tests.workers.driver import FP32
 from tests.workers.models import ANSWER, both, model
 
@@ -42,11 +43,13 @@ def test_initialize_gets_its_arguments_and_finalize_runs(serve, router):
     assert router.receive() == {"t": "stopped"} and instance.exit_status() == 0 and instance.printed() == "finalized\n"
 
 
-def test_stop_finishes_what_submit_holds(serve, router):
-    instance = serve(model("import time; time.sleep(0.05); return [answer(arr(r))]"))
+def test_stop_finishes_what_submit_holds(serve, router, tmp_path):
+    gate = Gate(tmp_path / "gate")
+    instance = serve(model(f"{gate.wait}; return [answer(arr(r))]"))
     for _ in range(4):
         instance.plane.push([instance.record([1], [0])])
     instance.stop()
+    gate.open()
     assert [instance.plane.next().kind for _ in range(4)] == [ANSWER] * 4
     assert router.until("stopped")
 
@@ -150,7 +153,7 @@ import json; return [pb_utils.InferenceResponse([], error=pb_utils.TritonError(j
 def test_control_goes_on_while_the_model_works(serve, router, tmp_path):
     """Both ways: it says what it does, and hears that it may say more."""
     gate = tmp_path / "gate"
-    wait = f"while not os.path.exists({str(gate)!r}): pb_utils.Logger.log_verbose('heard'); time.sleep(0.005)\n"
+    wait = f"while not os.path.exists({str(gate)!r}): pb_utils.Logger.log_verbose('heard'); time.sleep(0)\n"
     body = f"pb_utils.Logger.log_info('busy'); import time\n{wait}return [answer(arr(r))]"
     instance = serve(model(body))
     instance.plane.push([instance.record([1], [0])])
@@ -195,7 +198,7 @@ def test_what_a_model_prints_comes_out_in_whole_lines(serve, router):
 
 
 def test_a_signal_ends_an_instance_at_once(serve):
-    instance = serve(model("import time; time.sleep(60)"))
+    instance = serve(model("import threading; threading.Event().wait()"))
     instance.plane.push([instance.record([1], [0])])
     os.kill(instance.pid, signal.SIGTERM)
     assert os.WTERMSIG(instance.exit_status()) == signal.SIGTERM

@@ -223,7 +223,7 @@ def test_a_task_that_execute_leaves_may_send_the_answer(serve):
         "    def execute", "    async def execute"
     ) + """
     async def later(self, r, s):
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         s.send(answer(arr(r)), 1)
 """
     got = serve("import asyncio\n" + source).ask([7.0], [0])

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from tests.workers.batch_helpers import ONE, arrays, push, row
 from tests.workers.driver import FP32, floats
 from tests.workers.models import ANSWER, ERROR, FINAL, RETAINED, model
-from tests.workers.test_batch_arrays import ONE, arrays, push, row
 
 UNAVAILABLE = 5  # TritonError.UNAVAILABLE on the wire
 OUT = """

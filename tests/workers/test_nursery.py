@@ -12,8 +12,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from tests.workers.conftest import has_numpy
 from tests.workers.driver import ABI, WAIT_SECONDS, WORKERS, Instance, NurseryProcess, Plane, Router, floats
+from tests.workers.pythons import has_numpy
 
 PLAIN = """
 import triton_python_backend_utils as pb_utils

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import mmap
-import os
 
 import numpy as np
 import pytest
 import triton_python_backend_utils as pb
 from hypothesis import given
 from hypothesis import strategies as st
-from tisfast_worker import dtypes, nursery
-from tisfast_worker.answer_record import AnswerWriter
-from tisfast_worker.completions import lease_type
-from tisfast_worker.data_plane import DataPlane
+from tisfast_worker import dtypes
 from tisfast_worker.failure import WireError
 from tisfast_worker.model import Model
-from tisfast_worker.native import Library
 from tisfast_worker.record import RequestReader
 
-from tests.workers.driver import BYTES, Answer, Plane, read_answer, record
+from tests.workers.driver import BYTES, record
+from tests.workers.record_helpers import Bench, raw
 
 CODES = [code for code in dtypes.TYPES if code not in (BYTES, dtypes.BF16)]
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
@@ -56,38 +52,6 @@ def array_of(code: int, shape: tuple[int, ...]) -> np.ndarray:
     if code == BYTES:
         return np.array([b"x" * i for i in range(count)], dtype=object).reshape(shape)
     return np.arange(count).astype(dtypes.TYPES[code][3]).reshape(shape)
-
-
-def raw(array: np.ndarray) -> bytes:
-    return pb.serialize_byte_tensor(array) if array.dtype == object else array.tobytes()
-
-
-class Bench:
-    """Both arenas of one model, with reader and writer over them."""
-
-    def __init__(self, model: Model) -> None:
-        self.plane = Plane(1 << 20, 1 << 20)
-        self.ours = DataPlane(Library(nursery.LIBRARY), [os.dup(fd) for fd in self.plane.fds], 0)
-        self.reader = RequestReader(model, self.ours.inputs.memory, None)
-        self.writer = AnswerWriter(model, self.ours.outputs, lambda *_: None)
-        self.lease = lease_type(self.ours.inputs.nbytes).from_address(self.ours.inputs.base)
-
-    def __del__(self) -> None:
-        self.ours.foreign.close()
-
-    def read(self, data: bytes):
-        at, nbytes = self.plane.place(data)
-        return self.reader.read(at, nbytes, self.lease, None)
-
-    def write(self, request, response) -> Answer:
-        kind, status, nbytes, block = self.writer.write(request, response)
-        answer = Answer(kind, 0, status, 0, block, (), 0)
-        if kind == 2:
-            read_answer(self.plane, answer, self.ours.outputs.offset(block), nbytes)
-        else:
-            at = self.ours.outputs.offset(block)
-            answer.text = self.plane.outputs.memory[at : at + nbytes].decode()
-        return answer
 
 
 @given(

@@ -158,7 +158,7 @@ def test_the_server_says_that_a_client_has_left(stream):
 def watch(s, r):
     s.send(answer(np.zeros(1, 'f4')))
     while not s.is_cancelled() or not r.is_cancelled():
-        time.sleep(0.001)
+        time.sleep(0)
     s.send(pb_utils.InferenceResponse([], error=pb_utils.TritonError('gone', pb_utils.TritonError.CANCELLED)), FINAL)
 threading.Thread(target=watch, args=(s, r)).start()
 """

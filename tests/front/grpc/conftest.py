@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests_grpc_server import GrpcServer
 
+from tests.front.grpc.helpers import GrpcServer
 from tests.loops import fresh_loop
 
 SECONDS_MAX = 60  # of a scenario, on a machine that has much else to do

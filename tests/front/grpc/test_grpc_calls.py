@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
-from tests_grpc_server import CHAT, CRASH, CRASHING_CHAT, ECHO, FAIL, WATCH, message
 
+from tests.front.grpc.helpers import CHAT, CRASH, CRASHING_CHAT, ECHO, FAIL, WATCH, message
 from tisfast import limits
 from tisfast.operations.grpc.methods import UnaryMethod
 

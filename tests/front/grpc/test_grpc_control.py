@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests_grpc_server import message
 
-from tests.front.tests_front_control import FakeControl
-from tests.front.tests_front_models import registry
+from tests.front.grpc.helpers import message
+from tests.operations.control_helpers import FakeControl
+from tests.operations.helpers import registry
 from tisfast import tuning
 from tisfast.descriptors import message_class
 from tisfast.errors import Internal

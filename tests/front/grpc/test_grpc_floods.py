@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
-from test_grpc_infer import asked, field, request
-from test_grpc_misuse import CALM, PSEUDO, head, others_are_served, raw
-from tests_grpc_server import CHAT, ECHO, INFER, PREFACE, STREAM_INFER, message
 
+from tests.front.grpc.call_helpers import asked, field, request
+from tests.front.grpc.frame_helpers import CALM, PSEUDO, head, others_are_served, raw
+from tests.front.grpc.helpers import CHAT, ECHO, INFER, PREFACE, STREAM_INFER, message
 from tisfast import limits, tuning
 
 CANCEL = 8

@@ -7,27 +7,10 @@ import struct
 
 import pytest
 from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame, WindowUpdateFrame
-from tests_grpc_server import CHAT, ECHO, INFER, STREAM_INFER, message
 
+from tests.front.grpc.call_helpers import asked, field, request
+from tests.front.grpc.helpers import CHAT, ECHO, INFER, STREAM_INFER, message
 from tisfast import limits
-
-
-def field(number: int, data: bytes) -> bytes:
-    n, length = len(data), b""
-    while n >= 0x80:
-        length += bytes([n & 0x7F | 0x80])
-        n >>= 7
-    return bytes([number << 3 | 2]) + length + bytes([n]) + data
-
-
-def request(values=4, model=b"m", id=b"", late=False):
-    """ModelInferRequest; late: the model is named behind everything else."""
-    shape = struct.pack("B", values) if values < 128 else bytes([values & 0x7F | 0x80, values >> 7])
-    tensor = field(5, field(1, b"I") + field(2, b"FP32") + field(3, shape))
-    raw = field(7, struct.pack(f"<{values}f", *range(values)))
-    name = field(1, model)
-    return tensor + field(3, id) + raw + name if late else name + field(3, id) + tensor + raw
-
 
 LARGE = struct.pack("<200000f", *range(200_000))
 
@@ -300,11 +283,6 @@ def test_with_triton_grpc_error_a_refused_request_is_answered_in_the_stream(run)
         assert result.status == "13" and result.text == "model says no"
 
     run(scenario)
-
-
-def asked(server):
-    """Requests that the engine has."""
-    return server.runtime.queued + sum(map(len, server.link.dispatched))
 
 
 def test_a_stream_that_sends_without_end_is_held_back(run):

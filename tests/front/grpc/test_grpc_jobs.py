@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from tests_grpc_server import STREAM_INFER, message
-
+from tests.front.grpc.helpers import STREAM_INFER, message
 from tisfast.codec import pool
 from tisfast.codec.pool import Codecs
 from tisfast.descriptors import message_class

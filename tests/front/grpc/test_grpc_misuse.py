@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import struct
 
 import pytest
 from hyperframe.frame import (
@@ -21,28 +20,12 @@ from hyperframe.frame import (
     RstStreamFrame,
     SettingsFrame,
 )
-from tests_grpc_server import CHAT, ECHO, PREFACE, message
 
+from tests.front.grpc.frame_helpers import CALM, PSEUDO, head, others_are_served, raw
+from tests.front.grpc.helpers import CHAT, ECHO, PREFACE, message
 from tisfast import limits
 
 NO_ERROR, PROTOCOL, INTERNAL, FLOW, SETTINGS_TIMEOUT, CLOSED, SIZE, REFUSED, CANCEL, COMPRESSION = range(10)
-CALM = 11
-
-
-def raw(kind: int, flags: int, stream: int, payload: bytes, length: int | None = None) -> bytes:
-    """A frame that no library would make."""
-    n = len(payload) if length is None else length
-    return struct.pack(">BHBBL", n >> 16, n & 0xFFFF, kind, flags, stream) + payload
-
-
-def head(client, stream=1, flags=("END_HEADERS", "END_STREAM"), fields=None):
-    fields = fields or [(":method", "POST"), (":scheme", "http"), (":path", ECHO), (":authority", "x")]
-    return HeadersFrame(stream, client.encoder.encode(fields), flags=flags)
-
-
-async def others_are_served(server):
-    client = await server.connect()
-    assert (await client.ask(ECHO, b"still")).messages == [b"still"]
 
 
 BREAKS_CONNECTION = {
@@ -127,7 +110,6 @@ def test_a_broken_connection_is_sent_away(run, name):
     run(scenario)
 
 
-PSEUDO = [(":method", "POST"), (":scheme", "http"), (":path", ECHO), (":authority", "x")]
 BREAKS_CALL = {
     "upper-case name": [*PSEUDO, ("X-Upper", "x")],
     "unknown pseudo-header": [*PSEUDO, (":test", "x")],

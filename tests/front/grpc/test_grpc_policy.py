@@ -7,9 +7,9 @@ import math
 import struct
 
 import pytest
-from test_grpc_infer import field, request
-from tests_grpc_server import ECHO, INFER, STREAM_INFER, message
 
+from tests.front.grpc.call_helpers import field, request
+from tests.front.grpc.helpers import ECHO, INFER, STREAM_INFER, message
 from tisfast.config.settings import GrpcSettings
 from tisfast.errors import BadRequest, ConfigError, Unavailable
 from tisfast.front.grpc.front import GrpcExtras

@@ -6,8 +6,8 @@ import ssl
 
 import pytest
 import trustme
-from tests_grpc_server import ECHO, message
 
+from tests.front.grpc.helpers import ECHO, message
 from tisfast import limits
 
 TIMES = 16

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from test_grpc_infer import request
-from tests_grpc_server import INFER, STREAM_INFER, message
-
+from tests.front.grpc.call_helpers import request
+from tests.front.grpc.helpers import INFER, STREAM_INFER, message
 from tisfast.telemetry.trace import Trace, read_context
 
 READ = ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END"]

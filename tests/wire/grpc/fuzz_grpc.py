@@ -15,8 +15,8 @@ import time
 
 from google.protobuf.message import DecodeError
 
-from tests.wire.grpc.tests_grpc_messages import F3, message, request, simple, tensor
-from tests.wire.tests_wire_models import arena, model, read_record, strings
+from tests.wire.grpc.helpers import F3, message, request, simple, tensor
+from tests.wire.helpers import arena, model, read_record, strings
 from tisfast.errors import Internal, TisError
 from tisfast.wire.grpc import infer
 

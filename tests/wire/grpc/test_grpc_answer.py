@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wire.grpc.tests_grpc_messages import F3, PACKED, message, simple
-from tests.wire.tests_wire_models import answer, arena, model, strings
+from tests.wire.grpc.helpers import F3, PACKED, message, simple
+from tests.wire.helpers import answer, arena, model, strings
 from tisfast import tuning
 from tisfast.errors import Internal
 from tisfast.types import BY_WIRE

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wire.grpc.tests_grpc_messages import message
-from tests.wire.tests_wire_models import answer, arena, read_record, strings
+from tests.wire.grpc.helpers import message
+from tests.wire.helpers import answer, arena, read_record, strings
 from tisfast import limits, tuning
 from tisfast.errors import BadRequest, BadResponse
 from tisfast.types import BY_CODE, BY_WIRE

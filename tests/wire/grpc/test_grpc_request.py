@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wire.grpc.tests_grpc_messages import (
+from tests.wire.grpc.helpers import (
     F3,
     FIELD_OF,
     message,
@@ -23,7 +23,7 @@ from tests.wire.grpc.tests_grpc_messages import (
     tensor,
     tensor_bytes,
 )
-from tests.wire.tests_wire_models import answer, arena, model, read_record, strings
+from tests.wire.helpers import answer, arena, model, read_record, strings
 from tisfast.errors import BadRequest, Internal, TisError
 from tisfast.native.region import Regions, SystemRegion
 from tisfast.types import BY_WIRE, Status

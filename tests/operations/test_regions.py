@@ -1,0 +1,275 @@
+"""Registering regions: the gate, the names, the families, the texts; over HTTP and as operations."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+
+import pytest
+
+from tests.native.helpers import HostDevice, ShmFile
+from tests.operations.helpers import Served, ask, registry
+from tisfast.errors import AlreadyExists, BadRequest, Internal, NotFound, Unavailable, Unsupported
+from tisfast.limits import REGION_NAME_BYTES_MAX, REGIONS_MAX
+from tisfast.native.cuda import CudaMissing
+from tisfast.operations.regions import ClientRegions
+from tisfast.operations.routes import Routes
+from tisfast.operations.service import Service
+
+SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
+
+
+@pytest.fixture
+def shm():
+    with ShmFile(bytes(range(200))) as file:
+        yield file
+
+
+@pytest.fixture
+def device():
+    return HostDevice(a=b"0123456789")
+
+
+@pytest.fixture
+def regions(device):
+    return ClientRegions(lambda: device, allowed=True)
+
+
+def http(regions):
+    """A client: (method, path, body) to (status, answer)."""
+    handler = Routes(Service(registry(Served()), server_id="t", server_version="0", regions=regions))
+
+    def send(method, path, body=None):
+        text = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        response = handler.handle(ask(method, path), text)
+        assert response.content_type == "application/json"
+        return response.status, json.loads(response.body) if response.body else None
+
+    return send
+
+
+def says(text):
+    return {"error": text}
+
+
+# ---- operations
+
+
+def test_what_is_registered_has_a_status(regions, shm):
+    regions.register_system("b", shm.key, 0, 200)
+    regions.register_system("a", shm.key[1:], 100, 50)
+    listed = [
+        {"name": "a", "key": shm.key[1:], "offset": 100, "byte_size": 50},
+        {"name": "b", "key": shm.key, "offset": 0, "byte_size": 200},
+    ]
+    assert regions.system_status("") == listed
+    assert regions.system_status("a") == listed[:1]
+    assert regions.table.get("a").fetch(0, 3) == b"def"
+    assert regions.cuda_status("") == []
+
+
+def test_both_families_share_the_names_and_know_whose_is_whose(regions, device, shm):
+    regions.register_system("s", shm.key, 0, 10)
+    regions.register_cuda("c", device.handle("a"), 0, 10)
+    assert regions.cuda_status("c") == [{"name": "c", "device_id": 0, "byte_size": 10}]
+    with pytest.raises(AlreadyExists, match="shared memory region 's' already in manager"):
+        regions.register_cuda("s", device.handle("a"), 0, 10)
+    with pytest.raises(AlreadyExists, match="shared memory region 'c' already in manager"):
+        regions.register_system("c", shm.key, 0, 10)
+    with pytest.raises(NotFound, match="'s' is registered as system shared memory, not CUDA shared memory"):
+        regions.cuda_status("s")
+    with pytest.raises(NotFound, match="'c' is registered as CUDA shared memory, not system shared memory"):
+        regions.system_status("c")
+    with pytest.raises(NotFound, match="Unable to find system shared memory region: 'x'"):
+        regions.system_status("x")
+    with pytest.raises(NotFound, match="Unable to find cuda shared memory region: 'x'"):
+        regions.cuda_status("x")
+
+
+def test_unregistering_touches_its_own_family_only_and_takes_the_unknown(regions, device, shm):
+    for name in "st":
+        regions.register_system(name, shm.key, 0, 10)
+    regions.register_cuda("c", device.handle("a"), 0, 10)
+    regions.unregister_cuda("s")
+    regions.unregister_system("c")
+    regions.unregister_system("nobody")
+    assert len(regions.table) == 3
+    regions.unregister_system("")
+    assert [each.name for each in regions.table.all()] == ["c"]
+    assert device.open_count == 1
+    regions.unregister_cuda("c")
+    assert (len(regions.table), device.open_count) == (0, 0)
+
+
+@pytest.mark.parametrize("key", ["", "/", "///"])
+def test_a_key_needs_a_name(regions, key):
+    with pytest.raises(BadRequest) as caught:
+        regions.register_system("a", key, 0, 10)
+    assert str(caught.value) == f"cannot register shared memory region 'a' - invalid shm key '{key}'"
+
+
+@pytest.mark.parametrize("slashes", ["", "/", "//"])
+def test_the_prefix_of_tritons_own_regions_is_reserved(regions, slashes):
+    with pytest.raises(BadRequest, match="as the key contains the reserved prefix"):
+        regions.register_system("a", f"{slashes}triton_python_backend_shm_region_7", 0, 10)
+
+
+@pytest.mark.parametrize(
+    "key", ["/nobody_has_this", "..", "/.", "a/b", "/../etc/passwd", "/../dev/shm/x", "x" * 256, "a\0b", "é" * 128]
+)
+def test_only_files_in_dev_shm_itself_are_opened(regions, key):
+    with pytest.raises(Internal) as caught:
+        regions.register_system("a", key, 0, 10)
+    assert str(caught.value).startswith(f"Unable to open shared memory region: '{key}' (")
+
+
+def test_links_folders_and_pipes_are_not_opened(regions, shm):
+    for make, why in (
+        (lambda path: os.symlink("/etc/hosts", path), "symbolic links"),
+        (os.mkdir, "directory"),
+        (os.mkfifo, "not a regular file"),
+    ):
+        path = f"{shm.path}_other"
+        make(path)
+        try:
+            with pytest.raises(Internal, match=why):
+                regions.register_system("a", os.path.basename(path), 0, 10)
+        finally:
+            (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+
+
+def test_the_number_of_regions_and_the_length_of_names_are_bounded(regions, shm):
+    with pytest.raises(BadRequest, match=f"its name has {REGION_NAME_BYTES_MAX + 1} bytes"):
+        regions.register_system("x" * (REGION_NAME_BYTES_MAX + 1), shm.key, 0, 10)
+    device = HostDevice(a=b"0123456789")
+    full = ClientRegions(lambda: device, allowed=True)
+    for i in range(REGIONS_MAX):
+        full.register_cuda(str(i), device.handle("a"), 0, 10)
+    with pytest.raises(Unavailable, match=f"{REGIONS_MAX} regions are registered, which is the limit"):
+        full.register_system("one more", shm.key, 0, 10)
+
+
+@pytest.mark.parametrize("device_id", [-1, 1, 1024, 2**63 - 1])
+def test_a_device_that_is_not_there(regions, device, device_id):
+    with pytest.raises(BadRequest, match="failed to register shared memory region: invalid args"):
+        regions.register_cuda("c", device.handle("a"), device_id, 10)
+
+
+def test_gpus_are_looked_for_when_the_first_handle_comes_and_again_when_there_was_none(device):
+    asked = []
+
+    def load():
+        asked.append(1)
+        if len(asked) == 1:
+            raise CudaMissing("no driver")
+        return device
+
+    regions = ClientRegions(load, allowed=True)
+    assert asked == []
+    with pytest.raises(BadRequest) as caught:
+        regions.register_cuda("c", device.handle("a"), 0, 10)
+    assert str(caught.value) == "failed to register CUDA shared memory region: 'c', GPUs not supported (no driver)"
+    regions.register_cuda("c", device.handle("a"), 0, 10)
+    regions.register_cuda("d", device.handle("a"), 0, 10)
+    assert len(asked) == 2
+
+
+# ---- HTTP
+
+
+def test_the_gate(device):
+    send = http(ClientRegions(lambda: device, allowed=False))
+    closed = says("Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
+    for family in (SYSTEM, CUDA):
+        assert send("GET", f"{family}/status") == (200, [])
+        for path in ("register", "region/a/register", "unregister", "region/a/unregister"):
+            assert send("POST", f"{family}/{path}") == (501, closed)
+    with pytest.raises(Unsupported):
+        ClientRegions(lambda: device, allowed=False).register_system("a", "/a", 0, 1)
+
+
+def test_a_life_over_http(regions, shm):
+    send = http(regions)
+    fields = {"key": shm.key, "offset": 8, "byte_size": 16}
+    assert send("POST", f"{SYSTEM}/region/a%20b/register", fields) == (200, None)
+    assert send("GET", f"{SYSTEM}/region/a%20b/status") == (200, [{"name": "a b", **fields}])
+    assert send("POST", f"{SYSTEM}/region/a%20b/register", fields) == (
+        400,
+        says("shared memory region 'a b' already in manager"),
+    )
+    assert send("POST", f"{SYSTEM}/region/a%20b/unregister") == (200, None)
+    assert send("GET", f"{SYSTEM}/status") == (200, [])
+    assert send("POST", f"{SYSTEM}/unregister") == (200, None)
+
+
+def test_methods(regions):
+    send = http(regions)
+    assert send("POST", f"{SYSTEM}/status") == (405, says("Method Not Allowed"))
+    assert send("GET", f"{CUDA}/region/a/register") == (405, says("Method Not Allowed"))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        ({}, 400, "Shared memory register request has no 'key' field"),
+        ([], 400, "Shared memory register request has no 'key' field"),
+        (b"", 500, "failed to parse the request JSON buffer: "),
+        (b"nonsense", 500, "failed to parse the request JSON buffer: "),
+        ({"key": 5}, 500, "attempt to access JSON non-string as string"),
+        ({"key": "/a"}, 400, "Shared memory register request has no 'byte_size' field"),
+        ({"key": "/a", "byte_size": "x"}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ({"key": "/a", "byte_size": True}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ({"key": "/a", "byte_size": 4, "offset": -1}, 500, "attempt to access JSON non-unsigned-integer"),
+    ],
+)
+def test_what_a_system_registration_says_wrong(regions, body, status, text):
+    got, answer = http(regions)("POST", f"{SYSTEM}/region/a/register", body)
+    assert got == status
+    assert answer["error"].startswith(text)
+
+
+@pytest.mark.parametrize("family", ["system", "cuda"])
+def test_a_registration_needs_a_name(regions, family):
+    text = f"'region name' is necessary to register {family} shared memory region"
+    assert http(regions)("POST", f"/v2/{family}sharedmemory/register", {}) == (400, says(text))
+
+
+def test_a_cuda_registration_over_http(regions, device):
+    fields = {
+        "raw_handle": {"b64": base64.b64encode(device.handle("a")).decode()},
+        "device_id": 0,
+        "byte_size": 10,
+    }
+    send = http(regions)
+    assert send("POST", f"{CUDA}/region/c/register", fields) == (200, None)
+    assert send("GET", f"{CUDA}/status") == (200, [{"name": "c", "device_id": 0, "byte_size": 10}])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        ({}, 400, "Shared memory register request has no 'raw_handle' field"),
+        ({"raw_handle": {}}, 500, "attempt to access non-existing object member 'b64'"),
+        ({"raw_handle": {"b64": "AAAA"}}, 500, "attempt to access non-existing object member 'byte_size'"),
+        (
+            {"raw_handle": {"b64": "AAAA"}, "byte_size": 1},
+            500,
+            "attempt to access non-existing object member 'device_id'",
+        ),
+        (
+            {"raw_handle": {"b64": "AAAA"}, "byte_size": 1, "device_id": 0},
+            400,
+            "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+        ),
+        (
+            {"raw_handle": {"b64": "!"}, "byte_size": 1, "device_id": 0},
+            400,
+            "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t",
+        ),
+    ],
+)
+def test_what_a_cuda_registration_says_wrong(regions, body, status, text):
+    got, answer = http(regions)("POST", f"{CUDA}/region/c/register", body)
+    assert got == status
+    assert answer["error"].startswith(text)

@@ -1,0 +1,3 @@
+"""Processes, and supervisors of models that start them."""
+
+from tests.model_fixtures import loop, registry, run, supervise, write  # noqa: F401 - fixtures
