@@ -248,7 +248,7 @@ WRONG = {
     "empty": ("xgboost.json", lambda path: path.write_bytes(b""), "", "xgboost.json is empty"),
     "pickle": ("checkpoint.tl", lambda path: path.write_bytes(pickle.dumps(forest())), "", "is a pickle, which"),
     "other": ("xgboost.json", WRITERS["model.txt"], parameters(model_type="xgboost_json"),
-              "'xgboost_json', and xgboost.json holds LightGBM's text: write model_type: 'lightgbm'"),
+              "/1/xgboost.json holds LightGBM's text: write model_type: 'lightgbm'"),
     "unknown": ("xgboost.json", WRITERS["xgboost.json"], parameters(model_type="catboost"),
                 "catboost not recognized as a valid serialization format"),
     "name": ("xgboost.json", WRITERS["xgboost.json"], tensors(30, 1).replace("input__0", "X"),

@@ -43,7 +43,7 @@ def kind_of(path):
 
 def agreed_kind(path, said):
     """What the file holds, where that is what the configuration says; "" says nothing.  Raises ForestError."""
-    found, name = kind_of(path), os.path.basename(path)
+    found, name = kind_of(path), path
     if found in (PICKLE, SKOPS):
         raise ForestError(f"{name} is {NAMES[found]}, which the fil backend does not read: {_CONVERT}")
     if found == NOTHING:
@@ -102,7 +102,7 @@ def _read_checkpoint(treelite, path):
 
 def _broken(path, kind, reason):
     return ForestError(
-        f"{os.path.basename(path)} is no whole file of {NAMES[kind]} that this treelite reads: {reason}: write it anew"
+        f"{path} is no whole file of {NAMES[kind]} that this treelite reads: {reason}: write it anew"
     )
 
 
