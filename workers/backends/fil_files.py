@@ -18,6 +18,7 @@ _CONVERT = (
 )
 _CHECKPOINT_MAJORS = (3, 4)
 _ERROR_CHARS_MAX = 300
+_LENGTHS = "its lengths are those of no file"
 
 
 class ForestError(Refusal):
@@ -64,7 +65,9 @@ def read(treelite, path, kind, allow_unknown_field):
     except ForestError:
         raise
     except (treelite.TreeliteError, ValueError, UnicodeError) as error:
-        raise _broken(path, kind, _short(str(error))) from None
+        # Of noise, which this format cannot tell from a model, the first numbers are sizes: no shortage of memory.
+        said = _LENGTHS if kind == LEGACY and "bad_alloc" in str(error) else _short(str(error))
+        raise _broken(path, kind, said) from None
 
 
 def _read(treelite, path, kind, allow_unknown_field):
