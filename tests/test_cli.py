@@ -303,6 +303,14 @@ def test_settings_of_a_pool_we_do_not_have_are_said_to_have_no_effect():
     assert "shm-default-byte-size=1048576 has no effect" in options.notices[0]
 
 
+def test_behind_two_dashes_there_are_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "--http-port.onnx").touch()
+    (tmp_path / "b.onnx").touch()
+    found = settings("b.onnx", "--http-port=0", "--", "--http-port.onnx").repository.files
+    assert [file.name for file in found] == ["b", "--http-port"]
+
+
 def test_no_flag_is_stated_twice():
     names = [flag.name for flag in flags.SERVED] + [flag.name for flag in flags.UNSERVED]
     assert len(set(names)) == len(names)

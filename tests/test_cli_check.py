@@ -59,6 +59,12 @@ def test_a_name_that_a_repository_has_too_is_an_error(check, tmp_path):
     assert code == 1 and "'one' is not unique" in said and f"{tmp_path}/one.py" in said
 
 
+def test_a_folder_of_files_is_told_how_to_check_one(check, tmp_path):
+    (tmp_path / "plus.py").write_text(SAYING)
+    code, said = check(tmp_path)
+    assert code == 1 and f"; 'tisfast check {tmp_path}/plus.py' checks that file" in said
+
+
 def test_what_is_not_there_is_a_finding(check, tmp_path):
     code, said = check(tmp_path / "nothing")
     assert code == 1 and f"repository path is not a valid directory: {tmp_path}/nothing" in said

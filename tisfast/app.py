@@ -7,18 +7,21 @@ import gc
 import logging
 import mmap
 import os
+import shlex
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import uvloop
 
 from tisfast import __version__, console, limits, logs, tuning
 from tisfast.codec.pool import Codecs
 from tisfast.config.cache_flags import CacheSettings, LocalCacheSettings
+from tisfast.config.served_files import loose_file
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry, listed
@@ -57,6 +60,7 @@ from tisfast.tls import Certificates, reload_all
 
 log = logging.getLogger("tisfast.server")
 GRPC = "GRPCInference"  # the service's name in Triton's messages
+CHECK_TELLS = "'tisfast check REPOSITORY' says what it sees"
 STARTED = {GRPC: "GRPCInferenceService", "HTTP": "HTTPService", "Metrics": "Metrics Service"}
 """And in the lines that people's scripts wait for."""
 
@@ -259,10 +263,13 @@ class Server:
             return  # models come by call
         if self._settings.workers.guest_directory:
             return  # or with guests
+        loose = next((found for path in repository.paths if (found := loose_file(Path(path), repository.backends))), "")
+        remedy = f"'tisfast serve {shlex.quote(loose)}' serves that file" if loose else CHECK_TELLS
         log.warning(
             "there is no model in %s: a repository is a folder that holds a folder for each model, such as "
-            "REPOSITORY/NAME/1/model.py; 'tisfast check REPOSITORY' says what it sees",
+            "REPOSITORY/NAME/1/model.py; %s",
             ", ".join(repository.paths),
+            remedy,
         )
 
     async def _fetch(self) -> Mapping[str, TisError]:

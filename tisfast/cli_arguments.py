@@ -7,10 +7,13 @@ import difflib
 import itertools
 import os
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from tisfast.errors import ConfigError
 from tisfast.flags import SERVED, UNSERVED, boolean
+
+END: Final = "--"
+"""Behind it there are no flags."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,7 +51,8 @@ def sorted_out(rest: Sequence[str]) -> LeftoverArguments:
     known = [f"--{flag.name}" for flag in SERVED] + [f"--{flag.name}" for flag in UNSERVED]
     wrong, files = [], []
     value_may_follow = False
-    for text in rest:
+    end = rest.index(END) if END in rest else len(rest)
+    for text in rest[:end]:
         name = text.split("=", 1)[0]
         if name.startswith("--"):
             close = difflib.get_close_matches(name, known, n=1)
@@ -57,4 +61,4 @@ def sorted_out(rest: Sequence[str]) -> LeftoverArguments:
         elif not value_may_follow:
             files.append(text)
         value_may_follow = name.startswith("--") and "=" not in text
-    return LeftoverArguments(wrong, files)
+    return LeftoverArguments(wrong, [*files, *rest[end + 1 :]])

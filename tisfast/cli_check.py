@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from tisfast.cli_arguments import Parser
 from tisfast.cli_run import run_models
 from tisfast.config.backend_flags import read_backends
 from tisfast.config.backends import Backends
-from tisfast.config.served_files import Arguments, is_there, read_files
+from tisfast.config.served_files import Arguments, is_there, loose_file, read_files
 from tisfast.config.settings import WorkerSettings
 from tisfast.config.storage_settings import read_storage
 from tisfast.flags import SERVED, Flag
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if not models and not findings:
         where = ", ".join(values.path)
         findings = [f"there is no model in {where}: a repository is a folder that holds a folder for each model"]
+        loose = next((found for path in given.repositories if (found := loose_file(Path(path), backends))), "")
+        findings[0] += f"; 'tisfast check {shlex.quote(loose)}' checks that file" if loose else ""
         print(findings[0])
     print(f"{models} model(s), {f'{len(findings)} error(s)' if findings else 'no errors'}")
     if findings or not values.run:

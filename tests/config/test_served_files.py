@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tisfast.config.backends import BUILT_IN, BackendInfo, Backends
-from tisfast.config.served_files import ServedFile, read_files
+from tisfast.config.served_files import ServedFile, loose_file, read_files
 from tisfast.errors import ConfigError
 
 BACKENDS = Backends((
@@ -130,6 +130,19 @@ def test_names_that_no_folder_can_have_are_told(place, text, message):
 def test_a_folder_with_an_ending_may_be_a_repository(place):
     place("models.py/scale/1/model.py", "models.json/")
     assert read("models.py", "models.json") == ((), ("models.py", "models.json"))
+
+
+def test_an_argument_that_ends_in_an_equals_sign_names_no_file(place):
+    place("x.onnx")
+    with pytest.raises(ConfigError, match="'x=' names no file; write NAME=FILE"):
+        read("x=")
+
+
+def test_a_model_file_that_lies_in_a_folder_is_found_for_a_hint(place):
+    folder = place("notes.txt", "package.json", "a/x.onnx")
+    assert loose_file(folder, BACKENDS) == loose_file(folder / "nowhere", BACKENDS) == ""
+    place("y.onnx", "x.onnx")
+    assert loose_file(folder, BACKENDS) == str(folder / "x.onnx")
 
 
 def test_two_files_of_one_name_are_to_be_told_apart(place):

@@ -28,7 +28,7 @@ def links(tmp_path):
     place = tmp_path / "place"
 
     def make(*served, there=()):
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         for name in (*there, *served):
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).touch()
@@ -63,6 +63,13 @@ def test_a_file_of_another_name_is_also_found_without_it(links):
     found = links("net.onnx", there=["net_labels.txt", "net.labels", "labels.txt"])
     assert found["net/labels.txt"] == found["net/1/labels.txt"] == found["net/net_labels.txt"] == "net_labels.txt"
     assert found["net/labels"] == "net.labels"
+
+
+def test_links_that_lead_nowhere_belong_to_no_model(links, tmp_path):
+    (tmp_path / "place").mkdir()
+    for name in ("net.loop", "other"):
+        (tmp_path / "place" / name).symlink_to(name)
+    assert links("net.onnx") == {"net/1/model.onnx": "net.onnx"}
 
 
 def test_a_backend_finds_what_it_looks_for_beside_any_file(links):

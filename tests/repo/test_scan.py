@@ -258,6 +258,12 @@ def test_a_file_that_cannot_be_looked_at_fails_its_model_alone(repo, add, config
     assert "File name too long" in only(found.failures).reason
 
 
+def test_what_python_makes_beside_code_is_no_model(repo, add):
+    add("m")
+    add("__pycache__", {"m.pyc": ""})
+    assert [model.name for model in scan([repo]).models] == ["m"] and scan([repo]).failures == ()
+
+
 def test_files_and_hidden_folders_are_no_models(repo, add):
     (repo / "README.md").write_text("")
     add(".git")

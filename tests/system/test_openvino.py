@@ -314,3 +314,16 @@ def test_a_worker_that_is_killed_comes_back_and_a_changed_file_is_loaded(serve, 
     write("m", graph((-1, 8), make=op.relu))
     client.load_model("m")
     assert infer(client, "m", X=np.zeros((1, 8), np.float32))["Y"].shape == (1, 8)
+
+
+def test_nobody_is_told_that_it_is_used(serve, write, connect, monkeypatch, tmp_path):
+    """Where openvino-telemetry is there, importing openvino makes files in the user's home, and asks the network."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    monkeypatch.delenv("CI", raising=False)
+    write("m", graph())
+    server = serve().ready()
+    assert infer(connect(server, grpcclient), "m", X=np.ones((1, 16), np.float32))["Y"].shape == (1, 16)
+    server.end(signal.SIGTERM)
+    assert not (tmp_path / "home/intel").exists()
+    assert not any("multiprocessing" in record["message"] for record in server.log)

@@ -91,3 +91,12 @@ def test_a_c_library_in_the_models_folder_is_refused_by_name(serve, write_weight
     said = reason(serve(*STAYS).ready(), "m")
     assert f"is a library in C for Triton's server ({tmp_path}/models/m/{place}libtriton_cee.so)" in said
     assert "write DIRECTORY/cee/backend.py with --backend-directory=DIRECTORY" in said
+
+
+def test_a_file_that_a_call_brought_is_named_as_the_call_named_it(serve, tmp_path):
+    (tmp_path / "models").mkdir()
+    server = serve("--model-control-mode=explicit").ready()
+    order = {"config": '{"backend": "onnxruntime"}', "file:1/model.onnx": "bm90aGluZw=="}
+    status, answer = server.ask("POST", "/v2/repository/models/m/load", {"parameters": order})
+    assert status == 400 and "Load model from m/1/model.onnx failed" in answer["error"]
+    assert str(server.scratch) not in answer["error"]

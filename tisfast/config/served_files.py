@@ -5,6 +5,7 @@ Which backend a file is for is told by its name and its ending, as the table of 
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,10 @@ SAVED_MODEL: Final = ("saved_model.pb", "saved_model.pbtxt")
 SAVED_MODEL_ENDING: Final = ".savedmodel"
 CONFIG: Final = "config.pbtxt"
 CONFIG_ENDING: Final = ".pbtxt"
+UNCERTAIN: Final = frozenset({".json", ".txt", ".xml"})
+"""Endings of model files that other files have more often."""
+LOOKED_AT_MAX: Final = 1000
+"""Entries of a folder that are looked at for a hint."""
 NAME_BYTES_MAX: Final = 255
 """Of a file name, on all of Linux's file systems."""
 NAME_SHOWN_MAX: Final = 80
@@ -48,6 +53,8 @@ def read_files(texts: Sequence[str], backends: Backends) -> Arguments:
     files, repositories = [], []
     for text in texts:
         name, path = _split(text)
+        if name and text == f"{name}=":
+            raise ConfigError(f"{text!r} names no file", hint="write NAME=FILE")
         if not _exists(path):
             raise ConfigError(
                 f"unexpected argument {text!r}: there is no such file or folder",
@@ -68,6 +75,17 @@ def read_files(texts: Sequence[str], backends: Backends) -> Arguments:
 def is_there(text: str) -> bool:
     """Whether the argument FILE or NAME=FILE names a file or a folder that is there.  Raises ConfigError."""
     return _exists(_split(text)[1])
+
+
+def loose_file(folder: Path, backends: Backends) -> str:
+    """The first model file that lies in a folder itself, for a hint where that is no repository; "" where none does."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [each.name for each in itertools.islice(entries, LOOKED_AT_MAX) if each.is_file()]
+    except OSError:
+        return ""
+    endings = {Path(file).suffix for each in backends.all if each.served for file in each.files} - UNCERTAIN
+    return next((str(folder / name) for name in sorted(names) if Path(name).suffix in endings), "")
 
 
 def _exists(path: Path) -> bool:

@@ -140,7 +140,8 @@ def _check_backend(message: Message, report: Report, backends: Backends) -> None
                      f"searched: '{place}'", ("backend",), hint="write it, or name --backend-directory")  # fmt: skip
     elif backend and known is None:
         guess = near(backend, backends.served)
-        hint = f"did you mean '{guess}'?" if guess else f"served here: {served}"
+        more = "" if backends.directory else ", and what --backend-directory has"
+        hint = f"did you mean '{guess}'?" if guess else f"served here: {served}{more}"
         report.wrong(f"unable to find backend library for backend '{backend}', try specifying runtime on the model "
                    f"configuration. Model {name}", ("backend",), hint=hint)  # fmt: skip
     elif message.runtime not in ("", "model.py"):

@@ -293,6 +293,9 @@ class Supervisor:
             return await load_versions(self._context, source, versions)
         except TisError as error:
             self._name_files(error)
+            if source.private is not None:  # a folder of ours that is removed at once; what the call called the files
+                private = f"{source.private}/"
+                error.reword(lambda text: text.replace(private, ""))
             raise
 
     def join(self, source: ModelSource) -> list[ServedEnsemble]:

@@ -15,6 +15,8 @@ from tisfast.errors import ConfigError, NotFound, writable
 from tisfast.types import NAMESPACE_SIGN, identity_of, split_identity
 
 NO_VERSIONS: Final = frozenset({"warmup", "initial_state", "configs"})
+BYTECODE: Final = "__pycache__"
+"""A folder that Python makes beside code."""
 VERSION_MAX: Final = 2**63 - 1  # versions are int64 on the wire
 NO_FILE: Final = "it is not a regular file"
 _NOWHERE: Final = (errno.ELOOP, errno.ENAMETOOLONG)
@@ -39,7 +41,7 @@ def model_folders(repositories: Iterable[Path], *, namespaces: bool = False) -> 
     notes: list[str] = []
     for repository in repositories:
         for entry in _entries(repository):
-            if not is_folder(entry, notes):
+            if entry.name == BYTECODE or not is_folder(entry, notes):
                 continue
             if entry.name.startswith("."):
                 notes.append(f"{entry.path}: a hidden folder is no model")

@@ -184,13 +184,21 @@ def _entries(folder: Path, *, folders: bool) -> Sequence[Path]:
     most = limits.SNAPSHOT_ENTRIES_MAX
     try:
         with os.scandir(folder) as entries:
-            names = [each.name for each in itertools.islice(entries, most + 1) if folders or each.is_file()]
+            names = [each.name for each in itertools.islice(entries, most + 1) if folders or _is_file(each)]
     except OSError as error:
         why = f"{folder}, where files may lie that belong to the model, cannot be read: {error.strerror}"
         raise ConfigError(why) from error
     if len(names) > most:
         raise ConfigError(f"{folder} has more than {most} files", hint="give the model a folder of its own")
     return [folder / name for name in sorted(names)]
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is one; a link that leads nowhere, and what cannot be looked at, belongs to no model."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _endings(backends: Backends) -> set[str]:

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from tisfast import limits
 from tisfast.errors import ConfigError
+from tisfast.repo.layout import BYTECODE
 
-BYTECODE: Final = "__pycache__"
 PASSING: Final = frozenset({"4913", ".DS_Store"})
 """Names of files that come and go while others are written; 4913 is how vim tries whether it may write."""
 PASSING_ENDS: Final = (

@@ -117,7 +117,7 @@ class Backend(ArrayBackend):
         if self._explains or settings.engine != TREELITE:
             if kind is None:
                 raise files.ForestError(
-                    f"{os.path.basename(self._path)} holds {files.NAMES[self._kind]}, of which only treelite makes "
+                    f"{self._path} holds {files.NAMES[self._kind]}, of which only treelite makes "
                     f"something: output '{CONTRIBUTIONS}' and engine '{settings.engine}' need XGBoost's JSON or "
                     "UBJSON, or LightGBM's text"
                 )
@@ -129,7 +129,7 @@ class Backend(ArrayBackend):
     def _use_package(self, packages):
         if not packages.agrees(self._numpy, self._explainer, self._scores, self._features):
             raise self._files.ForestError(
-                f"{self._explainer.PACKAGE} and treelite differ in what they make of {os.path.basename(self._path)} "
+                f"{self._explainer.PACKAGE} and treelite differ in what they make of {self._path} "
                 "with these parameters (its objective may be one that they finish differently): write engine: "
                 f"'{TREELITE}'"
             )

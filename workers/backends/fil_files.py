@@ -18,6 +18,7 @@ _CONVERT = (
 )
 _CHECKPOINT_MAJORS = (3, 4)
 _ERROR_CHARS_MAX = 300
+_LENGTHS = "its lengths are those of no file"
 
 
 class ForestError(Refusal):
@@ -43,7 +44,7 @@ def kind_of(path):
 
 def agreed_kind(path, said):
     """What the file holds, where that is what the configuration says; "" says nothing.  Raises ForestError."""
-    found, name = kind_of(path), os.path.basename(path)
+    found, name = kind_of(path), path
     if found in (PICKLE, SKOPS):
         raise ForestError(f"{name} is {NAMES[found]}, which the fil backend does not read: {_CONVERT}")
     if found == NOTHING:
@@ -64,7 +65,9 @@ def read(treelite, path, kind, allow_unknown_field):
     except ForestError:
         raise
     except (treelite.TreeliteError, ValueError, UnicodeError) as error:
-        raise _broken(path, kind, _short(str(error))) from None
+        # Of noise, which this format cannot tell from a model, the first numbers are sizes: no shortage of memory.
+        said = _LENGTHS if kind == LEGACY and "bad_alloc" in str(error) else _short(str(error))
+        raise _broken(path, kind, said) from None
 
 
 def _read(treelite, path, kind, allow_unknown_field):
@@ -102,7 +105,7 @@ def _read_checkpoint(treelite, path):
 
 def _broken(path, kind, reason):
     return ForestError(
-        f"{os.path.basename(path)} is no whole file of {NAMES[kind]} that this treelite reads: {reason}: write it anew"
+        f"{path} is no whole file of {NAMES[kind]} that this treelite reads: {reason}: write it anew"
     )
 
 

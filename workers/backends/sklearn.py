@@ -32,7 +32,7 @@ class Backend(ArrayBackend):
         wanted = said.choice("inputs", ("", ARRAY, COLUMNS), "")
         jobs = said.number("n_jobs", 1)
         path = os.path.join(self.model.version_dir, self.model.file)
-        self._name = os.path.basename(path)
+        self._name = path
         self._estimator = self._files.read(path, trusted, self.model)
         self._methods = [method for method in METHODS if callable(getattr(self._estimator, method, None))]
         if not self._methods:

@@ -22,7 +22,6 @@ def read(path, trusted, model):
 
     Raises SklearnError, FrameworkMissing, and ModuleNotFoundError where the object needs a package that is missing.
     """
-    name = os.path.basename(path)
     if not os.path.isfile(path):
         raise SklearnError(f"unable to find '{path}' for model instance '{model.instance}'")
     framework("sklearn")
@@ -37,8 +36,8 @@ def read(path, trusted, model):
     except (ModuleNotFoundError, SklearnError, MemoryError):
         raise
     except Exception as error:  # to read a pickle is to run it
-        raise SklearnError(f"{name} cannot be read as a model of scikit-learn: {_said(error)}") from None
-    _tell(told, name, model)
+        raise SklearnError(f"{path} cannot be read as a model of scikit-learn: {_said(error)}") from None
+    _tell(told, path, model)
     return found
 
 
@@ -48,7 +47,7 @@ def _read_skops(path, trusted):
     if unknown:
         named = ", ".join(unknown[:_TYPES_NAMED_MAX])
         raise SklearnError(
-            f"{os.path.basename(path)} has types that skops does not know, and that could run code: {named}. If you "
+            f"{path} has types that skops does not know, and that could run code: {named}. If you "
             "trust them, name them in the parameter trusted_types"
         )
     return skops.load(path, trusted=[*trusted, *HARMLESS])
@@ -61,13 +60,13 @@ def _said(error):
     return text
 
 
-def _tell(told, name, model):
+def _tell(told, path, model):
     """Once of a model that another version has saved."""
     for each in told:
         saved = getattr(each.message, "original_sklearn_version", "")
         if saved:
             text = (
-                f"{name} of model '{model.name}' was saved by scikit-learn {saved} and is read by "
+                f"{path} of model '{model.name}' was saved by scikit-learn {saved} and is read by "
                 f"{each.message.current_sklearn_version}: it may answer otherwise, or fail"
             )
             current().log("WARN", text, "sklearn.py", 0, once="version")

@@ -9,6 +9,7 @@ An ArrayBackend is the usual one: arrays come in and arrays go out.  A RequestBa
 
 import importlib
 import json
+import sys
 
 from tisfast_worker import file_signature
 from tisfast_worker.failure import FrameworkMissing
@@ -104,8 +105,20 @@ class ArrayBackend(Backend):
             file_signature.check(self.model, FileSignature(said))
 
 
+TELEMETRY = {"openvino": "openvino_telemetry"}
+"""Packages that frameworks tell their makers with that they are used: importing openvino starts a process that waits up to
+3 s for a network, and writes into the user's home."""
+
+
+def keep_quiet(name):
+    """Have a framework do without its telemetry, as where that package is not installed.  Before it is imported."""
+    if name in TELEMETRY:
+        sys.modules.setdefault(TELEMETRY[name], None)
+
+
 def framework(name):
     """Import the package that a backend runs its models with.  Raises FrameworkMissing, which tells how to get it."""
+    keep_quiet(name)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -18,6 +18,7 @@ import sys
 import termios
 
 from tisfast_worker import limits, msgpack, process_setup
+from tisfast_worker.backend import keep_quiet
 from tisfast_worker.failure import WireError, last_line
 from tisfast_worker.instance import ForkOrder
 from tisfast_worker.native import TF_ABI_VERSION, Library
@@ -241,6 +242,7 @@ def _import_for_all(name):
     try:
         with _single_threaded():
             if name:
+                keep_quiet(name)
                 importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = f"{name}.".startswith(f"{error.name}.")
