@@ -15,6 +15,8 @@
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
+#   make bench-backends TorchScript and ONNX beside themselves without a server, a forest beside MLServer, 6 minutes
+#   make digits-backends the digits in files of six frameworks: train, serve, one table of accuracy and latency
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
 #
@@ -59,7 +61,7 @@ unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `ma
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-mlflow test-triton-qa test-c test-oracle \
 	test-install test-newest \
-	wheel lint types bench digits clean
+	wheel lint types bench bench-backends digits digits-backends clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -115,6 +117,13 @@ wheel: $(DONE)/wheel
 
 bench: $(DONE)/built $(DONE)/test
 	$(PY) -m perf.bench $(FLAGS)
+
+bench-backends: $(DONE)/built $(DONE)/torch $(DONE)/mlserver
+	$(VENV)/torch/bin/python -m perf.macro.frameworks $(FLAGS)
+	$(PY) -m perf.macro.forests --mlserver $(VENV)/mlserver/bin/mlserver $(FLAGS)
+
+digits-backends: $(DONE)/built $(DONE)/torch
+	$(VENV)/torch/bin/python examples/digits_frameworks.py $(FLAGS)
 
 digits: $(DONE)/test
 	$(PY) examples/digits_client.py $(FLAGS)
@@ -186,6 +195,12 @@ $(DONE)/mlflow: pyproject.toml | $(DONE)/tools
 	$(PYTHON) -m venv $(VENV)/mlflow
 	$(PY) .ci/requirements.py mlflow > $(DONE)/requirements-mlflow.txt
 	$(VENV)/mlflow/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-mlflow.txt
+	@touch $@
+
+$(DONE)/mlserver: pyproject.toml | $(DONE)/tools
+	$(PYTHON) -m venv $(VENV)/mlserver
+	$(PY) .ci/requirements.py mlserver > $(DONE)/requirements-mlserver.txt
+	$(VENV)/mlserver/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-mlserver.txt
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/dependencies
