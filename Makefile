@@ -16,7 +16,7 @@
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
-#   make bench-backends TorchScript and ONNX beside themselves without a server, a forest beside MLServer, 6 minutes
+#   make bench-backends TorchScript and ONNX beside themselves without a server, forests beside MLServer, 10 minutes
 #   make digits-backends the digits in files of six frameworks: train, serve, one table of accuracy and latency
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean

@@ -119,13 +119,27 @@ def onnx_network(path: Path) -> None:
         last = f"p{at}"
     weights["w"] = chance.standard_normal((CHANNELS[-1] * LAST_SIDE**2, CLASSES), np.float32) / 99
     nodes += [_node("Flatten", [last], "f"), _node("MatMul", ["f", "w"], "OUTPUT0")]
-    _save(path, nodes, (list(IMAGE), [1, CLASSES]), weights)
+    _save(path, nodes, (["n", *IMAGE[1:]], ["n", CLASSES]), weights)
 
 
 def onnx_large(path: Path) -> None:
     """As torch_large."""
+    _onnx_layers(path, HIDDEN)
+
+
+def onnx_five_mb(path: Path) -> None:
+    """Two layers whose weights are 5 MB."""
+    _onnx_layers(path, 5_000_000 // 4 // (64 + CLASSES))
+
+
+def onnx_small(path: Path) -> None:
+    """Two layers, of digits."""
+    _onnx_layers(path, 64)
+
+
+def _onnx_layers(path: Path, hidden: int) -> None:
     chance = np.random.default_rng(1)
-    sizes = {"a": (64, HIDDEN), "b": (HIDDEN, CLASSES)}
+    sizes = {"a": (64, hidden), "b": (hidden, CLASSES)}
     weights = {name: chance.standard_normal(size, np.float32) for name, size in sizes.items()}
     nodes = [_node("MatMul", ["INPUT0", "a"], "h"), _node("Relu", ["h"], "r"), _node("MatMul", ["r", "b"], "OUTPUT0")]
     _save(path, nodes, ([1, 64], [1, CLASSES]), weights)

@@ -1,4 +1,4 @@
-"""The ONNX project's own backend test data, as the `onnx` package makes and carries it: models, inputs, right outputs."""
+"""The ONNX project's backend test data, as the `onnx` package makes and carries it: models, inputs and outputs."""
 
 from __future__ import annotations
 
