@@ -130,7 +130,7 @@ def _packages() -> str:
     """The folder of this Python's packages, which Triton's Python can take ONNX Runtime from where it is as old."""
     import onnxruntime  # noqa: PLC0415 - of its own rows only
 
-    theirs, own = facts(install() / "server/bin/python").version, "%d.%d" % sys.version_info[:2]
+    theirs, own = facts(install() / "server/bin/python").version, ".".join(map(str, sys.version_info[:2]))
     if theirs != own:
         raise RunFailed(f"ONNX Runtime is here for Python {own}, and the real Triton runs Python {theirs}")
     return str(Path(onnxruntime.__file__).parents[1])

@@ -125,7 +125,7 @@ def _is_alike(found: Any, wanted: Any, within: dict[str, float]) -> bool:
         return False
     if wanted.dtype.name in ("float16", "bfloat16"):
         within = HALF
-    wanted, found = wanted.reshape(found.shape), found
+    wanted = wanted.reshape(found.shape)
     if found.dtype.kind in "OSU" or found.dtype.kind == "b":
         return np.array_equal(found, wanted)
     return np.allclose(found.astype(np.float64), wanted.astype(np.float64), **within, equal_nan=True)

@@ -56,9 +56,8 @@ def _file_features(content):
 
 def test_a_printed_line_is_read(serve, place, ask):
     pil = pytest.importorskip("PIL.Image", reason="pillow draws the line")
-    from PIL import ImageDraw, ImageFont
-
     import onnx
+    from PIL import ImageDraw, ImageFont
 
     path = "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"
     place("reader", path)

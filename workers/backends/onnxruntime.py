@@ -39,8 +39,9 @@ class Backend(ArrayBackend):
         path = model_path(self.model)
         settings = backend_module("onnxruntime_options").SessionSettings(runtime, self.model)
         self._hold = None  # of files in the cache
-        if not self.model.serves:  # what the file says needs no optimised graph
-            settings.options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if not self.model.serves:  # what is told of tensors needs no more: folded constants can give their dims
+            if settings.level != "ORT_DISABLE_ALL":
+                settings.options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
             settings.options.add_session_config_entry("session.disable_prepacking", "1")
         elif settings.plain and settings.share_weights and self.model.cache:
             path = self._with_shared_weights(runtime, settings, path)
