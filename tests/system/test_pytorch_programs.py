@@ -140,7 +140,7 @@ COMPILED = 'parameters { key: "TORCH_COMPILE_OPTIONAL_PARAMETERS" value { string
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ compiles programs")
-def test_programs_and_modules_are_compiled_where_a_parameter_says_so(serve, tmp_path, export, ask):
+def test_programs_and_modules_are_compiled_where_a_parameter_says_so(serve, tmp_path, export, ask, monkeypatch):
     network = made.Network().eval()
     said = COMPILED.replace("PARAMETERS", '{\\"fullgraph\\": true, \\"dynamic\\": true}')
     sides = [made.tensor("x", dims="64")], [made.tensor("y", dims="10")]
@@ -150,14 +150,15 @@ def test_programs_and_modules_are_compiled_where_a_parameter_says_so(serve, tmp_
     (folder.parent / "config.pbtxt").write_text(made.config(*sides, 'runtime: "model.py" max_batch_size: 8') + said)
     (folder / "model.py").write_text(NETWORK)
     torch.save(network.state_dict(), folder / "model.pt")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "made"))
     server = serve().ready()
     with torch.no_grad():
         wanted = network(torch.from_numpy(X)).numpy()
     for name, values in (("exported", wanted), ("module", np.cos(wanted))):
-        before = set(server.scratch.rglob("*.so"))
+        before = set((tmp_path / "made").rglob("*.so"))
         for rows in (5, 2):
             assert np.allclose(ask(server, name, x=X[:rows])["y"], values[:rows], atol=1e-5), name
-        assert set(server.scratch.rglob("*.so")) - before, f"the compiler has made code of '{name}'"
+        assert set((tmp_path / "made").rglob("*.so")) - before, f"the compiler has made code of '{name}'"
 
 
 NETWORK = """
