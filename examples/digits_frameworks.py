@@ -1,11 +1,12 @@
 """The handwritten digits in several frameworks, served side by side: accuracy and latency of each in one table.
 
-    pip install 'tisfast[onnx,openvino,trees,sklearn]' xgboost 'tritonclient[http]' onnx
+    pip install 'tisfast[onnx,openvino,torch,trees,sklearn]' xgboost 'tritonclient[http]' onnx
     python examples/digits_frameworks.py                 # train, serve, ask, print
     python examples/digits_frameworks.py --keep FOLDER   # and leave the models there: tisfast serve --model-repository
 
-Each model is trained on the same scans of scikit-learn's, is a folder with nothing but its file, and is asked for the
-same 450 scans that training never saw, one by one.  A framework that is not installed is left out, and named.
+Each model is trained on the same scans of scikit-learn's, is a folder with nothing but its file (and, of TorchScript, a
+sample), and is asked for the same 450 scans that training never saw, one by one.  A framework that is not installed is
+left out, and named.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,38 @@ def write_sklearn(digits: Digits, version: Path) -> None:
     joblib.dump(digits.pipeline, version / "model.joblib")
 
 
+def torch_network(digits: Digits) -> Any:
+    """The network as a module of PyTorch, which gets the weights that scikit-learn has found."""
+    import torch  # noqa: PLC0415 - may be missing
+
+    network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    with torch.no_grad():
+        for parameter, found in zip(network.parameters(), digits.layers(), strict=True):
+            parameter.copy_(torch.from_numpy(found.T.copy()))
+    return network.eval()
+
+
+def write_torchscript(digits: Digits, version: Path) -> None:
+    """TorchScript; it says neither types nor shapes, so there is a sample beside it."""
+    network = torch_network(digits)
+    import torch  # noqa: PLC0415 - may be missing
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer versions of PyTorch would rather have it exported
+        torch.jit.script(network).save(str(version / "model.pt"))
+    np.savez(version / "sample.npz", input=digits.rows[:2])
+
+
+def write_export(digits: Digits, version: Path) -> None:
+    """A program of torch.export, for batches of up to 64."""
+    network = torch_network(digits)
+    import torch  # noqa: PLC0415 - may be missing
+
+    sizes = ({0: torch.export.Dim("batch", min=1, max=64)},)
+    program = torch.export.export(network, (torch.ones(2, 64),), dynamic_shapes=sizes)
+    torch.export.save(program, version / "model.pt2")
+
+
 def write_xgboost(digits: Digits, version: Path) -> None:
     """A forest."""
     import xgboost  # noqa: PLC0415 - may be missing
@@ -108,6 +142,8 @@ WRITERS: dict[str, Callable[[Digits, Path], None]] = {
     "digits_onnx": write_onnx,
     "digits_openvino": write_openvino,
     "digits_sklearn": write_sklearn,
+    "digits_torch_export": write_export,
+    "digits_torchscript": write_torchscript,
     "digits_xgboost": write_xgboost,
 }
 
@@ -176,11 +212,11 @@ def main() -> int:
         process, address = serve(repository)
         try:
             with httpclient.InferenceServerClient(address) as client:
-                print(f"{'model':16} {'right':>7} {'ms, median':>11}")
+                print(f"{'model':20} {'right':>7} {'ms, median':>11}")
                 for name in names:
                     share, milliseconds = measure(client, name, digits)
                     least = min(least, share)
-                    print(f"{name:16} {share:7.1%} {milliseconds:11.2f}")
+                    print(f"{name:20} {share:7.1%} {milliseconds:11.2f}")
         finally:
             process.terminate()
             process.communicate(timeout=START_SECONDS_MAX)

@@ -170,6 +170,21 @@ def test_a_worker_that_is_gone_comes_back(serve, tmp_path, ask):
     assert np.array_equal(ask(server, "net", x=X)["y"], wanted)
 
 
+def test_a_program_that_makes_the_c_library_abort_costs_its_request_alone(serve, tmp_path, ask):
+    config = made.config([made.tensor("x", "INT64")], [made.tensor("y", "INT64")])
+    made.save(made.Stray(), tmp_path / "models/stray", config)
+    made.save(made.Network(), tmp_path / "models/net", NETWORK)
+    server = serve().ready()
+    assert ask(server, "stray", x=np.array([[3]]))["y"].tolist() == [[11]]
+    before, other = server.worker("stray_0"), server.worker("net_0")
+    with pytest.raises(InferenceServerException, match="SIGABRT") as told:
+        ask(server, "stray", x=np.array([[-1]]))
+    assert told.value.status() == "StatusCode.UNAVAILABLE"
+    until(lambda: server.worker("stray_0") != before and server.model_ready("stray"), "another worker serves")
+    assert ask(server, "stray", x=np.array([[2]]))["y"].tolist() == [[10]]
+    assert server.worker("net_0") == other and ask(server, "net", x=X)["y"].shape == (3, 10)
+
+
 def test_memory_that_runs_out_is_answered(serve, tmp_path, ask):
     made.save(made.Grows(), tmp_path / "models/grows", made.config([made.tensor("x", "INT64")], [made.tensor("y")]))
     server = serve().ready()

@@ -136,6 +136,42 @@ def test_a_package_that_nobody_describes_is_refused_with_what_to_write(serve, tm
     assert "says neither types nor shapes" in told and "numpy.savez('sample.npz', **{'ARGS[0]': ...})" in told
 
 
+COMPILED = 'parameters { key: "TORCH_COMPILE_OPTIONAL_PARAMETERS" value { string_value: "PARAMETERS" } }'
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ compiles programs")
+def test_programs_and_modules_are_compiled_where_a_parameter_says_so(serve, tmp_path, export, ask, monkeypatch):
+    network = made.Network().eval()
+    said = COMPILED.replace("PARAMETERS", '{\\"fullgraph\\": true, \\"dynamic\\": true}')
+    sides = [made.tensor("x", dims="64")], [made.tensor("y", dims="10")]
+    export("exported", network, (torch.ones(3, 64),), ({0: BATCH},), made.config(*sides) + said)
+    folder = tmp_path / "models/module/1"
+    folder.mkdir(parents=True)
+    (folder.parent / "config.pbtxt").write_text(made.config(*sides, 'runtime: "model.py" max_batch_size: 8') + said)
+    (folder / "model.py").write_text(NETWORK)
+    torch.save(network.state_dict(), folder / "model.pt")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "made"))
+    server = serve().ready()
+    with torch.no_grad():
+        wanted = network(torch.from_numpy(X)).numpy()
+    for name, values in (("exported", wanted), ("module", np.cos(wanted))):
+        before = set((tmp_path / "made").rglob("*.so"))
+        for rows in (5, 2):
+            assert np.allclose(ask(server, name, x=X[:rows])["y"], values[:rows], atol=1e-5), name
+        assert set((tmp_path / "made").rglob("*.so")) - before, f"the compiler has made code of '{name}'"
+
+
+NETWORK = """
+import torch
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 32), torch.nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x))).cos()
+"""
 IMPORTED = """
 import torch
 from torch.nn import Bilinear

@@ -103,6 +103,15 @@ class Grows(torch.nn.Module):
         return torch.zeros([1, int(x.max().item())])
 
 
+class Stray(torch.nn.Module):
+    """Counts 8 into one of four places without a look at which; -1 is what the C library keeps before them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        eight = torch.full([1], 8, dtype=torch.int64)
+        places = torch.ops.aten._sparse_coo_tensor_unsafe(x.reshape(1, 1), eight, [4]).to_dense()
+        return x + places.sum()
+
+
 class Nested(torch.nn.Module):
     def forward(self, x: Tensor, values: Any) -> dict[str, Tensor]:
         return {"sum": x + values["a"], "product": x * values["b"][0]}

@@ -39,8 +39,8 @@ class Backend(ArrayBackend):
         path = model_path(self.model)
         settings = backend_module("onnxruntime_options").SessionSettings(runtime, self.model)
         self._hold = None  # of files in the cache
-        if not self.model.serves:  # what the file says needs no optimised graph
-            settings.optimise(False)
+        if not self.model.serves:  # what is told of tensors needs no more: folded constants can give their dims
+            settings.fold_constants()
             settings.options.add_session_config_entry("session.disable_prepacking", "1")
         shared = ""
         if self.model.serves and settings.plain and settings.share_weights and self.model.cache:
@@ -218,15 +218,20 @@ def model_path(model):
 
 
 def _described(argument):
-    """(name, data type, dims).  Raises OnnxError for what is no tensor."""
+    """(name, data type, dims).  Raises OnnxError for what is no tensor, or of a type that KServe has not."""
     kind = _TENSOR.match(argument.type)
     if kind is None:
         raise OnnxError(
             f"Unsupported ONNX Type '{argument.type}' for I/O '{argument.name}', expected 'ONNX_TYPE_TENSOR'. Export "
             "the model with tensors only (of scikit-learn: without ZipMap)"
         )
+    if kind[1] not in _DTYPES:
+        raise OnnxError(
+            f"Unsupported ONNX Type '{argument.type}' for I/O '{argument.name}': no request can carry it. Cast it in the "
+            f"model; served are {', '.join(sorted(_DTYPES))}"
+        )
     dims = [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in argument.shape]
-    return argument.name, _DTYPES.get(kind[1], kind[1]), dims
+    return argument.name, _DTYPES[kind[1]], dims
 
 
 def _address(array):

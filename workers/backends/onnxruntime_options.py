@@ -89,6 +89,11 @@ class SessionSettings:
         level = self.level if wanted else "ORT_DISABLE_ALL"
         self.options.graph_optimization_level = getattr(self._runtime.GraphOptimizationLevel, level)
 
+    def fold_constants(self):
+        """Have the session optimise its graph so far only that constants are folded, where it may at all."""
+        if self.level != "ORT_DISABLE_ALL":
+            self.options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+
     def _set_graph(self):
         level = self._config.get("optimization", {}).get("graph", {}).get("level", 0)
         self.level = _LEVELS.get(level, "ORT_ENABLE_ALL")
