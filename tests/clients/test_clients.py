@@ -5,6 +5,8 @@ Each waits for a model that is not loaded yet, reads metadata, infers, and is to
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.clients.conftest import load
@@ -37,3 +39,24 @@ def test_grpc_js(server, addresses, run):
     client.says("waiting")
     load(server)
     client.ends_well()
+
+
+def test_aiperf(server, addresses, run, tmp_path):
+    """Its load on `generate`, and what it reads of the metrics."""
+    run("aiperf", "aiperf_tokenizer.py", str(tmp_path / "tokenizer")).ends_well()
+    load(server)
+    texts, results = tmp_path / "texts.jsonl", tmp_path / "results"
+    texts.write_text('{"text": "hello"}\n{"text": "world"}\n')
+    run(
+        *("aiperf", "aiperf", "profile", "--model", "upper", "--url", f"http://{addresses[0]}"),
+        *("--endpoint", "/v2/models/upper/generate", "--endpoint-type", "template"),
+        *("--extra-inputs", 'payload_template:{"TEXT": {{ text|tojson }}}', "--extra-inputs", "response_field:UPPER"),
+        *("--input-file", str(texts), "--custom-dataset-type", "single-turn", "--tokenizer", str(tmp_path / "tokenizer")),
+        *("--request-count", "20", "--concurrency", "2", "--ui", "none", "--artifact-dir", str(results)),
+        *("--server-metrics", f"http://{addresses[2]}/metrics"),
+    ).ends_well()
+    found = json.loads((results / "profile_export_aiperf.json").read_text())
+    assert found["request_count"]["avg"] == 20
+    assert found["error_summary"] == []
+    assert "nv_inference_request_success" in (results / "server_metrics_export.json").read_text()
+    assert server.ask("GET", "/v2/models/upper/stats")[1]["model_stats"][0]["inference_count"] >= 20
