@@ -9,6 +9,7 @@
 #   make test-torch     PyTorch's models, with torch in an environment of its own (900 MB, half a minute)
 #   make test-onnx      all of the ONNX project's backend test data, and published weights from packages (42 MB)
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
+#   make test-clients   public clients, each in an environment of its own   (CLIENTS="kserve grpc_js" for some of them)
 #   make test-triton-qa Triton's own QA tests that need no GPU, from a checkout beside this one (CHECKOUT=../server)
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
@@ -34,6 +35,7 @@ VENV ?= .venv
 MODELS ?= examples/models
 FLAGS ?=
 CHECKOUT ?=
+CLIENTS ?=
 JOBS ?= $(shell nproc)
 AT_ONCE ?= $(shell expr $(JOBS) + 1)
 PY := $(VENV)/bin/python
@@ -61,8 +63,8 @@ export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-triton-qa test-c test-oracle \
-	test-install test-newest \
+.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-clients test-triton-qa test-c \
+	test-oracle test-install test-newest \
 	wheel lint types bench bench-backends digits digits-backends clean
 
 help:
@@ -98,6 +100,11 @@ test-onnx: $(DONE)/built $(DONE)/test $(DONE)/weights
 
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
 	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_mlflow_registry.py $(FLAGS)
+
+# Installing is most of it: what is there already is kept.
+test-clients: $(DONE)/built $(DONE)/test
+	$(PY) -m tests.clients.environments $(VENV)/clients $(CLIENTS)
+	TISFAST_CLIENTS=$(abspath $(VENV))/clients $(PYTEST) tests/clients $(FLAGS)
 
 # Its tests want the ports 8000 to 8002, so it has a network of its own where that can be had.
 test-triton-qa: $(DONE)/built $(DONE)/test

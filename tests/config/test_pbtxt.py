@@ -68,7 +68,7 @@ BROKEN = {
     "second choice": ("dynamic_batching { }\nsequence_batching { }", "c:2:1: 'sequence_batching' cannot stand beside 'dynamic_batching' (line 1); keep one of them: they are choices of 'scheduling_choice'"),
     "second map key": ('parameters { key: "a" }\nparameters { key: "a" }', "c:2:12: 'parameters' has the key 'a' twice; keep one of them"),
     "trailing comma": ("input { dims: [ 4, ] }", "c:1:20: the list of 'dims' ends with ','; remove the ','"),
-    "missing comma": ("input { dims: [ 4 4 ] }", "c:1:19: expected ',' or ']' in 'dims', found '4'"),
+    "missing comma": ("input { dims: [ 4 4 ] }", "c:1:19: expected ',' or ']' in 'dims', found '4'; put a ',' between the items of a list"),
     "open brace": ("input {\n  dims: 4\n", "c:3:1: the '{' of 'input' (line 1, column 7) is not closed: found the end of the file; add '}'"),
     "open bracket": ("input [\n{ dims: 4 }\n", "c:3:1: the '[' of 'input' (line 1, column 7) is not closed: found the end of the file; add ']'"),
     "brace closed by bracket": ("input [ { dims: 4 ] ", "c:1:19: the '{' of 'input' (line 1, column 9) is not closed: found ']'; add '}'"),

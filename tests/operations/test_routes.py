@@ -39,12 +39,16 @@ def test_server_metadata():
     assert value(get("/v2")) == {"name": "triton", "version": "9.9", "extensions": list(EXTENSIONS)}
 
 
-@pytest.mark.parametrize(
-    "path", ["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"]
-)
-def test_health_is_an_empty_200(path):
+@pytest.mark.parametrize("path", ["/v2/models/m/ready", "/v2/models/m/versions/1/ready"])
+def test_readiness_of_a_model_is_an_empty_200(path):
     response = get(path)
     assert (response.status, response.content_type, response.body) == (200, "text/plain", b"")
+
+
+@pytest.mark.parametrize("what", ["live", "ready"])
+def test_health_of_the_server_has_the_protocols_body(what):
+    response = get(f"/v2/health/{what}")
+    assert (response.status, response.content_type, value(response)) == (200, "application/json", {what: True})
 
 
 def test_health_follows_the_registry():

@@ -137,6 +137,14 @@ def test_what_a_model_writes_keeps_its_level_and_is_not_lost(write_model, serve)
     assert server.says("through logging")["file"] == "model.py"
 
 
+def test_a_class_without_execute_is_served_as_triton_serves_it_and_warned_of(write_model, serve):
+    write_model("m", "class TritonPythonModel:\n    pass\n")
+    server = serve().ready()
+    assert server.says("does not implement execute, so each of its requests will be an error")["level"] == "warning"
+    status, body = server.infer("m")
+    assert status == 500 and "does not implement `execute` method" in body["error"]
+
+
 DIES = ADD_ONE.replace("return a + 1", "import os; os._exit(3) if a[0] < 0 else None; return a + 1")
 
 

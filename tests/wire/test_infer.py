@@ -309,6 +309,7 @@ DATA = {"data": [1, 2, 3]}
         (body(tensor(data=[1, 2, 3, 4]))[0], Internal, "Unable to parse 'data': Shape does not match true shape"),
         (body(tensor(data=[1, 2, "3"]))[0], Internal, "attempt to access JSON non-number as double"),
         (body(tensor(data=[1, 2, True]))[0], Internal, "attempt to access JSON non-number as double"),
+        (body(tensor(data=[1, 2, None]))[0], Internal, "value null)"),
         (body(tensor(data=7))[0], Internal, "Unable to parse 'data': attempt to access JSON non-array as array"),
         (body(tensor(**DATA), outputs=[{"name": "Z"}])[0], BadRequest, "unexpected inference output 'Z' for model 'm'"),
         (body(tensor(**DATA), outputs=[{"name": "O"}] * 2)[0], BadRequest, "output 'O' already exists in request"),

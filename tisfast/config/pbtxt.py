@@ -198,7 +198,8 @@ class _Parser:
                 if self.next.text == "]":
                     self.fail(f"the list of '{field.name}' ends with ','", path, self.next, "remove the ','")
             elif self.next.text not in ("]", "}", ">") and self.next.kind != lexer.END:
-                self.fail(f"expected ',' or ']' in '{field.name}', found {self.next.shown()}", path, self.next)
+                found = f"expected ',' or ']' in '{field.name}', found {self.next.shown()}"
+                self.fail(found, path, self.next, "put a ',' between the items of a list")
         self.unclosed(opener, path, self.next)
 
     def one_message(self, message: schema.Message, field: Field, path: KeyPath) -> None:

@@ -24,6 +24,9 @@ from tisfast.operations.slices import in_slices
 if TYPE_CHECKING:
     from tisfast.operations.service import Service
 
+LIVE: Final = json_response({"live": True})
+READY: Final = json_response({"ready": True})
+"""The protocol's bodies, which KServe's SDK reads; Triton's are empty."""
 INFERENCE: Final = ("400", "404", "408", "500", "501", "503")
 """Statuses of an inference that failed."""
 
@@ -35,11 +38,11 @@ class HealthRoutes:
         self._service = service
 
     def _live(self, _request: RouteRequest) -> Response:
-        return EMPTY if self._service.live() else NOT_READY
+        return LIVE if self._service.live() else NOT_READY
 
     def _ready(self, _request: RouteRequest) -> Response:
         why = self._service.why_not_ready()
-        return http_error(400, why) if why else EMPTY
+        return http_error(400, why) if why else READY
 
     def _model_ready(self, request: RouteRequest) -> Response | Future[Response]:
         name, version = model_of(request.match)
@@ -61,14 +64,14 @@ class HealthRoutes:
             r"/v2/health/live",
             _live,
             "health",
-            Operation("The server is up", "", result="it is up", errors=("400",)),
+            Operation("The server is up", "Live", result="it is up", errors=("400",)),
         ),
         route(
             "GET",
             r"/v2/health/ready",
             _ready,
             "health",
-            Operation("The server takes inferences", "", result="it takes them", errors=("400",)),
+            Operation("The server takes inferences", "Ready", result="it takes them", errors=("400",)),
         ),
         route(
             "GET",

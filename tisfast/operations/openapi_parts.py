@@ -63,6 +63,8 @@ _TENSORS: Final = {
 SCHEMAS: Final[dict[str, Any]] = {
     "Anything": {},
     "Error": {**_object(("error",), error=_TEXT), "additionalProperties": False},
+    "Live": _object(("live",), live={"type": "boolean"}),
+    "Ready": _object(("ready",), ready={"type": "boolean"}),
     "ServerMetadata": _object(("name", "version", "extensions"), name=_TEXT, version=_TEXT, extensions=_TEXTS),
     "ModelMetadata": _object(
         ("name", "versions", "platform", "inputs", "outputs"),

@@ -213,7 +213,7 @@ class MetricsCollector:
         )
         yield family(
             "tisfast_arena_bytes",
-            "Shared memory of a model version: requests now, at most, and as the system counts them; answers likewise",
+            "Shared memory of a model version: used by requests, their limit, resident of requests and of answers",
             "gauge",
             (sample for r in runtimes for sample in _arena(r)),
         )

@@ -22,6 +22,9 @@ cdef bint is_parameter(object value):
 
 
 cdef str shown(object value):
+    """As it stands in the JSON, shortened."""
+    if value is None or type(value) is bool:
+        return {None: "null", True: "true", False: "false"}[value]
     return "{...}" if type(value) is dict else "[...]" if type(value) is list else f"{value!r:.60}"
 
 

@@ -12,6 +12,7 @@ from tisfast_worker.backend import RequestBackend
 from tisfast_worker.calls import PARENT
 from tisfast_worker.errors import TritonError
 from tisfast_worker.failure import ReturnError, last_line
+from tisfast_worker.logger import Logger
 from tisfast_worker.model_config import ModelConfig
 from tisfast_worker.request import NOT_ITERATIVE
 from tisfast_worker.response import InferenceResponse
@@ -87,6 +88,11 @@ class Backend(RequestBackend):
         self._execute = getattr(self._instance, "execute", None)
         self._execute_batch = getattr(self._instance, "execute_batch", None)
         self._check_arrays()
+        if self._execute is None and self._execute_batch is None:
+            Logger.log_warn(
+                f"model '{self.model.name}': class TritonPythonModel does not implement execute, so each of its requests "
+                "will be an error; add: def execute(self, requests)"
+            )
         if inspect.iscoroutinefunction(self._execute):
             if self.model.decoupled:
                 self._start_background()

@@ -56,6 +56,12 @@ def test_binary_metadata_are_decoded():
     assert json.loads(forward.parameters(given)) == decoded
 
 
+@pytest.mark.parametrize(("pattern", "forwarded"), [("MY-.*", True), ("(?-i)MY-.*", False)])
+def test_a_pattern_has_no_case_as_in_triton(pattern, forwarded):
+    forward = metadata_forward(GrpcSettings(forward_pattern=pattern))
+    assert bool(forward.parameters({"my-header": "v"})) is forwarded
+
+
 def test_what_grpc_itself_takes_is_not_forwarded():
     everything = metadata_forward(GrpcSettings(forward_pattern=".*"))
     assert everything.parameters({"te": "trailers", "content-type": "application/grpc", "grpc-encoding": "gzip"}) == b""

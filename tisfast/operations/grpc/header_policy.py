@@ -79,4 +79,4 @@ def metadata_forward(settings: GrpcSettings) -> MetadataForward | None:
     pattern = settings.forward_pattern
     if not pattern:
         return None
-    return MetadataForward(HeaderForward(pattern, flag="grpc-header-forward-pattern", ignore_case=False))
+    return MetadataForward(HeaderForward(pattern, flag="grpc-header-forward-pattern", ignore_case=True))
