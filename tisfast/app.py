@@ -363,7 +363,8 @@ class Server:
         newest = {runtime.signature.name: runtime.signature for runtime in self._registry.runtimes()}
         if 0 < len(newest) <= console.CURL_MODELS_MAX:
             lines = [console.curl_line(signature, origin) for signature in newest.values()]
-            log.info("An inference of zeros for each model (texts and images may be refused):\n%s", "\n".join(lines), extra={"table": True})
+            told = "An inference of zeros for each model (texts and images may be refused):\n%s"
+            log.info(told, "\n".join(lines), extra={"table": True})
 
     async def _look_no_more(self) -> None:
         if self._polling is not None:

@@ -22,7 +22,8 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", self.array(r, "A") + self.array(r, "B"))]) for r in requests]
+        sums = [self.array(r, "A") + self.array(r, "B") for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", value)]) for value in sums]
 
     def array(self, request, name):
         return pb_utils.get_input_tensor_by_name(request, name).as_numpy()

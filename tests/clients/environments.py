@@ -29,7 +29,9 @@ class Environment(NamedTuple):
 
     def variables(self, folder: Path) -> dict[str, str]:
         """What its programs want in their environment."""
-        return {"NODE_PATH": str(folder / "node_modules")} if self.npm else {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+        if self.npm:
+            return {"NODE_PATH": str(folder / "node_modules")}
+        return {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 ENVIRONMENTS: Final = {

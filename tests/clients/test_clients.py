@@ -14,7 +14,11 @@ from tests.system.conftest import ROOT
 
 PROTOS = ROOT / "tisfast/wire/proto"
 CASES = [
-    *((kind, "tritonclient_calls.py", way) for kind in ("tritonclient", "tritonclient_2_51") for way in ("http", "grpc")),
+    *(
+        (kind, "tritonclient_calls.py", way)
+        for kind in ("tritonclient", "tritonclient_2_51")
+        for way in ("http", "grpc")
+    ),
     *((kind, "tritonclient_aio.py", way) for kind in ("tritonclient", "tritonclient_2_51") for way in ("http", "grpc")),
     *(("pytriton", "pytriton_clients.py", way) for way in ("http", "grpc")),
     ("kserve", "kserve_rest.py", ""),
@@ -51,7 +55,8 @@ def test_aiperf(server, addresses, run, tmp_path):
         *("aiperf", "aiperf", "profile", "--model", "upper", "--url", f"http://{addresses[0]}"),
         *("--endpoint", "/v2/models/upper/generate", "--endpoint-type", "template"),
         *("--extra-inputs", 'payload_template:{"TEXT": {{ text|tojson }}}', "--extra-inputs", "response_field:UPPER"),
-        *("--input-file", str(texts), "--custom-dataset-type", "single-turn", "--tokenizer", str(tmp_path / "tokenizer")),
+        *("--input-file", str(texts), "--custom-dataset-type", "single-turn"),
+        *("--tokenizer", str(tmp_path / "tokenizer")),
         *("--request-count", "20", "--concurrency", "2", "--ui", "none", "--artifact-dir", str(results)),
         *("--server-metrics", f"http://{addresses[2]}/metrics"),
     ).ends_well()

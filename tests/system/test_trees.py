@@ -245,7 +245,7 @@ WRONG = {
     "half_tree": ("checkpoint.tl", half(checkpoint), "", "no whole file of a treelite checkpoint"),
     "near_tree": ("checkpoint.tl", nearly(checkpoint), "", "no whole file of a treelite checkpoint"),
     "noise": ("xgboost.model", lambda path: path.write_bytes(b'\7' * 999), "", "no whole file of XGBoost's"),
-    "lengths": ("xgboost.model", lambda path: path.write_bytes(b'\x7f' * 999), "", "its lengths are those of no file: write"),
+    "lengths": ("xgboost.model", lambda path: path.write_bytes(b'\x7f' * 999), "", "its lengths are those of no file"),
     "empty": ("xgboost.json", lambda path: path.write_bytes(b""), "", "xgboost.json is empty"),
     "pickle": ("checkpoint.tl", lambda path: path.write_bytes(pickle.dumps(forest())), "", "is a pickle, which"),
     "other": ("xgboost.json", WRITERS["model.txt"], parameters(model_type="xgboost_json"),

@@ -15,7 +15,8 @@ from steps import UNKNOWN, WRONG_SHAPE, addresses, refused, wait
 def ask(model, rows):
     flat = [value for row in rows for value in row]
     tensor = {"datatype": "FP32", "shape": [len(rows), len(rows[0])], "contents": {"fp32_contents": flat}}
-    return client.ModelInfer(ModelInferRequest(model_name=model, inputs=[{"name": name, **tensor} for name in ("A", "B")]))
+    inputs = [{"name": name, **tensor} for name in ("A", "B")]
+    return client.ModelInfer(ModelInferRequest(model_name=model, inputs=inputs))
 
 
 with grpc.insecure_channel(addresses()[1]) as channel:
