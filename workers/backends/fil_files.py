@@ -1,7 +1,5 @@
 """Files of forests: what a file is by its first bytes, and how treelite reads it."""
 
-import os
-
 from tisfast_worker import limits
 from tisfast_worker.failure import Refusal
 

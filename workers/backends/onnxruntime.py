@@ -227,8 +227,8 @@ def _described(argument):
         )
     if kind[1] not in _DTYPES:
         raise OnnxError(
-            f"Unsupported ONNX Type '{argument.type}' for I/O '{argument.name}': no request can carry it. Cast it in the "
-            f"model; served are {', '.join(sorted(_DTYPES))}"
+            f"Unsupported ONNX Type '{argument.type}' for I/O '{argument.name}': no request can carry it. Cast it "
+            f"in the model; served are {', '.join(sorted(_DTYPES))}"
         )
     dims = [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in argument.shape]
     return argument.name, _DTYPES[kind[1]], dims

@@ -90,8 +90,8 @@ class Backend(RequestBackend):
         self._check_arrays()
         if self._execute is None and self._execute_batch is None:
             Logger.log_warn(
-                f"model '{self.model.name}': class TritonPythonModel does not implement execute, so each of its requests "
-                "will be an error; add: def execute(self, requests)"
+                f"model '{self.model.name}': class TritonPythonModel does not implement execute, so each of its "
+                "requests will be an error; add: def execute(self, requests)"
             )
         if inspect.iscoroutinefunction(self._execute):
             if self.model.decoupled:

@@ -106,8 +106,8 @@ class ArrayBackend(Backend):
 
 
 TELEMETRY = {"openvino": "openvino_telemetry"}
-"""Packages that frameworks tell their makers with that they are used: importing openvino starts a process that waits up to
-3 s for a network, and writes into the user's home."""
+"""Packages that frameworks tell their makers with that they are used: importing openvino starts a process that waits up
+to 3 s for a network, and writes into the user's home."""
 
 
 def keep_quiet(name):
