@@ -16,7 +16,8 @@ except ModuleNotFoundError:  # CPython 3.10
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 FOLDERS = sorted({path.parent for path in TESTS.rglob("test_*.py")})
-NO_PACKAGES = {"examples", "golden", "gpu", "install", "oracle", "perf", "system", "triton_qa", "workers"}  # of tisfast
+# Not packages of tisfast.
+NO_PACKAGES = {"clients", "examples", "golden", "gpu", "install", "oracle", "perf", "system", "triton_qa", "workers"}
 SOURCES = sorted([*ROOT.glob("tisfast/**/*.pyx"), *ROOT.glob("tisfast/**/*.pxd")])
 IMPORT = re.compile(r"^\s*(?:from\s+(tisfast[\w.]*)\s+c?import\s+([\w, (]*)|c?import\s+(tisfast[\w.]*))", re.MULTILINE)
 
@@ -62,8 +63,9 @@ def test_a_folder_of_tests_is_a_package_and_tests_what_has_its_name(folder):
 
 
 SLEEP = re.compile(r"\b(time|asyncio)\.sleep\((?!0\))")
-# The others look at servers from outside, wait as models of Triton's do, and have a clock that the test turns.
-MAY_SLEEP = {"system", "oracle", "triton_qa", "waiting.py", "models/lifecycle_world.py"}
+# The others look at servers from outside, by clients' own programs too, wait as models of Triton's do, and have a clock
+# that the test turns.
+MAY_SLEEP = {"clients", "system", "oracle", "triton_qa", "waiting.py", "models/lifecycle_world.py"}
 
 
 def test_tests_wait_for_events_and_do_not_sleep():

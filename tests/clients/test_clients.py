@@ -10,7 +10,7 @@ import json
 import pytest
 
 from tests.clients.conftest import load
-from tests.system.conftest import ROOT
+from tests.system.helpers import ROOT
 
 PROTOS = ROOT / "tisfast/wire/proto"
 CASES = [

@@ -31,7 +31,7 @@ def test_the_line_that_it_prints_asks_it(serve_files, tmp_path):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
     write(tmp_path / "double.onnx", 2)
-    said = serve_files(tmp_path / "double.onnx").ready().says("Ask each model")["message"]
+    said = serve_files(tmp_path / "double.onnx").ready().says("An inference of zeros for each model")["message"]
     line = next(line for line in said.splitlines() if line.startswith("curl"))
     done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True)
     assert re.search(r'"name":"Y".*"data":\[0(\.0)?\]', done.stdout), done.stdout

@@ -58,7 +58,7 @@ def test_odd_names_are_served_and_their_lines_ask_them(serve_files, tmp_path, na
     write(folder / f"{name}.onnx", 2)
     (folder / f"{name} code.py").write_text(CODE)
     server = serve_files(folder / f"{name}.onnx", folder / f"{name} code.py").ready()
-    said = server.says("Ask each model")["message"]
+    said = server.says("An inference of zeros for each model")["message"]
     lines = [line for line in said.splitlines() if line.startswith("curl")]
     done = [subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True) for line in lines]
     answers = [each.stdout for each in done]

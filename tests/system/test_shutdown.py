@@ -37,7 +37,7 @@ def kept(server, context=None) -> http.client.HTTPConnection:
     else:
         connection = http.client.HTTPSConnection("localhost", server.port, timeout=SECONDS_MAX, context=context)
     connection.request("GET", "/v2/health/live")
-    assert connection.getresponse().read() == b""
+    assert connection.getresponse().read() == LIVE
     return connection
 
 
@@ -147,6 +147,7 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("B", self.sums[key])]))
         return answers
 """
+LIVE = b'{"live":true}'
 STOPS = "UNAVAILABLE.*Server is stopping, scheduler for model has stopped accepting new inference requests"
 
 

@@ -69,3 +69,17 @@ def test_what_is_noted_faster_than_written_is_counted_and_nobody_waits(caplog):
     os.close(read)
     os.close(write)
     access_log.close()
+
+
+def test_lines_that_a_full_disk_refuses_are_lost_and_the_end_is_quiet(caplog):
+    lost = logging.getLogger("tisfast.access")
+    lost.addHandler(caplog.handler)
+    access_log = AccessLog("/dev/full", as_json=False)
+    try:
+        note(access_log)
+        access_log.close()
+    finally:
+        lost.removeHandler(caplog.handler)
+    assert {record.getMessage() for record in caplog.records} == {
+        "lines of --access-log=/dev/full are lost: No space left on device"
+    }

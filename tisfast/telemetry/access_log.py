@@ -13,7 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, NamedTuple, TextIO
+from io import FileIO
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from tisfast import limits, tuning
@@ -89,7 +90,7 @@ class AccessLog:
         self._news = threading.Event()
         self._ending = False
         self._thread: threading.Thread | None = None
-        self._file: TextIO | None = self._open() if path else None
+        self._file: FileIO | None = self._open() if path else None
 
     @property
     def wanted(self) -> bool:
@@ -151,8 +152,9 @@ class AccessLog:
             return
         try:
             self._reopen_if_moved()
-            self._file.write("".join(map(self._worded, portion)))
-            self._file.flush()
+            text = memoryview("".join(map(self._worded, portion)).encode())
+            while text:
+                text = text[self._file.write(text) :]
         except OSError as error:
             log.error("lines of --access-log=%s are lost: %s", self._path, error.strerror)
 
@@ -172,16 +174,21 @@ class AccessLog:
         except FileNotFoundError:
             same = False
         if not same:
-            old, self._file = self._file, open(self._path, "a", encoding="utf-8")  # noqa: SIM115 - open while we run
+            old, self._file = self._file, _appended(self._path)
             old.close()
 
-    def _open(self) -> TextIO:
+    def _open(self) -> FileIO:
         try:
-            return open(self._path, "a", encoding="utf-8")  # open while we run
+            return _appended(self._path)
         except OSError as error:
             raise ConfigError(
                 f"cannot open --access-log={self._path}: {error.strerror}", key="access-log", hint="name another file"
             ) from None
+
+
+def _appended(path: str) -> FileIO:
+    """The file, without a buffer: what could not be written is lost at once, and closing writes nothing."""
+    return open(path, "ab", buffering=0)
 
 
 def _model_of(target: str) -> str:

@@ -1,5 +1,7 @@
 """Files of forests: what a file is by its first bytes, and how treelite reads it."""
 
+import re
+
 from tisfast_worker import limits
 from tisfast_worker.failure import Refusal
 
@@ -17,6 +19,7 @@ _CONVERT = (
 _CHECKPOINT_MAJORS = (3, 4)
 _ERROR_CHARS_MAX = 300
 _LENGTHS = "its lengths are those of no file"
+_SIZES = re.compile(r"bad_alloc|basic_string|vector")  # what C++ says of a size that cannot be
 
 
 class ForestError(Refusal):
@@ -64,7 +67,7 @@ def read(treelite, path, kind, allow_unknown_field):
         raise
     except (treelite.TreeliteError, ValueError, UnicodeError) as error:
         # Of noise, which this format cannot tell from a model, the first numbers are sizes: no shortage of memory.
-        said = _LENGTHS if kind == LEGACY and "bad_alloc" in str(error) else _short(str(error))
+        said = _LENGTHS if kind == LEGACY and _SIZES.search(str(error)) else _short(str(error))
         raise _broken(path, kind, said) from None
 
 
