@@ -155,7 +155,7 @@ def test_label_files(repo, add):
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("model.plan", "backend 'tensorrt' is known"),
+        ("model.graphdef", "backend 'tensorflow' is known"),
         ("weights.bin", "Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'."),
     ],
 )  # fmt: skip

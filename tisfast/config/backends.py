@@ -72,6 +72,8 @@ class BackendInfo(NamedTuple):
 
 
 _OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
+PROFILE: Final = "instance_group.profile"
+_OF_TENSORRT: Final = frozenset({"optimization.cuda.graphs", "optimization.cuda.graph_spec", PROFILE})
 _FORESTS: Final = MappingProxyType(
     {
         "xgboost": "xgboost.model", "xgboost_json": "xgboost.json", "xgboost_ubj": "xgboost.ubj",
@@ -90,7 +92,15 @@ _BUILT_IN: Final = (
         writes_platform=True,
         honours=_OF_ONNX,
     ),
-    BackendInfo("tensorrt", ("tensorrt_plan",), ("model.plan",)),
+    BackendInfo(
+        "tensorrt",
+        ("tensorrt_plan",),
+        ("model.plan",),
+        served=True,
+        writes_platform=True,
+        honours=_OF_TENSORRT,
+        settings=frozenset({"plugins", "version-compatible", "coalesce-request-input", "execution-policy"}),
+    ),
     BackendInfo(
         "pytorch",
         ("pytorch_libtorch", "torch_aoti"),

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tisfast.config import error_texts
-from tisfast.config.backends import MODULE_FILE, PYTHON_BASED_FILE, TRITONS_DIRECTORY, BackendInfo, Backends
+from tisfast.config.backends import (
+    MODULE_FILE,
+    PROFILE,
+    PYTHON_BASED_FILE,
+    TRITONS_DIRECTORY,
+    BackendInfo,
+    Backends,
+)
 from tisfast.config.error_report import KeyPath, Report, key_text
 from tisfast.config.metric_control import check_metric_control
 from tisfast.config.schema import Message, is_ensemble
@@ -60,7 +67,7 @@ def check(message: Message, report: Report, backends: Backends) -> None:
             _refuse(message, path, report)
     check_metric_control(message, report)
     for index, group in enumerate(message.instance_group):
-        _check_group(message, index, group, report)
+        _check_group(message, index, group, report, PROFILE in honoured)
     _check_strategy(message, report)
     _check_force_cpu(message, report)
 
@@ -98,9 +105,9 @@ def _has_content(message: Message) -> bool:
     return bool(message.ByteSize())
 
 
-def _check_group(message: Message, index: int, group: Message, report: Report) -> None:
+def _check_group(message: Message, index: int, group: Message, report: Report, has_profiles: bool) -> None:
     path = ("instance_group", index)
-    if group.profile:
+    if group.profile and not has_profiles:
         platform = f" {message.platform}" if message.platform else ""
         report.wrong(f"instance group {group.name} of model {message.name} and platform{platform} specifies profile "
                      "field which is only supported for TensorRT models", (*path, "profile"),

@@ -20,7 +20,7 @@ _PACKAGES: Final = {
 """Where the package is called otherwise than the module."""
 _EXTRAS: Final = {
     "onnxruntime": "onnx", "torch": "torch", "treelite": "trees", "scikit-learn": "sklearn", "joblib": "sklearn",
-    "skops": "sklearn", "openvino": "openvino",
+    "skops": "sklearn", "openvino": "openvino", "tensorrt": "tensorrt",
 }  # fmt: skip
 """Packages that run models, and the extra of tisfast that installs each into the server's own environment."""
 _LIBRARY: Final = re.compile(r"(?P<name>[\w.+-]+\.so[.\d]*): cannot open shared object file")
