@@ -42,7 +42,7 @@ def test_every_type_that_clients_can_send(serve, write, connect):
     client = connect(server := serve().ready(), grpcclient)
     for dtype, (kserve, array_type) in TYPES.items():
         config = config_of(server, dtype.lower())
-        assert columns_of(config, "input") == [("X", f"TYPE_{kserve}", ["4"])], dtype
+        assert columns_of(config, "input") == [("X", f"TYPE_{kserve}", [4])], dtype
         values = np.array([[0, 1, 1, 0], [1, 2, 3, 100]]).astype(array_type)
         assert np.array_equal(infer(client, dtype.lower(), X=values)["Y"], values), dtype
     values = np.array([[1.5, -2, 0, 4]], np.float32)
@@ -64,18 +64,18 @@ def test_a_configuration_is_completed_from_the_plan(serve, write, connect):
     config = config_of(server, "whole")
     assert (config["platform"], config["max_batch_size"]) == ("tensorrt_plan", 16)
     assert config["default_model_filename"] == "model.plan" and "dynamic_batching" in config
-    assert columns_of(config, "input") == [("X", "TYPE_FP32", ["4"])]
-    assert columns_of(config, "output") == [("Y", "TYPE_FP32", ["4"])]
+    assert columns_of(config, "input") == [("X", "TYPE_FP32", [4])]
+    assert columns_of(config, "output") == [("Y", "TYPE_FP32", [4])]
     assert config["instance_group"][0]["kind"] == "KIND_GPU"
     assert config_of(server, "platform")["backend"] == "tensorrt"
     config = config_of(server, "fixed")
-    assert config["max_batch_size"] == 0 and columns_of(config, "output") == [("Y", "TYPE_FP32", ["4", "2"])]
+    assert config["max_batch_size"] == 0 and columns_of(config, "output") == [("Y", "TYPE_FP32", [4, 2])]
     config = config_of(server, "said")
     assert config["max_batch_size"] == 3 and config["dynamic_batching"]["max_queue_delay_microseconds"] == "5"
     config = config_of(server, "parts")
-    assert config["max_batch_size"] == 8 and columns_of(config, "input") == [("X", "TYPE_FP32", ["4"])]
+    assert config["max_batch_size"] == 8 and columns_of(config, "input") == [("X", "TYPE_FP32", [4])]
     config = config_of(server, "unbatched")
-    assert config["max_batch_size"] == 0 and columns_of(config, "output") == [("Y", "TYPE_FP32", ["-1", "4"])]
+    assert config["max_batch_size"] == 0 and columns_of(config, "output") == [("Y", "TYPE_FP32", [-1, 4])]
     client = connect(server, grpcclient)
     assert np.array_equal(infer(client, "fixed", X=ROWS)["Y"], ROWS.T)
     assert np.array_equal(infer(client, "unbatched", X=ROWS)["Y"], ROWS * 2)
@@ -181,7 +181,7 @@ def test_sequences_with_controls_and_state(serve, write, connect, strategy):
     state = 'state { input_name: "OLD" output_name: "NEW" data_type: TYPE_FP32 dims: 1 }'
     write("sums", plan(inputs, outputs), f"max_batch_size: 4 sequence_batching {{ {strategy} {control} {state} }}")
     client = connect(server := serve().ready(), grpcclient)
-    assert columns_of(config_of(server, "sums"), "input") == [("INPUT", "TYPE_FP32", ["1"])]
+    assert columns_of(config_of(server, "sums"), "input") == [("INPUT", "TYPE_FP32", [1])]
 
     def send(sequence, value, **flags):
         sent = grpcclient.InferInput("INPUT", [1, 1], "FP32")
