@@ -16,6 +16,7 @@ import tritonclient.http as httpclient
 from tests.system.backend_fixtures import backends, weights, write_weights  # noqa: F401 - fixtures
 from tests.system.guest_scripts import GuestProcess
 from tests.system.helpers import ADD_ONE, CONFIG, Server, until
+from tests.system.tensorrt_plans import driver_libraries, gpu_stand_in, write_plan  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -45,12 +45,6 @@ def parameters(**said: str) -> str:
     return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{said[key]}" }} }}\n' for key in said)
 
 
-@pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """An environment with numpy, and nothing else."""
-    return environment(tmp_path / "bare")
-
-
 def environment(folder: Path, *more: Path) -> Path:
     """An environment with numpy, and the folders of `more`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
@@ -77,7 +71,7 @@ def driver_libraries(tmp_path_factory: Any) -> Path:
 
 
 @pytest.fixture
-def gpu(driver_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def gpu_stand_in(driver_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A GPU for the servers of the test."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_libraries))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -85,8 +79,8 @@ def gpu(driver_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def write(tmp_path: Path, gpu: Path) -> Any:
-    """Write a model into the test's repository: write(name, plan, config)."""
+def write_plan(tmp_path: Path, gpu_stand_in: Path) -> Any:
+    """Write a model into the test's repository: write_plan(name, plan, config)."""
     folder = environment(tmp_path / "with_tensorrt", STAND_IN)
 
     def written(name: str, content: bytes, config: str = "", backend: str = 'backend: "tensorrt"') -> Path:

@@ -84,9 +84,8 @@ class Engine:
         engine = self.engine
         made = engine.create_execution_context() if not strategy else engine.create_execution_context(strategy)
         if made is None:
-            raise TensorrtError(
-                f"unable to create TensorRT context for model '{self._model.name}': {self.log.take() or 'no reason given'}"
-            )
+            said = self.log.take() or "it says no reason"
+            raise TensorrtError(f"unable to create TensorRT context for model '{self._model.name}': {said}")
         return made
 
     def largest_batch(self):
@@ -162,7 +161,7 @@ def make_log(package, verbose):
                 del self._errors[: -_ERRORS_TOLD_MAX + 1]
                 self._errors.append(text.strip())
             elif name == "WARNING" or verbose:
-                current().log("WARNING" if name == "WARNING" else "VERBOSE", text, "tensorrt.py", 0)
+                current().log("WARN" if name == "WARNING" else "VERBOSE", text, "tensorrt.py", 0)
 
         def take(self):
             """The errors since the last call, in one line."""

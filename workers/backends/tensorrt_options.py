@@ -1,4 +1,4 @@
-"""How a plan is read and run: what the configuration and --backend-config say.  Errors are Triton's where it has one."""
+"""How a plan is read and run: by the configuration and --backend-config.  Errors are Triton's where it has one."""
 
 import ctypes
 import json

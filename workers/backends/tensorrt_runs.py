@@ -1,7 +1,6 @@
 """Executions of an engine: contexts by profile, device memory, CUDA graphs."""
 
 import numpy
-
 from tisfast_worker.serve import backend_module
 from tisfast_worker.serving_context import current
 
@@ -186,7 +185,7 @@ class Runs:
             handle = self._device.captured(lane.queue)
         except _engines.Refusal as error:
             text = f"no CUDA graph for {_shapes_text(shapes)} of {self._model.instance}: {error}"
-            current().log("WARNING", text, "tensorrt.py", 0)
+            current().log("WARN", text, "tensorrt.py", 0)
             return
         self._places.held = True
         self._graphs[tuple(shapes[name] for name in self._names)] = handle, memories, wanted

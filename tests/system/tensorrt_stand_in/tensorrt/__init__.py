@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's package `tensorrt`: the calls that its documentation says of running engines, and their rules.
+"""A stand-in for NVIDIA's package `tensorrt`: the documented calls that run engines, and their rules.
 
 A plan is a header as TensorRT's, and JSON: tensors, profiles, and an expression of numpy for each output.  Errors are
 told as TensorRT does it: False or None, and a message to the logger.  What the documentation leaves undefined raises.
@@ -149,7 +149,8 @@ class IExecutionContext:
         said = self._engine._known(name)
         if self.infer_shapes() or said.get("data_dependent"):
             return tuple(said["shape"])
-        return self._values({each: np.zeros(self._shapes[each], self._array(each)) for each in self._shapes})[name].shape
+        zeros = {each: np.zeros(shape, self._array(each)) for each, shape in self._shapes.items()}
+        return self._values(zeros)[name].shape
 
     def set_tensor_address(self, name, address):
         if name not in self._engine._tensors:
