@@ -10,10 +10,11 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from perf.macro.growth import growth
 from tests.system.array_calls import config_of, executions, infer, infer_each
-from tests.system.backend_growth import Adder, nothing_grows
+from tests.system.backend_growth import Asker, asked, held
 from tests.system.helpers import until
-from tests.system.tensorrt_plans import doubler, parameters, plan, tensor, two_profiles
+from tests.system.tensorrt_plans import doubler, plan, tensor, two_profiles
 
 TYPES = {
     "FLOAT": ("FP32", np.float32), "HALF": ("FP16", np.float16), "INT8": ("INT8", np.int8),
@@ -149,14 +150,14 @@ GRAPHS = " optimization { cuda { graphs: true %s } }"
 def test_cuda_graphs_are_captured_at_load_and_run(serve, write_plan, connect):
     # Whatever runs says how many rows it was made for: those that are captured, and those that are not.
     write_plan("sizes", doubler(), "max_batch_size: 8" + GRAPHS % "")
-    write_plan("batching", doubler(), "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 4 ] }" + GRAPHS % "")
+    write_plan("batching", doubler(), "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 }" + GRAPHS % "")
     spec = 'graph_spec { batch_size: 2 input { key: "X" value { dim: [ 7 ] } } }'
     write_plan("spec", two_profiles(), GRAPHS % spec + groups(0, 1))
     write_plan("none", doubler(no_capture=True), GRAPHS % "")
     server = serve("--log-verbose=1").ready()
     client = connect(server, grpcclient)
     captured = [record["message"] for record in server.log if record["message"].startswith("CUDA graph for")]
-    for rows in (1, 2, 4, 8):
+    for rows in (1, 4, 8):
         assert f"CUDA graph for X [{rows}, 4]" in captured
     assert "CUDA graph for X [2, 7]" in captured
     assert any("no CUDA graph for X [1, 4] of none_0" in record["message"] for record in server.log)
@@ -175,8 +176,11 @@ def test_sequences_with_controls_and_state(serve, write_plan, connect, strategy)
     outputs = [tensor(name, [-1, 1], make="INPUT + OLD * (1 - START)") for name in ("OUTPUT", "NEW")]
     control = 'control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } }'
     state = 'state { input_name: "OLD" output_name: "NEW" data_type: TYPE_FP32 dims: 1 }'
-    write_plan("sums", plan(inputs, outputs), f"max_batch_size: 4 sequence_batching {{ {strategy} {control} {state} }}")
-    client = connect(server := serve().ready(), grpcclient)
+    config = f"max_batch_size: 4 sequence_batching {{ {strategy} {control} {state} }}"
+    write_plan("sums", plan(inputs, outputs), config + GRAPHS % "")
+    client = connect(server := serve("--log-verbose=1").ready(), grpcclient)
+    captured = [record["message"] for record in server.log if record["message"].startswith("CUDA graph for")]
+    assert [f"INPUT [{rows}, 1]" in message for rows, message in enumerate(captured, 1)] == [True] * 4
     assert columns_of(config_of(server, "sums"), "input") == [("INPUT", "TYPE_FP32", [1])]
 
     def send(sequence, value, **flags):
@@ -209,16 +213,22 @@ def test_a_worker_that_is_killed_comes_back_and_a_changed_file_is_loaded(serve, 
     assert np.array_equal(infer(client, "m", X=ROWS)["Y"], ROWS * 5)
 
 
-def test_100_loads_leave_nothing(serve, write_plan, tmp_path):
+def test_100_loads_leave_nothing(serve, write_plan, connect):
+    """While a client asks; what the server holds is looked at when it does not."""
     rows = tensor("X", [-1, 1], ([1, 1], [4, 1], [8, 1]))
-    config = 'backend: "tensorrt"\n' + parameters(EXECUTION_ENV_PATH=str(write_plan.environment))
-
-    def put(folder, n):
-        (folder / "model.plan").write_bytes(plan([rows], [tensor("Y", [-1, 1], make=f"X + {n}")]))
-
-    (tmp_path / "models").mkdir()
-    adder = Adder("model.plan", put, lambda n: np.array([[1], [2], [3]], np.float32) + n, config)
-    nothing_grows(serve, adder, "X", tmp_path / "models")
+    write_plan("m", plan([rows], [tensor("Y", [-1, 1], make="X + 0")]))
+    server = serve("--model-control-mode=explicit", "--load-model=m").ready()
+    client, processes = connect(server, grpcclient), len(server.family())
+    before = None
+    for first, last in ((1, 20), (21, 100)):
+        asker = Asker(server, "m", "X", lambda found: found[0, 0] >= 1)
+        with asked(asker):
+            for n in range(first, last + 1):
+                write_plan("m", plan([rows], [tensor("Y", [-1, 1], make=f"X + {n}")]))
+                client.load_model("m")
+                assert infer(client, "m", X=ROWS[:1, 1:2])["Y"].item() == n + 1
+        before = before or held(server, processes)
+    until(lambda: growth(before, held(server, processes)) == [], "what was held after 20 loads is enough")
 
 
 def test_a_file_is_served_as_it_lies(serve_files, gpu_stand_in, tmp_path):
