@@ -8,11 +8,12 @@ for a single field and two members of a oneof.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from tisfast import limits
 from tisfast.config import lexer, scalars, schema, suggest
-from tisfast.config.error_report import KeyPath, Report, owner
+from tisfast.config.error_report import Hint, KeyPath, Report, owner
 from tisfast.config.lexer import Token
 from tisfast.config.scalars import BadValue
 from tisfast.config.schema import Field
@@ -60,7 +61,7 @@ class _Parser:
             return True
         return False
 
-    def fail(self, message: str, path: KeyPath, token: Token, hint: str = "") -> None:
+    def fail(self, message: str, path: KeyPath, token: Token, hint: Hint = "") -> None:
         self.report.add(message, path, hint=hint, place=self.lines.place(token.offset))
 
     def note(self, path: KeyPath, token: Token) -> None:
@@ -140,9 +141,9 @@ class _Parser:
         return self.accept(":")
 
     def unknown(self, name: str, message: schema.Message, path: KeyPath, token: Token) -> None:
-        guess = suggest.near_key(name, message.DESCRIPTOR)
+        guess = "" if self.report.full else suggest.near_key(name, message.DESCRIPTOR)
         self.report.broke((*path, guess or name))
-        hint = suggest.key_hint(name, message.DESCRIPTOR, self.root)
+        hint = partial(suggest.key_hint, name, message.DESCRIPTOR, self.root)
         self.fail(f"unknown key '{name}' in {owner(path)}", (*path, name), token, hint)
         self.skip_value()
 
@@ -230,6 +231,8 @@ class _Parser:
         if entry.key in container:
             self.fail(f"'{field.name}' has the key {entry.key!r} twice", path, opener, "keep one of them")
         schema.put_entry(container, field, entry)
+        if self.report.is_broken((*path, "value")):
+            self.report.broke((*owner, entry.key))
         self.note((*owner, entry.key), opener)
         self.report.places.setdefault((*owner, entry.key, "value"), self.report.place_of((*path, "value")))
 
@@ -298,7 +301,7 @@ def _number(field: Field, token: Token, sign: str) -> Any:
     kind, text = field.cpp_type, token.text
     if kind == scalars.ENUM:
         if token.kind == lexer.NUMBER and text.isdigit():
-            return scalars.enum_number(field, int(sign + text))
+            return scalars.enum_number(field, sign + text)
         if token.kind == lexer.STRING:
             bare = text[1:-1]
             names = field.enum_type.values_by_name

@@ -59,7 +59,7 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
     oldest, direct = batching.oldest, batching.direct
     slots = max(1, message.max_batch_size)
     return SequenceSettings(
-        slots=max(oldest.max_candidate_sequences, 0) or slots,
+        slots=oldest.max_candidate_sequences or slots,
         oldest=batching.HasField("oldest"),
         idle_ns=batching.max_sequence_idle_microseconds * 1000,
         delay_ns=(oldest if batching.HasField("oldest") else direct).max_queue_delay_microseconds * 1000,
@@ -86,6 +86,11 @@ def _check_oldest(message: Message, report: Report) -> None:
         report.wrong(
             f"'preserve_ordering' is known, but not served yet for sequences of decoupled models for {message.name}",
             (BATCHING, "oldest", "preserve_ordering"), hint="remove it: the order within a sequence is kept",
+        )  # fmt: skip
+    if oldest.max_candidate_sequences < 0:
+        report.wrong(
+            f"'max_candidate_sequences' is {oldest.max_candidate_sequences}, below 0 for {message.name}",
+            (BATCHING, "oldest", "max_candidate_sequences"), hint="leave it out for as many as max_batch_size",
         )  # fmt: skip
     if oldest.max_candidate_sequences > limits.CANDIDATE_SEQUENCES_MAX:
         report.wrong(

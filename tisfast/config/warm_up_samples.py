@@ -117,7 +117,7 @@ class _Fit:
                                    f"are {', '.join(known)})", (*self._path, "inputs", given.name))  # fmt: skip
 
     def _lacking(self, inputs: Sequence[TensorConfig]) -> None:
-        given = sorted(each.name for each in self._sample.inputs)
+        given = {each.name for each in self._sample.inputs}
         lacking = [tensor.name for tensor in inputs if not tensor.optional and tensor.name not in given]
         if not lacking or self._report.is_broken((*self._path, "inputs")):
             return
@@ -125,8 +125,8 @@ class _Fit:
         count = f"{most} inputs" if required == most else f"number of inputs between {required} and {most}"
         self._report.wrong(
             f"expected {count} but got {len(given)} inputs for model '{self._model}'. Got input(s) "
-            f"[{_quoted(given)}], but missing required input(s) [{_quoted(lacking)}]. Please provide all required "
-            "input(s).", self._path, hint=f"add them to the warm-up sample '{self._sample.name}'",
+            f"[{_quoted(sorted(given))}], but missing required input(s) [{_quoted(lacking)}]. Please provide all "
+            "required input(s).", self._path, hint=f"add them to the warm-up sample '{self._sample.name}'",
         )  # fmt: skip
 
     def _tensor(self, given: WarmUpInput, wanted: TensorConfig) -> None:
