@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tisfast import limits
-from tisfast.config import error_texts
 from tisfast.config.error_report import Report
 from tisfast.config.schema import Message
 from tisfast.config.sequence_controls import ControlInput, read_controls
@@ -46,8 +45,6 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
     if not message.HasField(BATCHING):
         return None
     batching = message.sequence_batching
-    if message.response_cache.enable:
-        report.wrong(error_texts.no_cache(message.name, error_texts.SEQUENCES), ("response_cache", "enable"))
     _check_times(message, report)
     if batching.HasField("oldest"):
         _check_oldest(message, report)
