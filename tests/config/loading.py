@@ -38,4 +38,4 @@ def told(text: str, *, end: str = PYTHON, **options: object) -> list[str]:
 def shown(error: ConfigError) -> str:
     """One error, all of its parts; without a place where it has none."""
     place = f"{error.line}:{error.column} " if error.line else ""
-    return " | ".join(filter(None, (f"{place}{error.key}", error.message, error.hint)))
+    return " | ".join(filter(None, (f"{place}{error.key}".strip(), error.message, error.hint)))

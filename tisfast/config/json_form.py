@@ -69,7 +69,8 @@ class _Reader:
 
     def fields(self, message: schema.Message, value: Any, path: KeyPath) -> None:
         if not isinstance(value, dict):
-            self.refuse(f"{owner(path)} takes an object, found {scalars.described(value)}", path)
+            hint = _object_hint(message.DESCRIPTOR, value)
+            self.refuse(f"{owner(path)} takes an object, found {scalars.described(value)}", path, hint)
             return
         for name in getattr(value, "twice", ()):
             self.refuse(f"'{name}' is given twice", (*path, name), "keep one of them")
@@ -120,8 +121,9 @@ class _Reader:
         for name, entry in value.items():
             pair = schema.class_of(field.message_type)()
             self.one(pair, fields["key"], name, (*path, name))
-            self.one(pair, fields["value"], entry, (*path, name))
-            schema.put_entry(getattr(message, field.name), field, pair)
+            if not self.report.is_broken((*path, name)):
+                self.one(pair, fields["value"], entry, (*path, pair.key))
+                schema.put_entry(getattr(message, field.name), field, pair)
 
     def one(self, message: schema.Message, field: Field, value: Any, path: KeyPath) -> None:
         """One value of a field that is no map: appended to a list, set otherwise."""
@@ -142,6 +144,14 @@ class _Reader:
             target.append(scalar)
         else:
             setattr(message, field.name, scalar)
+
+
+def _object_hint(descriptor: Any, value: Any) -> str:
+    """A text in the place of an object whose only member is a text, as that of a parameter."""
+    inner = descriptor.fields
+    if isinstance(value, str) and len(inner) == 1 and inner[0].cpp_type == scalars.STRING:
+        return f"write {{{json.dumps(inner[0].name)}: {json.dumps(value)}}}"
+    return ""
 
 
 def _field(descriptor: Any, name: str) -> Field | None:
