@@ -68,7 +68,7 @@ SCHED = [
     (
         "dynamic_batching { preserve_ordering: true priority_levels: 1 default_priority_level: 1 "
         "priority_queue_policy { key: 1 value { timeout_action: DELAY default_timeout_microseconds: 1 } } }",
-        "1:111 dynamic_batching.priority_queue_policy[1].timeout_action | Queue policy can not have DELAY as "
+        "1:128 dynamic_batching.priority_queue_policy[1].timeout_action | Queue policy can not have DELAY as "
         "timeout action when 'preserve_ordering' is true for m | use timeout_action: REJECT",
     ),
     (
@@ -84,7 +84,7 @@ SCHED = [
     (
         "dynamic_batching { priority_levels: 1 default_priority_level: 1 priority_queue_policy { key: 1 value { "
         "default_timeout_microseconds: 18446744073709551615 } } }",
-        "1:87 dynamic_batching.priority_queue_policy[1].default_timeout_microseconds | "
+        "1:104 dynamic_batching.priority_queue_policy[1].default_timeout_microseconds | "
         "'default_timeout_microseconds' is 18446744073709551615, above 4611686018427387 for m | leave it out for "
         "no limit",
     ),

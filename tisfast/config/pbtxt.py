@@ -41,6 +41,7 @@ class _Parser:
         self.lines = lexer.Lines(text)
         self.report = report
         self.at = 0
+        self.noted: list[KeyPath] = []
         self.root = schema.message_class("ModelConfig").DESCRIPTOR
 
     # ---- tokens
@@ -66,6 +67,7 @@ class _Parser:
 
     def note(self, path: KeyPath, token: Token) -> None:
         self.report.places.setdefault(path, self.lines.place(token.offset))
+        self.noted.append(path)
 
     # ---- messages
     def fields(self, message: schema.Message, path: KeyPath, opener: Token | None) -> None:
@@ -222,19 +224,22 @@ class _Parser:
         self.fields(child, path, opener)
 
     def map_entry(self, message: schema.Message, field: Field, path: KeyPath, opener: Token) -> None:
-        """`{ key: K value: V }` of a map."""
-        entry_class = schema.class_of(field.message_type)
-        entry = entry_class()
+        """`{ key: K value: V }` of a map.  Fields of the value have the map's key in their paths."""
+        entry = schema.class_of(field.message_type)()
+        before = len(self.noted)
         self.fields(entry, path, opener)
         container = getattr(message, field.name)
-        owner = path[:-1]
+        place = self.report.places.setdefault
+        here = (*path[:-1], entry.key)
         if entry.key in container:
             self.fail(f"'{field.name}' has the key {entry.key!r} twice", path, opener, "keep one of them")
         schema.put_entry(container, field, entry)
         if self.report.is_broken((*path, "value")):
-            self.report.broke((*owner, entry.key))
-        self.note((*owner, entry.key), opener)
-        self.report.places.setdefault((*owner, entry.key, "value"), self.report.place_of((*path, "value")))
+            self.report.broke(here)
+        place(here, self.lines.place(opener.offset))
+        for noted in self.noted[before:]:
+            if noted[len(path)] == "value":
+                place((*here, *noted[len(path) + 1 :]), self.report.places[noted])
 
     def one_scalar(self, message: schema.Message, field: Field, path: KeyPath) -> None:
         token = self.next

@@ -135,7 +135,7 @@ class _Fit:
             dtype = BY_CODE[given.dtype].wire if given.dtype in BY_CODE else "<invalid>"
             self._report.wrong(
                 f"inference input '{given.name}' data-type is '{dtype}', but model '{self._model}' expects "
-                f"'{BY_CODE[wanted.dtype].wire}'", (*path, "value", "data_type"),
+                f"'{BY_CODE[wanted.dtype].wire}'", (*path, "data_type"),
                 hint=f"write data_type: {BY_CODE[wanted.dtype].config}",
             )  # fmt: skip
         if not _fits(given.dims, wanted.dims) and min(given.dims, default=0) >= 0:
@@ -144,7 +144,7 @@ class _Fit:
                 expected, got = (VARIABLE, *expected), (1, *got)
             self._report.wrong(
                 f"unexpected shape for input '{given.name}' for model '{self._model}'. Expected {_shape(expected)}, "
-                f"got {_shape(got)}", (*path, "value", "dims"),
+                f"got {_shape(got)}", (*path, "dims"),
                 hint="give dims without the batch dimension" if self._batched else "",
             )  # fmt: skip
 
