@@ -22,8 +22,8 @@ def test_names(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "0", "7", "007", "12345678901234567890", "0x0", "0XfF", "1.", "1.5", ".5", "1e9", "1E+9", "1e-9", "1.5e3", ".5e3",
-        "1f", "1F", "1.5f", "1.e3f", "0xf", "0x1f",
+        "0", "7", "007", "12345678901234567890", "0x0", "0XfF", "1.", "1.5", ".5", "1e9", "1E+9", "1e-9", "1.5e3",
+        ".5e3", "1f", "1F", "1.5f", "1.e3f", "0xf", "0x1f",
     ],
 )  # fmt: skip
 def test_numbers(text):
@@ -38,8 +38,10 @@ def test_what_begins_as_a_number_and_is_none_is_one_bad_token_at_least(text):
 
 @pytest.mark.parametrize(
     "text",
-    ['""', "''", '"a"', "'a'", '"it\'s"', "'say \"x\"'", r'"\""', r"'\''", r'"\\"', '"# no comment"', '"{ [ <"', '"é\t"'],
-)
+    [
+        '""', "''", '"a"', "'a'", '"it\'s"', "'say \"x\"'", r'"\""', r"'\''", r'"\\"', '"# no comment"', '"{ [ <"', '"é\t"',
+    ],
+)  # fmt: skip
 def test_texts(text):
     assert kinds(text) == [(STRING, text)]
 
