@@ -39,7 +39,8 @@ def test_what_begins_as_a_number_and_is_none_is_one_bad_token_at_least(text):
 @pytest.mark.parametrize(
     "text",
     [
-        '""', "''", '"a"', "'a'", '"it\'s"', "'say \"x\"'", r'"\""', r"'\''", r'"\\"', '"# no comment"', '"{ [ <"', '"é\t"',
+        '""', "''", '"a"', "'a'", '"it\'s"', "'say \"x\"'", r'"\""', r"'\''", r'"\\"',
+        '"# no comment"', '"{ [ <"', '"é\t"',
     ],
 )  # fmt: skip
 def test_texts(text):
