@@ -20,6 +20,8 @@ from tisfast.config.schema import Field
 
 OPENERS: Final = {"{": "}", "<": ">", "[": "]"}
 CLOSERS: Final = frozenset(OPENERS.values())
+SHOWN_MAX: Final = 60
+"""Characters of a word that an error shows."""
 
 
 def parse_text(text: str, report: Report) -> schema.Message:
@@ -146,7 +148,7 @@ class _Parser:
         guess = "" if self.report.full else suggest.near_key(name, message.DESCRIPTOR)
         self.report.broke((*path, guess or name))
         hint = partial(suggest.key_hint, name, message.DESCRIPTOR, self.root)
-        self.fail(f"unknown key '{name}' in {owner(path)}", (*path, name), token, hint)
+        self.fail(f"unknown key '{name:.{SHOWN_MAX}}' in {owner(path)}", (*path, name), token, hint)
         self.skip_value()
 
     def target(
@@ -261,13 +263,13 @@ class _Parser:
 
     def scalar(self, field: Field) -> Any:
         """Take one scalar value.  Raises BadValue, having stepped over what stood there."""
+        sign = "-" if self.accept("-") else ""
         token = self.next
-        if token.kind == lexer.END or (token.kind == lexer.SYMBOL and token.text != "-"):
-            if token.text in ("{", "<", "["):
+        if token.kind in (lexer.END, lexer.SYMBOL):
+            if token.text in ("{", "<", "[", "-"):
                 self.skip_value()
             raise BadValue(f"'{field.name}' has no value, found {token.shown()}", f"give {scalars.wanted(field)}")
-        sign = "-" if self.accept("-") else ""
-        token = self.take()
+        self.take()
         if field.cpp_type == scalars.STRING:
             return self.string(field, token, sign)
         while token.kind == lexer.STRING and self.next.kind == lexer.STRING:
@@ -276,9 +278,8 @@ class _Parser:
 
     def string(self, field: Field, token: Token, sign: str) -> str:
         if token.kind != lexer.STRING or sign:
-            open_ended = token.kind == lexer.BAD and token.text[0] in "\"'"
-            hint = "the closing quote is missing on this line" if open_ended else f'write {field.name}: "{token.text}"'
-            raise BadValue(f"'{field.name}' takes a string in quotes, found {token.shown()}", hint)
+            raise BadValue(f"'{field.name}' takes a string in quotes, found {_shown(token, sign)}",
+                           _string_hint(field, token, sign))  # fmt: skip
         parts = [scalars.unquoted(token.text)]
         while self.next.kind == lexer.STRING:
             parts.append(scalars.unquoted(self.take().text))
@@ -308,10 +309,7 @@ def _number(field: Field, token: Token, sign: str) -> Any:
         if token.kind == lexer.NUMBER and text.isdigit():
             return scalars.enum_number(field, sign + text)
         if token.kind == lexer.STRING:
-            bare = text[1:-1]
-            names = field.enum_type.values_by_name
-            name = bare if bare in names else suggest.near_enum(bare, names)
-            hint = f"write {field.name}: {name}, without quotes" if name else f"write {scalars.wanted(field)}"
+            hint = partial(_enum_hint, field, text[1:-1])
             raise BadValue(f"'{field.name}' takes a name without quotes, found {token.shown()}", hint)
         return scalars.enum_of(field, sign + text)
     if kind == scalars.BOOL:
@@ -321,14 +319,29 @@ def _number(field: Field, token: Token, sign: str) -> Any:
             return text.endswith("1")
         raise BadValue(f"'{field.name}' takes true or false, found {_shown(token, sign)}", _bool_hint(text))
     try:
-        if token.kind == lexer.STRING:
+        if token.kind in (lexer.STRING, lexer.BAD):  # of which int() and float() would take 1_000
             raise ValueError
         if kind in scalars.INTEGER_RANGES:
             return scalars.checked_integer(field, int(sign + "1") * scalars.integer_of(text))
         return float(sign + "1") * scalars.float_of(text)
     except ValueError:
-        hint = f"write {field.name}: {text[1:-1]}" if text[1:-1].isdigit() and token.kind == lexer.STRING else ""
-        raise BadValue(f"'{field.name}' takes {scalars.wanted(field)}, found {_shown(token, sign)}", hint) from None
+        number = text[1:-1] if token.kind == lexer.STRING and text[1:-1].isdigit() else ""
+        raise BadValue(f"'{field.name}' takes {scalars.wanted(field)}, found {_shown(token, sign)}",
+                       f"write {field.name}: {number}" if number else "") from None  # fmt: skip
+
+
+def _enum_hint(field: Field, bare: str) -> str:
+    names = field.enum_type.values_by_name
+    name = bare if bare in names else suggest.near_enum(bare, names)
+    return f"write {field.name}: {name}, without quotes" if name else f"write {scalars.wanted(field)}"
+
+
+def _string_hint(field: Field, token: Token, sign: str) -> str:
+    if token.kind == lexer.BAD and token.text[0] in "\"'":
+        return "the closing quote is missing on this line"
+    if token.kind == lexer.STRING:
+        return f"remove the '{sign}'"
+    return f'write {field.name}: "{sign}{token.text}"' if len(token.text) <= SHOWN_MAX else "write it in quotes"
 
 
 def _message_hint(field: Field, found: Token) -> str:

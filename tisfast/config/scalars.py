@@ -86,7 +86,7 @@ def enum_of(field: Field, name: str) -> int:
         guess = near_enum(name, values)
         return f"did you mean '{guess}'?" if guess else f"possible: {', '.join(values)}"
 
-    raise BadValue(f"unknown value '{name}' for '{field.name}'", hint)
+    raise BadValue(f"unknown value '{name:.60}' for '{field.name}'", hint)
 
 
 def enum_number(field: Field, written: str) -> int:
