@@ -34,7 +34,8 @@ DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions o
 COVERAGE = os.environ.get("TISFAST_COVERAGE") == "1"  # Cython's lines can be traced: `make coverage`
 # None takes another's C for its own.
 GENERATED_C = "build/cython-coverage" if COVERAGE else "build/cython-debug" if DEBUG else "build/cython"
-ONLY_TESTS = "tisfast.engine.testing"  # and what begins so: in the source tree for the engine's tests, not in a wheel
+# Names that begin so are in the source tree for tests, and not in a wheel.
+ONLY_TESTS = ("tisfast.engine.testing", "tisfast.native.testing")
 MODEL_MODULE = "triton_python_backend_utils"
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 HTTP2_MODULE = "tisfast.native.http2"
