@@ -10,7 +10,8 @@ from typing import Final
 # In this order: what begins a text ends with the same quotes, and a backslash takes the next character along.
 PARTS: Final = re.compile(
     r"""(?P<comment>\#[^\n]*)
-      | (?P<text>[a-zA-Z]{0,2}(?:"{3}(?:\\.|[^\\])*?"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
+      | (?P<text>[a-zA-Z]{0,2}(?:
+          "{3}(?:\\.|[^\\])*?"{3} | '{3}(?:\\.|[^\\])*?'{3} | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'))
       | (?P<open>[(\[{])
       | (?P<close>[)\]}])
       | (?P<continued>\\\n)
@@ -23,7 +24,7 @@ PARTS: Final = re.compile(
 
 
 def code_lines(text: str) -> int:
-    """How many lines of a file hold code.  A text that is a statement of its own is a docstring, as is a bare comment."""
+    """How many lines of a file hold code.  A text that is a statement of its own is a docstring."""
     found: set[int] = set()
     line, depth = 1, 0
     statement: list[tuple[bool, int, int]] = []  # of the logical line: is it a text, first and last line

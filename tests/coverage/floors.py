@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Floor(NamedTuple):
-    """The least share in percent.  lines: of Python and Cython; branches: of Python alone, None where there are none."""
+    """The least share in percent.  lines: of Python and Cython; branches: of Python, None where there are none."""
 
     lines: float
     branches: float | None
@@ -70,8 +70,8 @@ def shortfalls(found: Sequence[Measured], floors: Mapping[str, Floor]) -> list[s
             if least is not None and (share is None or share < least):
                 reached = "none" if share is None else f"{share:.1f} %"
                 said.append(
-                    f"tests/{each.package} runs {reached} of the {kind} of {each.package}, and its floor is {least:g} %: "
-                    "add tests of what is listed as missing"
+                    f"tests/{each.package} runs {reached} of the {kind} of {each.package}, and its floor is {least:g} %"
+                    ": add tests of what is listed as missing"
                 )
     return said
 

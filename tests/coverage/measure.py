@@ -1,8 +1,8 @@
 """How much of each package its own folder of tests runs:  python -m tests.coverage.measure [PACKAGE...]
 
-`make coverage` builds what this needs: Cython modules that trace their lines, with the C code beside them.  Each package's
-tests run in a process of their own, and processes that they start are followed.  Of Python lines and branches are
-counted, of Cython lines.  What did not run is listed in reports/PACKAGE.txt.
+`make coverage` builds what this needs: Cython modules that trace their lines, with the C code beside them.  The tests
+of each package run in a process of their own.  What processes do that they start is counted, too, unless these are
+killed.  Of Python lines and branches are counted, of Cython lines.  What did not run is listed in reports/PACKAGE.txt.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import coverage
+from coverage.exceptions import CoverageWarning
 
 from tests.coverage.code_lines import lines_in
 from tests.coverage.floors import FLOORS, Counts, Measured, shortfalls, spans, table
@@ -34,7 +36,7 @@ SETTINGS: Final = """[run]
 branch = true
 core = ctrace
 plugins = Cython.Coverage
-patch = subprocess, _exit
+patch = subprocess, _exit, fork
 data_file = {folder}/data
 source = {source}
 omit =
@@ -116,7 +118,9 @@ def read(package: Package) -> Measured:
     sources = package.sources()
     measured = coverage.Coverage(config_file=str(package.settings))
     if any(package.settings.parent.glob("data*")):
-        measured.combine([str(package.settings.parent)], keep=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoverageWarning)
+            measured.combine([str(package.settings.parent)], keep=True)  # but for what was killed while it wrote
         data = measured.get_data()
         for path in sources:  # what nobody imported is nonetheless code
             if path.suffix == ".pyx":

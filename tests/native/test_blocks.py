@@ -323,7 +323,8 @@ sys.stdin.read()
 """
 PARENT = """
 import os, signal, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1], str(os.getpid())], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+command = [sys.executable, "-c", sys.argv[1], str(os.getpid())]
+child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -6,10 +6,10 @@ import sys
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tisfast.native.gather_write import Outgoing
 
 from tisfast import tuning
 from tisfast.native import testing as native
-from tisfast.native.gather_write import Outgoing
 
 PIECES_MAX = 512
 TEXT_BYTES = (1 << 16) + 8192

@@ -195,7 +195,8 @@ def test_a_reply_names_its_call_and_what_was_told_before(channel, worker):
     native.tell(channel, 3)
     assert native.reply(channel, kind=ANSWER, call=2**40, meta_offset=640, meta_bytes=99)
     assert replied(worker.take(REPLY)) == {
-        "kind": ANSWER, "flags": 0, "status": 0, "meta_bytes": 99, "call": 2**40, "meta_offset": 640, "answer": 0, "told": 3,
+        "kind": ANSWER, "flags": 0, "status": 0, "meta_bytes": 99, "call": 2**40, "meta_offset": 640, "answer": 0,
+        "told": 3,
     }  # fmt: skip
 
 

@@ -14,6 +14,14 @@ LIBRARY = Path(__file__).resolve().parents[2] / "workers" / "libtisfast_shm.so"
 SUBMIT, COMPLETE, GIVE, REPLY = 128, 320, 512, 704
 ASLEEP, STOP, NUDGE = 64, 68, 76
 SLOT_BYTES = 64
+SUBMIT_FIELDS = (
+    "kind", "flags", "batch_left", "meta_bytes", "request", "meta_offset", "submit_ns", "told", "slot", "claim",
+)  # fmt: skip
+ANSWER_FIELDS = (
+    "kind", "flags", "status", "meta_bytes", "request", "block", "taken_ns", "infer_start_ns", "infer_end_ns",
+    "done_ns", "batch",
+)  # fmt: skip
+REPLY_FIELDS = ("kind", "flags", "status", "meta_bytes", "call", "meta_offset", "answer", "told")
 
 
 def library() -> ctypes.CDLL:
@@ -60,9 +68,8 @@ class WorkerSide:
         slot = self.lib.tf_ring_reserve(self.base, self.base + COMPLETE, 0)
         if not slot:
             return False
-        names = ("kind", "flags", "status", "meta_bytes", "request", "block", "taken_ns", "infer_start_ns", "infer_end_ns",
-                 "done_ns", "batch")  # fmt: skip
-        struct.pack_into("<BBHIQQqqqqI", self.memory, slot - self.base, *(fields.get(name, 0) for name in names))
+        values = [fields.get(name, 0) for name in ANSWER_FIELDS]
+        struct.pack_into("<BBHIQQqqqqI", self.memory, slot - self.base, *values)
         self.lib.tf_ring_publish(self.base + COMPLETE, 1)
         return True
 
@@ -88,11 +95,9 @@ class WorkerSide:
 
 def submitted(slot: bytes) -> dict[str, int]:
     """The fields of a submit slot."""
-    names = ("kind", "flags", "batch_left", "meta_bytes", "request", "meta_offset", "submit_ns", "told", "slot", "claim")
-    return dict(zip(names, struct.unpack_from("<BBHIQQqIII", slot), strict=True))
+    return dict(zip(SUBMIT_FIELDS, struct.unpack_from("<BBHIQQqIII", slot), strict=True))
 
 
 def replied(slot: bytes) -> dict[str, int]:
     """The fields of a reply slot."""
-    names = ("kind", "flags", "status", "meta_bytes", "call", "meta_offset", "answer", "told")
-    return dict(zip(names, struct.unpack_from("<BBHIQQQI", slot), strict=True))
+    return dict(zip(REPLY_FIELDS, struct.unpack_from("<BBHIQQQI", slot), strict=True))
