@@ -46,7 +46,21 @@ class Measured(NamedTuple):
         return percent(self.counts.branches_run, self.counts.branches)
 
 
-FLOORS: Final[Mapping[str, Floor]] = {}
+FLOORS: Final[Mapping[str, Floor]] = {
+    "codec": Floor(62, 76),  # its processes are killed at their end, so what runs in them is not counted
+    "config": Floor(96, 93),
+    "engine": Floor(92, 93),
+    "environments": Floor(91, 88),
+    "front": Floor(80, 73),
+    "models": Floor(82, 68),
+    "native": Floor(96, 90),
+    "operations": Floor(95, 93),
+    "processes": Floor(74.5, 56),
+    "repo": Floor(93, 91),
+    "storage": Floor(92, 85),
+    "telemetry": Floor(91, 87),
+    "wire": Floor(90, 90),
+}
 """One or two points below what was measured.  A package that has code has a floor."""
 HEAD: Final = ("package", "lines", "run %", "floor", "branches", "taken %", "floor", "test:code")
 

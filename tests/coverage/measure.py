@@ -36,7 +36,7 @@ SETTINGS: Final = """[run]
 branch = true
 core = ctrace
 plugins = Cython.Coverage
-patch = subprocess, _exit, fork
+patch = subprocess, _exit
 data_file = {folder}/data
 source = {source}
 omit =
@@ -47,11 +47,19 @@ omit =
 
 
 class Package(NamedTuple):
-    """What is measured.  Paths are from the root."""
+    """What is measured: a folder of tisfast/ by that of tests/."""
 
     name: str
-    folder: str
-    tests: str
+
+    @property
+    def folder(self) -> Path:
+        """Of its code."""
+        return ROOT / "tisfast" / self.name
+
+    @property
+    def tests(self) -> Path:
+        """Of its tests."""
+        return ROOT / "tests" / self.name
 
     @property
     def settings(self) -> Path:
@@ -59,15 +67,12 @@ class Package(NamedTuple):
         return REPORTS / self.name / "settings"
 
     def sources(self) -> list[Path]:
-        """Its modules, but for what is made for tests.  The worker runtime is measured as other Pythons run it."""
-        kinds = ("*.py",) if self.folder.startswith("workers") else ("*.py", "*.pyx")
-        found = [path for kind in kinds for path in (ROOT / self.folder).rglob(kind)]
-        return sorted(path for path in found if path.stem != "testing" and not path.stem.startswith("testing_"))
+        """Its modules, but for what is made for tests."""
+        return sorted(path for kind in ("*.py", "*.pyx") for path in self.folder.rglob(kind) if not for_tests(path))
 
     def test_files(self) -> list[Path]:
-        """Tests and their helpers; and what is made for them in the package."""
-        inside = [path for path in (ROOT / self.folder).rglob("testing*.pyx")]
-        return [*(ROOT / self.tests).rglob("*.py"), *inside]
+        """Tests and their helpers."""
+        return sorted(self.tests.rglob("*.py"))
 
 
 class Ran(NamedTuple):
@@ -79,13 +84,14 @@ class Ran(NamedTuple):
     said: str
 
 
+def for_tests(path: Path) -> bool:
+    """Whether a module of a package is there for tests alone."""
+    return path.stem.partition("_")[0] == "testing"
+
+
 def packages() -> list[Package]:
-    """Those of tisfast/, and the worker runtime."""
-    folders = sorted(path.parent for path in ROOT.glob("tisfast/[!_]*/__init__.py"))
-    return [
-        *(Package(folder.name, f"tisfast/{folder.name}", f"tests/{folder.name}") for folder in folders),
-        Package("workers", "workers/tisfast_worker", "tests/workers"),
-    ]
+    """All of tisfast/."""
+    return [Package(path.parent.name) for path in sorted(ROOT.glob("tisfast/[!_]*/__init__.py"))]
 
 
 def run(package: Package) -> Ran:
@@ -93,12 +99,12 @@ def run(package: Package) -> Ran:
     folder = package.settings.parent
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    package.settings.write_text(SETTINGS.format(folder=folder, source=ROOT / package.folder))
-    if not (ROOT / package.tests).is_dir():
+    package.settings.write_text(SETTINGS.format(folder=folder, source=package.folder))
+    if not package.tests.is_dir():
         return Ran(package, True, 0, "no tests")
     began = time.monotonic()
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={package.settings}", "-m", "pytest", "-q"]
-    command += [package.tests, "-p", "no:cacheprovider", *(f"--ignore={path}" for path in NOT_TRACED)]
+    command += [str(package.tests), "-p", "no:cacheprovider", *(f"--ignore={path}" for path in NOT_TRACED)]
     with (folder / "log").open("w+") as log:
         try:
             code = subprocess.run(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.coverage.floors import FLOORS, Counts, Floor, Measured, shortfalls, spans, table
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def package(name="wire", lines=(100, 90), branches=(50, 40), code=200, tests=100):
@@ -69,3 +73,7 @@ def test_floors_are_shares_that_can_be_reached():
     for floor in FLOORS.values():
         assert 0 < floor.lines <= 100
         assert floor.branches is None or 0 < floor.branches <= 100
+
+
+def test_floors_are_of_packages_that_are_there():
+    assert {name for name in FLOORS if not (ROOT / "tisfast" / name / "__init__.py").exists()} == set()

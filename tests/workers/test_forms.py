@@ -8,7 +8,7 @@ import sys
 from tests.workers.driver import ROOT, WORKERS
 
 TYPED = sorted(p.stem for p in (WORKERS / "tisfast_worker").glob("*.pxd") if p.with_suffix(".py").exists())
-INTERPRETED = ROOT.parts[-2:] in (("build", "debug"), ("build", "coverage"))  # `make test-debug`, `make coverage`
+DEBUG = ROOT.parts[-2:] == ("build", "debug")  # where all is interpreted: `make test-debug` tests that form
 
 
 def files_under(python: str) -> list[str]:
@@ -21,7 +21,7 @@ def files_under(python: str) -> list[str]:
 
 
 def test_the_servers_own_python_takes_the_compiled_form_and_every_other_the_sources(python):
-    form = "so" if python == sys.executable and not INTERPRETED else "py"
+    form = "so" if python == sys.executable and not DEBUG else "py"
     assert len(TYPED) >= 8
     assert [file.rpartition(".")[2] for file in files_under(python)] == [form] * (len(TYPED) + 1)
 
