@@ -136,13 +136,13 @@ def test_a_package_that_nobody_describes_is_refused_with_what_to_write(serve, tm
     assert "says neither types nor shapes" in told and "numpy.savez('sample.npz', **{'ARGS[0]': ...})" in told
 
 
-COMPILED = 'parameters { key: "TORCH_COMPILE_OPTIONAL_PARAMETERS" value { string_value: "PARAMETERS" } }'
+COMPILED = 'parameters { key: "TORCH_COMPILE_OPTIONAL_PARAMETERS" value { string_value: "SAID" } }'
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ compiles programs")
 def test_programs_and_modules_are_compiled_where_a_parameter_says_so(serve, tmp_path, export, ask, monkeypatch):
     network = made.Network().eval()
-    said = COMPILED.replace("PARAMETERS", '{\\"fullgraph\\": true, \\"dynamic\\": true}')
+    said = COMPILED.replace("SAID", '{\\"fullgraph\\": true, \\"dynamic\\": true}')
     sides = [made.tensor("x", dims="64")], [made.tensor("y", dims="10")]
     export("exported", network, (torch.ones(3, 64),), ({0: BATCH},), made.config(*sides) + said)
     folder = tmp_path / "models/module/1"
