@@ -8,18 +8,18 @@ killed.  Of Python lines and branches are counted, of Cython lines.  What did no
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import coverage
-from coverage.exceptions import CoverageWarning
+from coverage.exceptions import CoverageException
 
 from tests.coverage.code_lines import lines_in
 from tests.coverage.floors import FLOORS, Counts, Measured, shortfalls, spans, table
@@ -122,21 +122,34 @@ def read(package: Package) -> Measured:
     """What ran, file by file into its report, and all of it together."""
     counts, listed = Counts(0, 0, 0, 0), []
     sources = package.sources()
-    measured = coverage.Coverage(config_file=str(package.settings))
-    if any(package.settings.parent.glob("data*")):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CoverageWarning)
-            measured.combine([str(package.settings.parent)], keep=True)  # but for what was killed while it wrote
-        data = measured.get_data()
-        for path in sources:  # what nobody imported is nonetheless code
-            if path.suffix == ".pyx":
-                data.touch_file(str(path), PLUGIN)
+    measured = joined(package, [path for path in sources if path.suffix == ".pyx"])
+    if measured is not None:
         for path in sources:
             of_file, text = read_file(measured, path)
             counts += of_file
             listed.append(text)
         (REPORTS / f"{package.name}.txt").write_text("\n".join(listed) + "\n")
     return Measured(package.name, counts, lines_in(sources), lines_in(package.test_files()))
+
+
+def joined(package: Package, cython: list[Path]) -> coverage.Coverage | None:
+    """What all processes have run, None where none has told.  A Cython module that none has imported is code, too."""
+    folder = package.settings.parent
+    data = coverage.CoverageData(str(folder / "joined"))
+    for path in sorted(folder.glob("data.*")):
+        with contextlib.suppress(CoverageException):  # of a process that was killed while it wrote
+            part = coverage.CoverageData(str(path))
+            part.read()
+            if all(part.file_tracer(file) == PLUGIN for file in part.measured_files() if file.endswith(".pyx")):
+                data.update(part)
+    if not data.measured_files():
+        return None
+    for path in cython:
+        data.touch_file(str(path), PLUGIN)
+    data.close()
+    measured = coverage.Coverage(config_file=str(package.settings), data_file=str(folder / "joined"))
+    measured.load()
+    return measured
 
 
 def read_file(measured: coverage.Coverage, path: Path) -> tuple[Counts, str]:

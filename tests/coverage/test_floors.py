@@ -42,6 +42,11 @@ def test_a_package_without_code_needs_no_floor():
     assert shortfalls([package("bench", (0, 0), (0, 0), 0, 0)], {}) == []
 
 
+def test_a_package_with_code_and_without_tests_is_below_any_floor():
+    said = shortfalls([package("wire", (0, 0), (0, 0), 100, 0)], {"wire": Floor(1, None)})
+    assert [text.partition(",")[0] for text in said] == ["tests/wire runs none of the lines of wire"]
+
+
 def test_branches_are_asked_where_there_is_a_floor_of_them():
     cython = package(branches=(0, 0))
     assert shortfalls([cython], {"wire": Floor(90, None)}) == []

@@ -318,16 +318,16 @@ def resident():
 
 
 CHILD = """
-import os, sys
+import signal, sys
 from tisfast.native.memory import die_with_parent
 die_with_parent(int(sys.argv[1]))
 print("bound", flush=True)
-sys.stdin.read()
+signal.pause()
 """
 PARENT = """
 import os, signal, subprocess, sys
 command = [sys.executable, "-c", sys.argv[1], str(os.getpid())]
-child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child = subprocess.Popen(command, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
