@@ -193,12 +193,27 @@ def test_sequences_with_controls_and_state(serve, write_plan, connect, strategy)
     assert send(7, 3, sequence_end=True) == 6
 
 
-def test_an_execution_that_fails_is_told_and_the_next_one_runs(serve, write_plan, connect):
+def test_an_execution_that_tensorrt_refuses_is_told_and_the_next_one_runs(serve, write_plan, connect):
+    write_plan("m", doubler(refuses_rows=3))
+    client = connect(server := serve().ready(), grpcclient)
+    before = server.worker("m_0")
+    for _ in range(2):
+        with pytest.raises(InferenceServerException, match="the execution cannot be started: .*failed at run time"):
+            infer(client, "m", X=np.ones((3, 4), np.float32))
+        assert np.array_equal(infer(client, "m", X=ROWS)["Y"], ROWS * 2)
+    assert server.worker("m_0") == before
+
+
+def test_a_worker_whose_gpu_context_breaks_is_replaced(serve, write_plan, connect):
     write_plan("m", doubler(fails_below=-5))
-    client = connect(serve().ready(), grpcclient)
-    with pytest.raises(InferenceServerException, match="cuStreamSynchronize failed on the GPU: CUDA_ERROR_LAUNCH_FAI"):
+    client = connect(server := serve().ready(), grpcclient)
+    before = server.worker("m_0")
+    with pytest.raises(InferenceServerException):
         infer(client, "m", X=ROWS - 9)
+    until(lambda: server.worker("m_0") != before and server.model_ready("m"), "the model is ready again")
     assert np.array_equal(infer(client, "m", X=ROWS)["Y"], ROWS * 2)
+    reason = "m_0 ends, as its context on the GPU is lost: cuStreamSynchronize failed on the GPU: CUDA_ERROR_LAUNCH_FAI"
+    assert any(reason in record["message"] for record in server.log), server.text()
 
 
 def test_a_worker_that_is_killed_comes_back_and_a_changed_file_is_loaded(serve, write_plan, connect):

@@ -10,6 +10,7 @@ from tisfast_worker.failure import Refusal
 _LIBRARY = "libcuda.so.1"
 _NON_BLOCKING = 1
 _CAPTURE_THREAD_LOCAL = 1
+_LOST = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})  # after these, no call of the process succeeds
 _CHUNK_BYTES = 256  # what the driver aligns allocations to; no tensor has less
 _POINTER = ctypes.c_uint64
 _SIZE = ctypes.c_size_t
@@ -39,6 +40,10 @@ _SIGNATURES = {
 
 class DeviceError(Refusal):
     """A call of the driver's failed; the text names the call and the driver's reason."""
+
+
+class DeviceLostError(DeviceError):
+    """The GPU's context has broken: this process can do nothing on the GPU any more."""
 
 
 class Device:
@@ -73,7 +78,8 @@ class Device:
         """Raises DeviceError."""
         code = getattr(self._library, name)(*arguments)
         if code:
-            raise DeviceError(f"{name} failed on the GPU: {self._error_name(code)}")
+            kind = DeviceLostError if code in _LOST else DeviceError
+            raise kind(f"{name} failed on the GPU: {self._error_name(code)}")
 
     def allocate(self, nbytes):
         """A DeviceMemory.  Raises DeviceError, which is known as a shortage where memory ran out."""

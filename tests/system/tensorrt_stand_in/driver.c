@@ -12,7 +12,7 @@ typedef struct { int kind; void *to; const void *from; size_t n; kernel_t kernel
 typedef struct { int count; op_t ops[OPS_MAX]; } queue_t;
 typedef struct { uint64_t address; size_t nbytes; } allocation_t;
 
-static int context, retained;
+static int context, retained, lost;
 static _Thread_local int current;
 static queue_t stream, *capture;
 static int streams;
@@ -54,13 +54,14 @@ int cuStreamDestroy_v2(void *s) { return s == &stream && streams-- > 0 ? OK : BA
 int cuStreamSynchronize(void *s) {
     if (s != &stream || !streams) return BAD_HANDLE;
     if (capture) return 900;
-    int failed = 0;
+    int failed = lost;
     for (int i = 0; i < stream.count; i++) {
         op_t *op = &stream.ops[i];
         if (op->kind == 2) failed |= op->kernel(op->token);
         else memcpy(op->to, op->from, op->n);
     }
     stream.count = 0;
+    lost |= failed;
     return failed ? LAUNCH_FAILED : OK;
 }
 int cuMemAlloc_v2(uint64_t *p, size_t n) {
@@ -89,6 +90,7 @@ int cuMemFree_v2(uint64_t p) {
     return INVALID;
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
+    if (lost) return LAUNCH_FAILED;
     if (s != &stream || !streams) return BAD_HANDLE;
     if (!stand_in_covers(to, n)) return INVALID;
     return queue((op_t){.to = (void *)(uintptr_t)to, .from = from, .n = n});

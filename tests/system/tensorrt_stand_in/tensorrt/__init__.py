@@ -167,6 +167,8 @@ class IExecutionContext:
         if set(self._addresses) != set(engine._tensors):
             return self._error(f"no address of {set(engine._tensors) - set(self._addresses)}")
         shapes = {name: self.get_tensor_shape(name) for name in engine._tensors}
+        if engine._said.get("refuses_rows") in {shapes[name][0] for name in engine._inputs}:
+            return self._error("condition failed at run time")
         for name, shape in shapes.items():
             nbytes = int(np.prod(shape)) * np.dtype(self._array(name)).itemsize
             assert _driver.stand_in_covers(self._addresses[name], nbytes), f"{name} lies in memory that is too small"
