@@ -56,6 +56,8 @@ cdef OutPart bytes_part(bytes data):
 
 cdef OutPart tensor_part(BufferTensor tensor):
     cdef OutPart part = OutPart.__new__(OutPart)
+    if tensor.region is not None:
+        raise BadRequest(f"tensor '{tensor.name}' is in the region '{tensor.region}'")
     part.owner, part.data, part.nbytes = tensor, tensor.data, <size_t>tensor.nbytes
     return part
 
@@ -111,7 +113,10 @@ cdef class GrpcClientSession(Http2Client):
         return call
 
     def send(self, GrpcCall call, message, *, bint last=False) -> None:
-        """Send a message, bytes or a list of bytes and BufferTensor; last: the client sends nothing behind it."""
+        """Send a message, bytes or a list of bytes and BufferTensor; last: the client sends nothing behind it.
+
+        Raises BadRequest for a tensor in a region, a message that is too long, and a call that takes none any more.
+        """
         if call.half_closed or call.code >= 0:
             raise BadRequest(f"the call of {call.path} takes no further message")
         self._add(call, message)
@@ -265,7 +270,7 @@ cdef class GrpcClientSession(Http2Client):
 
     cdef int on_closed(self, object stream, uint32_t error_code) except -1:
         cdef GrpcCall call = stream
-        if call.trailers is None and error_code != NO_ERROR:
+        if call.trailers is None and (error_code != NO_ERROR or call.http_status == 0):  # no answer ends before its head
             return self._finish(call, OF_RESET.get(error_code, INTERNAL), f"the server reset the call (HTTP/2 error {error_code})")
         if call.http_status != 200 and (call.trailers is None or "grpc-status" not in call.trailers):
             return self._finish(call, OF_HTTP.get(call.http_status, UNKNOWN), f"the server answered with HTTP status {call.http_status}")
