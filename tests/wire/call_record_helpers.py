@@ -33,7 +33,7 @@ def record(
     timeout: int = 0,
     trace: int = NOBODY,
 ) -> bytes:
-    """A call record.  tensors: name, shape and (source, owner, place, bytes) of each input, and its type if not FP32."""
+    """A call record.  tensors: name, shape, (source, owner, place, bytes) of each input, and its type if not FP32."""
     name = model.encode()
     head = struct.pack("<HHIq", len(name), len(requested), 0, version) + name
     head += b"".join(struct.pack("<H", len(each.encode())) + each.encode() for each in requested)

@@ -22,6 +22,7 @@ from tisfast.wire.buffer_tensor import BufferTensor, pack_strings
 KNOWN = ", ".join(BY_WIRE)
 NUMPY = {name: kind.numpy for name, kind in BY_WIRE.items() if kind.numpy and name != "BYTES"}
 TOP = (1 << 63) - 1
+NO_STRINGS = "tensor 'I' of BYTES: its {} bytes are no sequence of elements, each behind its length"
 
 
 def message_of(*arguments):
@@ -45,7 +46,8 @@ def test_a_numpy_array_is_its_bytes(pair):
 @pytest.mark.parametrize(
     "data",
     [b"abcdefgh", bytearray(b"abcdefgh"), memoryview(b"abcdefgh"), memoryview(b"abcdefgh").cast("B", (2, 4)),
-     array.array("B", b"abcdefgh"), array.array("d", [1.5]), np.frombuffer(b"abcdefgh", ">u4"), memoryview(b"xabcdefgh")[1:]],
+     array.array("B", b"abcdefgh"), array.array("d", [1.5]), np.frombuffer(b"abcdefgh", ">u4"),
+     memoryview(b"xabcdefgh")[1:]],
     ids=lambda data: type(data).__name__,
 )  # fmt: skip
 def test_any_contiguous_buffer_will_do(data):
@@ -109,25 +111,21 @@ def test_shapes_of_few_elements(shape):
         (("I", "FP32", [2.0], bytes(8)), "tensor 'I' has the shape [2.0]; dimensions are integers from 0 on"),
         (("I", "FP32", ["2"], bytes(8)), "tensor 'I' has the shape ['2']; dimensions are integers from 0 on"),
         (("I", "FP32", [1 << 63], b""), f"tensor 'I' has the shape [{1 << 63}]; dimensions are integers from 0 on"),
-        (("I", "INT8", [1 << 32, 1 << 31], b""), f"tensor 'I' of shape [{1 << 32}, {1 << 31}] has more than {TOP} elements"),
+        (("I", "INT8", [1 << 32, 1 << 31], b""),
+         f"tensor 'I' of shape [{1 << 32}, {1 << 31}] has more than {TOP} elements"),
         (("I", "FP32", [2], bytes(7)), "tensor 'I' of FP32 and shape [2] has 8 bytes, its buffer has 7"),
         (("I", "FP32", [2], bytes(9)), "tensor 'I' of FP32 and shape [2] has 8 bytes, its buffer has 9"),
         (("I", "FP64", [], b""), "tensor 'I' of FP64 and shape [] has 8 bytes, its buffer has 0"),
-        (("I", "FP64", [1 << 61], b""), f"tensor 'I' of FP64 and shape [{1 << 61}] has {1 << 64} bytes, its buffer has 0"),
+        (("I", "FP64", [1 << 61], b""),
+         f"tensor 'I' of FP64 and shape [{1 << 61}] has {1 << 64} bytes, its buffer has 0"),
         (("I", "BOOL", [0], b"x"), "tensor 'I' of BOOL and shape [0] has 0 bytes, its buffer has 1"),
-        (
-            ("I", "BYTES", [1], b"\3\0\0\0ab"),
-            "tensor 'I' of BYTES: its 6 bytes are no sequence of elements, each behind its length",
-        ),
-        (("I", "BYTES", [1], b"\0\0\0"), "tensor 'I' of BYTES: its 3 bytes are no sequence of elements, each behind its length"),
-        (
-            ("I", "BYTES", [1], strings(b"a") + b"\xff\xff\xff\xff"),
-            "tensor 'I' of BYTES: its 9 bytes are no sequence of elements, each behind its length",
-        ),
+        (("I", "BYTES", [1], b"\3\0\0\0ab"), NO_STRINGS.format(6)),
+        (("I", "BYTES", [1], b"\0\0\0"), NO_STRINGS.format(3)),
+        (("I", "BYTES", [1], strings(b"a") + b"\xff\xff\xff\xff"), NO_STRINGS.format(9)),
         (("I", "BYTES", [3], strings(b"a", b"")), "tensor 'I' of BYTES and shape [3] has 3 elements, its buffer has 2"),
         (("I", "BYTES", [0], strings(b"")), "tensor 'I' of BYTES and shape [0] has 0 elements, its buffer has 1"),
     ],
-)
+)  # fmt: skip
 def test_parts_that_do_not_belong_together(arguments, message):
     assert message_of(*arguments) == message
 

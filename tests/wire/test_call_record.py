@@ -24,6 +24,7 @@ FP32, INT64, BYTES = 11, 9, 13
 WHERE = (1, 7, 64, 16)
 OWN = [("I", (4,), WHERE)]
 HEAD_BYTES = 56
+NO_TEXT = " is not UTF-8: 'utf-8' codec can't decode byte {} in position 0: invalid start byte"
 LIED = "a call that an instance made cannot be read: "
 
 
@@ -80,20 +81,25 @@ TENSORS = st.tuples(
 )
 
 
-@given(
-    TEXTS, st.lists(TENSORS, max_size=4), st.lists(TEXTS, max_size=3), st.integers(0, 2**63 - 1), TEXTS,
-    st.binary(max_size=20), U64 | TEXTS.filter(bool), U64,
-)  # fmt: skip
-def test_any_call_is_read_as_it_was_written(model, tensors, requested, version, id, parameters, correlation, timeout):
-    found = call_record.read(
-        record(
-            model, tensors, version=version, requested=tuple(requested), id=id, parameters=parameters,
-            correlation=correlation, timeout=timeout,
-        )
-    )  # fmt: skip
+FIELDS = st.fixed_dictionaries(
+    {
+        "version": st.integers(0, 2**63 - 1),
+        "requested": st.lists(TEXTS, max_size=3).map(tuple),
+        "id": TEXTS,
+        "parameters": st.binary(max_size=20),
+        "correlation": U64 | TEXTS.filter(bool),
+        "timeout": U64,
+    }
+)
+
+
+@given(TEXTS, st.lists(TENSORS, max_size=4), FIELDS)
+def test_any_call_is_read_as_it_was_written(model, tensors, fields):
+    found = call_record.read(record(model, tensors, **fields))
     assert parts(found) == (model, tensors)
-    assert (found.plan.version, found.plan.requested) == (str(version), requested or None)
-    assert (found.id, found.parameters, found.correlation, found.timeout_us) == (id, parameters, correlation, timeout)
+    assert (found.plan.version, found.plan.requested) == (str(fields["version"]), list(fields["requested"]) or None)
+    assert (found.id, found.parameters) == (fields["id"], fields["parameters"])
+    assert (found.correlation, found.timeout_us) == (fields["correlation"], fields["timeout"])
 
 
 @pytest.mark.parametrize("number", [-1, 1, 1 << 20])
@@ -123,16 +129,13 @@ TENSOR_AT = HEAD_BYTES + SIGNATURE_BYTES - len(named_tensor("I", (4,)))
         (changed(WHOLE, 4, "H", 2), "it says 2 inputs and lists 1"),
         (changed(WHOLE, 4, "H", 0), "it says 0 inputs and lists 1"),
         (changed(WHOLE, HEAD_BYTES, "H", 9999), f"the model's name needs 9999 bytes, {SIGNATURE_BYTES - 16} are left"),
-        (changed(WHOLE, HEAD_BYTES + 16, "B", 0xFF), "the model's name is not UTF-8: 'utf-8' codec can't decode byte 0xff in "
-         "position 0: invalid start byte"),
-        (changed(WHOLE, HEAD_BYTES + 21, "H", 500), f"an output's name needs 500 bytes, {SIGNATURE_BYTES - 23} are left"),
-        (changed(WHOLE, HEAD_BYTES + 23, "B", 0x80), "an output's name is not UTF-8: 'utf-8' codec can't decode byte 0x80 in "
-         "position 0: invalid start byte"),
+        (changed(WHOLE, HEAD_BYTES + 16, "B", 0xFF), "the model's name" + NO_TEXT.format("0xff")),
+        (changed(WHOLE, HEAD_BYTES + 21, "H", 99), f"an output's name needs 99 bytes, {SIGNATURE_BYTES - 23} are left"),
+        (changed(WHOLE, HEAD_BYTES + 23, "B", 0x80), "an output's name" + NO_TEXT.format("0x80")),
         (changed(WHOLE, TENSOR_AT + 1, "B", 33), "an input has 33 dimensions, 32 is the limit"),
         (changed(WHOLE, TENSOR_AT + 1, "B", 32), "an input's shape needs 256 bytes, 16 are left"),
         (changed(WHOLE, TENSOR_AT + 2, "H", 9), "an input's name needs 9 bytes, 8 are left"),
-        (changed(WHOLE, TENSOR_AT + 16, "B", 0xC0), "an input's name is not UTF-8: 'utf-8' codec can't decode byte 0xc0 in "
-         "position 0: invalid start byte"),
+        (changed(WHOLE, TENSOR_AT + 16, "B", 0xC0), "an input's name" + NO_TEXT.format("0xc0")),
         (WHOLE[:HEAD_BYTES + SIGNATURE_BYTES + 31], "the places of its inputs needs 32 bytes, 31 are left"),
         (changed(WHOLE, 40, "I", 4000), "its request id needs 4000 bytes, 10 are left"),
         (changed(WHOLE, 44, "I", 4000), "its parameters needs 4000 bytes, 5 are left"),
@@ -198,9 +201,8 @@ F2 = struct.pack("<2f", 1, 2)
 
 def test_small_outputs_come_with_their_bytes():
     text = strings(b"a", b"bc")
-    found, parameters, _ = replied(
-        [tensor("O", F2), tensor("\N{SNOWMAN}", text, (2, 1), BYTES), tensor("E", b"", (0, 3), INT64)], [0, 0, 0], b'{"a":1}'
-    )
+    given_ = [tensor("O", F2), tensor("\N{SNOWMAN}", text, (2, 1), BYTES), tensor("E", b"", (0, 3), INT64)]
+    found, parameters, _ = replied(given_, [0, 0, 0], b'{"a":1}')
     assert found == [("O", FP32, [2], F2), ("\N{SNOWMAN}", BYTES, [2, 1], text), ("E", INT64, [0, 3], b"")]
     assert parameters == b'{"a":1}'
 

@@ -62,7 +62,7 @@ def test_a_body_has_no_less_than_nothing():
         (("", "/", "h"), "'' is no HTTP method"),
         (("G(T", "/", "h"), "'G(T' is no HTTP method"),
         (("GET\n", "/", "h"), "'GET\\n' is no HTTP method"),
-        (("GET", "/\N{LATIN SMALL LETTER E WITH ACUTE}", "h"), "'/\N{LATIN SMALL LETTER E WITH ACUTE}' is no HTTP request target"),
+        (("GET", "/\N{SNOWMAN}", "h"), "'/\N{SNOWMAN}' is no HTTP request target"),
         (("GET", "/ HTTP/1.1\r\nx:", "h"), "'/ HTTP/1.1\\r\\nx:' is no HTTP request target"),
         (("GET", "/", ""), "'' is no HTTP host"),
         (("GET", "/", "h h"), "'h h' is no HTTP host"),
@@ -93,7 +93,8 @@ def test_a_head_is_bounded():
     assert len(post(("a", "x" * room)).text) == HTTP_HEAD_BYTES_MAX
     with pytest.raises(BadRequest) as caught:
         post(("a", "x" * (room + 1)))
-    assert caught.value.message == f"HTTP request head has {HTTP_HEAD_BYTES_MAX + 1} bytes, {HTTP_HEAD_BYTES_MAX} is the limit"
+    most = HTTP_HEAD_BYTES_MAX
+    assert caught.value.message == f"HTTP request head has {most + 1} bytes, {most} is the limit"
 
 
 TOKENS = st.from_regex(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,9}", fullmatch=True).map("x-".__add__)
@@ -124,7 +125,8 @@ def read(*lines, status=b"200 OK", version=b"HTTP/1.1"):
 
 def test_what_a_response_does_not_say():
     found = read()
-    assert (found.status, found.reason, found.http10, found.keep_alive, found.chunked) == (200, "OK", False, True, False)
+    assert (found.status, found.reason, found.http10) == (200, "OK", False)
+    assert (found.keep_alive, found.chunked) == (True, False)
     assert (found.content_length, found.inference_header_length) == (-1, -1)
     assert (found.content_type, found.content_encoding, found.headers()) == ("", "", [])
 
@@ -153,8 +155,8 @@ def test_what_a_header_of_a_response_means(line, field, value):
 @pytest.mark.parametrize(
     ("status", "number", "reason"),
     [
-        (b"200 OK", 200, "OK"), (b"404 Not Found", 404, "Not Found"), (b"503 ", 503, ""), (b"100 Continue", 100, "Continue"),
-        (b"599 X", 599, "X"), (b"299 a b\tc", 299, "a b\tc"),
+        (b"200 OK", 200, "OK"), (b"404 Not Found", 404, "Not Found"), (b"503 ", 503, ""),
+        (b"100 Continue", 100, "Continue"), (b"599 X", 599, "X"), (b"299 a b\tc", 299, "a b\tc"),
     ],
 )  # fmt: skip
 def test_status_and_reason(status, number, reason):
@@ -162,9 +164,11 @@ def test_status_and_reason(status, number, reason):
     assert (found.status, found.reason) == (number, reason)
 
 
-@pytest.mark.parametrize(("line", "keep"), [((), False), ((b"Connection: keep-alive",), True), ((b"Connection: x",), False)])
-def test_an_old_server_closes_unless_it_says_otherwise(line, keep):
-    found = read(*line, version=b"HTTP/1.0")
+@pytest.mark.parametrize(
+    ("lines", "keep"), [((), False), ((b"Connection: keep-alive",), True), ((b"Connection: x",), False)]
+)
+def test_an_old_server_closes_unless_it_says_otherwise(lines, keep):
+    found = read(*lines, version=b"HTTP/1.0")
     assert found.http10 and found.keep_alive is keep
 
 

@@ -360,29 +360,24 @@ def test_ids_and_parameters_have_their_bounds():
     refused(BadRequest, message, ONE, text)
 
 
-UNREADABLE = "failed to parse the request JSON buffer: "
 NO_OBJECT = " (a JSON object was expected; a body that is one tensor, or a file, needs Inference-Header-Content-Length: 0)"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", UNREADABLE + "Input is a zero-length, empty document at 0"),
-        (b"x", UNREADABLE + "unexpected character at 0" + NO_OBJECT),
-        (b'{"a" 1}', UNREADABLE + "unexpected character, expected ':' at 5"),
-        (b"\xff", UNREADABLE + "text is not valid UTF-8: invalid start byte at 0" + NO_OBJECT),
-        (b'  {"a":"\xc3', UNREADABLE + "text is not valid UTF-8: unexpected end of data at 8"),
+        (b"x", "unexpected character, expected a JSON value at 0" + NO_OBJECT),
+        (b"[1", "unexpected end of data at 2" + NO_OBJECT),
+        (b"\xff", "text is not valid UTF-8: invalid start byte at 0" + NO_OBJECT),
+        (b" \t", "input data is empty at 0"),
+        (b'{"a" 1}', "unexpected character, expected ':' after key at 5"),
+        (b' {"a":1}x', "unexpected content after document at 8"),
+        (b'  {"a":"\xc3', "text is not valid UTF-8: unexpected end of data at 8"),
+        (b'{"a":NaN', "Expecting ',' delimiter at 8"),
     ],
 )
 def test_texts_that_are_no_json(text, message):
-    place = arena()
-    with pytest.raises(Internal) as caught:
-        infer.parse(ONE, place, text, len(text) if text else -1)
-    found = caught.value.message
-    assert found.startswith(UNREADABLE) and found.endswith(NO_OBJECT) is message.endswith(NO_OBJECT)
-    if "UTF-8" in message:
-        assert found == message
-    assert place.used_blocks == 0
+    refused(Internal, "failed to parse the request JSON buffer: " + message, ONE, text)
 
 
 @pytest.mark.parametrize(

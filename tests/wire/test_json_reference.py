@@ -1,4 +1,4 @@
-"""JSON beside Python's json and numpy: what they read alike, so do we; what is no JSON is refused wherever it breaks."""
+"""JSON beside Python's json and numpy: what they read, so do we; what is no JSON is refused wherever it breaks."""
 
 from __future__ import annotations
 
@@ -118,8 +118,9 @@ def test_other_space_and_comments_are_none(space, word):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        (b"Inf", math.inf), (b"-Inf", -math.inf), (b"Infinity", math.inf), (b"-Infinity", -math.inf), (b"NaN", math.nan),
-        (b"-NaN", math.nan), (b'"Inf"', "Inf"), (b'"\\"Inf"', '"Inf'), (b'"-NaN"', "-NaN"), (b'"\\\\"', "\\"),
+        (b"Inf", math.inf), (b"-Inf", -math.inf), (b"Infinity", math.inf), (b"-Infinity", -math.inf),
+        (b"NaN", math.nan), (b"-NaN", math.nan),
+        (b'"Inf"', "Inf"), (b'"\\"Inf"', '"Inf'), (b'"-NaN"', "-NaN"), (b'"\\\\"', "\\"),
     ],
 )  # fmt: skip
 def test_words_of_tritons_parser(text, value):
@@ -127,7 +128,9 @@ def test_words_of_tritons_parser(text, value):
         assert str(json_data.load(near % text)[-1]) == str(value)
 
 
-@pytest.mark.parametrize("text", [b"inf", b"nan", b"INF", b"+Inf", b"Infinit", b"NAN", b"--Inf", b"Inf1", b"1NaN", b"- Inf"])
+@pytest.mark.parametrize(
+    "text", [b"inf", b"nan", b"INF", b"+Inf", b"Infinit", b"NAN", b"--Inf", b"Inf1", b"1NaN", b"- Inf"]
+)
 def test_other_spellings_are_none(text):
     assert refuses(b"[" + text + b"]")
 
@@ -237,7 +240,9 @@ def test_floats_are_rounded_as_python_and_numpy_round_them(texts, dtype):
     assert parsed(dtype, ",".join(texts), len(texts)) == expected.tobytes()
 
 
-@pytest.mark.parametrize("text", ["1.", ".5", "01", "-", "+1", "1e", "1e+", "0x1", "1_000", "--1", "1..2", "1e1.5", "-01"])
+@pytest.mark.parametrize(
+    "text", ["1.", ".5", "01", "-", "+1", "1e", "1e+", "0x1", "1_000", "--1", "1..2", "1e1.5", "-01"]
+)
 @pytest.mark.parametrize("dtype", ["FP32", "INT32"])
 def test_what_is_no_number_of_json_is_refused(text, dtype):
     for texts in (text, f"1,{text}", f"{text},1"):

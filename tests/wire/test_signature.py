@@ -44,7 +44,8 @@ def test_a_type_that_there_is_not_is_refused(code):
 
 
 def test_a_model_knows_its_tensors_by_name_and_place():
-    given_ = of(input_of("A"), input_of("B", BYTES, (-1,)), outputs=[("O", FP32, (1,)), ("P", FP32, (2,), (b"x", b"y"))])
+    outputs = [("O", FP32, (1,)), ("P", FP32, (2,), (b"x", b"y"))]
+    given_ = of(input_of("A"), input_of("B", BYTES, (-1,)), outputs=outputs)
     assert [(spec.name, spec.index) for spec in given_.inputs] == [("A", 0), ("B", 1)]
     assert [(spec.name, spec.index, spec.labels) for spec in given_.outputs] == [("O", 0, ()), ("P", 1, (b"x", b"y"))]
     assert given_.input_by_name == {"A": given_.inputs[0], "B": given_.inputs[1]}
@@ -105,8 +106,9 @@ def test_the_number_of_outputs_is_bounded():
 def test_an_answer_of_as_many_outputs_as_there_may_be():
     names = [f"O{i}" for i in range(OUTPUTS_MAX)]
     request = request_for(model(outputs=names), tensor(data=[1, 2, 3]))
-    text, _ = respond.render(answer(request, [(i, BY_WIRE["INT8"].code, [1], bytes([i])) for i in range(OUTPUTS_MAX)]))
-    assert [(each["name"], each["data"]) for each in json.loads(text)["outputs"]] == [(f"O{i}", [i]) for i in range(OUTPUTS_MAX)]
+    made = [(i, BY_WIRE["INT8"].code, [1], bytes([i])) for i in range(OUTPUTS_MAX)]
+    outputs = json.loads(respond.render(answer(request, made))[0])["outputs"]
+    assert [(each["name"], each["data"]) for each in outputs] == [(name, [i]) for i, name in enumerate(names)]
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=9), st.integers(1, 2**63 - 1))

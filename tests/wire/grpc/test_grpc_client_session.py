@@ -20,7 +20,8 @@ from tisfast.wire.grpc.client_session import timeout_text
 PATH = "/p.S/M"
 FIELDS = [
     (":method", "POST"), (":scheme", "http"), (":path", PATH), (":authority", "h:1"), ("te", "trailers"),
-    ("content-type", "application/grpc"), ("user-agent", "tisfast"), ("grpc-accept-encoding", "identity, deflate, gzip"),
+    ("content-type", "application/grpc"), ("user-agent", "tisfast"),
+    ("grpc-accept-encoding", "identity, deflate, gzip"),
 ]  # fmt: skip
 FIELDS_MAX = 64
 CANCEL = 8
@@ -232,9 +233,8 @@ def test_an_answer_is_told_as_it_comes_however_it_is_split(messages, cuts, data)
     whole = b"".join(map(framed, messages))
     parts = sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})
     frames = [server.piece(call, whole[a:b]) for a, b in zip(parts, parts[1:], strict=False)]
-    coded = b"".join(
-        frame.serialize() for frame in [server.head(call, [("a", "b")]), *frames, server.trailers(call, [*OK, ("c", "d")])]
-    )
+    frames = [server.head(call, [("a", "b")]), *frames, server.trailers(call, [*OK, ("c", "d")])]
+    coded = b"".join(frame.serialize() for frame in frames)
     at = sorted({0, len(coded), *data.draw(st.lists(st.integers(0, len(coded)), max_size=8))})
     events = [event for a, b in zip(at, at[1:], strict=False) for event in server.session.take(coded[a:b])]
     assert kinds(events) == ["head", *["message"] * len(messages), "end"]
@@ -280,7 +280,8 @@ def test_answers_of_several_calls_may_be_mixed():
         server.head(two), server.head(one), server.piece(one, first[:6]), server.piece(two, second),
         server.piece(one, first[6:]), server.trailers(two), server.trailers(one, [("grpc-status", "7")]),
     )  # fmt: skip
-    assert [(call.id, value) for kind, call, value in events if kind == "message"] == [(two.id, b"two"), (one.id, b"one")]
+    messages = [(call, value) for kind, call, value in events if kind == "message"]
+    assert messages == [(two, b"two"), (one, b"one")]
     assert (one.code, two.code) == (7, 0)
 
 
@@ -353,19 +354,37 @@ def test_a_message_that_cannot_be_read_ends_its_call_and_no_other(data, encoding
     assert kinds(events) == ["head", "message", "end"] and other.code == 0
 
 
+GZIP = compress("gzip", b"abc")
+
+
 @pytest.mark.parametrize(
     ("coded", "text"),
-    [(b"a", "not in the gzip format"), (compress("gzip", b"abc")[:-4], "ends before"), (compress("gzip", bytes(11)), "10")],
+    [
+        (b"abc", "request body is not in the gzip format its Content-Encoding says: "),
+        (GZIP[:-4], f"request body in gzip format ends before its data does ({len(GZIP) - 4} bytes received)"),
+        (compress("gzip", bytes(101)), "Decompressed data size exceeds the maximum allowed value of 100 bytes."),
+    ],
 )
 def test_a_compressed_message_is_expanded_whole_and_within_its_bound(coded, text):
-    server = Server(message_max=10)
+    server = Server(message_max=100)
     call = begin(server)
-    if len(coded) > 10:  # its bound is of both
-        server = Server(message_max=len(coded))
-        call, coded = begin(server), compress("gzip", bytes(1000))
-        text = "exceeds the maximum"
     server.tell(server.head(call, [("grpc-encoding", "gzip")]), server.piece(call, framed(coded, 1)))
-    assert call.code == 13 and call.text.startswith(EXPANDED) and text in call.text
+    assert call.code == 13 and call.text.startswith(EXPANDED + text) and "--http" not in call.text
+
+
+def test_a_call_is_over_when_the_server_has_said_all():
+    """It may answer before it has heard everything, and need not reset the call."""
+    server = Server()
+    open_calls = {"speaking": begin(server, last=False), "blocked": begin(server, bytes(100_000))}
+    assert open_calls["blocked"].waiting_bytes
+    for call in open_calls.values():
+        refusal = server.trailers(call, [("grpc-status", "3")])
+        events = server.tell(server.head(call), server.piece(call, framed(b"no")), refusal)
+        assert kinds(events) == ["head", "message", "end"] and told(server, call) == (3, "", CANCEL)
+    server.tell(WindowUpdateFrame(0, 1 << 20))  # the blocked call had taken the connection's
+    done = begin(server, b"x")
+    assert kinds(server.tell(server.head(done), server.trailers(done))) == ["head", "end"]
+    assert told(server, done) == (0, "", None) and server.session.lost() == []
 
 
 @pytest.mark.parametrize(
