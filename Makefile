@@ -14,6 +14,7 @@
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
+#   make coverage       what of each package its own tests run, above a floor   (FLAGS="wire config" for some of them)
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
@@ -56,15 +57,16 @@ NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
 ONNX_TESTS := $(shell grep -l 'make test-onnx' tests/*/test_*.py)
 TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
 FAST ?=
+COVERAGE_TREE := build/coverage
 ASAN_TREE := build/asan
 ASAN_TESTS ?= tests/native tests/wire tests/codec tests/operations/grpc tests/front/grpc tests/front/test_connection.py \
 	tests/front/test_promised_blocks.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
-unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
+unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is the release; `make debug` builds the other beside it
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-clients test-triton-qa test-c \
-	test-oracle test-install test-newest \
+	test-oracle test-install test-newest coverage \
 	wheel lint types bench bench-backends digits digits-backends clean
 
 help:
@@ -164,6 +166,12 @@ test-asan: asan $(DONE)/test
 	cd $(ASAN_TREE) && PYTHONPATH=$(CURDIR)/$(ASAN_TREE) $(CURDIR)/.ci/sanitized $(CURDIR)/$(ASAN_TREE)/reports \
 		$(abspath $(PY)) -m pytest -n $(AT_ONCE) --dist loadfile $(ASAN_TESTS) $(FLAGS)
 
+coverage: $(DONE)/test $(DONE)/coverage
+	$(call copied,$(COVERAGE_TREE))
+	cd $(COVERAGE_TREE) && TISFAST_COVERAGE=1 $(abspath $(PY)) $(BUILD)
+	cd $(COVERAGE_TREE) && PYTHONPATH=$(CURDIR)/$(COVERAGE_TREE) $(abspath $(PY)) -m tests.coverage.measure \
+		--at-once $(if $(filter 0,$(AT_ONCE)),1,$(AT_ONCE)) $(FLAGS)
+
 clean:
 	rm -rf build .venv $(DONE) tisfast.egg-info workers/libtisfast_shm.so tisfast/wire/proto/triton.desc
 	find tisfast workers -name '*.so' -delete
@@ -219,6 +227,11 @@ $(DONE)/mlserver: pyproject.toml | $(DONE)/tools
 	$(PYTHON) -m venv $(VENV)/mlserver
 	$(PY) .ci/requirements.py mlserver > $(DONE)/requirements-mlserver.txt
 	$(VENV)/mlserver/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-mlserver.txt
+	@touch $@
+
+$(DONE)/coverage: pyproject.toml | $(DONE)/dependencies
+	$(PY) .ci/requirements.py coverage > $(DONE)/requirements-coverage.txt
+	$(PIP) -r $(DONE)/requirements-coverage.txt
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/dependencies
