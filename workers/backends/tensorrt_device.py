@@ -107,10 +107,14 @@ class Device:
         """A graph of what `queue()` puts into the stream.  Raises DeviceError, or what `queue` raises."""
         graph, executable = _HANDLE(), _HANDLE()
         self.call("cuStreamBeginCapture_v2", self.stream, _CAPTURE_THREAD_LOCAL)
+        queued = False
         try:
             queue()
+            queued = True
         finally:
             code = self._library.cuStreamEndCapture(self.stream, ctypes.byref(graph))
+            if code == 0 and not queued:
+                self.call("cuGraphDestroy", graph)
         if code:
             raise DeviceError(f"cuStreamEndCapture failed on the GPU: {self._error_name(code)}")
         try:

@@ -41,7 +41,9 @@ class IoTensor:
             engine.get_aliased_input_tensor(name) or "")  # fmt: skip
         self.ranges = {}
         for profile in profiles if is_input else ():
-            self.ranges[profile] = tuple(tuple(each) for each in engine.get_tensor_profile_shape(name, profile))
+            free = -1 in self.dims
+            found = engine.get_tensor_profile_shape(name, profile) if free else (self.dims,) * 3
+            self.ranges[profile] = tuple(tuple(each) for each in found)
 
     def misfit(self, profile, shape):
         """Why a shape is not within a profile: Triton's words, "" where it is."""
