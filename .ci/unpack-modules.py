@@ -1,6 +1,7 @@
-"""unpack-modules.py WHEEL: put what was compiled for a wheel where a build in this tree puts it.  Standard library only.
+"""unpack-modules.py WHEEL: put what was compiled for a wheel where a build in this tree puts it.
 
-A tree that cannot be built where its tests are to run, as under emulation, becomes one that was.
+Standard library only.  A tree that cannot be built where its tests are to run, as under emulation, becomes one that
+was.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {"tisfast/_workers/": "workers/"}  # where setup.py installs the worker runtime
+SOURCE, INSTALLED = "workers/", "tisfast/_workers/"  # of the worker runtime
 
 
 def main(wheel: str) -> None:
@@ -19,8 +20,7 @@ def main(wheel: str) -> None:
         for name in file.namelist():
             if not (name.endswith((".so", ".desc")) or name.startswith("tisfast.libs/")):
                 continue
-            place = next((place + name[len(start) :] for start, place in PLACES.items() if name.startswith(start)), name)
-            target = ROOT / place
+            target = ROOT / name.replace(INSTALLED, SOURCE)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.read(name))
 
