@@ -17,6 +17,7 @@
 #   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
 #   make test-arm64     a wheel for arm64, installed, serving and tested in a root of Debian arm64 under QEMU, as root
 #   make test-wheels    the wheels of dist/ in empty roots of Debian 12, 13 and unstable, without a compiler, as root
+#   make coverage       what of each package its own tests run, above a floor   (FLAGS="wire config" for some of them)
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make wheel-arm64    the same for arm64, cross-compiled in a root of Debian 13, as root
 #   make lint types     ruff and import layers; mypy
@@ -60,15 +61,16 @@ NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
 ONNX_TESTS := $(shell grep -l 'make test-onnx' tests/*/test_*.py)
 TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
 FAST ?=
+COVERAGE_TREE := build/coverage
 ASAN_TREE := build/asan
 ASAN_TESTS ?= tests/native tests/wire tests/codec tests/operations/grpc tests/front/grpc tests/front/test_connection.py \
 	tests/front/test_promised_blocks.py tests/system/test_hostile_clients.py tests/system/test_server_life.py
 export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
-unexport TISFAST_DEBUG TISFAST_SANITIZE # what is built here is the release; `make debug` builds the other beside it
+unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is the release; `make debug` builds the other beside it
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-clients test-triton-qa test-c \
-	test-oracle test-install test-newest test-litmus test-arm64 test-wheels \
+	test-oracle test-install test-newest test-litmus test-arm64 test-wheels coverage \
 	wheel wheel-arm64 lint types bench bench-backends digits digits-backends clean
 
 help:
@@ -180,6 +182,12 @@ test-asan: asan $(DONE)/test
 	cd $(ASAN_TREE) && PYTHONPATH=$(CURDIR)/$(ASAN_TREE) $(CURDIR)/.ci/sanitized $(CURDIR)/$(ASAN_TREE)/reports \
 		$(abspath $(PY)) -m pytest -n $(AT_ONCE) --dist loadfile $(ASAN_TESTS) $(FLAGS)
 
+coverage: $(DONE)/test $(DONE)/coverage
+	$(call copied,$(COVERAGE_TREE))
+	cd $(COVERAGE_TREE) && TISFAST_COVERAGE=1 $(abspath $(PY)) $(BUILD)
+	cd $(COVERAGE_TREE) && PYTHONPATH=$(CURDIR)/$(COVERAGE_TREE) $(abspath $(PY)) -m tests.coverage.measure \
+		--at-once $(if $(filter 0,$(AT_ONCE)),1,$(AT_ONCE)) $(FLAGS)
+
 clean:
 	rm -rf build .venv $(DONE) tisfast.egg-info workers/libtisfast_shm.so tisfast/wire/proto/triton.desc
 	find tisfast workers -name '*.so' -delete
@@ -235,6 +243,11 @@ $(DONE)/mlserver: pyproject.toml | $(DONE)/tools
 	$(PYTHON) -m venv $(VENV)/mlserver
 	$(PY) .ci/requirements.py mlserver > $(DONE)/requirements-mlserver.txt
 	$(VENV)/mlserver/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-mlserver.txt
+	@touch $@
+
+$(DONE)/coverage: pyproject.toml | $(DONE)/dependencies
+	$(PY) .ci/requirements.py coverage > $(DONE)/requirements-coverage.txt
+	$(PIP) -r $(DONE)/requirements-coverage.txt
 	@touch $@
 
 $(DONE)/lint: pyproject.toml | $(DONE)/dependencies

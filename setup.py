@@ -31,8 +31,11 @@ WORKER_ARRAYS = f"{WORKER_PACKAGE}.arrays"
 WORKERS = os.path.join("tisfast", "_workers")  # where workers/ is installed
 FOR_MODELS = ("foreign_request", "request", "response", "tensor")  # of it: what models, and their tests, know
 DEBUG = os.environ.get("TISFAST_DEBUG") == "1"  # bounds checks and assertions on: `make debug`
-GENERATED_C = "build/cython-debug" if DEBUG else "build/cython"  # neither takes the other's C for its own
-ONLY_TESTS = "tisfast.engine.testing"  # and what begins so: in the source tree for the engine's tests, not in a wheel
+COVERAGE = os.environ.get("TISFAST_COVERAGE") == "1"  # Cython's lines can be traced: `make coverage`
+# None takes another's C for its own.
+GENERATED_C = "build/cython-coverage" if COVERAGE else "build/cython-debug" if DEBUG else "build/cython"
+# Names that begin so are in the source tree for tests, and not in a wheel.
+ONLY_TESTS = ("tisfast.engine.testing", "tisfast.native.testing")
 MODEL_MODULE = "triton_python_backend_utils"
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 HTTP2_MODULE = "tisfast.native.http2"
@@ -46,16 +49,19 @@ HTTP2_SPACES = "nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation
 HTTP2_BOUNDS = ("nghttp2_option_set_stream_reset_rate_limit", "nghttp2_option_set_max_continuations")
 SANITIZE = os.environ.get("TISFAST_SANITIZE") == "1"  # AddressSanitizer and UBSan in all modules: `make asan`
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
-PLAIN = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
+PLAIN = ["-O0" if COVERAGE else "-O2", "-g0", "-std=c11", "-fvisibility=hidden"]
 OPTIMISE = ["-O1", "-g1", "-std=c11", "-fvisibility=hidden", *SANITIZERS] if SANITIZE else PLAIN
 LINK = SANITIZERS if SANITIZE else ["-Wl,-s"]
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
+if COVERAGE:
+    DEFINES += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 OURS = {
     "boundscheck": DEBUG,
     "wraparound": False,
     "initializedcheck": DEBUG,
     "cdivision": True,
     "embedsignature": True,
+    **({"linetrace": True} if COVERAGE else {}),
 }
 AS_INTERPRETED = {"nonecheck": True, "annotation_typing": False}  # and Cython's defaults: what Python checks is checked
 JOBS_MAX = 16  # where nobody says how many: each takes up to 300 MB
@@ -138,7 +144,7 @@ def worker_extensions() -> list[Extension]:
     """The hot modules of the worker runtime, compiled for the server's own Python: those with a .pxd beside them.
 
     Other Pythons run the same .py files: an interpreter takes a compiled module only if the tag in its name is its own.
-    A debug build has none, so that its tests are tests of the interpreted form.
+    Builds for debugging and for coverage have none, so that their tests are tests of the interpreted form.
     """
     folder = Path("workers", WORKER_PACKAGE)
     sources = {f"{WORKER_PACKAGE}.{path.stem}": path.with_suffix(".py") for path in sorted(folder.glob("*.pxd"))}
@@ -188,6 +194,8 @@ class BuildExt(build_ext):
         translate(self.extensions)
         say(f"translated to C after {time.monotonic() - self._began:.0f} s")
         super().run()
+        if COVERAGE:  # Cython's plugin of coverage.py looks for it beside the modules
+            shutil.copytree(GENERATED_C, ".", dirs_exist_ok=True)
         folder = Path("workers") if self.inplace else Path(self.build_lib, WORKERS)
         folder.mkdir(parents=True, exist_ok=True)
         if not self.inplace:
@@ -300,7 +308,7 @@ def translate(modules: list[Extension]) -> None:
 def main() -> None:
     """What `python setup.py` does."""
     setup(
-        ext_modules=[*extensions(), *([] if DEBUG else worker_extensions())],
+        ext_modules=[*extensions(), *([] if DEBUG or COVERAGE else worker_extensions())],
         package_dir={
             "tisfast._docs": "docs",
             "tisfast._workers": "workers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.config.loading import shown
 from tisfast import limits
 from tisfast.config import backend_flags
 from tisfast.config.backend_flags import read_backend_config, read_backends
@@ -116,10 +117,75 @@ def test_what_backends_are_told():
     assert BUILT_IN.told(told).settings_of("python") == {"a": "0", "default-max-batch-size": "7"}
 
 
-@pytest.mark.parametrize("entry", ["a", "=1", "a=", ",a=1", "mlp,a", "mlp,=1"])
-def test_a_setting_of_no_form_is_refused_in_tritons_words(entry):
-    with pytest.raises(ConfigError, match="--backend-config option format is"):
-        read_backend_config([entry])
+SETTINGS_REFUSED = [
+    (
+        "a",
+        "backend-config | --backend-config option format is '<backend name>,<setting>=<value>' or "
+        "'<setting>=<value>'. Got a",
+    ),
+    (
+        "=1",
+        "backend-config | --backend-config option format is '<backend name>,<setting>=<value>' or "
+        "'<setting>=<value>'. Got =1",
+    ),
+    (
+        "a=",
+        "backend-config | --backend-config option format is '<backend name>,<setting>=<value>' or "
+        "'<setting>=<value>'. Got a=",
+    ),
+    (
+        ",a=1",
+        "backend-config | --backend-config option format is '<backend name>,<setting>=<value>' or "
+        "'<setting>=<value>'. Got ,a=1",
+    ),
+    (
+        "mlp,a",
+        "backend-config | --backend-config option format is '<backend name>,<setting>=<value>' or "
+        "'<setting>=<value>'. Got mlp,a",
+    ),
+    (
+        "mlp,=1",
+        "backend-config | --backend-config option format is '<backend name>,<setting>=<value>' or "
+        "'<setting>=<value>'. Got mlp,=1",
+    ),
+    (
+        "mlp,a=",
+        "backend-config | --backend-config option format is '<backend name>,<setting>=<value>' or "
+        "'<setting>=<value>'. Got mlp,a=",
+    ),
+    (
+        "default-max-batch-size=x",
+        "backend-config | --backend-config=default-max-batch-size=x: 'x' is not a whole number from 0 to "
+        "2147483647",
+    ),
+    (
+        "python,default-max-batch-size=-1",
+        "backend-config | --backend-config=python,default-max-batch-size=-1: '-1' is not a whole number from 0 to "
+        "2147483647",
+    ),
+    (
+        "default-max-batch-size=2147483648",
+        "backend-config | --backend-config=default-max-batch-size=2147483648: '2147483648' is not a whole number "
+        "from 0 to 2147483647",
+    ),
+    (
+        "python,stub-timeout-seconds=soon",
+        "backend-config | --backend-config=python,stub-timeout-seconds=soon: 'soon' is not a whole number from 0 "
+        "to 2147483647",
+    ),
+    (
+        "python,stub-timeout-seconds=1.5",
+        "backend-config | --backend-config=python,stub-timeout-seconds=1.5: '1.5' is not a whole number from 0 to "
+        "2147483647",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "error"), SETTINGS_REFUSED)
+def test_a_setting_that_is_none_is_refused_in_tritons_words(text, error):
+    with pytest.raises(ConfigError) as caught:
+        read_backend_config([text])
+    assert shown(caught.value) == error
 
 
 def test_python_is_ours(tmp_path):

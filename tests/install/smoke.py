@@ -40,7 +40,7 @@ PARTS: Final = (  # of a wheel: what must be in it
 COMPILED_WORKER: Final = "tisfast/_workers/tisfast_worker/loop."  # and the tag of the Python that the wheel is for
 LEGAL: Final = ("/LICENSE", "/NOTICE")
 FOREIGN: Final = (".c", ".h", ".o", ".pyx", ".pxd", ".pyc")  # and what must not
-FOREIGN_WORDS: Final = ("test", "examples", "perf/", "csrc")
+FOREIGN_WORDS: Final = ("test", "examples", "perf/", "csrc/")
 
 
 class Failed(Exception):

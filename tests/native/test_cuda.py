@@ -16,14 +16,18 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
-int opened, closed, fail_copy, fail_init, devices = 2, current = -1; static uint64_t size;
+int opened, closed, streams, fail_copy, fail_context, fail_init, devices = 2, current = -1; static uint64_t size;
 static int contexts[8];
 int cuInit(unsigned flags) { return fail_init ? 100 : (int)flags; }
 int cuDeviceGetCount(int *n) { *n = devices; return 0; }
 int cuDeviceGet(int *d, int n) { *d = n + 10; return 0; }
-int cuDevicePrimaryCtxRetain(void **c, int d) { contexts[d - 10] = d; *c = &contexts[d - 10]; return 0; }
+int cuDevicePrimaryCtxRetain(void **c, int d) {
+    if (fail_context) return 2;
+    contexts[d - 10] = d; *c = &contexts[d - 10]; return 0;
+}
 int cuCtxSetCurrent(void *c) { current = *(int *)c - 10; return 0; }
 int cuStreamCreate(void **s, unsigned flags) {
+    streams++;
     *s = (void *)(uintptr_t)(0x500 + flags + (unsigned)current * 16); return 0;
 }
 int cuStreamSynchronize(void *s) { return s == (void *)(uintptr_t)(0x501 + current * 16) ? 0 : 400; }
@@ -38,7 +42,7 @@ int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
     (void)s; if (fail_copy) return 700; memcpy(to, (void *)(uintptr_t)p, n); return 0;
 }
 int cuMemcpyHtoDAsync_v2(ptr p, const void *from, size_t n, void *s) {
-    (void)s; memcpy((void *)(uintptr_t)p, from, n); return 0;
+    (void)s; if (fail_copy) return 700; memcpy((void *)(uintptr_t)p, from, n); return 0;
 }
 int cuGetErrorString(int code, const char **text) { *text = "no context"; return code == 201 ? 0 : 1; }
 """
@@ -63,7 +67,7 @@ def driver(library):
 
     found = Driver()
     yield found
-    found.fail_copy.value = found.fail_init.value = 0
+    found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
     found.devices.value = 2
 
 
@@ -120,3 +124,40 @@ def test_machines_without_a_gpu_say_why(library, driver, tmp_path):
     driver.fail_init.value = 1
     with pytest.raises(CudaMissing, match="the NVIDIA driver offers no GPU: cuInit: error 100"):
         Cuda(library)
+
+
+def test_a_device_is_set_up_once_for_all_handles(library, driver):
+    cuda = Cuda(library)
+    streams = driver.streams.value
+    memories = [cuda.open(handle(8), 1) for _ in range(3)]
+    assert driver.streams.value == streams + 1
+    assert [memory.nbytes for memory in memories] == [8, 8, 8]
+
+
+def test_copies_in_fail_as_copies_out_do(library, driver):
+    memory = Cuda(library).open(handle(32), 0)
+    driver.fail_copy.value = 1
+    data = ctypes.create_string_buffer(4)
+    with pytest.raises(Internal, match="copying 4 bytes between host and GPU failed: cuMemcpyHtoDAsync_v2: error 700"):
+        memory.from_host(0, ctypes.addressof(data), 4)
+    driver.fail_copy.value = 0
+    memory.from_host(0, ctypes.addressof(data), 4)
+
+
+def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_again(library, driver):
+    cuda = Cuda(library)
+    driver.fail_context.value = 1
+    text = r"failed to register shared memory region: invalid args \(cuDevicePrimaryCtxRetain: error 2\)"
+    with pytest.raises(BadRequest, match=text):
+        cuda.open(handle(32), 0)
+    driver.fail_context.value = 0
+    assert cuda.open(handle(32), 0).nbytes == 32
+
+
+def test_a_library_that_lacks_a_function_is_none(tmp_path):
+    source = tmp_path / "cuda.c"
+    source.write_text("int cuInit(unsigned flags) { return (int)flags; }")
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run([*compiler, "-shared", "-fPIC", "-o", tmp_path / "libcuda.so", source], check=True)
+    with pytest.raises(CudaMissing, match="the NVIDIA driver's library cannot be used: .*cuDeviceGetCount"):
+        Cuda(str(tmp_path / "libcuda.so"))

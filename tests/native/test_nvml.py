@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+import pytest
+
 from tisfast.native.nvml import GpuFacts, GpuMemory, GpuReading, open_nvml
 
 NO_SUCH = 3
@@ -97,3 +99,72 @@ def test_a_machine_without_a_driver_has_none():
 def test_a_driver_that_does_not_start_is_told(caplog):
     assert open_nvml(lambda _: Library(start=9)) is None
     assert "NVML could not start (its error 9)" in caplog.text
+
+
+class Silent(Library):
+    """Refuses the calls that are named."""
+
+    def __init__(self, *calls):
+        super().__init__()
+        for call in calls:
+            setattr(self, call, lambda *_: NO_SUCH)
+
+
+def test_a_gpu_that_cannot_be_named_is_left_out():
+    class Second(Library):
+        def nvmlDeviceGetUUID(self, device, uuid, nbytes):
+            return super().nvmlDeviceGetUUID(device, uuid, nbytes) if device.value == 2 else NO_SUCH
+
+    assert [reading.uuid for reading in open_nvml(lambda _: Second()).read()] == ["GPU-2"]
+
+
+def test_a_gpu_without_a_handle_is_left_out():
+    nvml = open_nvml(lambda _: Silent("nvmlDeviceGetHandleByIndex_v2"))
+    assert nvml.read() == []
+    assert nvml.facts("0") is None
+    assert nvml.memory("0") is None
+    assert nvml.memory("GPU-1") is not None
+
+
+def test_a_driver_that_does_not_count_has_no_gpus():
+    nvml = open_nvml(lambda _: Silent("nvmlDeviceGetCount_v2"))
+    assert (nvml.count(), nvml.read()) == (0, [])
+
+
+FACTS = {
+    "nvmlDeviceGetUtilizationRates": "utilization",
+    "nvmlDeviceGetPowerUsage": "power_watts",
+    "nvmlDeviceGetEnforcedPowerLimit": "power_limit_watts",
+    "nvmlDeviceGetTotalEnergyConsumption": "energy_joules",
+}
+
+
+@pytest.mark.parametrize("call", FACTS)
+def test_what_a_gpu_does_not_tell_is_missing_alone(call):
+    whole = open_nvml(lambda _: Library()).read()[0]
+    part = open_nvml(lambda _: Silent(call)).read()[0]
+    assert whole._replace(**{FACTS[call]: None}) == part
+    assert getattr(whole, FACTS[call]) is not None
+
+
+def test_a_gpu_that_hides_its_memory_has_neither_number():
+    reading = open_nvml(lambda _: Silent("nvmlDeviceGetMemoryInfo")).read()[0]
+    assert (reading.memory_total_bytes, reading.memory_used_bytes) == (None, None)
+
+
+def test_a_part_whose_gpu_tells_nothing_has_no_capability():
+    class Hidden(Library):
+        def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, device, whole):
+            whole._obj.value = 2
+            return 0
+
+    assert open_nvml(lambda _: Hidden()).facts("MIG-a") == GpuFacts("MIG-a", None)
+    assert open_nvml(lambda _: Silent("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")).facts("MIG-a") == GpuFacts(
+        "MIG-a", None
+    )
+
+
+def test_the_driver_s_library_is_looked_for_by_its_name():
+    names = []
+    assert open_nvml(lambda name: names.append(name) or Library()) is not None
+    assert names == ["libnvidia-ml.so.1"]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tisfast.errors import Unavailable
-from tisfast.limits import BATCH_RUNS_MAX
+from tisfast.limits import BATCH_ROWS_MAX, BATCH_RUN_BYTES_MAX, BATCH_RUNS_MAX
+from tisfast.native import testing as native
 from tisfast.native.row_arena import RowArena
 
 KB = 1024
@@ -104,3 +105,75 @@ def test_no_byte_belongs_to_two_and_none_is_lost(steps):
     held.clear()
     a.trim()
     assert (a.used_blocks, a.used_bytes, a.stale) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("rows", [2, 63, 64, 65, 128, BATCH_ROWS_MAX, BATCH_ROWS_MAX + 50])
+def test_a_run_has_as_many_rows_as_are_asked_for_up_to_a_bound(rows):
+    a = arena(rows=rows, cap=1 << 24)
+    blocks = [a.take_block(600) for _ in range(min(rows, BATCH_ROWS_MAX))]
+    assert a.run_rows == [(len(blocks), len(blocks))]
+    assert [b.offset - blocks[0].offset for b in blocks] == [1024 * i for i in range(len(blocks))]
+    blocks.append(a.take_block(600))
+    assert a.run_rows[1] == (1, min(rows, BATCH_ROWS_MAX))
+
+
+def test_a_run_is_bounded_in_bytes_and_one_row_is_none():
+    most = BATCH_RUN_BYTES_MAX
+    a = arena(rows=4, cap=16 * most)
+    kept = [a.take_block(most // 2), a.take_block(most // 2 + 1)]
+    assert a.run_rows == [(1, 2)]
+    assert len({b.offset for b in kept}) == 2
+
+
+def test_rows_are_of_one_step_and_not_of_one_size():
+    a = arena(rows=4)
+    blocks = [a.take_block(n) for n in (1025, 1536, 1300, 1100)]
+    assert a.run_rows == [(4, 4)]
+    assert [len(b) for b in blocks] == [1025, 1536, 1300, 1100]
+
+
+def test_empty_blocks_are_no_rows():
+    a = arena(rows=4)
+    block = a.take_block(0)
+    assert (a.run_rows, len(block)) == ([], 0)
+
+
+def test_a_row_that_is_in_no_run_is_counted_and_changes_nothing():
+    a = arena(rows=4)
+    kept = [a.take_block(1000) for _ in range(2)]
+    last = kept[-1].handle
+    for handle in (last + 1000, (1 << 40) - 1):
+        native.give(a, handle)
+    assert (a.stale, a.run_rows) == (2, [(2, 4)])
+
+
+def test_a_block_beside_rows_goes_back_as_in_any_arena():
+    a = arena(rows=4, cap=64 * KB)
+    large = a.take_block(40 * KB)
+    assert (a.run_rows, large.handle >> 40 != 0) == ([], True)
+    handle = large.handle
+    del large
+    assert a.used_blocks == 0
+    native.give(a, handle)
+    assert a.stale == 1
+
+
+def test_an_arena_in_pieces_has_rows_apart():
+    a = RowArena("pieces", 64 * KB, 64 * KB)
+    small = [a.take_block(4 * KB) for _ in range(15)]
+    del small[::2]
+    a.rows = 4
+    block = a.take_block(4 * KB)
+    assert a.run_rows == []
+    assert all(abs(block.offset - each.offset) >= 4 * KB for each in small)
+
+
+def test_the_top_is_trimmed_without_empty_runs():
+    a = arena(rows=2, cap=1 << 22)
+    block = a.take_block(100 * KB)
+    memoryview(block)[:] = bytes(100 * KB)
+    assert a.trim_top(1 << 30) == 0, "a row is out"
+    del block
+    assert a.run_rows == [(0, 2)]
+    assert a.trim_top(1 << 30) > 0
+    assert (a.run_rows, a.used_bytes, a.resident_bytes) == ([], 0, 0)

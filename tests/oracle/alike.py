@@ -15,6 +15,7 @@ The rules (each is a deliberate, general difference or freedom of JSON, and hide
 9. Of statistics only the structure is compared: the servers count for themselves.
 10. The repository index has no order.
 11. A server that is live or ready says so in the JSON of the Open Inference protocol, where Triton's body is empty.
+12. Of a page for people only that it is one is compared.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def normal(answer: Answer) -> dict[str, Any]:
         return {"ended": answer.body.decode()}
     text, tail = _parts(answer)
     value = "" if text in HEALTHY else _json(text)  # rule 11
+    if text.startswith(b"<!doctype html>"):
+        value = "a page"  # rule 12
     facts: dict[str, Any] = {"status": answer.status, "body": _value(value)}
     if tail is not None:
         facts["tail"] = tail.hex()

@@ -195,6 +195,13 @@ TABLE: Final[list[Deliberate]] = [
         "headers of 200 KB": ('200', '400, connection: close HTTP request head exceeds 65536 bytes'),
         "a target of 100 KB": ('closed', '400, connection: close HTTP request head has 100030 bytes, 65536 is the limit'),
     }),
+    Deliberate('1.34', "A request has one Host (RFC 9112, 3.2): proxies could route it by the one and we answer by the other.", {
+        "two hosts": ('200', '400, connection: close HTTP request head has 2 Host headers, one is allowed'),
+    }),
+    Deliberate('1.02', "The root is a page for people; an absolute target without a path asks for the root (RFC 9112, 3.2.2).", {
+        "root": ('404 Not Found', '200 a page'),
+        "absolute target without path": ('closed', '200 a page'),
+    }),
     Deliberate('1.34', "An empty line before a request is to be ignored (RFC 9112, 2.2).", {
         "empty line first": ('silence', '200'),
     }),

@@ -52,7 +52,7 @@ def test_a_configuration_in_place_of_the_file_s(repo, add, base):
         ("", "Invalid config override: 1:1: not JSON"),
         ("[]", "Invalid config override: the model configuration takes an object, found a list"),
         ('{"max_batch_sise": 1}', "Invalid config override: unknown key 'max_batch_sise' in the model configuration; did you mean 'max_batch_size'?"),
-        ('{"input": [{"name": "A", "data_type": "FP32", "dims": [1]}]}', "Invalid config override: unknown value 'FP32' for 'data_type'; did you mean 'TYPE_FP32'?"),
+        ('{"input": [{"name": "A", "data_type": "FP32", "dims": [1]}]}', "Invalid config override: unknown value 'FP32' for 'data_type' at input[0].data_type; did you mean 'TYPE_FP32'?"),
         ('{"max_batch_size": -1}', "Invalid config override: max_batch_size"),
         ('{"name": "other"}', "Invalid config override: unexpected directory name 'm' for model 'other', directory name must equal model name"),
     ],

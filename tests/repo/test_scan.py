@@ -69,7 +69,7 @@ def test_all_errors_of_a_model_come_together(repo, add):
         ":2:1",
         ":3:1",
         ":4:49",
-        ":5:40",
+        ":5:48",
     ]
 
 

@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import Final
 
 from tisfast.config.backends import BUILT_IN, GLOBAL, PYTHON, TRITONS_DIRECTORY, Backends
+from tisfast.config.whole_numbers import whole_number
 from tisfast.errors import ConfigError
 
 FLAG: Final = "backend-config"
 STUB_SECONDS: Final = "stub-timeout-seconds"
 DEFAULT_MAX_BATCH_SIZE: Final = "default-max-batch-size"
 NO_POOL: Final = ("shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name")
+COUNT_MAX: Final = 2**31 - 1
 FORM: Final = "--backend-config option format is '<backend name>,<setting>=<value>' or '<setting>=<value>'"
 
 
@@ -48,8 +50,10 @@ def read_backend_config(entries: Sequence[str]) -> dict[str, dict[str, str]]:
         if not name or not value or (comma and not backend):
             raise ConfigError(f"{FORM}. Got {entry}", key=FLAG)
         counts = name == DEFAULT_MAX_BATCH_SIZE or (backend == PYTHON and name == STUB_SECONDS)
-        if counts and not value.isdecimal():
-            raise ConfigError(f"--{FLAG}={entry}: {value!r} is not a whole number", key=FLAG)
+        if counts and whole_number(value, COUNT_MAX) is None:
+            raise ConfigError(
+                f"--{FLAG}={entry:.200}: {value!r:.60} is not a whole number from 0 to {COUNT_MAX}", key=FLAG
+            )
         found.setdefault(backend, {})[name] = value
     return found
 

@@ -23,10 +23,11 @@ def check(message: Message, report: Report) -> None:
         path = ("batch_input", index)
         _check_sources(message, "input", index, inputs, report)
         if not entry.data_type:
-            report.wrong("unexpected batch input data type 'TYPE_INVALID'", (*path, "data_type"), hint="TYPE_INT32")
+            report.wrong("unexpected batch input data type 'TYPE_INVALID'", (*path, "data_type"),
+                       hint="for example data_type: TYPE_INT32")  # fmt: skip
         elif entry.data_type not in (INT32, FP32):
             report.wrong(f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {message.name}",
-                       (*path, "data_type"))  # fmt: skip
+                       (*path, "data_type"), hint=f"it is {_type_name(entry)}")  # fmt: skip
         for name in entry.target_name:
             if name in taken:
                 report.wrong(f"target input name '{name}' can only be specified once for {message.name}",
@@ -47,9 +48,11 @@ def _check_outputs(message: Message, inputs: set[str], report: Report) -> None:
         _check_sources(message, "output", index, inputs, report)
         for name in entry.target_name:
             if name not in outputs:
-                report.wrong(f"unknown target output name '{name}' for {message.name}", path)
+                report.wrong(f"unknown target output name '{name}' for {message.name}", path,
+                           hint=_declared("outputs", outputs))  # fmt: skip
             elif name in taken:
-                report.wrong(f"target output name '{name}' can only be specified once for {message.name}", path)
+                report.wrong(f"target output name '{name}' can only be specified once for {message.name}", path,
+                           hint="remove it from one of the two")  # fmt: skip
             taken.add(name)
 
 
@@ -62,4 +65,13 @@ def _check_sources(message: Message, role: str, index: int, inputs: set[str], re
                    f"{message.name}", path)  # fmt: skip
     for name in entry.source_input:
         if name not in inputs:
-            report.wrong(f"unknown source input name '{name}' for {message.name}", path)
+            report.wrong(f"unknown source input name '{name}' for {message.name}", path,
+                       hint=_declared("inputs", inputs))  # fmt: skip
+
+
+def _declared(role: str, names: set[str]) -> str:
+    return f"its {role} are {', '.join(sorted(names)) or 'none'}"
+
+
+def _type_name(entry: Message) -> str:
+    return str(entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from tisfast import defaults, limits
+from tisfast.config.whole_numbers import whole_number
 from tisfast.errors import ConfigError
 
 FLAG: Final = "cache-config"
@@ -14,6 +15,7 @@ LEGACY_FLAG: Final = "response-cache-byte-size"
 FORM: Final = "--cache-config option format is '<cache name>,<setting>=<value>'. Got "
 PORT_MAX: Final = 65535
 DATABASE_MAX: Final = 65535
+NUMBER_MAX: Final = 2**63 - 1
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "host": ("TRITON_REDIS_HOST",),
     "port": ("TRITON_REDIS_PORT",),
@@ -110,6 +112,11 @@ def read_cache_flags(
 def _of_legacy(byte_size: int, notices: list[str]) -> CacheSettings | None:
     if byte_size == 0:
         return None
+    if not limits.CACHE_BYTES_MIN <= byte_size <= limits.CACHE_BYTES_MAX:
+        raise ConfigError(
+            f"--{LEGACY_FLAG}={byte_size} must be {limits.CACHE_BYTES_MIN} to {limits.CACHE_BYTES_MAX}",
+            key=LEGACY_FLAG, hint="0 for no cache",
+        )  # fmt: skip
     notices.append(
         f"--{LEGACY_FLAG} has been deprecated: it is the same as --{FLAG}=local,size={byte_size}, which says it in full"
     )
@@ -209,7 +216,10 @@ def _refuse_unknown(cache: str, settings: Mapping[str, str], known: Sequence[str
 def _whole(cache: str, name: str, text: str) -> int:
     if not text.isascii() or not text.isdecimal():
         raise ConfigError(f"--{FLAG} {cache},{name}={text}: {text!r} is not a whole number", key=FLAG)
-    return int(text)
+    number = whole_number(text, NUMBER_MAX)
+    if number is None:
+        raise ConfigError(f"--{FLAG} {cache},{name}={text:.60} is above {NUMBER_MAX}", key=FLAG)
+    return number
 
 
 def _in_range(cache: str, name: str, value: int, least: int, most: int) -> None:

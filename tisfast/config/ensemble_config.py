@@ -52,13 +52,14 @@ def read(message: Message, report: Report) -> EnsembleConfig | None:
                      ("backend",), hint="remove 'backend'")  # fmt: skip
     if not asks:
         report.wrong(f"ensemble scheduling must be set for ensemble {message.name} whose platform is ensemble",
-                     ("platform",))  # fmt: skip
+                     ("platform",), hint="add ensemble_scheduling { step { ... } }")  # fmt: skip
         return None
     _refuse_fields(message, report)
     scheduling = message.ensemble_scheduling
     if not scheduling.step:
         report.wrong(f"must specify 'step' for ensemble '{message.name}'", (SCHEDULING,))
-    _Graph(message, report).check()
+    if 0 < len(scheduling.step) <= limits.ENSEMBLE_STEPS_MAX:  # the work grows with the square of the steps
+        _Graph(message, report).check()
     steps = tuple(
         Step(step.model_name, step.model_version, _pairs(step.input_map), _pairs(step.output_map))
         for step in scheduling.step

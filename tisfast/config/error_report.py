@@ -12,6 +12,9 @@ from tisfast.errors import ConfigError
 KeyPath: TypeAlias = tuple[str | int, ...]
 """Where a value lies in the message: ("input", 0, "dims", 1)."""
 
+Hint: TypeAlias = str | Callable[[], str]
+"""A hint, or what looks for it: that takes long beside the error, and of a file full of errors few are shown."""
+
 
 class SourcePosition(NamedTuple):
     """Line and column in the file, both from 1; zeros when unknown."""
@@ -72,6 +75,7 @@ class Report:
         self.places: dict[KeyPath, SourcePosition] = {}
         self.malformed = False  # brackets do not match: what was read after that means nothing
         self._broken: set[KeyPath] = set()
+        self._above_broken: set[KeyPath] = set()
         self.left_off = 0
         self._at_load = False
 
@@ -88,13 +92,19 @@ class Report:
         finally:
             self._at_load = before
 
-    def add(self, message: str, path: KeyPath = (), *, hint: str = "", place: SourcePosition | None = None) -> None:
+    @property
+    def full(self) -> bool:
+        """Whether further errors are counted only."""
+        return len(self.errors) >= limits.CONFIG_ERRORS_MAX
+
+    def add(self, message: str, path: KeyPath = (), *, hint: Hint = "", place: SourcePosition | None = None) -> None:
         """Note an error at a key; without a place of its own it is shown where the key, or the nearest above, is."""
-        if len(self.errors) >= limits.CONFIG_ERRORS_MAX:
+        if self.full:
             self.left_off += 1
             return
         line, column = place or self.place_of(path)
-        error = ConfigError(message, file=self.file, line=line, column=column, key=key_text(path), hint=hint)
+        advice = hint if isinstance(hint, str) else hint()
+        error = ConfigError(message, file=self.file, line=line, column=column, key=key_text(path), hint=advice)
         error.at_load = self._at_load
         self.errors.append(error)
 
@@ -106,10 +116,11 @@ class Report:
     def broke(self, path: KeyPath) -> None:
         """Mark a key whose value could not be read, so that it is not reported again as missing or wrong."""
         self._broken.add(path)
+        self._above_broken.update(path[:end] for end in range(len(path)))
 
     def is_broken(self, path: KeyPath) -> bool:
         """Whether the key, something below it, or something above it could not be read."""
-        return any(key[: len(path)] == path or path[: len(key)] == key for key in self._broken)
+        return path in self._above_broken or any(path[:end] in self._broken for end in range(len(path) + 1))
 
     def place_of(self, path: KeyPath) -> SourcePosition:
         """Where the key stands, else the nearest key above it that is written in the file."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from tisfast import limits
 from tisfast.config import lenient_json, scalars, schema, suggest
-from tisfast.config.error_report import KeyPath, Report, SourcePosition, owner
+from tisfast.config.error_report import Hint, KeyPath, Report, SourcePosition, key_text, owner
 from tisfast.config.scalars import BadValue
 from tisfast.config.schema import Field
 
@@ -61,27 +62,32 @@ class _Reader:
     def __init__(self, report: Report) -> None:
         self.report = report
 
-    def refuse(self, message: str, path: KeyPath, hint: str = "") -> None:
+    def refuse(self, message: str, path: KeyPath, hint: Hint = "") -> None:
+        where = f" at {key_text(path)}" if len(path) > 1 else ""  # there are no lines to tell equal keys apart
         self.report.broke(path)
-        self.report.add(message, path, hint=hint)
+        self.report.add(message + where, path, hint=hint)
 
     def fields(self, message: schema.Message, value: Any, path: KeyPath) -> None:
         if not isinstance(value, dict):
-            self.refuse(f"{owner(path)} takes an object, found {scalars.described(value)}", path)
+            hint = _object_hint(message.DESCRIPTOR, value)
+            self.refuse(f"{owner(path)} takes an object, found {scalars.described(value)}", path, hint)
             return
         for name in getattr(value, "twice", ()):
             self.refuse(f"'{name}' is given twice", (*path, name), "keep one of them")
         chosen: dict[str, str] = {}
+        names: dict[str, str] = {}
         for name, entry in value.items():
             field = _field(message.DESCRIPTOR, name)
             if field is None:
                 self.unknown(message, name, path)
+            elif (first := names.setdefault(field.name, name)) != name:
+                self.refuse(f"'{name}' and '{first}' are one key, given twice", (*path, field.name), "keep one of them")
             elif entry is not None and self.only_choice(field, path, chosen):
                 self.field(message, field, entry, path)
 
     def unknown(self, message: schema.Message, name: str, path: KeyPath) -> None:
         root = schema.message_class("ModelConfig").DESCRIPTOR
-        hint = suggest.key_hint(name, message.DESCRIPTOR, root)
+        hint = partial(suggest.key_hint, name, message.DESCRIPTOR, root)
         self.refuse(f"unknown key '{name}' in {owner(path)}", (*path, name), hint)
 
     def only_choice(self, field: Field, path: KeyPath, chosen: dict[str, str]) -> bool:
@@ -115,8 +121,9 @@ class _Reader:
         for name, entry in value.items():
             pair = schema.class_of(field.message_type)()
             self.one(pair, fields["key"], name, (*path, name))
-            self.one(pair, fields["value"], entry, (*path, name))
-            schema.put_entry(getattr(message, field.name), field, pair)
+            if not self.report.is_broken((*path, name)):
+                self.one(pair, fields["value"], entry, (*path, pair.key))
+                schema.put_entry(getattr(message, field.name), field, pair)
 
     def one(self, message: schema.Message, field: Field, value: Any, path: KeyPath) -> None:
         """One value of a field that is no map: appended to a list, set otherwise."""
@@ -139,6 +146,14 @@ class _Reader:
             setattr(message, field.name, scalar)
 
 
+def _object_hint(descriptor: Any, value: Any) -> str:
+    """A text in the place of an object whose only member is a text, as that of a parameter."""
+    inner = descriptor.fields
+    if isinstance(value, str) and len(inner) == 1 and inner[0].cpp_type == scalars.STRING:
+        return f"write {{{json.dumps(inner[0].name)}: {json.dumps(value)}}}"
+    return ""
+
+
 def _field(descriptor: Any, name: str) -> Field | None:
     found: Field | None = descriptor.fields_by_name.get(name)
     return found if found is not None else descriptor.fields_by_camelcase_name.get(name)
@@ -150,7 +165,7 @@ def _scalar(field: Field, value: Any) -> Any:
     if kind == scalars.ENUM and isinstance(value, str):
         return scalars.enum_of(field, value)
     if kind == scalars.ENUM:
-        return scalars.enum_number(field, _integer(value, wrong))
+        return scalars.enum_number(field, str(_integer(value, wrong)))
     if kind == scalars.STRING and isinstance(value, str):
         return _text(field, value)
     if kind in scalars.INTEGER_RANGES:
@@ -175,9 +190,9 @@ def _integer(value: Any, wrong: BadValue) -> int:
     """An integer given as number, as a float without fraction, or as decimal text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**64:
         return int(value)
-    if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
+    if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.removeprefix("-").isdecimal():
         return int(value)
     raise wrong
 

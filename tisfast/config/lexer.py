@@ -23,7 +23,7 @@ _TOKEN = re.compile(
       | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
       | (?P<symbol>[{}<>\[\]:;,/=-])
       | (?P<bad>["'][^\n]*|.)""",
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,  # other digits and spaces are none to protobuf
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from tisfast import limits
@@ -39,5 +40,6 @@ def check_metric_control(message: Message, report: Report) -> None:
 
 
 def _ascending(bounds: Iterable[float]) -> bool:
+    """The last bucket of every histogram, which is infinite, is none of these."""
     found = list(bounds)
-    return all(one < other for one, other in zip(found, found[1:], strict=False))
+    return all(map(isfinite, found)) and all(one < other for one, other in zip(found, found[1:], strict=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 from tisfast import limits
@@ -24,6 +25,14 @@ class MetricsSettings:
     cpu: bool = True
     gpu: bool = True
     interval_ms: float = 2000.0
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for an interval that is none."""
+        if not 0 <= self.interval_ms < inf:
+            raise ConfigError(
+                f"--metrics-interval-ms must be a number of milliseconds from 0, not {self.interval_ms:g}",
+                key="metrics-interval-ms",
+            )
 
 
 def read_metrics_config(entries: Sequence[str]) -> dict[str, Any]:

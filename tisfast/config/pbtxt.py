@@ -8,17 +8,20 @@ for a single field and two members of a oneof.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from tisfast import limits
 from tisfast.config import lexer, scalars, schema, suggest
-from tisfast.config.error_report import KeyPath, Report, owner
+from tisfast.config.error_report import Hint, KeyPath, Report, owner
 from tisfast.config.lexer import Token
 from tisfast.config.scalars import BadValue
 from tisfast.config.schema import Field
 
 OPENERS: Final = {"{": "}", "<": ">", "[": "]"}
 CLOSERS: Final = frozenset(OPENERS.values())
+SHOWN_MAX: Final = 60
+"""Characters of a word that an error shows."""
 
 
 def parse_text(text: str, report: Report) -> schema.Message:
@@ -40,6 +43,7 @@ class _Parser:
         self.lines = lexer.Lines(text)
         self.report = report
         self.at = 0
+        self.noted: list[KeyPath] = []
         self.root = schema.message_class("ModelConfig").DESCRIPTOR
 
     # ---- tokens
@@ -60,11 +64,12 @@ class _Parser:
             return True
         return False
 
-    def fail(self, message: str, path: KeyPath, token: Token, hint: str = "") -> None:
+    def fail(self, message: str, path: KeyPath, token: Token, hint: Hint = "") -> None:
         self.report.add(message, path, hint=hint, place=self.lines.place(token.offset))
 
     def note(self, path: KeyPath, token: Token) -> None:
         self.report.places.setdefault(path, self.lines.place(token.offset))
+        self.noted.append(path)
 
     # ---- messages
     def fields(self, message: schema.Message, path: KeyPath, opener: Token | None) -> None:
@@ -140,10 +145,10 @@ class _Parser:
         return self.accept(":")
 
     def unknown(self, name: str, message: schema.Message, path: KeyPath, token: Token) -> None:
-        guess = suggest.near_key(name, message.DESCRIPTOR)
+        guess = "" if self.report.full else suggest.near_key(name, message.DESCRIPTOR)
         self.report.broke((*path, guess or name))
-        hint = suggest.key_hint(name, message.DESCRIPTOR, self.root)
-        self.fail(f"unknown key '{name}' in {owner(path)}", (*path, name), token, hint)
+        hint = partial(suggest.key_hint, name, message.DESCRIPTOR, self.root)
+        self.fail(f"unknown key '{name:.{SHOWN_MAX}}' in {owner(path)}", (*path, name), token, hint)
         self.skip_value()
 
     def target(
@@ -221,17 +226,22 @@ class _Parser:
         self.fields(child, path, opener)
 
     def map_entry(self, message: schema.Message, field: Field, path: KeyPath, opener: Token) -> None:
-        """`{ key: K value: V }` of a map."""
-        entry_class = schema.class_of(field.message_type)
-        entry = entry_class()
+        """`{ key: K value: V }` of a map.  Fields of the value have the map's key in their paths."""
+        entry = schema.class_of(field.message_type)()
+        before = len(self.noted)
         self.fields(entry, path, opener)
         container = getattr(message, field.name)
-        owner = path[:-1]
+        place = self.report.places.setdefault
+        here = (*path[:-1], entry.key)
         if entry.key in container:
             self.fail(f"'{field.name}' has the key {entry.key!r} twice", path, opener, "keep one of them")
         schema.put_entry(container, field, entry)
-        self.note((*owner, entry.key), opener)
-        self.report.places.setdefault((*owner, entry.key, "value"), self.report.place_of((*path, "value")))
+        if self.report.is_broken((*path, "value")):
+            self.report.broke(here)
+        place(here, self.lines.place(opener.offset))
+        for noted in self.noted[before:]:
+            if noted[len(path)] == "value":
+                place((*here, *noted[len(path) + 1 :]), self.report.places[noted])
 
     def one_scalar(self, message: schema.Message, field: Field, path: KeyPath) -> None:
         token = self.next
@@ -253,13 +263,13 @@ class _Parser:
 
     def scalar(self, field: Field) -> Any:
         """Take one scalar value.  Raises BadValue, having stepped over what stood there."""
+        sign = "-" if self.accept("-") else ""
         token = self.next
-        if token.kind == lexer.END or (token.kind == lexer.SYMBOL and token.text != "-"):
-            if token.text in ("{", "<", "["):
+        if token.kind in (lexer.END, lexer.SYMBOL):
+            if token.text in ("{", "<", "[", "-"):
                 self.skip_value()
             raise BadValue(f"'{field.name}' has no value, found {token.shown()}", f"give {scalars.wanted(field)}")
-        sign = "-" if self.accept("-") else ""
-        token = self.take()
+        self.take()
         if field.cpp_type == scalars.STRING:
             return self.string(field, token, sign)
         while token.kind == lexer.STRING and self.next.kind == lexer.STRING:
@@ -268,9 +278,8 @@ class _Parser:
 
     def string(self, field: Field, token: Token, sign: str) -> str:
         if token.kind != lexer.STRING or sign:
-            open_ended = token.kind == lexer.BAD and token.text[0] in "\"'"
-            hint = "the closing quote is missing on this line" if open_ended else f'write {field.name}: "{token.text}"'
-            raise BadValue(f"'{field.name}' takes a string in quotes, found {token.shown()}", hint)
+            raise BadValue(f"'{field.name}' takes a string in quotes, found {_shown(token, sign)}",
+                           _string_hint(field, token, sign))  # fmt: skip
         parts = [scalars.unquoted(token.text)]
         while self.next.kind == lexer.STRING:
             parts.append(scalars.unquoted(self.take().text))
@@ -298,12 +307,9 @@ def _number(field: Field, token: Token, sign: str) -> Any:
     kind, text = field.cpp_type, token.text
     if kind == scalars.ENUM:
         if token.kind == lexer.NUMBER and text.isdigit():
-            return scalars.enum_number(field, int(sign + text))
+            return scalars.enum_number(field, sign + text)
         if token.kind == lexer.STRING:
-            bare = text[1:-1]
-            names = field.enum_type.values_by_name
-            name = bare if bare in names else suggest.near_enum(bare, names)
-            hint = f"write {field.name}: {name}, without quotes" if name else f"write {scalars.wanted(field)}"
+            hint = partial(_enum_hint, field, text[1:-1])
             raise BadValue(f"'{field.name}' takes a name without quotes, found {token.shown()}", hint)
         return scalars.enum_of(field, sign + text)
     if kind == scalars.BOOL:
@@ -313,14 +319,29 @@ def _number(field: Field, token: Token, sign: str) -> Any:
             return text.endswith("1")
         raise BadValue(f"'{field.name}' takes true or false, found {_shown(token, sign)}", _bool_hint(text))
     try:
-        if token.kind == lexer.STRING:
+        if token.kind in (lexer.STRING, lexer.BAD):  # of which int() and float() would take 1_000
             raise ValueError
         if kind in scalars.INTEGER_RANGES:
             return scalars.checked_integer(field, int(sign + "1") * scalars.integer_of(text))
         return float(sign + "1") * scalars.float_of(text)
     except ValueError:
-        hint = f"write {field.name}: {text[1:-1]}" if text[1:-1].isdigit() and token.kind == lexer.STRING else ""
-        raise BadValue(f"'{field.name}' takes {scalars.wanted(field)}, found {_shown(token, sign)}", hint) from None
+        number = text[1:-1] if token.kind == lexer.STRING and text[1:-1].isdigit() else ""
+        raise BadValue(f"'{field.name}' takes {scalars.wanted(field)}, found {_shown(token, sign)}",
+                       f"write {field.name}: {number}" if number else "") from None  # fmt: skip
+
+
+def _enum_hint(field: Field, bare: str) -> str:
+    names = field.enum_type.values_by_name
+    name = bare if bare in names else suggest.near_enum(bare, names)
+    return f"write {field.name}: {name}, without quotes" if name else f"write {scalars.wanted(field)}"
+
+
+def _string_hint(field: Field, token: Token, sign: str) -> str:
+    if token.kind == lexer.BAD and token.text[0] in "\"'":
+        return "the closing quote is missing on this line"
+    if token.kind == lexer.STRING:
+        return f"remove the '{sign}'"
+    return f'write {field.name}: "{sign}{token.text}"' if len(token.text) <= SHOWN_MAX else "write it in quotes"
 
 
 def _message_hint(field: Field, found: Token) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tisfast import limits
+from tisfast.config.whole_numbers import whole_number
 from tisfast.errors import ConfigError
 
 if TYPE_CHECKING:  # the command line reads flags with this, and is to answer --help at once
@@ -91,13 +92,14 @@ def _grant(text: str) -> Grant:
 
 
 def _number(text: str, what: str, value: str) -> int:
-    if not (value.isascii() and value.isdecimal()) or int(value) > limits.RATE_LIMIT_COUNT_MAX:
-        raise _malformed(text, f"its {what} {value!r} is no number from 0 to {limits.RATE_LIMIT_COUNT_MAX}")
-    return int(value)
+    number = whole_number(value, limits.RATE_LIMIT_COUNT_MAX)
+    if number is None:
+        raise _malformed(text, f"its {what} {value!r:.60} is no number from 0 to {limits.RATE_LIMIT_COUNT_MAX}")
+    return number
 
 
 def _malformed(text: str, why: str) -> ConfigError:
     return ConfigError(
-        f"--{FLAG} option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got {text}",
+        f"--{FLAG} option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got {text:.200}",
         key=FLAG, hint=why,
     )  # fmt: skip

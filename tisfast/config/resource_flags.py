@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from tisfast import limits
@@ -59,10 +60,11 @@ def read_budget(text: str | None) -> int:
         return 0
     found = _AMOUNT.fullmatch(text.strip())
     unit = _UNITS.get(found[2].upper()) if found else None
-    nbytes = int(float(found[1]) * unit) if found and unit else 0
-    if nbytes < limits.MEMORY_BUDGET_BYTES_MIN:
+    nbytes = float(found[1]) * unit if found and unit else 0.0
+    if not limits.MEMORY_BUDGET_BYTES_MIN <= nbytes < inf:
         raise ConfigError(
-            f"--{BUDGET}={text} is no amount of memory of {limits.MEMORY_BUDGET_BYTES_MIN} bytes or more", key=BUDGET,
+            f"--{BUDGET}={text:.60} is no amount of memory of {limits.MEMORY_BUDGET_BYTES_MIN} bytes or more",
+            key=BUDGET,
             hint="give bytes, or a number with KB, MB, GB, TB (powers of ten), KiB, MiB, GiB or TiB",
         )  # fmt: skip
-    return nbytes
+    return int(nbytes)

@@ -12,6 +12,7 @@ from typing import Final
 from tisfast import limits
 from tisfast.config.error_report import Report
 from tisfast.config.schema import Message
+from tisfast.config.whole_numbers import whole_number
 
 CPU_THREADS: Final = "CPU_THREADS"
 RETRY: Final = "OUT_OF_MEMORY_RETRY"
@@ -93,13 +94,14 @@ def _threads(message: Message, report: Report) -> int:
     if CPU_THREADS not in message.parameters:
         return 0
     value = str(message.parameters[CPU_THREADS].string_value)
-    if not value.isdecimal() or not 1 <= int(value) <= limits.CPU_THREADS_MAX:
+    number = whole_number(value, limits.CPU_THREADS_MAX)
+    if not number:
         report.wrong(
-            f"parameter {CPU_THREADS} of {message.name} is '{value}'", ("parameters", CPU_THREADS),
+            f"parameter {CPU_THREADS} of {message.name} is '{value:.60}'", ("parameters", CPU_THREADS),
             hint=f"give a whole number from 1 to {limits.CPU_THREADS_MAX}",
         )  # fmt: skip
         return 0
-    return int(value)
+    return number
 
 
 def _execution_seconds(message: Message, report: Report) -> float | None:

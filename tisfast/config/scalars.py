@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from tisfast.config.error_report import Hint
 from tisfast.config.schema import Field
 from tisfast.config.suggest import near_enum
 
@@ -16,6 +17,8 @@ INTEGER_RANGES: Final = {
     UINT32: ("uint32", 0, 2**32 - 1),
     UINT64: ("uint64", 0, 2**64 - 1),
 }
+ENUM_DIGITS_MAX: Final = 11
+"""Of an int32 and its sign."""
 BOOLS: Final = {
     "true": True, "True": True, "t": True, "1": True,
     "false": False, "False": False, "f": False, "0": False,
@@ -30,7 +33,7 @@ _SIMPLE: Final = {
 class BadValue(Exception):
     """A value that the field cannot take; message and hint go into the report."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: Hint = "") -> None:
         super().__init__(message)
         self.message, self.hint = message, hint
 
@@ -78,16 +81,20 @@ def enum_of(field: Field, name: str) -> int:
     values = field.enum_type.values_by_name
     if name in values:
         return int(values[name].number)
-    guess = near_enum(name, values)
-    possible = f"possible: {', '.join(values)}"
-    raise BadValue(f"unknown value '{name}' for '{field.name}'", f"did you mean '{guess}'?" if guess else possible)
+
+    def hint() -> str:
+        guess = near_enum(name, values)
+        return f"did you mean '{guess}'?" if guess else f"possible: {', '.join(values)}"
+
+    raise BadValue(f"unknown value '{name:.60}' for '{field.name}'", hint)
 
 
-def enum_number(field: Field, number: int) -> int:
-    """An enum value given by number."""
+def enum_number(field: Field, written: str) -> int:
+    """An enum value given by the decimal digits of its number."""
+    number = int(written) if len(written) <= ENUM_DIGITS_MAX else -1
     if number in field.enum_type.values_by_number:
         return number
-    raise BadValue(f"'{field.name}' has no value of number {number}", f"write {wanted(field)}")
+    raise BadValue(f"'{field.name}' has no value of number {written:.60}", f"write {wanted(field)}")
 
 
 def unquoted(literal: str) -> str:
@@ -124,4 +131,6 @@ def described(value: Any) -> str:
         return f"string {value!r}"
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None:
+        return "null"
     return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)

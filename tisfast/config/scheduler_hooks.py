@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tisfast import limits
+from tisfast.config.whole_numbers import whole_number
 from tisfast.errors import ConfigError
 
 QUEUE = "TRITONSERVER_DELAY_SCHEDULER"
@@ -42,6 +43,7 @@ def _number(environ: Mapping[str, str], name: str, unit: str, most: int) -> int:
     text = environ.get(name, "")
     if not text:
         return 0
-    if not text.isascii() or not text.isdigit() or int(text) > most:
-        raise ConfigError(f"environment variable {name} must be a number of {unit}, 0 to {most}, not {text!r}")
-    return int(text)
+    number = whole_number(text, most)
+    if number is None:
+        raise ConfigError(f"environment variable {name} must be a number of {unit}, 0 to {most}, not {text!r:.60}")
+    return number

@@ -118,7 +118,7 @@ def _check_priorities(message: Message, report: Report) -> None:
     levels = batching.priority_levels
     if levels == 0:
         for key in ("default_priority_level", "priority_queue_policy"):
-            if getattr(batching, key):
+            if getattr(batching, key) and not report.is_broken((BATCHING, "priority_levels")):
                 report.wrong(f"'{key}' has no effect without 'priority_levels' for {message.name}", (BATCHING, key),
                            hint="set priority_levels, or remove it")  # fmt: skip
         return
@@ -146,14 +146,15 @@ def _check_order(message: Message, report: Report) -> None:
 def _check_delay(message: Message, report: Report) -> None:
     """Times that a clock of int64 nanoseconds can add up."""
     batching = message.dynamic_batching
-    delay = (BATCHING, "max_queue_delay_microseconds")
-    times: list[tuple[KeyPath, int]] = [(delay, batching.max_queue_delay_microseconds)]
+    delay: KeyPath = (BATCHING, "max_queue_delay_microseconds")
+    times = [(delay, batching.max_queue_delay_microseconds, "give a smaller one")]
     for path, policy in _policies(message):
-        times.append(((*path, "default_timeout_microseconds"), policy.default_timeout_microseconds))
-    for path, value in times:
+        timeout = (*path, "default_timeout_microseconds")
+        times.append((timeout, policy.default_timeout_microseconds, "leave it out for no limit"))
+    for path, value, hint in times:
         if value > limits.CONFIG_MICROSECONDS_MAX:
             report.wrong(f"'{path[-1]}' is {value}, above {limits.CONFIG_MICROSECONDS_MAX} for {message.name}", path,
-                       hint="leave it out for no limit")  # fmt: skip
+                       hint=hint)  # fmt: skip
 
 
 def _policies(message: Message) -> list[tuple[KeyPath, Message]]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tisfast import limits
-from tisfast.config import error_texts
 from tisfast.config.error_report import Report
 from tisfast.config.schema import Message
 from tisfast.config.sequence_controls import ControlInput, read_controls
@@ -46,8 +45,6 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
     if not message.HasField(BATCHING):
         return None
     batching = message.sequence_batching
-    if message.response_cache.enable:
-        report.wrong(error_texts.no_cache(message.name, error_texts.SEQUENCES), ("response_cache", "enable"))
     _check_times(message, report)
     if batching.HasField("oldest"):
         _check_oldest(message, report)
@@ -59,7 +56,7 @@ def read(message: Message, report: Report) -> SequenceSettings | None:
     oldest, direct = batching.oldest, batching.direct
     slots = max(1, message.max_batch_size)
     return SequenceSettings(
-        slots=max(oldest.max_candidate_sequences, 0) or slots,
+        slots=oldest.max_candidate_sequences or slots,
         oldest=batching.HasField("oldest"),
         idle_ns=batching.max_sequence_idle_microseconds * 1000,
         delay_ns=(oldest if batching.HasField("oldest") else direct).max_queue_delay_microseconds * 1000,
@@ -86,6 +83,11 @@ def _check_oldest(message: Message, report: Report) -> None:
         report.wrong(
             f"'preserve_ordering' is known, but not served yet for sequences of decoupled models for {message.name}",
             (BATCHING, "oldest", "preserve_ordering"), hint="remove it: the order within a sequence is kept",
+        )  # fmt: skip
+    if oldest.max_candidate_sequences < 0:
+        report.wrong(
+            f"'max_candidate_sequences' is {oldest.max_candidate_sequences}, below 0 for {message.name}",
+            (BATCHING, "oldest", "max_candidate_sequences"), hint="leave it out for as many as max_batch_size",
         )  # fmt: skip
     if oldest.max_candidate_sequences > limits.CANDIDATE_SEQUENCES_MAX:
         report.wrong(

@@ -79,7 +79,7 @@ def _check_name(name: str, key: str, taken: set[str], model: str, path: KeyPath,
         report.wrong(text, (*path, key), hint=f'add {key}: "..."')
     elif name in taken:
         text = f"sequence batching state '{key}' '{name}' is the name of another tensor for {model}"
-        report.wrong(text, (*path, key), hint="states are not among 'input' and 'output': the server adds them")
+        report.wrong(text, (*path, key), hint="give it a name of its own: the server adds both to the model's")
     taken.add(name)
 
 

@@ -120,7 +120,8 @@ class _Check:
             if dim < 1 and dim != VARIABLE:
                 self.fail(error_texts.no_dimension(self.called), "dims", f"dims[{index}] is {dim}", index)
         if len(dims) + (self.max_batch_size > 0) > limits.TENSOR_RANK_MAX:
-            self.fail(f"{self.called} has {len(dims)} dimensions, more than {limits.TENSOR_RANK_MAX}", "dims", "")
+            self.fail(f"{self.called} has {len(dims)} dimensions, more than {limits.TENSOR_RANK_MAX}", "dims",
+                      "join some of them")  # fmt: skip
 
     def reshape(self) -> None:
         if not self.tensor.HasField("reshape") or not self.tensor.dims:

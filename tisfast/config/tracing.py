@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from tisfast.config.whole_numbers import whole_number
 from tisfast.errors import ConfigError
 
 UINT32_MAX: Final = 2**32 - 1
@@ -49,8 +50,7 @@ class OpenTelemetrySettings:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a URL that is none."""
-        url = urlsplit(self.url)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        if not _is_url(self.url):
             raise _wrong(f"opentelemetry,url={self.url}", "is not an http or https URL")
 
 
@@ -107,7 +107,7 @@ class _Found:
         self._file = ""
         self._url = OpenTelemetrySettings.url
         self._portions = {
-            name: _number(f"{name.upper()}", value, 1, UINT32_MAX)
+            name: _of_variable(f"OTEL_{name.upper()}", value)
             for name in ("bsp_max_queue_size", "bsp_schedule_delay", "bsp_max_export_batch_size")
             if (value := environ.get(f"OTEL_{name.upper()}"))
         }
@@ -165,6 +165,21 @@ class _Found:
             self._portions[key] = _number(entry, value, 1, UINT32_MAX)
         else:
             raise _wrong(entry, f"unknown setting {key!r} of mode opentelemetry", "known: url, resource, bsp_*")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # of a port that is no number, or out of range, and of half an IPv6 address
+        return False
+
+
+def _of_variable(name: str, text: str) -> int:
+    value = whole_number(text, UINT32_MAX)
+    if not value:
+        raise ConfigError(f"environment variable {name} must be 1 to {UINT32_MAX}, not {text!r:.60}")
+    return value
 
 
 def _number(entry: str, value: str, least: int, most: int) -> int:

@@ -117,7 +117,7 @@ class _Fit:
                                    f"are {', '.join(known)})", (*self._path, "inputs", given.name))  # fmt: skip
 
     def _lacking(self, inputs: Sequence[TensorConfig]) -> None:
-        given = sorted(each.name for each in self._sample.inputs)
+        given = {each.name for each in self._sample.inputs}
         lacking = [tensor.name for tensor in inputs if not tensor.optional and tensor.name not in given]
         if not lacking or self._report.is_broken((*self._path, "inputs")):
             return
@@ -125,8 +125,8 @@ class _Fit:
         count = f"{most} inputs" if required == most else f"number of inputs between {required} and {most}"
         self._report.wrong(
             f"expected {count} but got {len(given)} inputs for model '{self._model}'. Got input(s) "
-            f"[{_quoted(given)}], but missing required input(s) [{_quoted(lacking)}]. Please provide all required "
-            "input(s).", self._path, hint=f"add them to the warm-up sample '{self._sample.name}'",
+            f"[{_quoted(sorted(given))}], but missing required input(s) [{_quoted(lacking)}]. Please provide all "
+            "required input(s).", self._path, hint=f"add them to the warm-up sample '{self._sample.name}'",
         )  # fmt: skip
 
     def _tensor(self, given: WarmUpInput, wanted: TensorConfig) -> None:
@@ -135,7 +135,7 @@ class _Fit:
             dtype = BY_CODE[given.dtype].wire if given.dtype in BY_CODE else "<invalid>"
             self._report.wrong(
                 f"inference input '{given.name}' data-type is '{dtype}', but model '{self._model}' expects "
-                f"'{BY_CODE[wanted.dtype].wire}'", (*path, "value", "data_type"),
+                f"'{BY_CODE[wanted.dtype].wire}'", (*path, "data_type"),
                 hint=f"write data_type: {BY_CODE[wanted.dtype].config}",
             )  # fmt: skip
         if not _fits(given.dims, wanted.dims) and min(given.dims, default=0) >= 0:
@@ -144,7 +144,7 @@ class _Fit:
                 expected, got = (VARIABLE, *expected), (1, *got)
             self._report.wrong(
                 f"unexpected shape for input '{given.name}' for model '{self._model}'. Expected {_shape(expected)}, "
-                f"got {_shape(got)}", (*path, "value", "dims"),
+                f"got {_shape(got)}", (*path, "dims"),
                 hint="give dims without the batch dimension" if self._batched else "",
             )  # fmt: skip
 

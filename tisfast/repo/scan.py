@@ -265,7 +265,7 @@ def environment_of(draft: ConfigDraft, folder: Path, backends: Backends = BUILT_
     try:
         return read_environment(parameters, folder)
     except ConfigError as error:
-        draft.report.wrong(error.message, ("parameters", error.key or PARAMETER, "value"), hint=error.hint)
+        draft.report.wrong(error.message, ("parameters", error.key or PARAMETER, "string_value"), hint=error.hint)
         return None
 
 
