@@ -18,7 +18,7 @@ def main(wheel: str) -> None:
     """Modules, the libraries beside them, and the protobuf descriptors."""
     with zipfile.ZipFile(wheel) as file:
         for name in file.namelist():
-            if not (name.endswith((".so", ".desc")) or name.startswith("tisfast.libs/")):
+            if name.endswith("/") or not (name.endswith((".so", ".desc")) or name.startswith("tisfast.libs/")):
                 continue
             target = ROOT / name.replace(INSTALLED, SOURCE)
             target.parent.mkdir(parents=True, exist_ok=True)
