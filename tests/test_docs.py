@@ -11,11 +11,12 @@ from tests.oracle import bls_differences, differences, grpc_differences
 from tests.oracle.batching_differences import DELIBERATE
 from tisfast.config import unsupported
 from tisfast.flags import SERVED
-from tisfast.telemetry import cache_metrics, metric_families, metrics
+from tisfast.operations.routes import ROUTES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "examples/README.md", ROOT / "perf/micro/README.md"]
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "examples/README.md", ROOT / "perf/micro/README.md",
+     ROOT / "tests/README.md", ROOT / "workers/WIRE.md"]
 )
 OWN_FLAGS = ("execution-timeout-secs", "log-format", "codec-processes", "codec-bytes-min")
 
@@ -45,11 +46,31 @@ def test_every_refused_field_is_named():
 
 def test_every_metric_is_named():
     text = (ROOT / "docs/metrics.md").read_text()
-    code = Path(metrics.__file__).read_text() + Path(metric_families.__file__).read_text()
-    code += Path(cache_metrics.__file__).read_text()
-    names = set(re.findall(r'"((?:nv|tisfast)_\w+)"', code))
+    code = "".join(path.read_text() for path in (ROOT / "tisfast/telemetry").glob("*.py"))
+    names = set(re.findall(r'"((?:nv|tisfast)_\w+)[{"]', code))  # of f"tisfast_model_{what}" what stands before it
     assert len(names) > 10
     assert not [name for name in names if name not in text]
+
+
+def test_restricted_categories_name_their_paths():
+    text = (ROOT / "docs/security.md").read_text()
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \| (.*) \|$", text, re.MULTILINE)
+    told = {name: paths for names, paths in rows for name in re.findall("[a-z-]+", names)}
+    assert set(told) >= {route.category for route in ROUTES}
+    for route in ROUTES:
+        plain_path = example_of(route.pattern.pattern)
+        assert any(re.fullmatch(as_pattern(path), plain_path) for path in re.findall("`([^`]+)`", told[route.category]))
+
+
+def example_of(pattern: str) -> str:
+    """A path that a route takes: without what may be left out, NAME for each name."""
+    pattern = re.sub(r"\(\?:(?:[^()]|\([^()]*\))*\)\?", "", pattern).replace("(?P<family>system|cuda)", "system")
+    return re.sub(r"\(\?P<\w+>[^)]*\)", "NAME", pattern)
+
+
+def as_pattern(path: str) -> str:
+    """A path of the page, where ... stands for anything."""
+    return re.escape(path).replace(re.escape("..."), ".*")
 
 
 def test_flags_in_the_pages_exist():

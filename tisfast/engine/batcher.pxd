@@ -29,7 +29,7 @@ cdef class Batcher(Scheduler):
     cdef bint alike                      # all requests so far may share a batch, whatever their shapes and inputs
     cdef Py_ssize_t hold                 # nothing goes out before so many requests wait; 0: no longer
     cdef int64_t batch_due_ns            # when the batch that is being waited for goes out, 0 none waits
-    cdef object strategy                 # strategy.Strategy or None
+    cdef object strategy                 # batching_strategy.Strategy or None
     cdef Rejoin rejoin                   # None where requests run alone
     cdef bint limited                    # a timeout, bound or priority is set: no prefetch
     # As `withdraw`, of a request that may be queued again, here or elsewhere.

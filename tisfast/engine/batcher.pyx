@@ -32,7 +32,7 @@ def _by_level(PolicyQueue level) -> int:
 
 
 cdef class Batcher(Scheduler):
-    """settings: config.scheduler_settings.SchedulerSettings; strategy: strategy.Strategy or None."""
+    """settings: config.scheduler_settings.SchedulerSettings; strategy: batching_strategy.Strategy or None."""
 
     def __cinit__(self, settings, strategy=None):
         self.strategy = strategy

@@ -30,7 +30,7 @@ cdef class ModelCache:
     """The kept answers of one model version."""
     cdef readonly Histogram hit_times, miss_times
     cdef LocalStore local                # one of these two: answers at once,
-    cdef readonly object remote          # or later (a RemoteStore of cache.pyi)
+    cdef readonly object remote          # or later (a RemoteStore of response_cache.pyi)
     cdef object salted                   # hash object that has seen what makes this version's keys its own
     cdef bytes label
     cdef object threads                  # or None: threads(work, done) does work() beside the loop, then done(its result)

@@ -34,7 +34,7 @@ cdef enum:
 
 
 cdef class LocalStore:
-    """See cache.pxd.  size_bytes: of everything that is kept; cap_bytes: address space, for what lies between blocks."""
+    """See response_cache.pxd.  size_bytes: of everything that is kept; cap_bytes: address space, for what lies between blocks."""
 
     def __cinit__(self, uint64_t size_bytes, uint64_t cap_bytes=0):
         self.size_bytes = size_bytes
@@ -163,9 +163,9 @@ def handed(done, held, result):
 
 
 cdef class ModelCache:
-    """See cache.pxd.  store: LocalStore or a remote one; salt: what makes the keys of this version its own: random where
+    """See response_cache.pxd.  store: LocalStore or a remote one; salt: what makes the keys of this version its own: random where
     only this process keeps answers, a digest of what the version is where others do; seed: of the local keys' hash;
-    label: with which remote keys begin; threads: see cache.pxd."""
+    label: with which remote keys begin; threads: see response_cache.pxd."""
 
     def __cinit__(self, store, bytes salt, uint64_t seed=0, bytes label=b"", threads=None):
         self.label = label
