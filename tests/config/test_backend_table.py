@@ -12,7 +12,7 @@ from tisfast.errors import ConfigError
 TABLE = [  # name, served, platforms, files
     ("python", True, (), ("model.py",)),
     ("onnxruntime", True, ("onnxruntime_onnx",), ("model.onnx",)),
-    ("tensorrt", False, ("tensorrt_plan",), ("model.plan",)),
+    ("tensorrt", True, ("tensorrt_plan",), ("model.plan",)),
     ("pytorch", True, ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2")),
     ("tensorflow", False, ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
     ("openvino", True, ("openvino",), ("model.xml",)),
@@ -62,10 +62,10 @@ def test_modules_that_the_workers_of_a_backend_share(name, module):
         ("pickled", {"pytorch", "sklearn"}),
         ("on_cpu", {"openvino", "fil", "sklearn"}),
         ("folders", {"onnxruntime", "openvino"}),
-        ("writes_platform", {"onnxruntime", "pytorch"}),
+        ("writes_platform", {"onnxruntime", "tensorrt", "pytorch"}),
         ("runtimes", {"pytorch"}),
         ("companions", {"pytorch", "sklearn"}),
-        ("honours", {"onnxruntime"}),
+        ("honours", {"onnxruntime", "tensorrt"}),
         ("file_parameter", {"fil"}),
         ("module", set()),
         ("library", set()),
@@ -137,10 +137,10 @@ def test_backends_of_a_folder_come_first_and_in_the_order_of_their_names(directo
 
 
 def test_a_library_in_c_takes_no_name_that_is_served(directory):
-    folder = directory("onnxruntime/libtriton_onnxruntime.so", "tensorrt/libtriton_tensorrt.so")
+    folder = directory("onnxruntime/libtriton_onnxruntime.so", "dali/libtriton_dali.so")
     found = read_backends(str(folder), [])
     assert found.named("onnxruntime") is BUILT_IN.named("onnxruntime")
-    assert found.named("tensorrt").library == str(folder / "tensorrt/libtriton_tensorrt.so")
+    assert found.named("dali").library == str(folder / "dali/libtriton_dali.so")
 
 
 def test_a_backend_of_ones_own_may_take_the_place_of_ours_but_not_of_pythons(directory):
@@ -194,7 +194,7 @@ def test_workers_are_told_of_their_backend(directory):
         ("c", ["1/libtriton_c.so", "2/libtriton_c.so"], "1/libtriton_c.so"),
         ("c", ["2/libtriton_c.so"], "2/libtriton_c.so"),
         ("c", ["1/libtriton_d.so"], None),
-        ("tensorrt", ["1/libtriton_tensorrt.so"], "1/libtriton_tensorrt.so"),
+        ("dali", ["1/libtriton_dali.so"], "1/libtriton_dali.so"),
         ("onnxruntime", ["1/libtriton_onnxruntime.so"], None),
         ("", ["1/libtriton_.so"], None),
     ],
@@ -229,7 +229,8 @@ MLP = [*BUILT_IN.all, BackendInfo("mlp", served=True, module="/b/mlp/backend.py"
         ("python,shm-default-byte-size=3", "shared memory has no fixed pool and no name"),
         ("python,shm-growth-byte-size=3", "shared memory has no fixed pool and no name"),
         ("shm-region-prefix-name=x", "shared memory has no fixed pool and no name"),
-        ("tensorrt,x=3", "there is no backend 'tensorrt' here"),
+        ("dali,x=3", "there is no backend 'dali' here"),
+        ("tensorrt,x=3", "backend 'tensorrt' has no such setting"),
         ("abacus,x=3", "there is no backend 'abacus' here"),
         ("abacus,default-max-batch-size=3", "there is no backend 'abacus' here"),
         ("onnxruntime,x=3", "backend 'onnxruntime' has no such setting"),
