@@ -13,45 +13,10 @@ from tisfast.engine.testing_calls import FakePort, calls_of
 from tisfast.native.memory import Arena
 from tisfast.wire.signature import ModelSignature
 
-FP32, NOBODY = 11, (1 << 64) - 1
-ANY_NUMBER, WAITS = 8, 16
+FP32 = 11
+ANY_NUMBER = 8
 FROM_REQUEST, FROM_CALL, FROM_ANSWER = 0, 1, 2
 FLOATS = struct.pack("<4f", 1, 2, 3, 4)
-
-
-def padded(raw: bytes) -> bytes:
-    return raw + bytes(-len(raw) % 8)
-
-
-def record(
-    model: str,
-    tensors: list[tuple[str, tuple[int, ...], tuple[int, int, int, int]]],
-    *,
-    flags: int = WAITS,
-    parent: int = 0,
-    version: int = -1,
-    requested: tuple[str, ...] = (),
-    id: str = "",
-    parameters: bytes = b"",
-    correlation: int | str = 0,
-    timeout: int = 0,
-    trace: int = NOBODY,
-) -> bytes:
-    """A call record (workers/WIRE.md).  tensors: name, shape and (source, owner, place, bytes) of FP32 inputs."""
-    name = model.encode()
-    head = struct.pack("<HHIq", len(name), len(requested), 0, version) + name
-    head += b"".join(struct.pack("<H", len(each.encode())) + each.encode() for each in requested)
-    signature = padded(head)
-    for tensor, shape, _ in tensors:
-        raw = tensor.encode()
-        signature += struct.pack(f"<BBHI{len(shape)}q", FP32, len(shape), len(raw), 0, *shape) + padded(raw)
-    text = correlation.encode() if isinstance(correlation, str) else b""
-    fixed = struct.pack(
-        "<IHHQQQQIIII", len(signature), len(tensors), flags | (4 if text else 0), timeout, 0 if text else correlation,
-        parent, trace, len(id.encode()), len(parameters), len(text), 0,
-    )  # fmt: skip
-    places = b"".join(struct.pack("<QQQQ", *place) for *_, place in tensors)
-    return fixed + signature + places + id.encode() + parameters + text
 
 
 class Instance:

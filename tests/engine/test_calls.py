@@ -12,11 +12,10 @@ from tests.engine.call_helpers import (
     FROM_ANSWER,
     FROM_CALL,
     FROM_REQUEST,
-    NOBODY,
     Model,
     World,
-    record,
 )
+from tests.wire.call_record_helpers import NOBODY, record
 from tisfast import limits
 from tisfast.engine.testing import cancel as client_leaves
 from tisfast.engine.testing_calls import call, cancel, close, done, flush

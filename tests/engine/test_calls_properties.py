@@ -8,7 +8,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.engine.call_helpers import ANY_NUMBER, FROM_CALL, NOBODY, WAITS, Model, World, record
+from tests.engine.call_helpers import ANY_NUMBER, FROM_CALL, Model, World
+from tests.wire.call_record_helpers import NOBODY, WAITS, record
 from tisfast.engine.testing import cancel as client_leaves
 from tisfast.engine.testing_calls import call, cancel, close, done, flush
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tisfast.errors import BadRequest, Internal, Unsupported
 from tisfast.limits import GZIP_MEMBERS_MAX
-from tisfast.wire.compress import CODINGS, check_coding, choose, compress, decompress
+from tisfast.wire.compress import CODINGS, beginning, check_coding, choose, compress, decompress
 
 MOST = 1 << 20
 BY_HAND = {"gzip": gzip.compress, "deflate": zlib.compress}
@@ -86,3 +86,36 @@ def test_other_codings_are_unsupported():
 )
 def test_the_clients_best_coding(accept, coding):
     assert choose(accept) == coding
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@given(data=st.binary(max_size=3000), most=st.integers(0, 3500))
+def test_the_beginning_of_a_body_is_expanded_without_the_rest(coding, data, most):
+    whole = BY_HAND[coding](data)
+    assert beginning(coding, whole, most or 1) == data[: most or 1]
+    assert data.startswith(beginning(coding, whole[: len(whole) // 2], MOST))
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_the_beginning_of_what_is_none_is_refused(coding):
+    with pytest.raises(BadRequest) as caught:
+        beginning(coding, b"{}" * 20, MOST)
+    assert caught.value.message.startswith(f"request body is not in the {coding} format its Content-Encoding says: ")
+    with pytest.raises(Unsupported, match="^Unsupported compression type$"):
+        beginning("br", b"", MOST)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=6), st.sampled_from(CODINGS))
+def test_a_body_in_parts_is_one_body(parts, coding):
+    assert decompress(coding, compress(coding, *parts), MOST) == b"".join(parts)
+    assert decompress(coding, compress(coding, *map(bytearray, parts)), MOST) == b"".join(parts)
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("cut", [1, 2, 5, -1, -4])
+def test_a_body_that_ends_early_says_how_much_came(coding, cut):
+    data = BY_HAND[coding](b"abcdef" * 9)[:cut]
+    with pytest.raises(BadRequest) as caught:
+        decompress(coding, data, MOST)
+    text = f"request body in {coding} format ends before its data does ({len(data)} bytes received)"
+    assert caught.value.message == text

@@ -219,3 +219,10 @@ cdef bytes reply_signature(list tensors):
 def read(bytes record) -> CallRecord:
     """A call record; for tests."""
     return read_call(<const unsigned char *>PyBytes_AS_STRING(record), <uint32_t>PyBytes_GET_SIZE(record), {})
+
+
+def reply(Arena arena, list tensors, list shares, bytes parameters=b"") -> tuple:
+    """(block, bytes of its record) of write_reply(); for tests."""
+    cdef uint32_t record_bytes = 0
+    block = write_reply(arena, tensors, shares, parameters, &record_bytes)
+    return block, record_bytes

@@ -79,7 +79,7 @@ cdef int place(Answer answer) except -1:
                            f"shape asks for {out.nbytes}")
         out.nbytes = tensor.nbytes
         out.data = tensor.address()
-        if out.data == NULL and out.nbytes:
+        if out.data == NULL:
             answer.tensors[i] = tensor = copied(answer, tensor)
             out.data = tensor.address()
     return 0
@@ -87,7 +87,7 @@ cdef int place(Answer answer) except -1:
 
 # Of a tensor whose owner may take it away while it is being sent.
 cdef Tensor copied(Answer answer, Tensor tensor):
-    cdef Block block = answer.input.arena().take(tensor.nbytes)
+    cdef Block block = answer.input.arena().take(max(tensor.nbytes, <uint64_t>1))
     tensor.read(0, block.data, tensor.nbytes)
     return new_tensor(tensor.name, tensor.dtype, tensor.shape, block.arena, block.offset, tensor.nbytes, block)
 

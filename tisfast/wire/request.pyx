@@ -106,7 +106,7 @@ cdef bytes read_parameters(InferPlan plan, object parameters):
         if name == "binary_data_output":
             plan.outputs.binary_default = truth(value, name)
         else:
-            request_parameter(plan, name, value, custom, "")
+            request_parameter(plan, name, value, custom)
     return orjson.dumps(custom) if custom else b""
 
 

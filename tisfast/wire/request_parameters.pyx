@@ -9,53 +9,27 @@ from tisfast.errors import BadRequest, Internal, Unsupported
 from tisfast.limits import CORRELATION_ID_BYTES_MAX
 from tisfast.wire import refusals
 
-cdef str EMPTY_FINAL = "triton_enable_empty_final_response"
-cdef dict GRPC_KINDS = {
-    "sequence_id": ("int64_param", "string_param"),
-    "sequence_start": ("bool_param",),
-    "sequence_end": ("bool_param",),
-    "priority": ("int64_param", "uint64_param"),
-    "timeout": ("int64_param",),
-    EMPTY_FINAL: ("bool_param",),
-}
 
-
-cdef int request_parameter(InferPlan plan, str name, object value, dict custom, str kind) except -1:
-    if kind and name in GRPC_KINDS and kind not in GRPC_KINDS[name]:
-        raise BadRequest(
-            f"invalid value type for '{name}' parameter, expected {' or '.join(GRPC_KINDS[name])}. (got {kind})")
+cdef int request_parameter(InferPlan plan, str name, object value, dict custom) except -1:
     if name == "timeout":
-        plan.timeout_us = whole(value, name, kind)
+        plan.timeout_us = unsigned(value, name)
     elif name == "priority":
-        plan.priority = whole(value, name, kind)
+        plan.priority = unsigned(value, name)
     elif name == "sequence_id":
-        plan.correlation = text_id(value) if type(value) is str else (
-            whole(value, name, kind) if kind else correlation_of(value))
+        plan.correlation = text_id(value) if type(value) is str else correlation_of(value)
     elif name == "sequence_start":
         plan.flags |= truth(value, name)
     elif name == "sequence_end":
         plan.flags |= <uint16_t>(truth(value, name) << 1)
-    elif name == EMPTY_FINAL and kind:
-        plan.outputs.empty_final = truth(value, name)
     elif name.startswith("triton_"):
         raise BadRequest(
             "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
             f" (got '{name}')")
     elif is_parameter(value):
         custom[name] = value
-    elif kind:
-        raise BadRequest(
-            f"invalid value type for '{name}' parameter, expected int64_param, bool_param, or string_param. (got {kind})")
     else:
         raise refusals.no_parameter(name)
     return 0
-
-
-# gRPC's integers are signed.
-cdef uint64_t whole(object value, str name, str kind) except? 0xFFFFFFFFFFFFFFFF:
-    if kind and value < 0:
-        raise BadRequest(f"invalid value for '{name}' parameter, expected at least 0 (got {value})")
-    return unsigned(value, name)
 
 
 cdef str text_id(str value):

@@ -90,7 +90,7 @@ cdef class ModelSignature:
             self.record_room += 24 + 8 * (len(spec.dims) + 1)
             if spec.optional or (not spec.ragged and -1 in spec.dims):
                 self.batches_vary = True
-        self.all_outputs = (1 << len(self.outputs)) - 1
+        self.all_outputs = (<object>1 << len(self.outputs)) - 1  # of 64 outputs a C number of 64 bits would be shifted out
         self.head_json = b'"model_name":%b,"model_version":%b' % (orjson.dumps(self.name), orjson.dumps(self.version))
         self.head_message = text_field(1, self.name) + text_field(2, self.version)
         self.heads = {}

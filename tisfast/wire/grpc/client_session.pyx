@@ -56,6 +56,8 @@ cdef OutPart bytes_part(bytes data):
 
 cdef OutPart tensor_part(BufferTensor tensor):
     cdef OutPart part = OutPart.__new__(OutPart)
+    if tensor.region is not None:
+        raise BadRequest(f"tensor '{tensor.name}' is in the region '{tensor.region}'")
     part.owner, part.data, part.nbytes = tensor, tensor.data, <size_t>tensor.nbytes
     return part
 
@@ -111,7 +113,10 @@ cdef class GrpcClientSession(Http2Client):
         return call
 
     def send(self, GrpcCall call, message, *, bint last=False) -> None:
-        """Send a message, bytes or a list of bytes and BufferTensor; last: the client sends nothing behind it."""
+        """Send a message, bytes or a list of bytes and BufferTensor; last: the client sends nothing behind it.
+
+        Raises BadRequest for a tensor in a region, a message that is too long, and a call that takes none any more.
+        """
         if call.half_closed or call.code >= 0:
             raise BadRequest(f"the call of {call.path} takes no further message")
         self._add(call, message)
@@ -257,16 +262,27 @@ cdef class GrpcClientSession(Http2Client):
         call.body, call.prefix_bytes = None, 0
         if call.prefix[0]:
             try:
-                message = decompress(call.metadata.get("grpc-encoding", "identity"), message, self.message_max)
+                message = decompress(call.metadata.get("grpc-encoding", "identity"), message, self.message_max, "")
             except TisError as error:
                 return self._fail(call, INTERNAL, f"the server's message cannot be expanded: {error.message}")
         self.events.append(("message", call, message))
         return 0
 
+    cdef int on_end(self, object stream) except -1:
+        """The server has said all; what this side has still to send, nobody waits for."""
+        cdef GrpcCall call = stream
+        if call.code >= 0:
+            return 0
+        self._conclude(call)
+        return 0 if call.half_closed and call.waiting == 0 else self.reset(call.id, CANCEL)
+
     cdef int on_closed(self, object stream, uint32_t error_code) except -1:
         cdef GrpcCall call = stream
-        if call.trailers is None and error_code != NO_ERROR:
+        if call.trailers is None and (error_code != NO_ERROR or call.http_status == 0):  # no answer ends before its head
             return self._finish(call, OF_RESET.get(error_code, INTERNAL), f"the server reset the call (HTTP/2 error {error_code})")
+        return self._conclude(call)
+
+    cdef int _conclude(self, GrpcCall call) except -1:
         if call.http_status != 200 and (call.trailers is None or "grpc-status" not in call.trailers):
             return self._finish(call, OF_HTTP.get(call.http_status, UNKNOWN), f"the server answered with HTTP status {call.http_status}")
         if call.trailers is None or "grpc-status" not in call.trailers:
