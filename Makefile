@@ -6,6 +6,7 @@
 #   make test-asan      tests of the codecs, the fronts and the whole server with all modules under AddressSanitizer and UBSan
 #   make test-gpu       what needs a GPU: skipped where there is none
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
+#   make test-litmus    the words that processes share, under the memory models of C11 and arm64 (herd7)
 #   make test-torch     PyTorch's models, with torch in an environment of its own (900 MB, half a minute)
 #   make test-onnx      all of the ONNX project's backend test data, and published weights from packages (42 MB)
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
@@ -14,8 +15,10 @@
 #   make test-oracle    the real Triton and tisfast answer the same requests alike
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
+#   make test-arm64     a wheel for arm64, installed, serving and tested in a root of Debian arm64 under QEMU, as root
 #   make coverage       what of each package its own tests run, above a floor   (FLAGS="wire config" for some of them)
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
+#   make wheel-arm64    the same for arm64, cross-compiled in a root of Debian 13, as root
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
 #   make bench-backends TorchScript and ONNX beside themselves without a server, forests beside MLServer, 10 minutes
@@ -66,8 +69,8 @@ export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is the release; `make debug` builds the other beside it
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-clients test-triton-qa test-c \
-	test-oracle test-install test-newest coverage \
-	wheel lint types bench bench-backends digits digits-backends clean
+	test-oracle test-install test-newest test-litmus test-arm64 coverage \
+	wheel wheel-arm64 lint types bench bench-backends digits digits-backends clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -125,6 +128,15 @@ test-install: $(DONE)/dependencies
 
 test-newest:
 	@FLAGS="$(if $(FAST),$(NEWEST_TESTS)) $(FLAGS)" .ci/newest "python3.14 -m tests.install.made && make test"
+
+test-litmus:
+	@.ci/litmus
+
+test-arm64:
+	@.ci/arm64 test
+
+wheel-arm64:
+	@.ci/arm64 wheel
 
 wheel: $(DONE)/wheel
 	$(PY) -m tests.install.wheel dist $(PYTHONS)

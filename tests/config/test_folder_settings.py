@@ -188,18 +188,6 @@ def test_a_setting_that_is_none_is_refused_in_tritons_words(text, error):
     assert shown(caught.value) == error
 
 
-def test_python_is_ours(tmp_path):
-    backend(tmp_path, "python")
-    with pytest.raises(ConfigError, match="has a backend 'python', which tisfast has itself"):
-        read_backends(str(tmp_path), [])
-
-
-def test_a_folder_of_backends_that_is_none_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read: No such file or directory") as caught:
-        read_backends(str(tmp_path / "none"), [])
-    assert caught.value.key == "backend-directory"
-
-
 def test_triton_s_own_folder_is_passed_over_where_it_is_not(monkeypatch, tmp_path):
     monkeypatch.setattr(backend_flags, "TRITONS_DIRECTORY", str(tmp_path / "none"))
     notices: list[str] = []

@@ -39,10 +39,6 @@ def test_an_empty_reshape_makes_scalars_of_batched_tensors():
     assert config.inputs[0].worker_dims == ()
 
 
-def test_default_scheduler():
-    assert load("max_batch_size: 8").scheduler == SchedulerSettings(max_batch_size=8)
-
-
 def test_dynamic_batching():
     settings = load("""
         max_batch_size: 8
@@ -51,24 +47,6 @@ def test_dynamic_batching():
           default_queue_policy { default_timeout_microseconds: 5 allow_timeout_override: true max_queue_size: 10 }
         }""").scheduler
     assert settings == SchedulerSettings(8, True, (2, 8), 100_000, True, QueuePolicy(10, 5, True, "REJECT"))
-
-
-def test_timeout_action_delay():
-    scheduler = load("dynamic_batching { default_queue_policy { timeout_action: DELAY } }").scheduler
-    assert scheduler.queue_policy.timeout_action == "DELAY"
-
-
-def test_priority_levels():
-    settings = load("""
-        max_batch_size: 8
-        dynamic_batching {
-          priority_levels: 3 default_priority_level: 2
-          default_queue_policy { max_queue_size: 7 }
-          priority_queue_policy { key: 1 value { timeout_action: DELAY default_timeout_microseconds: 9 } }
-        }""").scheduler
-    assert (settings.priority_levels, settings.default_priority_level) == (3, 2)
-    assert settings.policy_of(1) == QueuePolicy(0, 9, False, "DELAY")
-    assert settings.policy_of(2) == settings.policy_of(3) == QueuePolicy(7)
 
 
 def test_instances_are_numbered_within_their_group():
@@ -234,22 +212,3 @@ def test_what_a_model_needs_of_the_machine():
     assert load(parameter("EXECUTION_TIMEOUT_SECONDS", "")).resources == Resources()
     assert thread_variables(load(text).resources)["OMP_NUM_THREADS"] == "3"
     assert thread_variables(Resources()) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (parameter("CPU_THREADS", "0"), "parameter CPU_THREADS of m is '0'; give a whole number from 1 to 1024"),
-        (parameter("CPU_THREADS", "all"), "parameter CPU_THREADS of m is 'all'"),
-        (parameter("OUT_OF_MEMORY_RETRY", "twice"), "is 'twice'; give never, once, halves"),
-        (parameter("GPU_PLACEMENT", "best"), "is 'best'; give every_gpu, free_memory"),
-        (parameter("KEEP_AWAKE", "1"), "is '1'; give false, true"),
-        (parameter("EXECUTION_TIMEOUT_SECONDS", "abc"), "parameter EXECUTION_TIMEOUT_SECONDS of m is 'abc'; give a number of seconds above 0"),
-        (parameter("EXECUTION_TIMEOUT_SECONDS", "-5"), "is '-5'; give a number of seconds above 0"),
-        (parameter("EXECUTION_TIMEOUT_SECONDS", "nan"), "is 'nan'; give a number of seconds above 0"),
-        (parameter("OUT_OF_MEMORY_RETRY", "once") + "sequence_batching { }", "a model with sequences cannot be executed again"),
-        (parameter("OUT_OF_MEMORY_RETRY", "once") + "model_transaction_policy { decoupled: true }", "a model with decoupled answers cannot be executed again"),
-    ],
-)
-def test_what_nobody_can_give(text, expected):
-    assert any(expected in error for error in errors_of(text))

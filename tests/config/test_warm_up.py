@@ -48,20 +48,6 @@ def test_samples_that_fit(text):
     assert load(text).name == "m"
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "expected"),
-    [
-        (sample(given(), given("Z")), "7:8", "unexpected inference input 'Z' for model 'm' (its inputs are A, O)"),
-        (sample(), "5:14", "expected number of inputs between 1 and 2 but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) ['A']. Please provide all required input(s).; add them to the warm-up sample 'w'"),
-        (sample(given(dtype="TYPE_INT64")), "6:27", "inference input 'A' data-type is 'INT64', but model 'm' expects 'FP32'; write data_type: TYPE_FP32"),
-        (sample(given(dims="[ 3, 4 ]")), "6:48", "unexpected shape for input 'A' for model 'm'. Expected [-1,2], got [3,4]"),
-        ("max_batch_size: 4\n" + sample(given(dims="[ 1, 3, 2 ]")), "7:48", "unexpected shape for input 'A' for model 'm'. Expected [-1,-1,2], got [1,1,3,2]; give dims without the batch dimension"),
-    ],
-)  # fmt: skip
-def test_samples_that_do_not_fit_are_told_at_their_place(text, place, expected):
-    assert errors_of(text) == [f"m/config.pbtxt:{place}: {expected}"]
-
-
 def test_a_size_that_is_left_open_is_told_once():
     assert len(errors_of(sample(given(dims="[ -1, 3 ]")))) == 1
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.install.installed import Installed
 from tests.install.smoke import Failed, check_commands, install, make_archive, make_wheel, run
 
 
@@ -42,13 +43,18 @@ def repaired(wheel: Path, target: Path) -> Path:
 
 
 def check(python: str, wheel: Path, place: Path) -> None:
-    """Use what the wheel installs.  Raises Failed when it takes the system's library and not its own."""
+    """Use what the wheel installs."""
     installed = install(python, wheel, place)
-    libraries = installed.http2_libraries()
-    if not libraries or not all(path.parent.name == "tisfast.libs" for path in libraries):
-        raise Failed(f"{wheel.name} takes nghttp2 from {libraries}, not from the wheel")
+    brings_its_own_http2(installed, wheel.name)
     check_commands(installed)
     installed.serves()
+
+
+def brings_its_own_http2(installed: Installed, name: str) -> None:
+    """Raises Failed when what a wheel installed takes the system's library and not its own."""
+    libraries = installed.http2_libraries()
+    if not libraries or not all(path.parent.name == "tisfast.libs" for path in libraries):
+        raise Failed(f"{name} takes nghttp2 from {libraries}, not from the wheel")
 
 
 if __name__ == "__main__":
