@@ -16,6 +16,7 @@
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
 #   make test-arm64     a wheel for arm64, installed, serving and tested in a root of Debian arm64 under QEMU, as root
+#   make test-wheels    the wheels of dist/ in empty roots of Debian 12, 13 and unstable, without a compiler, as root
 #   make coverage       what of each package its own tests run, above a floor   (FLAGS="wire config" for some of them)
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make wheel-arm64    the same for arm64, cross-compiled in a root of Debian 13, as root
@@ -69,7 +70,7 @@ export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is the release; `make debug` builds the other beside it
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-clients test-triton-qa test-c \
-	test-oracle test-install test-newest test-litmus test-arm64 coverage \
+	test-oracle test-install test-newest test-litmus test-arm64 test-wheels coverage \
 	wheel wheel-arm64 lint types bench bench-backends digits digits-backends clean
 
 help:
@@ -134,6 +135,9 @@ test-litmus:
 
 test-arm64:
 	@.ci/arm64 test
+
+test-wheels:
+	@.ci/wheels
 
 wheel-arm64:
 	@.ci/arm64 wheel
