@@ -4,6 +4,7 @@
     python -m perf.bench --quick               one short round of each case, about 7 minutes
     python -m perf.bench --only grpc           the rows whose line matches: 'http wrk', 'shared', 'grpc|start', ...
     python -m perf.bench --only 'mixed:|neighbours:|heavy:'    requests that are not alike, about 11 minutes
+    python -m perf.bench --only growth:        whether what one costs grows with their number, about 2 minutes
     python -m perf.bench --only http --list    which these are, and how long they take
 
 A bar is a ratio tisfast / Triton within this run.  The exit status is 0 also when bars are missed: a busy machine must
@@ -36,6 +37,7 @@ from perf.oracle import launch
 from perf.oracle.install import install
 from perf.oracle.launch import ROOT
 from perf.oracle.server import Kind, Server
+from perf.scaling import SCALING, SCALING_HEAD, SECONDS_EACH, Scaling, grown
 from perf.table import (
     HEAD,
     METRICS_HEAD,
@@ -81,10 +83,12 @@ class Selection(NamedTuple):
     metrics: list[Bar]
     singles: list[str]
     unlike: list[Unlike]
+    scaling: list[Scaling]
 
     def lines(self) -> list[str]:
         """One for each row, as --only sees it."""
-        return [*self.singles, *(row.line() for row in (*self.loads, *self.metrics, *self.unlike))]
+        rows = (*self.loads, *self.metrics, *self.unlike, *self.scaling)
+        return [*self.singles, *(row.line() for row in rows)]
 
     def clients(self) -> set[Client]:
         """The load generators that this needs."""
@@ -97,7 +101,8 @@ class Selection(NamedTuple):
         singles = ROUND_SECONDS[START_CASE] * effort.rounds * (START_CASE in self.singles)
         memory = ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
         unlike = sum(2 * effort.rounds * row.seconds_each() for row in self.unlike)
-        return 2 * FOREIGN_SECONDS + loads + unlike + singles + memory
+        scaling = SECONDS_EACH * effort.rounds * len(self.scaling)
+        return 2 * FOREIGN_SECONDS + loads + unlike + singles + memory + scaling
 
 
 def _run_seconds(bar: Bar, effort: Effort) -> float:
@@ -109,7 +114,8 @@ def select(only: str) -> Selection:
     wanted = re.compile(only)
     loads, metrics = ([bar for bar in bars if wanted.search(bar.line())] for bars in (BARS, METRICS_BARS))
     singles = [case for case in (START_CASE, MEMORY_CASE) if wanted.search(case)]
-    return Selection(loads, metrics, singles, [row for row in UNLIKE if wanted.search(row.line())])
+    unlike, scaling = ([row for row in rows if wanted.search(row.line())] for rows in (UNLIKE, SCALING))
+    return Selection(loads, metrics, singles, unlike, scaling)
 
 
 def repository(folder: str, models: tuple[str, ...]) -> Path:
@@ -274,7 +280,7 @@ def _need_clients(clients: set[Client]) -> None:
 
 
 def _measure(selection: Selection, effort: Effort) -> Results:
-    results = Results(machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [], [])
+    results = Results(machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [], [], [])
     print(foreign(results), lost(results), sep="\n", flush=True)
     results.singles.extend(_measure_singles(selection.singles, effort))
     if selection.loads:
@@ -285,6 +291,10 @@ def _measure(selection: Selection, effort: Effort) -> Results:
         print(UNLIKE_HEAD, flush=True)
         show = functools.partial(print, flush=True)
         results.unlike.extend(unlike_beside_triton(selection.unlike, effort.rounds, results.failures, show))
+    if selection.scaling:
+        print(SCALING_HEAD, flush=True)
+        show = functools.partial(print, flush=True)
+        results.scaling.extend(grown(selection.scaling, effort.rounds, effort.seconds, results.failures, show))
     met = results.met()
     print(f"{sum(met)} of {len(met)} rows meet all their bars.", flush=True)
     return results

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from perf import machine
 from perf.bars import Bar, is_met
 from perf.compare import Effort, Pair
+from perf.scaling import SCALING_HEAD, Scaled, scaling_row
 from perf.unlike import UNLIKE_HEAD, Found, unlike_row
 
 FOREIGN_BUSY_MAX: Final = 0.05
@@ -50,7 +51,8 @@ class Results(NamedTuple):
     """All that was measured, and what could not be.
 
     foreign_busy, losses: of the machine before the run; loads: tisfast beside Triton; metrics: tisfast beside itself
-    without metrics; singles: one number of each server; unlike: requests that are not alike, beside Triton.
+    without metrics; singles: one number of each server; unlike: requests that are not alike, beside Triton;
+    scaling: what one costs among few and among many.
     """
 
     foreign_busy: float
@@ -59,12 +61,13 @@ class Results(NamedTuple):
     metrics: list[tuple[Bar, Pair]]
     singles: list[Measured]
     unlike: list[Found]
+    scaling: list[Scaled]
     failures: list[str]
 
     def met(self) -> list[bool]:
         """Whether each row meets all its bars."""
         rows = [all(bar.verdicts(found.ratio).values()) for bar, found in (*self.loads, *self.metrics)]
-        return rows + [each.met for each in (*self.singles, *self.unlike)]
+        return rows + [each.met for each in (*self.singles, *self.unlike, *self.scaling)]
 
 
 def foreign(results: Results) -> str:
@@ -158,6 +161,10 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
         yield "\nAn open-loop client; mixed lengths, and a small request each 5 ms beside others:\n"
         yield UNLIKE_HEAD
         yield from map(unlike_row, results.unlike)
+    if results.scaling:
+        yield "\nWhat one costs among few and among many, tisfast alone:\n"
+        yield SCALING_HEAD
+        yield from map(scaling_row, results.scaling)
     if results.metrics:
         yield "\ntisfast beside itself without metrics:\n"
         yield METRICS_HEAD
@@ -180,6 +187,7 @@ def facts(results: Results, effort: Effort) -> dict[str, Any]:
         "metrics": [_load_facts(*each) for each in results.metrics],
         "singles": [{**s._asdict(), "ratio": s.ratio, "met": s.met} for s in results.singles],
         "unlike": [each.facts() for each in results.unlike],
+        "scaling": [each.facts() for each in results.scaling],
         "failures": results.failures,
     }
 

@@ -10,6 +10,7 @@ from perf.compare import Pair
 from perf.figures import Figures
 from perf.machine import Losses
 from perf.open_loop import Tail
+from perf.scaling import SCALING, Scaled
 from perf.table import Measured, Results
 from perf.unlike import UNLIKE, Found, Run
 
@@ -26,12 +27,13 @@ TRITON = Figures(1000.0, 200.0, 400.0)
 FAST = Figures(3500.0, 60.0, 200.0)
 UNEVEN = Found(UNLIKE[1], [Run(Tail(20.0, 100.0, 120.0))], [Run(Tail(21.0, 105.0, 150.0))])
 START = Measured("start to ready", "s", 2.0, 0.5, 0.4)
+GROWN = Scaled(SCALING[0], 3.0, 3.9)
 
 
 def results() -> Results:
-    """A row met, a row with a bad tail, one without latencies, one number, and a failure."""
+    """A row met, a row with a bad tail, one without latencies, one number, growth, and a failure."""
     loads = [(bar, measured(bar.load, TRITON, FAST)) for bar in (SMALL, TAILED)]
     rates = [Figures(rate, math.nan, math.nan) for rate in (100.0, 390.0)]
     metrics = [(PREPARED, measured(PREPARED.load, *rates))]
     failures = ["bin4, side B: wrk gave no figures"]
-    return Results(0.01, Losses(12.0, 0.034, 5100.0), loads, metrics, [START], [UNEVEN], failures)
+    return Results(0.01, Losses(12.0, 0.034, 5100.0), loads, metrics, [START], [UNEVEN], [GROWN], failures)

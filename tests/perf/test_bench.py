@@ -10,6 +10,7 @@ from perf.bars import BARS, METRICS_BARS
 from perf.bench import MEMORY_CASE, START_CASE, TRITON_DEATHS_MAX, _Loads, select
 from perf.compare import Effort
 from perf.figures import RunFailed, ServerDied
+from perf.scaling import SCALING
 from perf.unlike import UNLIKE
 
 EFFORT = Effort(3, 1.5)
@@ -21,6 +22,7 @@ def test_all_rows_are_measured_unless_some_are_wanted():
     assert everything.metrics == list(METRICS_BARS)
     assert everything.singles == [START_CASE, MEMORY_CASE]
     assert everything.unlike == list(UNLIKE)
+    assert everything.scaling == list(SCALING)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -50,13 +52,18 @@ def test_rows_of_a_group(group):
     assert not select(f"{group}:").clients()
 
 
+def test_rows_of_growth():
+    selection = select("growth:")
+    assert selection.scaling == list(SCALING) and selection.lines() == [row.line() for row in SCALING]
+
+
 def test_nothing_matches_what_is_nowhere():
     assert not select("ftp").lines()
 
 
 def test_a_part_is_short_enough_to_wait_for():
     assert select("grpc").seconds(EFFORT) < 480
-    assert select("^(?!mixed|neighbours|paced|heavy)").seconds(EFFORT) < 1300
+    assert select("^(?!mixed|neighbours|paced|heavy|growth)").seconds(EFFORT) < 1300
     assert select("^(mixed|neighbours|paced|heavy):").seconds(EFFORT) < 1200
 
 

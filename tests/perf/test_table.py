@@ -9,9 +9,10 @@ import pytest
 
 from perf.compare import Effort, Pair, together
 from perf.figures import Figures, middle
+from perf.scaling import SCALING_HEAD, scaling_row
 from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, facts, load_row, markdown, spread
 from perf.unlike import UNLIKE_HEAD, unlike_row
-from tests.perf.results import PREPARED, SMALL, START, TAILED, UNEVEN, results
+from tests.perf.results import GROWN, PREPARED, SMALL, START, TAILED, UNEVEN, results
 
 
 def cells(row: str) -> list[str]:
@@ -52,17 +53,18 @@ def test_what_a_client_does_not_tell_is_a_dash():
 
 def test_rows_have_as_many_cells_as_their_heads():
     page = results()
-    rows = [load_row(*page.loads[0]), load_row(*page.metrics[0]), START.row(), unlike_row(UNEVEN)]
-    for head, row in zip((HEAD, METRICS_HEAD, SINGLES_HEAD, UNLIKE_HEAD), rows, strict=True):
+    rows = [load_row(*page.loads[0]), load_row(*page.metrics[0]), START.row(), unlike_row(UNEVEN), scaling_row(GROWN)]
+    for head, row in zip((HEAD, METRICS_HEAD, SINGLES_HEAD, UNLIKE_HEAD, SCALING_HEAD), rows, strict=True):
         assert {line.count("|") for line in (*head.splitlines(), row)} == {row.count("|")}
 
 
 def test_the_page_has_every_row_and_failure():
     page = results()
     text = markdown(page, Effort(3, 1.5))
-    for row in (load_row(SMALL, page.loads[0][1]), load_row(*page.metrics[0]), START.row(), unlike_row(UNEVEN)):
+    single = (START.row(), unlike_row(UNEVEN), scaling_row(GROWN))
+    for row in (load_row(SMALL, page.loads[0][1]), load_row(*page.metrics[0]), *single):
         assert row in text
-    assert "2 of 5 rows meet all their bars" in text
+    assert "2 of 6 rows meet all their bars" in text
     assert "Not measured: bin4, side B" in text
     assert "Not quiet" not in text
     assert "lost its core 12 times a second for more than 50 µs, 3.4% of the time, 5,100 µs at the longest" in text
@@ -82,7 +84,7 @@ def test_close_rounds_are_compared_each_in_itself():
 
 
 def test_a_page_of_one_kind_of_row_has_no_empty_tables():
-    text = markdown(results()._replace(loads=[], metrics=[], unlike=[], failures=[]), Effort(3, 1.5))
+    text = markdown(results()._replace(loads=[], metrics=[], unlike=[], scaling=[], failures=[]), Effort(3, 1.5))
     assert HEAD not in text and METRICS_HEAD not in text and UNLIKE_HEAD not in text and SINGLES_HEAD in text
 
 
@@ -96,4 +98,5 @@ def test_facts_are_strict_json():
     assert found["loads"][0]["bars"] == {"rate": 3.0, "p50": 0.35}
     assert found["metrics"][0]["a"] == {"rate": 100.0, "p50": None, "p99": None}
     assert found["singles"][0]["met"] is True
+    assert found["scaling"][0]["ratio"] == pytest.approx(1.3) and found["scaling"][0]["met"] is False
     assert found["unlike"][0]["bars"] == {"p99": 1.1, "longest": 1.1} and found["unlike"][0]["met"] is False
