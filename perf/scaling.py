@@ -26,7 +26,7 @@ CONNECTIONS: Final = (1_000, 12_000)
 MODELS: Final = (50, 200)
 INSTANCES: Final = (1, 16)
 EXECUTION_MS: Final = 20
-DESCRIPTORS: Final = 2 * CONNECTIONS[1]
+DESCRIPTORS: Final = CONNECTIONS[1] + 1_000  # of the client, and of the server
 CODE: Final = f"""
 import time
 
