@@ -9,6 +9,7 @@ An ArrayBackend is the usual one: arrays come in and arrays go out.  A RequestBa
 
 import importlib
 import json
+import os
 import sys
 
 from tisfast_worker import file_signature
@@ -108,12 +109,17 @@ class ArrayBackend(Backend):
 TELEMETRY = {"openvino": "openvino_telemetry"}
 """Packages that frameworks tell their makers with that they are used: importing openvino starts a process that waits up
 to 3 s for a network, and writes into the user's home."""
+TELEMETRY_SWITCHES = {"onnxruntime": ("ORT_DISABLE_TELEMETRY", "1")}
+"""Variables that switch it off where it is a part of the framework: onnxruntime 1.32 leaves a file in the temporary
+folder."""
 
 
 def keep_quiet(name):
     """Have a framework do without its telemetry, as where that package is not installed.  Before it is imported."""
     if name in TELEMETRY:
         sys.modules.setdefault(TELEMETRY[name], None)
+    if name in TELEMETRY_SWITCHES:
+        os.environ.setdefault(*TELEMETRY_SWITCHES[name])
 
 
 def framework(name):
