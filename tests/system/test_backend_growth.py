@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,9 @@ def torch_adder():
             return x + self.n
 
     def write(folder, n):
-        torch.jit.trace(Add(n), torch.zeros(2, 1)).save(str(folder / "model.pt"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is what Triton serves
+            torch.jit.trace(Add(n), torch.zeros(2, 1)).save(str(folder / "model.pt"))
 
     return Adder("model.pt", write, lambda n: ROWS + n, 'backend: "pytorch" max_batch_size: 8' + SIDES % "OUTPUT__0")
 
