@@ -242,8 +242,10 @@ def test_100_loads_leave_nothing(serve, write_plan, connect):
                 write_plan("m", plan([rows], [tensor("Y", [-1, 1], make=f"X + {n}")]))
                 client.load_model("m")
                 assert infer(client, "m", X=ROWS[:1, 1:2])["Y"].item() == n + 1
-        before = before or held(server, processes)
-    until(lambda: growth(before, held(server, processes)) == [], "what was held after 20 loads is enough")
+        if before is None:
+            until(lambda: len(server.family()) == processes, f"{processes} processes")
+            before = held(server)
+    until(lambda: growth(before, held(server)) == [], "what was held after 20 loads is enough")
 
 
 def test_a_file_is_served_as_it_lies(serve_files, gpu_stand_in, tmp_path):
