@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.loops import fresh_loop
 from tests.waiting import until
 from tisfast.config.settings import RepositorySettings, WorkerSettings
@@ -89,7 +90,7 @@ def supervise(tmp_path, loop, run, registry, monkeypatch):
 
 async def descriptors() -> int:
     """How many this process has open, those of the running loop among them."""
-    return len(os.listdir("/proc/self/fd"))
+    return len(open_descriptors())
 
 
 async def descriptors_are(most: int) -> None:

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tisfast.codec.messages import HEAD, Inbox, packed
 from tisfast.limits import CODEC_MESSAGE_BYTES_MAX
 
@@ -73,8 +74,8 @@ def test_descriptors_that_nobody_took_are_closed(ends, tmp_path):
     inbox = Inbox()
     with (tmp_path / "a").open("w+") as file:
         socket.send_fds(ours, [packed(("a",), 1)[:3]], [file.fileno()])
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     assert inbox.read(theirs)
-    assert len(set(os.listdir("/proc/self/fd")) - before) == 1
+    assert len(open_descriptors() - before) == 1
     inbox.close()
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert open_descriptors() <= before

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tisfast.errors import Unavailable
 from tisfast.native.memory import Arena
 
@@ -65,11 +65,10 @@ def test_small_blocks_lie_together_in_an_arena_of_any_size():
 
 
 def test_nothing_is_left_behind():
-    gc.collect()  # what earlier tests left to it must not go while we count
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(50):
         Arena("test", 1 << 20, 1 << 20).take_block(100)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_arenas_have_no_name_in_dev_shm():

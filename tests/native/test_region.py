@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.descriptors import open_descriptors
 from tests.native.helpers import HostDevice, ShmFile
 from tisfast.errors import BadRequest, Internal, TisError
 from tisfast.native.region import DeviceRegion, Regions, SystemRegion
@@ -28,10 +28,6 @@ def shm():
 
 def region(shm, offset=0, nbytes=16384):
     return SystemRegion("r", shm.key, shm.open(), offset, nbytes)
-
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
 
 
 def mappings(shm):
@@ -51,10 +47,10 @@ def test_a_region_is_a_window_on_the_file_wherever_it_starts(shm, offset):
     ("offset", "nbytes"), [(0, len(DATA) + 1), (1, len(DATA)), (2**64 - 8, 16), (2**64 - 1, 2**64 - 1), (0, 0), (5, 0)]
 )
 def test_a_region_beyond_the_file_is_refused_and_leaves_nothing(shm, offset, nbytes):
-    before = descriptors()
+    before = open_descriptors()
     with pytest.raises(BadRequest, match=r"failed to register shared memory region 'r': invalid args \(offset"):
         region(shm, offset, nbytes)
-    assert (descriptors(), mappings(shm)) == (before, 0)
+    assert (open_descriptors(), mappings(shm)) == (before, 0)
 
 
 @given(
@@ -137,10 +133,10 @@ taken[4096]
 
 
 def test_thousands_of_regions_leave_no_descriptor_and_no_mapping(shm):
-    before = descriptors()
+    before = open_descriptors()
     for _ in range(3000):
         region(shm, 4095, 100)
-    assert (descriptors(), mappings(shm)) == (before, 0)
+    assert (open_descriptors(), mappings(shm)) == (before, 0)
 
 
 def test_a_region_lives_until_its_last_user_is_gone(shm):

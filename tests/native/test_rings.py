@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.descriptors import open_descriptors
 from tests.native import worker_side
 from tests.native.worker_side import (
     ASLEEP,
@@ -309,10 +310,10 @@ def test_a_cell_that_is_not_there_is_an_error_with_the_limit(index):
 def descriptors():
     """Descriptors are limited in the test, and nothing of it is left."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     yield before
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(

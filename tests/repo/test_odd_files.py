@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tisfast import limits
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
@@ -59,8 +60,8 @@ def test_a_link_to_a_file_is_a_file(tmp_path):
 
 def test_opening_leaves_no_descriptor_behind(tmp_path):
     pipe(tmp_path / "x")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(10):
         with pytest.raises(OSError, match="not a regular file"):
             layout.open_file(tmp_path / "x")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 
 from tisfast_worker import nursery_warm_up
 from tisfast_worker.native import Library
 from tisfast_worker.serve import backend_module
 
+from tests.descriptors import open_descriptors
 from tests.workers.driver import LIBRARY, NurseryProcess
-
-
-def descriptors() -> set[str]:
-    gc.collect()  # as the nursery does before it forks
-    return set(os.listdir("/proc/self/fd"))
 
 
 def test_it_leaves_nothing_open_and_no_modules():
@@ -23,9 +17,9 @@ def test_it_leaves_nothing_open_and_no_modules():
 
     library, backend = Library(str(LIBRARY)), backend_module("python").Backend
     nursery_warm_up.rehearse(library, backend)
-    before, modules = descriptors(), set(sys.modules)
+    before, modules = open_descriptors(), set(sys.modules)
     nursery_warm_up.rehearse(library, backend)
-    assert descriptors() == before and set(sys.modules) == modules
+    assert open_descriptors() == before and set(sys.modules) == modules
 
 
 def test_what_goes_wrong_in_it_is_for_the_nursery_to_tell():
