@@ -52,12 +52,14 @@ def read_request(connection: socket.socket) -> bytes:
     """A whole HTTP request."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
+        data += (got := connection.recv(65536))
+        if not got:
+            return b""  # the client wants no more
     head, _, body = data.partition(b"\r\n\r\n")
     lines = [line.lower() for line in head.split(b"\r\n")]
     nbytes = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")), 0)
-    while len(body) < nbytes:
-        body += connection.recv(65536)
+    while len(body) < nbytes and (got := connection.recv(65536)):
+        body += got
     return head + b"\r\n\r\n" + body
 
 
@@ -65,7 +67,8 @@ def respond(body: bytes = b"{}", status: str = "200 OK", more: str = "") -> Call
     """Answer one request."""
 
     def behave(connection: socket.socket) -> None:
-        read_request(connection)
+        if not read_request(connection):
+            return
         head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{more}\r\n"
         connection.sendall(head.encode() + body)
 
