@@ -77,6 +77,10 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
         return 1
     for notice in notices:
         log.info("%s", notice)
+    if refused := machine.refused_call():
+        log.error("%s", refused)
+        spawned.process.kill()
+        return 1
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     loop.set_default_executor(DaemonExecutor(min(limits.BLOCKING_THREADS_MAX, machine.cores() + 4)))

@@ -56,6 +56,7 @@ FLOORS: Final[Mapping[str, Floor]] = {
     "native": Floor(96, 90),
     "operations": Floor(95, 93),
     "processes": Floor(74.5, 56),
+    "pytriton": Floor(90, 85),
     "repo": Floor(93, 91),
     "storage": Floor(92, 85),
     "telemetry": Floor(91, 87),
