@@ -277,4 +277,9 @@ def _forget_in_children(running: _Running) -> None:
     _runs.add(running)
     if not _hooked:
         _hooked.append(True)
-        os.register_at_fork(after_in_child=lambda: [each.leave_child() for each in list(_runs)])
+        os.register_at_fork(after_in_child=_leave_child)
+
+
+def _leave_child() -> None:
+    for running in list(_runs):
+        running.leave_child()
