@@ -49,7 +49,6 @@ from tisfast.config.storage_settings import read_storage
 from tisfast.config.tracing import read_trace_flags
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import SERVED, UNSERVED, Flag, Unserved
-from tisfast.parent import tell_refused
 from tisfast.processes import cgroups, machine
 
 USAGE = """usage: tisfast COMMAND [options]
@@ -293,6 +292,8 @@ def _serve(arguments: list[str]) -> int:
     try:
         options = serve_options(arguments, os.environ)
     except ConfigError as error:
+        from tisfast.parent import tell_refused  # noqa: PLC0415 - see the module's docstring
+
         tell_refused(arguments, error)
         raise
     from tisfast.processes.nursery_process import spawn_nursery  # noqa: PLC0415 - see the module's docstring
