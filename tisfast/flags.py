@@ -398,6 +398,22 @@ SERVED: Final = (
         "Server",
         "tisfast's own: seconds before that in which the server says that it is not ready, and serves",
     ),
+    Flag(
+        "parent-pidfd",
+        int,
+        -1,
+        "Server",
+        "tisfast's own, for programs that start a server: number of an inherited descriptor, a pidfd of the process "
+        "with which the server ends (docs/operations.md); -1 for none",
+    ),
+    Flag(
+        "ready-fd",
+        int,
+        -1,
+        "Server",
+        "tisfast's own, for programs that start a server: number of an inherited descriptor that gets one line of JSON "
+        "when the server serves or cannot; -1 for none",
+    ),
     Flag("log-verbose", int, 0, "Logging", "0 for none, 1 and more for verbose lines"),
     Flag("log-info", boolean, True, "Logging", "log information"),
     Flag("log-warning", boolean, True, "Logging", "log warnings"),
