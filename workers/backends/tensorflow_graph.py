@@ -47,7 +47,7 @@ class translated:  # noqa: N801 - read as a word
 
 
 class GraphTensor:
-    """One input or output.  name: clients' name; key: the tensor's in the graph; dtype: KServe's, else TensorFlow's own;
+    """One input or output.  name: for clients; key: the tensor's in the graph; dtype: KServe's, else TensorFlow's own;
     dims: -1 for any size, the batch in front, None where the number of dimensions is open.
     """
 
