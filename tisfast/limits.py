@@ -462,6 +462,16 @@ GUEST_UNSENT_BYTES_MAX: Final = CONTROL_MESSAGE_BYTES_MAX
 """Bytes of messages that a guest has not read; beyond, it is taken to hang.  The largest is a configuration."""
 GUEST_LAST_READS_MAX: Final = 64
 """Reads of 64 KiB of what a guest said before it ended."""
+LOCAL_START_SECONDS_MAX: Final = 60
+"""Seconds that a program waits for the server that it starts: half a second of work, unless the machine is swamped."""
+LOCAL_STOP_SECONDS_MAX: Final = 10
+"""Seconds in which such a server answers what it executes, when its program stops it; then it is killed."""
+START_ERRORS_TOLD_MAX: Final = 4
+"""Errors of a start that failed, as the program which started the server is told; its log has all."""
+START_ERROR_CHARS_MAX: Final = 500
+"""Characters of each: together they are one write, for which an empty pipe (64 KiB) has room."""
+START_LINE_BYTES_MAX: Final = 64 * 1024
+"""Bytes that such a program reads of that line."""
 CONTROL_DIRECTORY_TRIES_MAX: Final = 16
 """Control directories that a server makes until it has locked one: each may be swept by another server before."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
