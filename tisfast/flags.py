@@ -405,6 +405,8 @@ SERVED: Final = (
         "Server",
         "tisfast's own: file of further flags, one --NAME=VALUE a line, for secrets: others can read a command line",
         repeat=True,
+    ),
+    Flag(
         "parent-pidfd",
         int,
         -1,
