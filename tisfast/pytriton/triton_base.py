@@ -79,9 +79,9 @@ class TritonBase:
         with self._lock:
             if any(model.same_as(each) for each in self._models):
                 raise PyTritonInvalidOperationError("Cannot add model with the same name twice.")
-            self._models.append(model)
             if self._connected:
                 self._load(model)
+            self._models.append(model)
 
     def connect(self) -> None:
         """Reach the server and load all models.  Raises TimeoutError when the server is not ready in time."""
