@@ -92,6 +92,21 @@ class Triton(TritonBase):
         """Run and wait: until `stop`, Ctrl-C, or the end of the server or of a model; then everything is stopped."""
         super().serve(monitoring_period_s)
 
+    @property
+    def http_address(self) -> str | None:
+        """HOST:PORT while it runs, with the port that the system chose for a 0.  Not in PyTriton."""
+        return self._server.http_address if self._server is not None else None
+
+    @property
+    def grpc_address(self) -> str | None:
+        """As http_address."""
+        return self._server.grpc_address if self._server is not None else None
+
+    @property
+    def metrics_address(self) -> str | None:
+        """As http_address."""
+        return self._server.metrics_address if self._server is not None else None
+
     def get_access_token(self) -> str | None:
         """The token for restricted calls; None where nothing is restricted."""
         return self._security.access_token
@@ -149,8 +164,9 @@ class Triton(TritonBase):
             config.http_restricted_api = config.grpc_restricted_protocol = token
         private = flags_of(TritonConfig(**{name: getattr(config, name) for name in _SECRET}))
         flags = [flag for flag in flags_of(config) if flag not in private]
+        flags.append("--model-control-mode=explicit")
         if config.model_repository is not None:
-            flags += ["--model-control-mode=explicit", "--load-model=*"]
+            flags.append("--load-model=*")
         if private:
             path = self._workspace.path / _PRIVATE_FLAGS
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

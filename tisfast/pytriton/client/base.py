@@ -58,7 +58,7 @@ class BaseModelClient:
         self._ensure_ready = ensure_model_is_ready
         self._ids = itertools.count()
         self._headers = create_auth_headers(access_token, self._url.scheme) if access_token else {}
-        self._lazy_init = lazy_init
+        self._access_token, self._lazy_init = access_token, lazy_init
 
     def _next_request_id(self) -> str:
         return str(next(self._ids))
@@ -69,6 +69,7 @@ class BaseModelClient:
         return {
             "init_timeout_s": self._init_timeout_s,
             "inference_timeout_s": self._inference_timeout_s,
+            "access_token": self._access_token,
             **shared,
         }
 

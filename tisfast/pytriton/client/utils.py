@@ -157,4 +157,4 @@ def _with(client: Client, headers: Mapping[str, str] | None, timeout_s: float) -
     """The same client, or one of the same server with these headers."""
     if not headers:
         return client
-    return Client(client.url, timeout=max(timeout_s, LOOK_SECONDS[0]), retries=0, headers=dict(headers))
+    return Client(str(client._core.address), timeout=max(timeout_s, LOOK_SECONDS[0]), retries=0, headers=dict(headers))
