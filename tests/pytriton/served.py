@@ -18,9 +18,9 @@ def model(name, function, inputs=(A, B), outputs=(O,), **settings):
     return {"model_name": name, "infer_func": function, "inputs": inputs, "outputs": outputs, **settings}
 
 
-def start(*models, workspace, security=TritonSecurityConfig(access_token=TOKEN), **config):
+def start(*models, workspace, security=None, **config):
     """A server that runs and has these models."""
-    made = server(workspace=workspace, security=security, **config)
+    made = server(workspace=workspace, security=security or TritonSecurityConfig(access_token=TOKEN), **config)
     for each in models:
         made.bind(**each)
     made.run()
@@ -44,7 +44,7 @@ def grpc(triton):
 
 
 def add(requests):
-    return [{"o": request["a"] + (request["b"] if "b" in request else 0)} for request in requests]
+    return [{"o": sum(request.values())} for request in requests]
 
 
 def count_up(requests):

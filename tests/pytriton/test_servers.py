@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.pytriton.served import (
-    A,
-    O,
     ONE,
     TOKEN,
+    A,
+    O,
     add,
     count_up,
     fail,
@@ -144,7 +144,7 @@ def test_each_callable_of_a_sequence_is_an_instance_with_a_thread(triton):
         threads.add(threading.get_ident())
         return add(requests)
 
-    running = triton(model("m", [function, lambda requests: function(requests)], config=ModelConfig(batcher=None)))
+    running = triton(model("m", [function, function], config=ModelConfig(batcher=None)))
     clients = [threading.Thread(target=ask, args=(running,)) for _ in range(2)]
     for client in clients:
         client.start()

@@ -29,7 +29,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 class BoundModel:
     """Its description and its callables, one for each instance."""
 
-    def __init__(  # noqa: PLR0913 - what `bind` is given
+    def __init__(  # noqa: PLR0913, PLR0917 - what `bind` is given
         self,
         name: str,
         infer_func: Infer | Sequence[Infer],
@@ -82,10 +82,7 @@ class BoundModel:
 
 
 def _callables(infer_func: Any) -> list[Infer]:
-    if isinstance(infer_func, Sequence):
-        found = list(infer_func)
-    else:
-        found = [infer_func]
+    found = list(infer_func) if isinstance(infer_func, Sequence) else [infer_func]
     if not found or not all(callable(each) for each in found):
         raise PyTritonValidationError("inference_fn has to be either callable or sequence of callables")
     return found

@@ -50,7 +50,8 @@ GROWTH_BACKEND_SHM_SIZE: Final = 1024 * 1024
 _SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
 _PRIVATE_FLAGS: Final = "private.flags"
 _VERBOSE: Final = (
-    "Triton Inference Server is running with enabled verbose logs (log_verbose=%s). It may affect inference performance."
+    "Triton Inference Server is running with enabled verbose logs (log_verbose=%s). "
+    "It may affect inference performance."
 )
 
 

@@ -58,7 +58,7 @@ class TritonBase:
         """Stop."""
         self.stop()
 
-    def bind(  # noqa: PLR0913 - PyTriton's
+    def bind(  # noqa: PLR0913, PLR0917 - PyTriton's
         self,
         model_name: str,
         infer_func: Infer | Sequence[Infer],
@@ -96,7 +96,7 @@ class TritonBase:
         self._tell_connected()
 
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
-        """Connect and wait: until `stop`, Ctrl-C, or the end of the server or of a model; then everything is stopped."""
+        """Connect and wait until `stop`, Ctrl-C, or the end of the server or of a model; then all is stopped."""
         try:
             self.connect()
             with self._news:

@@ -9,13 +9,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import tisfast.client
-from tisfast.client import Client, TisError
+from tisfast.client import Client
 from tisfast.pytriton.client import base
 from tisfast.pytriton.client.base import Array, BaseModelClient, Values, client_errors
 from tisfast.pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
-    PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
 from tisfast.pytriton.client.utils import (
@@ -63,6 +62,7 @@ class ModelClient(BaseModelClient):
         self._closed = False
         self._client = self.create_client_from_url(url, self._inference_timeout_s)
         self._model = self._client.model(model_name, model_version or "")
+        weakref.finalize(self, self._client.close)
         if not lazy_init:
             self._known_config()
 
@@ -187,9 +187,7 @@ class ModelClient(BaseModelClient):
         with self._lock:
             if self._model_config is None:
                 if self._ensure_ready:
-                    wait_for_model_ready(
-                        self._client, self._model_name, self._model_version, self._init_timeout_s
-                    )
+                    wait_for_model_ready(self._client, self._model_name, self._model_version, self._init_timeout_s)
                 self._model_config = self._ask_config()
             return self._model_config
 
@@ -306,5 +304,3 @@ class Answers(Iterator[dict[str, Array]]):
     def __del__(self) -> None:
         """Who leaves early has the server stop."""
         self.cancel()
-
-

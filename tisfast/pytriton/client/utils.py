@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from tisfast.client import BadRequest, Client, NotFound, TisError, Unavailable
+from tisfast.client import BadRequest, Client, NotFound, Unavailable
 from tisfast.pytriton.client.exceptions import PyTritonClientTimeoutError
 from tisfast.pytriton.client.url import TritonUrl
 from tisfast.pytriton.client.warnings import NotSupportedTimeoutWarning
@@ -66,8 +67,8 @@ def wait_for_server_ready(
 ) -> None:
     """Raises PyTritonClientTimeoutError when the server is not live and ready in time."""
     limit = SERVER_READY_TIMEOUT_S if timeout_s is None else timeout_s
-    asked = _with(client, headers, limit)
-    until(lambda: asked.live() and asked.ready(), limit, "Waiting for server to be ready timed out.")
+    with _having(client, headers, limit) as asked:
+        until(lambda: asked.live() and asked.ready(), limit, "Waiting for server to be ready timed out.")
 
 
 def wait_for_model_ready(
@@ -80,10 +81,10 @@ def wait_for_model_ready(
     """Raises PyTritonClientTimeoutError when server and model are not ready in time."""
     limit = MODEL_READY_TIMEOUT_S if timeout_s is None else timeout_s
     deadline = time.monotonic() + limit
-    wait_for_server_ready(client, limit, headers)
-    remaining = max(0.0, deadline - time.monotonic())
-    model = _with(client, headers, limit).model(model_name, model_version or "")
-    until(model.ready, remaining, not_ready(model_name, model_version))
+    with _having(client, headers, limit) as asked:
+        wait_for_server_ready(asked, limit)
+        model = asked.model(model_name, model_version or "")
+        until(model.ready, max(0.0, deadline - time.monotonic()), not_ready(model_name, model_version))
 
 
 def get_model_config(
@@ -94,16 +95,17 @@ def get_model_config(
     headers: Mapping[str, str] | None = None,
 ) -> TritonModelConfig:
     """The configuration of a model, for which it waits.  Raises PyTritonClientTimeoutError."""
-    wait_for_model_ready(client, model_name, model_version, timeout_s, headers)
-    found = _with(client, headers, NETWORK_TIMEOUT_S).model(model_name, model_version or "").config()
-    return read_config(found, model_version)
+    with _having(client, headers, NETWORK_TIMEOUT_S) as asked:
+        wait_for_model_ready(asked, model_name, model_version, timeout_s)
+        return read_config(asked.model(model_name, model_version or "").config(), model_version)
 
 
 def get_model_state(
     client: Client, model_name: str, model_version: str | None = None, headers: Mapping[str, str] | None = None
 ) -> ModelState:
     """UNAVAILABLE for a model that the server does not know, too."""
-    return state_in(_with(client, headers, NETWORK_TIMEOUT_S).models(), model_name, model_version)
+    with _having(client, headers, NETWORK_TIMEOUT_S) as asked:
+        return state_in(asked.models(), model_name, model_version)
 
 
 def read_config(config: Mapping[str, Any], version: str | None) -> TritonModelConfig:
@@ -151,10 +153,12 @@ def until(ready: Callable[[], bool], timeout_s: float, message: str) -> None:
         pause = min(2 * pause, LOOK_SECONDS[1])
 
 
-
-
-def _with(client: Client, headers: Mapping[str, str] | None, timeout_s: float) -> Client:
+@contextmanager
+def _having(client: Client, headers: Mapping[str, str] | None, timeout_s: float) -> Iterator[Client]:
     """The same client, or one of the same server with these headers."""
     if not headers:
-        return client
-    return Client(str(client._core.address), timeout=max(timeout_s, LOOK_SECONDS[0]), retries=0, headers=dict(headers))
+        yield client
+        return
+    address, timeout = str(client._core.address), max(timeout_s, LOOK_SECONDS[0])
+    with Client(address, timeout=timeout, retries=0, headers=dict(headers)) as made:
+        yield made
