@@ -1,0 +1,6 @@
+"""PyTriton's API on tisfast: Python callables of this process as models of a server (docs/coming_from_pytriton.md).
+
+from tisfast.pytriton.decorators import batch
+from tisfast.pytriton.model_config import ModelConfig, Tensor
+from tisfast.pytriton.triton import Triton
+"""
