@@ -578,6 +578,8 @@ CONTROL_TOKENS_MAX: Final = 1024
 """Tokens in --model-control-token-file: each is compared with that of every call."""
 CONTROL_TOKENS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of that file."""
+FLAGS_FILE_BYTES_MAX: Final = 1024 * 1024
+"""Characters of a --flags-file."""
 
 # ---- remote repositories
 STORAGE_DOWNLOADS_MAX: Final = 256
