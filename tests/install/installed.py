@@ -43,7 +43,7 @@ new = set(sys.modules) - before
 known = {*sys.stdlib_module_names, "tisfast"}
 print("\\n", len(new), *sorted(name for name in new if name.partition(".")[0] not in known))
 """
-"""Prints in its last line how many modules `tisfast --help` imports, and which are neither Python's nor tisfast's own."""
+"""Prints in its last line how many modules `tisfast --help` imports, and which of them are of other packages."""
 _HELP_MODULES_MAX: Final = 110  # 77 with CPython 3.11
 
 
