@@ -1,4 +1,4 @@
-"""A random linear layer of PyTorch, which stays in this process: python examples/pytriton/linear_random_torch.py 8000."""
+"""A random linear layer of PyTorch in this process: python examples/pytriton/linear_random_torch.py 8000."""
 
 import sys
 

@@ -33,5 +33,5 @@ with Triton(config=config) as triton:
     x = np.array([1, 2], np.float32)
     for url in (f"http://localhost:{PORT}", f"grpc://localhost:{PORT + 1}"):
         with ModelClient(url, "Scale") as client:
-            for more in ({}, {"parameters": {"factor": 2}}, {"headers": {"header-factor": 3}}):
+            for more in ({}, {"parameters": {"factor": 2}}, {"headers": {"header-factor": "3"}}):
                 print(client.infer_sample(x, **more)["scaled"].tolist())

@@ -67,7 +67,9 @@ class RemoteTriton(TritonBase):
         try:
             extensions = client.metadata()["extensions"]
         except TisError as error:
-            raise PyTritonRuntimeError(f"the server at {self._url.with_scheme} says nothing of itself: {error}") from error
+            raise PyTritonRuntimeError(
+                f"the server at {self._url.with_scheme} says nothing of itself: {error}"
+            ) from error
         for extension in extensions:
             if extension.startswith(begin) and extension.endswith(end):
                 return str(extension[len(begin) : -len(end)])

@@ -26,7 +26,12 @@ from tisfast.pytriton.server_config import (
     flags_of,
     merged,
 )
-from tisfast.pytriton.triton_base import MONITORING_PERIOD_S, WAIT_FORM_MODEL_TIMEOUT_S, TritonBase, warn_of_verbose_logs
+from tisfast.pytriton.triton_base import (
+    MONITORING_PERIOD_S,
+    WAIT_FORM_MODEL_TIMEOUT_S,
+    TritonBase,
+    warn_of_verbose_logs,
+)
 from tisfast.pytriton.utils.workspace import Workspace
 
 __all__ = [

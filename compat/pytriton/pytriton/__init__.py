@@ -39,5 +39,8 @@ class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = self._specs.pop(module.__spec__.name)
 
 
-sys.meta_path.append(_SameModules())
-client, model_config, triton = (importlib.import_module(f"{__name__}.{name}") for name in ("client", "model_config", "triton"))
+# In front: else a package that is the same has its modules found in its folder, and loaded a second time.
+sys.meta_path.insert(0, _SameModules())
+client, model_config, triton = (
+    importlib.import_module(f"{__name__}.{name}") for name in ("client", "model_config", "triton")
+)

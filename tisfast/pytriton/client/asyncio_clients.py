@@ -150,9 +150,7 @@ class AsyncioModelClient(BaseModelClient):
             return self._model_config
         if self._asking is None:
             self._asking = asyncio.ensure_future(
-                asyncio_get_model_config(
-                    self._client, self._model_name, self._model_version, self._init_timeout_s
-                )
+                asyncio_get_model_config(self._client, self._model_name, self._model_version, self._init_timeout_s)
             )
             self._asking.add_done_callback(self._forget)
         self._model_config = await asyncio.shield(self._asking)

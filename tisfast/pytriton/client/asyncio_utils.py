@@ -85,9 +85,7 @@ async def asyncio_get_model_config(
     return read_config(await client.model(model_name, model_version or "").config(), model_version)
 
 
-async def asyncio_get_model_state(
-    client: AsyncClient, model_name: str, model_version: str | None = None
-) -> ModelState:
+async def asyncio_get_model_state(client: AsyncClient, model_name: str, model_version: str | None = None) -> ModelState:
     """UNAVAILABLE for a model that the server does not know, too."""
     return state_in(await client.models(), model_name, model_version)
 
