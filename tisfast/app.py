@@ -46,6 +46,8 @@ from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 from tisfast.operations.tokens import TokenFile
+from tisfast.parent import Parent
+from tisfast.private_directory import sweep
 from tisfast.processes import machine
 from tisfast.processes.clock import MachineClock
 from tisfast.processes.nursery_process import NurseryProcess
@@ -157,6 +159,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._policy: HeaderPolicy | None = None
         self._tokens: TokenFile | None = None
+        self._parent = Parent(settings.parent)
         self._lost = False  # a repository cannot be read, so nothing is served
         self._failed: Collection[str] = ()  # models that could not be loaded at the start
         self._grpc_policy: tuple[GrpcRestriction | None, MetadataForward | None] = (None, None)
@@ -166,6 +169,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_signal, number)
         try:
+            self._parent.watch(self._loop, self._parent_ended)
             self._bind()
             if isinstance(self._cache, RedisStore):
                 await self._cache.open()
@@ -191,6 +195,9 @@ class Server:
             self._storage.close()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 self._loop.remove_signal_handler(number)
+            self._parent.close(self._loop)
+            if self._parent.ended:
+                sweep()  # what it has left
 
     def _bind(self) -> None:
         if self._settings.repository.control_token_file:
@@ -292,6 +299,7 @@ class Server:
             log.info("Started %s at %s", STARTED[listener.service], listener.where)
         gc.freeze()  # what is here now stays: looking through it held all clients up for 13 ms each time
         self._say_ready()
+        self._parent.tell_ready({listener.flag: listener.dialled for listener in self._listeners})
 
     def _front(self, service: str) -> HttpFront | GrpcFront:
         if service == GRPC:
@@ -397,6 +405,10 @@ class Server:
     def _reload_certificates(self) -> None:
         log.info("Signal (%d) received: certificates are read again.", signal.SIGHUP)
         reload_all([listener.certificates for listener in self._listeners if listener.certificates])
+
+    def _parent_ended(self) -> None:
+        log.info("The program that started this server has ended.")
+        self._stop.set()
 
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
