@@ -11,8 +11,12 @@ from typing import Any, Final
 
 from tisfast.errors import TisError
 from tisfast.local_server import LocalServer
+from tisfast.pytriton.client import ModelClient
+from tisfast.pytriton.client.exceptions import PyTritonClientError
 from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from tisfast.pytriton.exceptions import PyTritonValidationError
+from tisfast.pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
+from tisfast.pytriton.models import BoundModel
+from tisfast.pytriton.process_models import write_model
 from tisfast.pytriton.remote import RemoteTriton
 from tisfast.pytriton.server_config import (
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -123,7 +127,7 @@ class Triton(TritonBase):
         server = self._server
         if server is None or not server.alive():
             began = time.monotonic()
-            server = LocalServer(self._flags())
+            server = LocalServer(self._flags(), own_models=True)
             try:
                 server.start(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
             except TisError as error:
@@ -146,6 +150,17 @@ class Triton(TritonBase):
     def _default_trace_config(self) -> Sequence[str]:
         settings = self._config.trace_config or ()
         return settings if "mode=opentelemetry" in settings else ()
+
+    def _load_processes(self, model: BoundModel) -> None:
+        server = self._server
+        assert server is not None
+        write_model(server.models, model)
+        url = f"http://{server.http_address}" if server.http_address else f"grpc://{server.grpc_address}"
+        with ModelClient(url, model.name, access_token=self._security.access_token) as client:
+            try:
+                client.load_model()
+            except PyTritonClientError as error:
+                raise PyTritonRuntimeError(f"model '{model.name}' was not loaded: {error}") from error
 
     def _tell_connected(self) -> None:
         server = self._server
