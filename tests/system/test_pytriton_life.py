@@ -16,6 +16,8 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
+import threading
+import time
 import numpy as np
 from tisfast.pytriton.decorators import batch
 from tisfast.pytriton.model_config import Tensor
@@ -29,9 +31,14 @@ port = int(sys.argv[1])
 x = {"shape": (1,), "dtype": np.float32}
 triton = Triton(config=TritonConfig(http_port=port, grpc_port=port + 1, metrics_port=port + 2), workspace=sys.argv[2])
 triton.bind("double", double, inputs=[Tensor(name="x", **x)], outputs=[Tensor(name="y", **x)])
-triton.run()
-print("server", triton._server.pid, flush=True)
-triton.serve()
+
+def tell():
+    while not triton.is_connected():
+        time.sleep(0.01)
+    print("server", triton._server.pid, flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
+triton.serve()  # what interrupts it from here on only ends it
 print("served", flush=True)
 """
 

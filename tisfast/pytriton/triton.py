@@ -58,7 +58,8 @@ log = logging.getLogger("tisfast.pytriton")
 
 INITIAL_BACKEND_SHM_SIZE: Final = 4 * 1024 * 1024
 GROWTH_BACKEND_SHM_SIZE: Final = 1024 * 1024
-"""Both have no meaning here: arenas are sized by the server."""
+TRITONSERVER_DIST_DIR: Final = pathlib.Path(__file__).parent
+"""For programs that name them: the server sizes its memory itself, and there is no tritonserver."""
 _SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
 VERTEX_AI_PORT: Final = 8080
 _PRIVATE_FLAGS: Final = "private.flags"
@@ -190,6 +191,7 @@ class Triton(TritonBase):
             flags.append("--load-model=*")
         if private:
             path = self._workspace.path / _PRIVATE_FLAGS
+            path.parent.mkdir(parents=True, exist_ok=True)  # it runs again after a stop
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(descriptor, "w") as file:
                 file.write("".join(f"{flag}\n" for flag in private))
