@@ -133,7 +133,7 @@ def test_a_server_that_reads_no_body_is_heard():
 
     with (
         answering(in_turn(respond(METADATA), refuse)) as address,
-        Client(address) as client,
+        Client(address, shared_memory=False) as client,
         pytest.raises(Exception, match="large"),
     ):
         client.model("m")(np.zeros(3_000_000, np.float32))
