@@ -28,6 +28,20 @@ CLIENT_OUTPUTS_MAX: Final = 4096
 """Outputs of one response that a client takes, as INPUTS_MAX."""
 CLIENT_ERROR_CHARS_MAX: Final = 4096
 """Characters of a server's error text that a client shows, as GRPC_STATUS_TEXT_BYTES_MAX."""
+CLIENT_SECONDS: Final = 300.0
+"""Seconds that a call may take of which the caller says nothing: models are slow, and a wait has an end."""
+CLIENT_SECONDS_MAX: Final = 7 * 24 * 3600
+"""Seconds that a caller may ask for."""
+CLIENT_CONNECT_SECONDS_MAX: Final = 10.0
+"""Seconds for one connection to be made, TLS included."""
+CLIENT_CONNECTIONS: Final = 64
+"""Connections of one client, where it is not told otherwise: who finds all in use waits."""
+CLIENT_CONNECTIONS_MAX: Final = 4096
+"""Connections and concurrent requests that a client can be told to have; each connection takes a descriptor."""
+CLIENT_CONCURRENCY: Final = 16
+"""Requests of `submit` that a client makes at one time, each in a thread."""
+CLIENT_HEADS_MAX: Final = 1024
+"""Heads of requests that a client remembers, one for each model and version."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
 """Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_COLLECT_BYTES_MAX: Final = 4 << 30
