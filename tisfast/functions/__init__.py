@@ -5,7 +5,7 @@ Layer 6, beside the command line.
 
 from __future__ import annotations
 
-from tisfast.functions.export import export
+from tisfast.functions.exporting import export
 from tisfast.functions.server import FunctionServer, serve
 from tisfast.functions.signature import Shape, Tensor
 

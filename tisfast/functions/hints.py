@@ -104,8 +104,8 @@ def _without_none(hint: Any) -> Any:
 def _scalar(hint: Any, name: str, where: str, batched: bool) -> Slot:
     if batched:
         raise BadRequest(
-            f"{where} is one {hint.__name__}, and a function that is served with batch= is handed arrays, with the rows "
-            f"of several requests: write list[{hint.__name__}] or NDArray there, or leave batch= out"
+            f"{where} is one {hint.__name__}, and a function that is served with batch= is handed arrays, with the "
+            f"rows of several requests: write list[{hint.__name__}] or NDArray there, or leave batch= out"
         )
     if hint in PYTHON_TYPES:
         wire, kind = PYTHON_TYPES[hint]

@@ -91,7 +91,7 @@ def read_signature(function: Callable[..., Any], name: str, given: Given, *, bat
     parameters = _parameters(function)
     hints = hints_of(function, title)
     hint, streams = answer_hint(hints.get("return"))
-    body = function if inspect.isroutine(function) else getattr(function, "__call__", function)
+    body = function if inspect.isroutine(function) else type(function).__call__
     streams = streams or inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body)
     asynchronous = inspect.isasyncgenfunction(body) or inspect.iscoroutinefunction(body)
     if streams and batched:
@@ -137,7 +137,9 @@ def _given_inputs(tensors: Sequence[Tensor], parameters: Mapping[str, Any] | Non
     slots = []
     for at, tensor in enumerate(tensors):
         name = getattr(tensor, "name", "") or (names[at] if at < len(names) else f"input_{at}")
-        optional = parameters is not None and name in parameters and parameters[name].default is not inspect.Parameter.empty
+        optional = (
+            parameters is not None and name in parameters and parameters[name].default is not inspect.Parameter.empty
+        )
         slot = slot_of_tensor(tensor, name, f"{title}, input {at}")
         slots.append(slot._replace(optional=slot.optional or optional))
     return slots
@@ -263,8 +265,8 @@ def _check_names(slots: Sequence[Slot], title: str, what: str) -> None:
 def _too_little(title: str, what: str, name: str) -> BadRequest:
     return BadRequest(
         f"{title}: its signature does not say dtype and shape of {what}. Say it in one of three ways:\n"
-        f"  def f({name}: NDArray[np.float32]) -> NDArray[np.float32]       (numpy.typing; Annotated[..., Shape(-1, 4)], "
-        "float, int, str, bool, bytes and lists of these, too)\n"
+        f"  def f({name}: NDArray[np.float32]) -> NDArray[np.float32]       (numpy.typing; Annotated[..., Shape(-1, "
+        "4)], float, int, str, bool, bytes and lists of these, too)\n"
         f"  tisfast.serve(f, sample=(np.zeros(4, np.float32),))       (f is called once)\n"
         f'  tisfast.serve(f, inputs=[Tensor("{name}", np.float32, (-1,))], outputs=[Tensor("y", np.float32, (-1,))])'
     )

@@ -126,7 +126,7 @@ def slot_of_value(value: Any, name: str, where: str, *, batched: bool) -> Slot:
 def _plain(name: str, datatype: DataType, kind: str, where: str, batched: bool) -> Slot:
     if batched:
         raise BadRequest(
-            f"{where} is one value, and a function that is served with batch= is handed arrays, with the rows of several "
-            "requests: take an array or a list there, or leave batch= out"
+            f"{where} is one value, and a function that is served with batch= is handed arrays, with the rows of "
+            "several requests: take an array or a list there, or leave batch= out"
         )
     return Slot(name, datatype, (1,), kind)

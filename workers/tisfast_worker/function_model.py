@@ -105,9 +105,7 @@ class FunctionModel:
         if isinstance(result, dict):
             names = [output.name for output in outputs]
             if sorted(map(str, result)) != sorted(names):
-                raise ReturnError(
-                    f"{self._title} returned {_listed(result)}, and its outputs are {_listed(names)}"
-                )
+                raise ReturnError(f"{self._title} returned {_listed(result)}, and its outputs are {_listed(names)}")
             values = [result[name] for name in names]
         elif len(outputs) == 1:
             values = [result]
@@ -202,8 +200,9 @@ class ExportedFunction:
         python = "{}.{}".format(*sys.version_info[:2])
         if call["python"] != python:
             raise Refusal(
-                f"{call['title']} was exported by Python {call['python']}, and this model runs in Python {python}: code "
-                "in a pickle fits the version that wrote it; export it with that version, or name another environment"
+                f"{call['title']} was exported by Python {call['python']}, and this model runs in Python {python}: "
+                "code in a pickle fits the version that wrote it; export it with that version, or name another "
+                "environment"
             )
         if self.folder not in sys.path:
             sys.path.append(self.folder)  # what the pickle needs to be read lies there
