@@ -7,7 +7,9 @@ own functions and classes.  A copy of cloudpickle lies beside it, so the model's
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import inspect
 import os
 import shutil
 import sys
@@ -48,6 +50,9 @@ def export(function: Any, repository: str | os.PathLike[str], **options: Unpack[
     name = options.get("name") or name_of(function)
     execution = execution_of(options, f"function '{name}'")
     function_model = _function_model()
+    if (unmade := unmade_method(function, options)) is not None:
+        signature = read_signature(unmade, name, given_of(options), batched=bool(execution.batch_size))
+        return write_model(function, signature, execution, Path(repository))
     callable_, owner = function_model.opened(function)
     try:
         signature = read_signature(callable_, name, given_of(options), batched=bool(execution.batch_size))
@@ -60,6 +65,14 @@ def export(function: Any, repository: str | os.PathLike[str], **options: Unpack[
 def given_of(options: Mapping[str, Any]) -> Given:
     """What the options say about inputs and outputs."""
     return Given(options.get("inputs"), options.get("outputs"), options.get("sample"))
+
+
+def unmade_method(function: Any, options: Mapping[str, Any]) -> Any:
+    """What a class's objects are called by, to read its hints: it is neither made nor set up.  None of all else."""
+    if not isinstance(function, type) or "sample" in options:
+        return None
+    method = getattr(function, "predict", None) or function.__call__
+    return functools.partial(method, None) if inspect.isfunction(method) else None
 
 
 def write_model(function: Any, signature: Signature, execution: Execution, repository: Path) -> Path:
@@ -147,7 +160,7 @@ def _is_installed(module: ModuleType) -> bool:
 
 def _copy_cloudpickle(version: Path) -> None:
     package = Path(str(importlib.import_module("cloudpickle").__file__)).parent
-    shutil.copytree(package, version / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, version / "reader" / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _environment(given: Any, folder: Path, name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import inspect
 import types
 import typing
@@ -34,9 +35,16 @@ STREAMS: Final = (
 LIST_TYPES: Final = (list, collections.abc.Sequence)
 
 
+def body_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that runs when an object is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
 def hints_of(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
     """The resolved hints.  Raises BadRequest where one names what is not there."""
-    target = function if inspect.isroutine(function) else type(function).__call__
+    target: Any = body_of(function)
     while hasattr(target, "__wrapped__"):
         target = target.__wrapped__
     try:
@@ -121,4 +129,4 @@ def _rank(shape: Any) -> int:
     return len(get_args(shape))
 
 
-__all__ = ["Shape", "answer_hint", "hints_of", "parts_of", "slot_of_hint"]
+__all__ = ["Shape", "answer_hint", "body_of", "hints_of", "parts_of", "slot_of_hint"]

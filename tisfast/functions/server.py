@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import importlib
 import json
+import shutil
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from urllib.parse import quote
 
 from tisfast import limits
 from tisfast.errors import BadRequest, Internal, Unavailable
-from tisfast.functions.exporting import given_of, write_model
+from tisfast.functions.exporting import given_of, unmade_method, write_model
 from tisfast.functions.options import (
     Execution,
     FunctionOptions,
@@ -239,16 +240,12 @@ class _Served:
         self._runtime = importlib.import_module("tisfast_worker.function_model")
         self._function, self._execution = function, execution
         self._owners: list[Any] = []
+        self._backends: list[Any] = []
         try:
-            copies = execution.instances if isinstance(function, type) and not execution.processes else 1
-            callables = [self._opened() for _ in range(copies)]
-            given = given_of(options)
-            self.signature: Signature = read_signature(callables[0], name, given, batched=bool(execution.batch_size))
+            self._read(name, options)
         except BaseException:
             self.close()
             raise
-        call = self.signature.call()
-        self._backends = [self._runtime.FunctionModel(each, call) for each in callables]
         if execution.processes:
             self.close()  # the workers make objects of their own
 
@@ -270,6 +267,7 @@ class _Served:
         """Serve it no longer.  Raises Unavailable."""
         if self._execution.processes:
             _ask(local, "POST", f"/v2/repository/models/{quote(self.signature.name, safe='')}/unload")
+            shutil.rmtree(local.models / self.signature.name, ignore_errors=True)
             return
         try:
             local.guest.leave(self.signature.name)
@@ -282,6 +280,16 @@ class _Served:
         owners, self._owners = self._owners, []
         for owner in owners:
             self._runtime.closed(owner)
+
+    def _read(self, name: str, options: Mapping[str, Any]) -> None:
+        execution, given = self._execution, given_of(options)
+        unmade = unmade_method(self._function, options) if execution.processes else None
+        copies = execution.instances if isinstance(self._function, type) and not execution.processes else 1
+        callables = [self._opened() for _ in range(copies)] if unmade is None else [unmade]
+        self.signature: Signature = read_signature(callables[0], name, given, batched=bool(execution.batch_size))
+        if not execution.processes:
+            call = self.signature.call()
+            self._backends = [self._runtime.FunctionModel(each, call) for each in callables]
 
     def _opened(self) -> Any:
         callable_, owner = self._runtime.opened(self._function)

@@ -9,13 +9,15 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tisfast.errors import BadRequest
-from tisfast.functions.hints import answer_hint, hints_of, parts_of, slot_of_hint
+from tisfast.functions.hints import answer_hint, body_of, hints_of, parts_of, slot_of_hint
 from tisfast.functions.tensors import Shape, Slot, Tensor, slot_of_tensor, slot_of_value
 
 __all__ = ["Shape", "Signature", "Tensor", "name_of", "read_signature"]
+
+OUTPUT_KINDS: Final = {"numpy_item": "item", "text": "item", "texts": "list"}
 
 
 class Signature(NamedTuple):
@@ -37,7 +39,7 @@ class Signature(NamedTuple):
             "outputs": [
                 {
                     "name": slot.name, "dtype": slot.datatype.numpy, "dims": list(slot.dims),
-                    "kind": "item" if slot.kind in ("numpy_item", "text") else slot.kind,
+                    "kind": OUTPUT_KINDS.get(slot.kind, slot.kind),
                 }
                 for slot in self.outputs
             ],
@@ -91,7 +93,7 @@ def read_signature(function: Callable[..., Any], name: str, given: Given, *, bat
     parameters = _parameters(function)
     hints = hints_of(function, title)
     hint, streams = answer_hint(hints.get("return"))
-    body = function if inspect.isroutine(function) else type(function).__call__
+    body = body_of(function)
     streams = streams or inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body)
     asynchronous = inspect.isasyncgenfunction(body) or inspect.iscoroutinefunction(body)
     if streams and batched:

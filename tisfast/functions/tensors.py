@@ -34,6 +34,10 @@ class Shape(tuple[int, ...]):
         """Raises BadRequest for what is no size."""
         return super().__new__(cls, checked_dims("Shape", sizes))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As a tuple: where a pickled function goes there may be no tisfast."""
+        return tuple, (tuple(self),)
+
 
 @dataclass(frozen=True)
 class Tensor:

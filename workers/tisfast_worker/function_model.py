@@ -17,6 +17,7 @@ from tisfast_worker.tensor import Tensor
 
 CALL = "function.json"
 PICKLE = "function.pkl"
+READER = "reader"  # a folder with the cloudpickle that wrote the pickle
 
 
 class BadText(Refusal):
@@ -154,6 +155,8 @@ class _Output:
                 f"{self._title}, output '{self.name}': it returned {type(value).__name__}, of which no array can be "
                 f"made: {error}"
             ) from error
+        if dtype.hasobject and not all(isinstance(item, (str, bytes)) for item in array.ravel()):
+            raise self._wrong(array)
         if array.dtype != dtype:
             plain = not hasattr(value, "dtype") or self._kind == "item"
             if not plain or not numpy.can_cast(array.dtype, dtype, "same_kind"):
@@ -167,8 +170,12 @@ class _Output:
 
     def _wrong(self, array, more=""):
         shape = ((-1,) if self._batched else ()) + self._dims
+        if array.dtype.hasobject and array.size and not isinstance(array.flat[0], (str, bytes)):
+            told = f"{type(array.flat[0]).__name__} objects"
+        else:
+            told = _told(array.dtype)
         return ReturnError(
-            f"{self._title}, output '{self.name}': it returned {_told(array.dtype)} of shape {list(array.shape)}, and "
+            f"{self._title}, output '{self.name}': it returned {told} of shape {list(array.shape)}, and "
             f"{_told(self._dtype)} of shape {list(shape)} is declared" + (f"; {more}" if more else "")
         )
 
@@ -204,8 +211,7 @@ class ExportedFunction:
                 "code in a pickle fits the version that wrote it; export it with that version, or name another "
                 "environment"
             )
-        if self.folder not in sys.path:
-            sys.path.append(self.folder)  # what the pickle needs to be read lies there
+        sys.path.insert(0, os.path.join(self.folder, READER))  # another version of it could not read the pickle
         with open(os.path.join(self.folder, PICKLE), "rb") as file:
             given = pickle.load(file)  # noqa: S301 - as the model's own code
         function, self._owner = opened(given)
