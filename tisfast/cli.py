@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tisfast import defaults
-from tisfast.cli_arguments import Parser, sorted_out, untangled
+from tisfast.cli_arguments import Parser, sorted_out, untangled, with_flags_of_files
 from tisfast.config.backend_flags import (
     DEFAULT_MAX_BATCH_SIZE,
     STUB_SECONDS,
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> ServeOptions:
     """The settings that `arguments` ask for.  Raises ConfigError with all that is wrong, each naming its flag."""
     wrong: list[ConfigError] = []
-    values, unknown = _serve_parser(wrong).parse_known_args(untangled(arguments))
+    values, unknown = _serve_parser(wrong).parse_known_args(untangled(with_flags_of_files(arguments)))
     rest = sorted_out(unknown)
     wrong += rest.wrong
     given = vars(values)

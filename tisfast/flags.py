@@ -399,6 +399,14 @@ SERVED: Final = (
         "tisfast's own: seconds before that in which the server says that it is not ready, and serves",
     ),
     Flag(
+        "flags-file",
+        str,
+        None,
+        "Server",
+        "tisfast's own: file of further flags, one --NAME=VALUE a line, for secrets: others can read a command line",
+        repeat=True,
+    ),
+    Flag(
         "parent-pidfd",
         int,
         -1,

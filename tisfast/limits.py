@@ -40,6 +40,10 @@ CLIENT_CONNECTIONS_MAX: Final = 4096
 """Connections and concurrent requests that a client can be told to have; each connection takes a descriptor."""
 CLIENT_CONCURRENCY: Final = 16
 """Requests of `submit` that a client makes at one time, each in a thread."""
+CLIENT_SUBMITTED_MAX: Final = 1024
+"""Requests of `submit` that wait for a thread; whoever submits more waits."""
+CLIENT_REGION_BYTES_MAX: Final = 1 << 30
+"""Bytes of shared memory that one client has at one time; requests beyond go through the socket."""
 CLIENT_HEADS_MAX: Final = 1024
 """Heads of requests that a client remembers, one for each model and version."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
@@ -576,6 +580,8 @@ CONTROL_TOKENS_MAX: Final = 1024
 """Tokens in --model-control-token-file: each is compared with that of every call."""
 CONTROL_TOKENS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of that file."""
+FLAGS_FILE_BYTES_MAX: Final = 1024 * 1024
+"""Characters of a --flags-file."""
 
 # ---- remote repositories
 STORAGE_DOWNLOADS_MAX: Final = 256

@@ -17,6 +17,12 @@ CLIENT_RECEIVE_BYTES: Final = 64 * 1024
 """Bytes that a client receives at one time, but for a large body, which is received in its place."""
 CLIENT_PLACED_BYTES_MIN: Final = 16 * 1024
 """Bytes of a body still to come from which on it is received in its place."""
+CLIENT_SHARED_BYTES_MIN: Final = 128 * 1024
+"""Bytes of a request's inputs from which on a client uses shared memory."""
+CLIENT_SHARED_TENSOR_BYTES_MIN: Final = 64 * 1024
+"""Bytes of a tensor that goes through it: servers copy smaller ones anyway."""
+CLIENT_REGION_BYTES_MIN: Final = 2 * 1024 * 1024
+"""Size of a client's smallest region: registering one costs as much as some requests."""
 CLIENT_CANCEL_SECONDS: Final = 1.0
 """A client that cancels tells the server within so long, or closes the connection."""
 JSON_WEIGHED_BYTES_MIN: Final = 64 * 1024

@@ -123,7 +123,7 @@ def test_what_is_no_place_in_the_folder_is_refused(name, reason, repo, base):
     assert list(base.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "n" * 300, ""])
+@pytest.mark.parametrize("name", ["..", "a/b", "n" * 300, "", "a\nb", "a\rb", "\x1b[31m"])
 def test_names_that_are_none(name, repo, base):
     assert isinstance(find(base, repo, name, config=PYTHON, files={"1/model.py": CODE}), Internal)
     assert list(base.iterdir()) == []

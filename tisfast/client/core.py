@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import os
 import weakref
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tisfast.client.address import Address, Tls, parse_url
 from tisfast.client.calls import Call, Calls, InferRequest, JsonDict, T
 from tisfast.client.checks import ModelMetadata, metadata_of
 from tisfast.client.grpc_calls import GrpcCalls
+from tisfast.client.grpc_sync import GrpcTransport
 from tisfast.client.http_calls import HttpCalls, checked_headers
+from tisfast.client.http_sync import HttpTransport
 from tisfast.client.model_core import ModelCore
 from tisfast.client.options import ClientOptions, checked_client, headers_of, retries_of
+from tisfast.client.regions import SharedMemory, unregister_left
 from tisfast.client.retries import NO_RETRIES
 from tisfast.client.transport import Cancel, Transport
 from tisfast.errors import BadRequest, TisError
@@ -24,6 +28,8 @@ from tisfast.errors import BadRequest, TisError
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+METRICS_PORT: Final = 8002
+"""Triton's."""
 _alive: weakref.WeakSet[ClientCore] = weakref.WeakSet()
 
 
@@ -35,14 +41,22 @@ class ClientCore:
         self.address: Address = parse_url(url)
         self._retries = retries_of(self._options)
         self.timeout = self._options["timeout"]
+        self.concurrency = self._options["concurrency"]
         tls = self._options.get("tls") or Tls()
         if "tls" in options and not self.address.tls:
             raise BadRequest(f"tls= was given for {self.address}, which is not encrypted; say https:// or grpcs://")
         context: SSLContext | None = tls.context(self.address.grpc) if self.address.tls else None
+        self._make = make
         self.transport: Transport = make(self.address, context, tls.server_name, self._options["connections"])
         headers, coding = checked_headers(headers_of(self._options)), self._options["compression"]
         grpc = self.address.grpc
         self.calls: Calls = GrpcCalls(headers, coding) if grpc else HttpCalls(self.address, headers, coding)
+        shared = self._options["shared_memory"]
+        local = self.address.local or shared is True
+        self.shared = SharedMemory(self, shared is True) if shared and local else None
+        if self.shared is not None:
+            make_blocking = partial(blocking_transport, self.address, context, tls.server_name)
+            weakref.finalize(self, unregister_left, self.shared.registered, self.calls, make_blocking, os.getpid())
         _alive.add(self)
 
     # ---- calls
@@ -132,6 +146,15 @@ class ClientCore:
         """Unregister one region of system shared memory; "": all."""
         await self.fetch("system_unregister", **({"name": name} if name else {}))
 
+    async def metrics(self, url: str = "") -> str:
+        """The server's metrics in Prometheus' form.  url: HOST:PORT of its metrics, else port 8002 of its host."""
+        at = parse_url(url) if url else Address(self.address.host, METRICS_PORT, grpc=False, tls=False)
+        transport: Transport = self._make(at, None, "", 1)
+        try:
+            return await transport.ask(HttpCalls(at, {}, "").text("/metrics"), monotonic() + self.timeout)
+        finally:
+            await transport.close()
+
     async def model_metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Inputs and outputs of a model, as the server says now."""
         return metadata_of(await self.fetch("metadata", model=model, version=version))
@@ -139,17 +162,30 @@ class ClientCore:
     async def infer_request(
         self, request: InferRequest, timeout: float | None, retry: bool, cancel: Cancel | None
     ) -> Any:
-        """The response to a request."""
+        """The response to a request, or the result."""
+        if self.shared is not None and self.shared.wanted(request):
+            return await self.shared.infer(request, timeout, retry, cancel)
         return await self.ask(self.calls.infer(request), timeout, retry, cancel)
 
     async def close(self) -> None:
         """End what is open."""
+        if self.shared is not None:
+            await self.shared.close()
         await self.transport.close()
+
+
+def blocking_transport(address: Address, context: SSLContext | None, server_name: str) -> Transport:
+    """Of one connection, for what is to be done when no loop runs any more."""
+    if address.grpc:
+        return GrpcTransport(address, context, server_name, 1)
+    return HttpTransport(address, context, server_name, 1)
 
 
 def _forget() -> None:
     for core in list(_alive):
         core.transport.forget()
+        if core.shared is not None:
+            core.shared.forget()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -32,11 +32,17 @@ def server_timeout_ns(call: GrpcCall[Any], deadline: float) -> int:
     return max(int((deadline - monotonic()) * 1e9), 1) if call.server_timeout_ns else 0
 
 
+def no_http2(address: Address, data: bytes) -> BadResponse:
+    """The error of a server that speaks something else."""
+    return BadResponse(f"{address} does not speak gRPC (HTTP/2): it sent {data[:40]!r}")
+
+
 class GrpcConnection:
     """One connection, with one call at a time."""
 
     def __init__(self, made: WireSocket, address: Address) -> None:
         self._socket = made
+        self._address = address
         self._session = GrpcClientSession(address.authority, scheme="https" if address.tls else "http")
         self._call: SessionCall | None = None
         self._messages: deque[bytes] = deque()
@@ -89,6 +95,8 @@ class GrpcConnection:
                     self._messages.append(value)
             if call.code < 0:
                 self._flush(deadline)
+                if data and self._session.ended:
+                    raise no_http2(self._address, data)
         return self._messages.popleft()
 
     def cancel(self, seconds: float) -> None:

@@ -40,7 +40,11 @@ class ModelCore:
 
     async def metadata(self) -> ModelMetadata:
         """Inputs and outputs; asked once."""
-        return (self._signature or await self._fetch()).metadata
+        return (await self.signature()).metadata
+
+    async def signature(self) -> Signature:
+        """Its inputs, as values are held against them."""
+        return self._signature or await self._fetch()
 
     async def _fetch(self) -> Signature:
         answer = await self._core.fetch("metadata", model=self.name, version=self.version)
@@ -71,7 +75,7 @@ class ModelCore:
         result = await self.request(signature, values, inputs, options, cancel=cancel)
         return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result
 
-    async def infer(
+    async def infer_with(
         self, inputs: Mapping[str, Any] | Sequence[Any], options: CallOptions = NO_OPTIONS, cancel: Cancel | None = None
     ) -> Result:
         """The Result for inputs by name or in order."""
@@ -79,7 +83,7 @@ class ModelCore:
         values, named = ((), inputs) if isinstance(inputs, Mapping) else (inputs, {})
         return await self.request(signature, values, named, checked_call(options), cancel=cancel)
 
-    async def sample(self, values: Sequence[Any], named: dict[str, Any], cancel: Cancel | None = None) -> Any:
+    async def sample_of(self, values: Sequence[Any], named: dict[str, Any], cancel: Cancel | None = None) -> Any:
         """As `call`, for one sample of a model with batches: the batch dimension is added, and taken away again."""
         signature = self._signature or await self._fetch()
         inputs, options = split_options(named, signature.inputs)
@@ -99,7 +103,8 @@ class ModelCore:
     ) -> Result:
         """One inference.  more: parameters of a sequence, whose requests are made once and not again."""
         request, timeout = await self._request(signature, values, named, options, more)
-        response = await self._core.infer_request(request, timeout, more is None and options.get("retry", True), cancel)
+        once = more is not None or not options.get("retry", True)
+        response = await self._core.infer_request(request, timeout, not once, cancel)
         return response if isinstance(response, Result) else result_of(response)
 
     async def _request(
@@ -146,9 +151,29 @@ class ModelCore:
         except TisError:
             raise error from None
 
+    # ---- many
+
+    async def split(self, values: Sequence[Any], named: dict[str, Any], size: int) -> list[dict[str, Any]]:
+        """Requests of at most `size` rows each (0: the model's max_batch_size), as inputs by name and options."""
+        signature = await self.signature()
+        inputs, options = split_options(named, signature.inputs)
+        by_name = {**dict(zip(signature.inputs, values, strict=False)), **inputs}
+        arrays = {name: signature.array(name, value) for name, value in by_name.items()}
+        rows = {len(array) if array.ndim else -1 for array in arrays.values()}
+        if len(rows) != 1 or -1 in rows:
+            shapes = ", ".join(f"{name}{list(array.shape)}" for name, array in arrays.items())
+            raise BadRequest(f"the inputs of model '{self.name}' must have the same number of rows, they are {shapes}")
+        if size <= 0:
+            size = int((await self.config()).get("max_batch_size", 0))
+            if size <= 0:
+                raise BadRequest(f"model '{self.name}' has no batches (max_batch_size is 0); call it for each sample")
+        count = rows.pop()
+        starts = range(0, count, size) if count else range(1)
+        return [{**{name: array[at : at + size] for name, array in arrays.items()}, **options} for at in starts]
+
     # ---- streams
 
-    async def stream(self, values: Sequence[Any], named: dict[str, Any]) -> ResultStream:
+    async def stream_of(self, values: Sequence[Any], named: dict[str, Any]) -> ResultStream:
         """The answers of a decoupled model to one request."""
         signature = self._signature or await self._fetch()
         inputs, options = split_options(named, signature.inputs)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from tisfast.client.arrays import Array, array_of
 from tisfast.errors import NotFound
 
@@ -71,6 +73,13 @@ class Result(tuple[Array, ...]):
 
 class _NoOutput(NotFound, KeyError):
     __str__ = NotFound.__str__
+
+
+def joined(results: list[Result]) -> Result:
+    """The answers to the parts of a batch as one."""
+    whole = Result([np.concatenate(arrays) for arrays in zip(*results, strict=True)])
+    whole.__dict__.update(results[0].__dict__)
+    return whole
 
 
 def result_of(response: InferResponse, arrays: list[Array] | None = None) -> Result:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tisfast import tuning
 from tisfast.client.checks import ModelMetadata
 from tisfast.client.core import ClientCore
+from tisfast.client.futures import InferFuture, Submitter
 from tisfast.client.grpc_sync import GrpcTransport
 from tisfast.client.http_sync import HttpTransport
 from tisfast.client.model_core import ModelCore, ResultStream
 from tisfast.client.options import CallOptions, ClientOptions
-from tisfast.client.results import Result
-from tisfast.client.transport import run
+from tisfast.client.results import Result, joined
+from tisfast.client.sequences import SequenceCore
+from tisfast.client.transport import Cancel, run
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,10 +40,18 @@ class Client:
 
     def __init__(self, url: str = "localhost:8000", **options: Unpack[ClientOptions]) -> None:
         self._core = ClientCore(url, _transport, options)
+        self._submitter: Submitter | None = None
+        self._lock = threading.Lock()
 
     def model(self, name: str, version: str | int = "") -> Model:
-        """A model of the server; nothing is asked before it is used."""
-        return Model(self._core.model(name, version))
+        """A model of the server; nothing is asked before it is used.  version: "" for what its policy serves."""
+        return Model(self._core.model(name, version), self._submit)
+
+    def _submit(self, ask: Callable[[Cancel], Any]) -> InferFuture[Any]:
+        with self._lock:
+            if self._submitter is None:
+                self._submitter = Submitter(self._core.concurrency, self._core.timeout)
+        return self._submitter.submit(ask)
 
     def live(self) -> bool:
         """The server answers."""
@@ -83,6 +97,10 @@ class Client:
         """Change log settings; gives those in force."""
         return run(self._core.update_log_settings(settings))
 
+    def metrics(self, url: str = "") -> str:
+        """The server's metrics in Prometheus' form.  url: HOST:PORT of its metrics, else port 8002 of its host."""
+        return run(self._core.metrics(url))
+
     def regions(self) -> list[JsonDict]:
         """The registered regions of system shared memory."""
         return run(self._core.regions())
@@ -97,6 +115,10 @@ class Client:
 
     def close(self) -> None:
         """End all calls and connections; the client cannot be used any more."""
+        with self._lock:
+            submitter, self._submitter = self._submitter, None
+        if submitter is not None:
+            submitter.close(tuning.CLIENT_CANCEL_SECONDS)
         run(self._core.close())
 
     def __enter__(self) -> Self:
@@ -117,8 +139,9 @@ class Model:
     Else there is a Result.  Keywords of CallOptions are options, where no input has that name.
     """
 
-    def __init__(self, core: ModelCore) -> None:
+    def __init__(self, core: ModelCore, submit: Callable[[Callable[[Cancel], Any]], InferFuture[Any]]) -> None:
         self._core = core
+        self._submit = submit
         self.name = core.name
         self.version = core.version
 
@@ -126,17 +149,38 @@ class Model:
         """Ask the model.  Raises TisError."""
         return run(self._core.call(values, named))
 
-    def infer(self, inputs: Mapping[str, Any] | Sequence[Any], **options: Unpack[CallOptions]) -> Result:
+    def infer(self, inputs: Mapping[str, Any] | SequenceOf[Any], **options: Unpack[CallOptions]) -> Result:
         """Ask the model with inputs by name or in order; always gives a Result."""
-        return run(self._core.infer(inputs, options))
+        return run(self._core.infer_with(inputs, options))
 
     def sample(self, *values: Any, **named: Any) -> Any:
         """Ask a model with batches about one sample: without the batch dimension, in and out."""
-        return run(self._core.sample(values, named))
+        return run(self._core.sample_of(values, named))
+
+    def submit(self, *values: Any, **named: Any) -> InferFuture[Any]:
+        """As a call, without waiting: a Future, whose `cancel` ends the request.  Client(concurrency=N) bounds them."""
+        return self._submit(lambda cancel: run(self._core.call(values, named, cancel)))
+
+    def batches(self, *values: Any, size: int = 0, **named: Any) -> Result:
+        """Ask about any number of rows: in requests of at most max_batch_size (or `size`) rows, several at a time."""
+        parts = run(self._core.split(values, named, size))
+        futures = [self._submit(partial(self._part, part)) for part in parts]
+        try:
+            return joined([future.result() for future in futures])
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _part(self, part: dict[str, Any], cancel: Cancel) -> Any:
+        return run(self._core.call((), part, cancel))
+
+    def sequence(self, id: int | str = 0) -> Sequence:
+        """Requests that belong together: `with model.sequence() as ask: ask(a); ask(b, last=True)`."""
+        return Sequence(SequenceCore(self._core, id))
 
     def stream(self, *values: Any, **named: Any) -> ResultIterator:
         """Ask a decoupled model (over gRPC): its answers as they come."""
-        return ResultIterator(run(self._core.stream(values, named)))
+        return ResultIterator(run(self._core.stream_of(values, named)))
 
     def metadata(self) -> ModelMetadata:
         """Inputs and outputs; asked once."""
@@ -153,6 +197,28 @@ class Model:
     def statistics(self) -> list[JsonDict]:
         """Counts and times of its versions."""
         return run(self._core.statistics())
+
+
+class Sequence:
+    """One sequence, called like its model.  Start and end are told to the server; see SequenceCore."""
+
+    def __init__(self, core: SequenceCore) -> None:
+        self._core = core
+        self.id = core.id
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """The next request; last=True: none follows."""
+        return run(self._core.call(values, named))
+
+    def __enter__(self) -> Self:
+        """For `with`."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it, where no request was marked as the last one."""
+        run(self._core.leave(error is not None))
 
 
 class ResultIterator(Iterator[Result]):

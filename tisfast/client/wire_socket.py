@@ -109,6 +109,10 @@ class WireSocket:
         """No further call."""
         self._socket.close()
 
+    def __del__(self) -> None:
+        """Of a client that nobody closed."""
+        self._socket.close()
+
     def lost(self, why: str) -> ConnectionLost:
         """The error of a connection that ended behind the request."""
         return ConnectionLost(

@@ -1,7 +1,17 @@
-"""Servers in this program, and servers that this program joins."""
+"""Servers of this program: Triton."""
 
-from typing import Final
+from __future__ import annotations
 
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tisfast.errors import TisError
+from tisfast.local_server import LocalServer
+from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from tisfast.pytriton.server_config import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -11,18 +21,161 @@ from tisfast.pytriton.server_config import (
     TritonLifecyclePolicy,
     TritonSecurityConfig,
     VertextAILifecyclePolicy,
+    flags_of,
+    merged,
 )
+from tisfast.pytriton.triton_base import MONITORING_PERIOD_S, WAIT_FORM_MODEL_TIMEOUT_S, TritonBase
+from tisfast.pytriton.utils.workspace import Workspace
 
 __all__ = [
     "DEFAULT_PROTECTED_ENDPOINTS",
+    "MONITORING_PERIOD_S",
     "TRITON_ACCESS_HEADER",
     "VALID_TRITON_ENDPOINTS",
+    "WAIT_FORM_MODEL_TIMEOUT_S",
     "DefaultTritonLifecyclePolicy",
+    "Triton",
+    "TritonBase",
     "TritonConfig",
     "TritonLifecyclePolicy",
     "TritonSecurityConfig",
     "VertextAILifecyclePolicy",
 ]
 
-MONITORING_PERIOD_S: Final = 10.0
-WAIT_FORM_MODEL_TIMEOUT_S: Final = 60.0
+log = logging.getLogger("tisfast.pytriton")
+
+INITIAL_BACKEND_SHM_SIZE: Final = 4 * 1024 * 1024
+GROWTH_BACKEND_SHM_SIZE: Final = 1024 * 1024
+"""Both have no meaning here: arenas are sized by the server."""
+_SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
+_PRIVATE_FLAGS: Final = "private.flags"
+_VERBOSE: Final = (
+    "Triton Inference Server is running with enabled verbose logs (log_verbose=%s). "
+    "It may affect inference performance."
+)
+
+
+class Triton(TritonBase):
+    """A server process of this program, which serves callables of this program."""
+
+    def __init__(
+        self,
+        *,
+        config: TritonConfig | None = None,
+        workspace: Workspace | str | pathlib.Path | None = None,
+        triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
+        security_config: TritonSecurityConfig | None = None,
+    ) -> None:
+        """Starts nothing, but makes the workspace.
+
+        config: what it does not say, the environment may; else it is the server's default.  workspace: a folder that
+        does not exist yet.  security_config: by default calls that change or tell what goes on need a token.
+        """
+        self._config = merged(config)
+        self._policy = triton_lifecycle_policy or (
+            VertextAILifecyclePolicy if config is not None and config.allow_vertex_ai else DefaultTritonLifecyclePolicy
+        )
+        self._security = security_config or TritonSecurityConfig()
+        self._server: LocalServer | None = None
+        super().__init__(workspace)
+
+    def __enter__(self) -> Triton:
+        """Start the server, unless the policy says that `run` does."""
+        if self._policy.launch_triton_on_startup:
+            self.connect()
+        return self
+
+    def run(self) -> None:
+        """Start the server and load all models; returns when they can be asked.  Does nothing when it runs."""
+        self.connect()
+
+    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
+        """Run and wait: until `stop`, Ctrl-C, or the end of the server or of a model; then everything is stopped."""
+        super().serve(monitoring_period_s)
+
+    @property
+    def http_address(self) -> str | None:
+        """HOST:PORT while it runs, with the port that the system chose for a 0.  Not in PyTriton."""
+        return self._server.http_address if self._server is not None else None
+
+    @property
+    def grpc_address(self) -> str | None:
+        """As http_address."""
+        return self._server.grpc_address if self._server is not None else None
+
+    @property
+    def metrics_address(self) -> str | None:
+        """As http_address."""
+        return self._server.metrics_address if self._server is not None else None
+
+    def get_access_token(self) -> str | None:
+        """The token for restricted calls; None where nothing is restricted."""
+        return self._security.access_token
+
+    # ---- of TritonBase
+
+    def _join(self) -> Any:
+        server = self._server
+        if server is None or not server.alive():
+            began = time.monotonic()
+            server = LocalServer(self._flags())
+            try:
+                server.start(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
+            except TisError as error:
+                if time.monotonic() - began >= DEFAULT_TRITON_STARTUP_TIMEOUT_S:
+                    raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
+                raise
+            self._server = server
+            self._warn_of_verbose_logs()
+        return server.guest
+
+    def _leave(self, guest: Any) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            self._warn_of_verbose_logs()
+            server.stop()
+
+    def _reached(self, guest: Any) -> bool:
+        return guest is not None and self._server is not None and self._server.alive()
+
+    def _default_trace_config(self) -> Sequence[str]:
+        settings = self._config.trace_config or ()
+        return settings if "mode=opentelemetry" in settings else ()
+
+    def _tell_connected(self) -> None:
+        server = self._server
+        if server is None or server.http_address is None:
+            return
+        for model in self._models:
+            url = f"http://{server.http_address}/v2/models/{model.name}"
+            log.info(
+                "model %s is served:\n  ready  %s/ready\n  config %s/config\n  infer  %s/infer\n"
+                "Ctrl-C (SIGINT) ends it.",
+                *(model.name, url, url, url),
+            )
+
+    # ---- parts
+
+    def _flags(self) -> list[str]:
+        """Those that hold a secret lie in a file: a command line is read by everybody on the machine."""
+        config = merged(self._config)
+        restricted = ",".join(self._security.restricted_endpoints or ())
+        if restricted:
+            token = f"{restricted}:{TRITON_ACCESS_HEADER}={self._security.access_token}"
+            config.http_restricted_api = config.grpc_restricted_protocol = token
+        private = flags_of(TritonConfig(**{name: getattr(config, name) for name in _SECRET}))
+        flags = [flag for flag in flags_of(config) if flag not in private]
+        flags.append("--model-control-mode=explicit")
+        if config.model_repository is not None:
+            flags.append("--load-model=*")
+        if private:
+            path = self._workspace.path / _PRIVATE_FLAGS
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w") as file:
+                file.write("".join(f"{flag}\n" for flag in private))
+            flags.append(f"--flags-file={path}")
+        return flags
+
+    def _warn_of_verbose_logs(self) -> None:
+        if self._config.log_verbose:
+            log.warning(_VERBOSE, self._config.log_verbose)
