@@ -148,6 +148,7 @@ class Server:
             own_readiness=self._supervisor.readiness,
             look_around=self._supervisor.lifecycle.look_around,
             control=self._supervisor.lifecycle,
+            extensions=_guests_extension(settings.workers.guest_directory),
         )
         self._access_log = AccessLog(settings.access_log, as_json=settings.log.format == "json")
         self._codecs = _codecs(settings, loop, copies)
@@ -444,6 +445,11 @@ def _cache(settings: CacheSettings | None, loop: asyncio.AbstractEventLoop) -> L
     if isinstance(settings, LocalCacheSettings):
         return LocalStore(settings.size_bytes, max(limits.ARENA_CAP_FACTOR * settings.size_bytes, mmap.PAGESIZE))
     return RedisStore(settings, loop)
+
+
+def _guests_extension(directory: str) -> tuple[str, ...]:
+    """Tells clients of the same user and machine where guests are welcome."""
+    return (f"guests({os.path.abspath(directory)})",) if directory else ()
 
 
 def _no_devices() -> Devices:

@@ -1,4 +1,4 @@
-"""Servers of this program: Triton."""
+"""Servers of this program, Triton, and servers that it joins, RemoteTriton."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any, Final
 from tisfast.errors import TisError
 from tisfast.local_server import LocalServer
 from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from tisfast.pytriton.exceptions import PyTritonValidationError
+from tisfast.pytriton.remote import RemoteTriton
 from tisfast.pytriton.server_config import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -24,7 +26,12 @@ from tisfast.pytriton.server_config import (
     flags_of,
     merged,
 )
-from tisfast.pytriton.triton_base import MONITORING_PERIOD_S, WAIT_FORM_MODEL_TIMEOUT_S, TritonBase
+from tisfast.pytriton.triton_base import (
+    MONITORING_PERIOD_S,
+    WAIT_FORM_MODEL_TIMEOUT_S,
+    TritonBase,
+    warn_of_verbose_logs,
+)
 from tisfast.pytriton.utils.workspace import Workspace
 
 __all__ = [
@@ -34,6 +41,7 @@ __all__ = [
     "VALID_TRITON_ENDPOINTS",
     "WAIT_FORM_MODEL_TIMEOUT_S",
     "DefaultTritonLifecyclePolicy",
+    "RemoteTriton",
     "Triton",
     "TritonBase",
     "TritonConfig",
@@ -48,11 +56,8 @@ INITIAL_BACKEND_SHM_SIZE: Final = 4 * 1024 * 1024
 GROWTH_BACKEND_SHM_SIZE: Final = 1024 * 1024
 """Both have no meaning here: arenas are sized by the server."""
 _SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
+VERTEX_AI_PORT: Final = 8080
 _PRIVATE_FLAGS: Final = "private.flags"
-_VERBOSE: Final = (
-    "Triton Inference Server is running with enabled verbose logs (log_verbose=%s). "
-    "It may affect inference performance."
-)
 
 
 class Triton(TritonBase):
@@ -126,13 +131,13 @@ class Triton(TritonBase):
                     raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
                 raise
             self._server = server
-            self._warn_of_verbose_logs()
+            warn_of_verbose_logs(self._config.log_verbose)
         return server.guest
 
     def _leave(self, guest: Any) -> None:
         server, self._server = self._server, None
         if server is not None:
-            self._warn_of_verbose_logs()
+            warn_of_verbose_logs(self._config.log_verbose)
             server.stop()
 
     def _reached(self, guest: Any) -> bool:
@@ -158,7 +163,7 @@ class Triton(TritonBase):
 
     def _flags(self) -> list[str]:
         """Those that hold a secret lie in a file: a command line is read by everybody on the machine."""
-        config = merged(self._config)
+        config = _for_vertex_ai(merged(self._config))
         restricted = ",".join(self._security.restricted_endpoints or ())
         if restricted:
             token = f"{restricted}:{TRITON_ACCESS_HEADER}={self._security.access_token}"
@@ -176,6 +181,22 @@ class Triton(TritonBase):
             flags.append(f"--flags-file={path}")
         return flags
 
-    def _warn_of_verbose_logs(self) -> None:
-        if self._config.log_verbose:
-            log.warning(_VERBOSE, self._config.log_verbose)
+
+def _for_vertex_ai(config: TritonConfig) -> TritonConfig:
+    """Vertex AI asks one port, whose paths are told it with the model: HTTP listens there."""
+    if config.allow_vertex_ai:
+        port = config.vertex_ai_port or int(os.environ.get("AIP_HTTP_PORT") or VERTEX_AI_PORT)
+        if config.allow_http and config.http_port not in (None, port):
+            raise PyTritonValidationError(
+                f"HTTP has one port: http_port is {config.http_port}, and Vertex AI wants {port}; give them the same"
+            )
+        config.allow_http, config.http_port = True, port
+        log.info(
+            "Vertex AI: --container-ports=%s --container-health-route=/v2/health/ready "
+            "--container-predict-route=/v2/models/%s/infer",
+            port,
+            config.vertex_ai_default_model or "NAME",
+        )
+    config.allow_vertex_ai = config.vertex_ai_port = config.vertex_ai_default_model = None
+    config.vertex_ai_thread_count = None
+    return config

@@ -23,6 +23,10 @@ from tisfast.pytriton.proxy import telemetry
 from tisfast.pytriton.utils.workspace import Workspace
 
 log = logging.getLogger("tisfast.pytriton")
+_VERBOSE: Final = (
+    "Triton Inference Server is running with enabled verbose logs (log_verbose=%s). "
+    "It may affect inference performance."
+)
 Base = TypeVar("Base", bound="TritonBase")
 
 MONITORING_PERIOD_S: Final = 10.0
@@ -193,6 +197,12 @@ class TritonBase:
         wanted = list(trace_config or self._default_trace_config())
         if wanted and telemetry.get_telemetry_tracer() is None:
             telemetry.set_telemetry_tracer(telemetry.build_proxy_tracer_from_triton_config(wanted))
+
+
+def warn_of_verbose_logs(level: Any) -> None:
+    """level: of the server's log; 0 and None are none."""
+    if level:
+        log.warning(_VERBOSE, level)
 
 
 def _stop_at_exit(server: TritonBase) -> None:

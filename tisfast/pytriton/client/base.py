@@ -76,10 +76,6 @@ class BaseModelClient:
 
 def read_inputs(inputs: Sequence[Any], named: Mapping[str, Any], config: TritonModelConfig) -> dict[str, Any]:
     """Inputs by name, of a call's arguments.  Raises PyTritonClientValueError."""
-    if not inputs and not named:
-        raise PyTritonClientValueError("Provide input data")
-    if inputs and named:
-        raise PyTritonClientValueError("Use either positional either keyword method arguments convention")
     if named:
         found = dict(named)
     else:
@@ -92,6 +88,16 @@ def read_inputs(inputs: Sequence[Any], named: Mapping[str, Any], config: TritonM
     for name, value in found.items():
         _check_array(name, value)
     return found
+
+
+def check_arguments(inputs: Sequence[Any], named: Mapping[str, Any], parameters: Any, headers: Any) -> None:
+    """What can be said before the model is known.  Raises PyTritonClientValueError."""
+    check_values("parameters", parameters)
+    check_values("headers", headers)
+    if not inputs and not named:
+        raise PyTritonClientValueError("Provide input data")
+    if inputs and named:
+        raise PyTritonClientValueError("Use either positional either keyword method arguments convention")
 
 
 def _check_array(name: str, value: Any) -> None:

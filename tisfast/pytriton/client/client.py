@@ -160,12 +160,7 @@ class ModelClient(BaseModelClient):
         self, inputs: tuple[Any, ...], named: Mapping[str, Any], parameters: Any, headers: Any
     ) -> tuple[TritonModelConfig, dict[str, Array]]:
         self._check_open()
-        base.check_values("parameters", parameters)
-        base.check_values("headers", headers)
-        if not inputs and not named:
-            raise PyTritonClientValueError("Provide input data")
-        if inputs and named:
-            raise PyTritonClientValueError("Use either positional either keyword method arguments convention")
+        base.check_arguments(inputs, named, parameters, headers)
         config = self._known_config()
         base.check_decoupled(config, self._decoupled)
         return config, base.read_inputs(inputs, named, config)
