@@ -480,7 +480,7 @@ def test_an_exported_function_of_another_python_says_so(serve, tmp_path):
 
 
 SCRIPT = """
-import signal, sys
+import signal, sys, threading
 import numpy as np
 from numpy.typing import NDArray
 import tisfast
@@ -490,12 +490,12 @@ def add(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def hang(x: NDArray[np.float32]) -> NDArray[np.float32]:
     print("hangs", flush=True)
-    signal.pause() if False else __import__("time").sleep(3600)
+    threading.Event().wait()
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 server = tisfast.serve(add, hang, http_port=0, grpc_port=None)
 try:
-    print(server.http_address, server._local.pid, flush=True)
+    threading.Timer(0.5, print, (server.http_address, server._local.pid), {"flush": True}).start()  # it waits by then
     server.wait()
 finally:
     print("over", server, flush=True)

@@ -168,13 +168,12 @@ class FunctionServer:
 
         Raises Unavailable where the server dies, or does not serve a function any more.
         """
-        errors = guest_runtime()
         try:
             return bool(self._local.guest.wait(timeout))
         except KeyboardInterrupt:
             self.stop()
             return True
-        except errors.GuestError as error:
+        except guest_runtime().GuestError as error:
             if self._stopping:
                 return True
             raise Unavailable(str(error)) from error
