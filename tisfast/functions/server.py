@@ -8,6 +8,7 @@ import importlib
 import json
 import shutil
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -26,7 +27,7 @@ from tisfast.functions.options import (
     execution_of,
 )
 from tisfast.functions.signature import Signature, name_of, read_signature
-from tisfast.functions.table import html_table
+from tisfast.functions.table import Rates, html_table
 from tisfast.local_server import LocalServer, guest_runtime
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class FunctionServer:
         self._clients: dict[str, Client] = {}
         self._lock = threading.RLock()
         self._stopping = False
+        self._rates = Rates(time.monotonic())
         self._local.start()
 
     # ---- what it is
@@ -212,7 +214,8 @@ class FunctionServer:
         """A table for notebooks."""
         with contextlib.suppress(Unavailable):
             if self.alive():
-                return html_table(self.url, [each.signature for each in self._served.values()], self.statistics())
+                counted = self._rates.count(time.monotonic(), self.statistics())
+                return html_table(self.url, [each.signature for each in self._served.values()], counted)
         return "<p>tisfast server, stopped</p>"
 
     # ---- parts
