@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from tests.client.models import TYPES
+from tests.descriptors import open_descriptors
 from tests.system.helpers import ADD_ONE
 from tisfast.client import (
     BadRequest,
     Cancelled,
     Classification,
+    Client,
     Internal,
     NotFound,
     Result,
@@ -236,3 +238,19 @@ def test_a_stream_over_http_is_refused_with_the_reason(place, connect):
 def test_a_timeout_ends_a_stream(place, connect):
     with pytest.raises((TimedOut, Cancelled)):
         list(connect(place.grpc).model("repeat_int32").stream([1, 2], [0, 60_000], [0], timeout=0.2))
+
+
+def test_nothing_stays_open(url):
+    def ask() -> None:
+        with Client(url) as client:
+            threads = [threading.Thread(target=client.model("add_one"), args=(A,)) for _ in range(5)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            client.model("identity_fp32")(np.zeros(200_000, np.float32))
+
+    ask()
+    before = open_descriptors()
+    ask()
+    assert open_descriptors() == before

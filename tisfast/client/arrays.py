@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, BadResponse
 from tisfast.types import BY_WIRE, DATA_TYPES
 from tisfast.wire.buffer_tensor import BufferTensor, pack_strings
 
@@ -67,6 +67,8 @@ def _rounded(array: Array) -> Array:
 
 def array_of(tensor: BufferTensor) -> Array:
     """The array of an output: a view of the received bytes; strings are bytes objects, BF16 becomes float32."""
+    if tensor.region is not None:
+        raise BadResponse(f"output '{tensor.name}' lies in shared memory, where nobody asked for it")
     if tensor.datatype == "BYTES":
         array = np.empty(len(strings := tensor.strings()), np.object_)
         array[:] = strings

@@ -87,17 +87,37 @@ class GrpcConnection:
                 return None
             if call.code > 0:
                 raise self._error(call)
-            data = self._socket.receive(tuning.CLIENT_RECEIVE_BYTES, deadline)
-            self._lost = self._lost or not data
-            for kind, of, value in self._session.take(data) if data else self._session.lost():
-                if kind == "message" and of is call:
-                    assert isinstance(value, bytes)
-                    self._messages.append(value)
-            if call.code < 0:
-                self._flush(deadline)
-                if data and self._session.ended:
-                    raise no_http2(self._address, data)
+            self._read(call, deadline)
         return self._messages.popleft()
+
+    def answer(self, deadline: float) -> bytes:
+        """The only message of a call, which has ended well.  Raises TisError."""
+        call, messages = self._call, self._messages
+        assert call is not None
+        while call.code < 0:
+            self._read(call, deadline)
+        if call.code:
+            raise self._error(call)
+        if len(messages) != 1:
+            raise BadResponse(f"the server answered the call of {call.path} {len(messages)} times, and once is meant")
+        return messages.popleft()
+
+    def _read(self, call: SessionCall, deadline: float) -> None:
+        """What comes next."""
+        data = self._socket.receive(deadline)
+        if data:
+            events = self._session.take(data)
+        else:
+            self._lost = True
+            events = self._session.lost()
+        for kind, of, value in events:
+            if kind == "message" and of is call:
+                assert isinstance(value, bytes)
+                self._messages.append(value)
+        if call.code < 0:
+            self._flush(deadline)
+            if data and self._session.ended:
+                raise no_http2(self._address, data)
 
     def cancel(self, seconds: float) -> None:
         """No further message is wanted."""
@@ -181,11 +201,7 @@ class GrpcTransport:
         connection = self._begin(call, deadline, cancel)
         well = False
         try:
-            message = connection.message(deadline)
-            if message is None:
-                raise BadResponse(f"the server ended the call of {call.path} without an answer")
-            while connection.message(deadline) is not None:
-                raise BadResponse(f"the server answered the call of {call.path} more than once")
+            message = connection.answer(deadline)
             well = True
         except TisError as error:
             well = "grpc_code" in error.facts

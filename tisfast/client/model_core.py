@@ -188,7 +188,7 @@ class ResultStream:
     """The answers to one request, in order.  until: when it ends at the latest; seconds: else, between two answers."""
 
     def __init__(
-        self, stream: Stream[tuple[str, InferResponse]], model: str, until: float | None, seconds: float
+        self, stream: Stream[tuple[str, InferResponse | Result]], model: str, until: float | None, seconds: float
     ) -> None:
         self._stream = stream
         self._model = model
@@ -206,5 +206,6 @@ class ResultStream:
             if error:
                 self._stream.cancel()
                 raise Unknown(error)
-            if response.outputs:
-                return result_of(response)
+            result = response if isinstance(response, Result) else result_of(response)
+            if len(result):
+                return result

@@ -34,6 +34,7 @@ class WireSocket:
         self._socket = made
         self._address = address
         self._allowed = 0.0
+        self._scratch = memoryview(bytearray(tuning.CLIENT_RECEIVE_BYTES))
         self._tls = hasattr(made, "pending")
         self._poll = select.poll()
         self._poll.register(made, select.POLLIN)
@@ -75,17 +76,10 @@ class WireSocket:
                 if not _is_wait(error):
                     raise self.lost(str(error)) from None
 
-    def receive(self, most: int, deadline: float) -> bytes:
+    def receive(self, deadline: float) -> bytes:
         """Bytes that came, b"" for the end.  Raises TimedOut and ConnectionLost."""
-        while True:
-            self._allow(deadline)
-            try:
-                return self._socket.recv(most)
-            except ConnectionResetError:
-                return b""
-            except OSError as error:
-                if not _is_wait(error):
-                    raise self.lost(str(error)) from None
+        n = self.receive_into(self._scratch, deadline)
+        return bytes(self._scratch[:n])
 
     def pending(self) -> bytes | None:
         """What came while nobody waited; None: nothing; b"": the server has closed the connection."""

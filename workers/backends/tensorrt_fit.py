@@ -67,13 +67,15 @@ def _batches(config, engine):
     known = {each.name: each for each in (*engine.inputs, *engine.outputs)}
     hints = set()
     for item in (*config.get("input", ()), *config.get("output", ())):
+        if item.get("allow_ragged_batch"):
+            return True  # of the others some have the batch in the dims of the plan, and some have not
         each = known.get(item.get("name"))
         dims = None if each is None else tensor_completion.said_dims(item)
         if dims:
-            hints.add(len(dims) < len(each.dims) or bool(item.get("allow_ragged_batch")))
+            hints.add(len(dims) < len(each.dims))
     if len(hints) > 1:
         raise FitError(
-            f"autofill failed for model '{config.get('name', '')}': model tensor configurations are contradicting each "
+            f"unable to autofill for '{config.get('name', '')}', model tensor configurations are contradicting each "
             "other in terms of whether batching is supported: write all dims with the batch, or all without"
         )
     return hints.pop() if hints else None
