@@ -80,7 +80,7 @@ def _from_files(order: LoadOrder, looking: ScanOptions, base: Path) -> ModelSour
     if len(order.files) > limits.OVERRIDE_FILES_MAX:
         raise Internal(f"{len(order.files)} files to override, {limits.OVERRIDE_FILES_MAX} are the limit")
     if not is_given_name(order.name):
-        raise NotFound(f"'{order.name:.300}' is no name of a model: {GIVEN_NAME}")
+        raise Internal(f"{order.name!r:.300} is no name of a model: {GIVEN_NAME}")
     repository = Path(tempfile.mkdtemp(prefix="", dir=base))  # mode 0700
     try:
         _write(order.files, repository / order.name)
