@@ -248,7 +248,7 @@ def test_nothing_stays_open(url):
                 thread.start()
             for thread in threads:
                 thread.join()
-            client.model("identity_fp32")(np.zeros(100_000, np.float32))
+            client.model("identity_fp32")(np.zeros(200_000, np.float32))
 
     ask()
     before = open_descriptors()

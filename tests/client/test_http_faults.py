@@ -72,6 +72,12 @@ def test_a_server_that_goes_behind_the_request_is_not_asked_again(behave):
         ask(address)
 
 
+def test_a_proxy_that_lost_its_server_is_not_asked_again():
+    lost = respond(b"", "502 Bad Gateway")
+    with answering(in_turn(respond(METADATA), lost)) as address, pytest.raises(ConnectionLost, match="status 502"):
+        ask(address)
+
+
 def test_a_connection_that_the_server_has_closed_is_made_anew():
     with answering(respond(METADATA), respond(ANSWER)) as address:
         assert ask(address).tolist() == [2]

@@ -29,7 +29,7 @@ def files() -> list[str]:
 
 def test_large_tensors_go_through_shared_memory_and_small_ones_do_not(client, place):
     model = client.model("identity_fp32")
-    assert np.array_equal(model(BIG[:1000]), BIG[:1000]) and client.regions() == []
+    assert np.array_equal(model(BIG[:100_000]), BIG[:100_000]) and client.regions() == []
     for _ in range(3):
         assert np.array_equal(model(BIG), BIG)
     assert len(client.regions()) == 1 and files() == []

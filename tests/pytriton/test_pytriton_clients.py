@@ -183,6 +183,13 @@ def test_what_the_model_does_not_take_is_the_servers_error(url, inputs):
         assert client.infer_sample(ONE)["o"].tolist() == [1]
 
 
+def test_requests_are_counted(url):
+    with ModelClient(url, "add") as client:
+        for number in range(2):
+            with pytest.raises(PyTritonClientInferenceServerError, match=rf"\[request id: {number}\].*must be <= 4"):
+                client.infer_batch(np.ones((9, 1), np.float32))
+
+
 def test_what_the_model_raises_is_an_error(url):
     with (
         ModelClient(url, "fail") as client,

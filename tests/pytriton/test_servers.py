@@ -307,6 +307,14 @@ def test_a_server_lives_from_run_to_stop(tmp_path):
         urllib.request.urlopen(f"http://{address}/v2")
 
 
+def test_a_server_that_was_stopped_runs_again(triton):
+    running = triton(model("m", add))
+    running.stop()
+    running.run()
+    assert ask(running) == [1]
+    assert status(running, "/v2/models/m/stats") == 403
+
+
 def test_stopping_what_never_ran_removes_its_workspace(tmp_path):
     triton = server(workspace=Workspace(tmp_path / "work"))
     assert (tmp_path / "work" / "model-store").is_dir()

@@ -52,7 +52,7 @@ OF_HTTP: Final[dict[int, type[TisError]]] = {
     499: Cancelled,
     500: Internal,
     501: Unsupported,
-    502: Unavailable,
+    502: ConnectionLost,  # a proxy lost its server behind the request
     503: Unavailable,
     504: TimedOut,
 }

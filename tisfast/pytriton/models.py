@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import inspect
 import logging
 import re
@@ -38,8 +39,9 @@ class BoundModel:
         version: int,
         config: ModelConfig | None,
         strict: bool,
+        processes: int = 0,
     ) -> None:
-        """Raises PyTritonValidationError."""
+        """processes: workers that load the callable, 0 for threads of this process.  Raises PyTritonValidationError."""
         if not name:
             raise PyTritonValidationError("Model name cannot be empty")
         if not _NAME.fullmatch(name):
@@ -48,12 +50,14 @@ class BoundModel:
             )
         if any(tensor.optional for tensor in outputs):
             raise PyTritonValidationError("Output tensors cannot be optional.")
-        self.name, self.version = name, version
+        if processes < 0:
+            raise PyTritonValidationError(f"processes is {processes}; give 0 for threads of this process, or more")
+        self.name, self.version, self.processes = name, version, processes
         self.callables = _callables(infer_func)
         self.config = _described(self, inputs, outputs, config or ModelConfig())
-        self._strict = strict
+        self.strict = strict
         for each in self.callables:
-            _give_context(each, self.config)
+            give_context(each, self.config)
 
     def same_as(self, other: BoundModel) -> bool:
         """Whether both are one model for the server."""
@@ -66,9 +70,13 @@ class BoundModel:
         del made["backend"]  # the server runs nothing of it
         return made
 
+    def with_instances(self, count: int) -> TritonModelConfig:
+        """The configuration with another number of instances, and without its warm-up."""
+        return dataclasses.replace(self.config, instance_group={DeviceKind.KIND_CPU: count}, model_warmup=None)
+
     def backends(self, unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> list[CallableBackend]:
         """One for each instance."""
-        return [CallableBackend(each, self.config, self._strict, unrecoverable) for each in self.callables]
+        return [CallableBackend(each, self.config, self.strict, unrecoverable) for each in self.callables]
 
     def warm_up(self) -> None:
         """Call all callables with the requests of the warm-up; what they raise is logged."""
@@ -113,7 +121,7 @@ def _specs(tensors: Sequence[Tensor], kind: str) -> list[TensorSpec]:
     ]
 
 
-def _give_context(callable_: Any, config: TritonModelConfig) -> None:
+def give_context(callable_: Any, config: TritonModelConfig) -> None:
     """What decorators ask for, on the callable or on the object of a bound method."""
     owner = getattr(callable_, "__self__", callable_)
     context = getattr(owner, CONTEXT_ATTRIBUTE, None)

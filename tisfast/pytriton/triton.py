@@ -11,8 +11,12 @@ from typing import Any, Final
 
 from tisfast.errors import TisError
 from tisfast.local_server import LocalServer
+from tisfast.pytriton.client import ModelClient
+from tisfast.pytriton.client.exceptions import PyTritonClientError
 from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from tisfast.pytriton.exceptions import PyTritonValidationError
+from tisfast.pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
+from tisfast.pytriton.models import BoundModel
+from tisfast.pytriton.process_models import write_model
 from tisfast.pytriton.remote import RemoteTriton
 from tisfast.pytriton.server_config import (
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -54,7 +58,8 @@ log = logging.getLogger("tisfast.pytriton")
 
 INITIAL_BACKEND_SHM_SIZE: Final = 4 * 1024 * 1024
 GROWTH_BACKEND_SHM_SIZE: Final = 1024 * 1024
-"""Both have no meaning here: arenas are sized by the server."""
+TRITONSERVER_DIST_DIR: Final = pathlib.Path(__file__).parent
+"""For programs that name them: the server sizes its memory itself, and there is no tritonserver."""
 _SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
 VERTEX_AI_PORT: Final = 8080
 _PRIVATE_FLAGS: Final = "private.flags"
@@ -123,7 +128,7 @@ class Triton(TritonBase):
         server = self._server
         if server is None or not server.alive():
             began = time.monotonic()
-            server = LocalServer(self._flags())
+            server = LocalServer(self._flags(), own_models=True)
             try:
                 server.start(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
             except TisError as error:
@@ -146,6 +151,17 @@ class Triton(TritonBase):
     def _default_trace_config(self) -> Sequence[str]:
         settings = self._config.trace_config or ()
         return settings if "mode=opentelemetry" in settings else ()
+
+    def _load_processes(self, model: BoundModel) -> None:
+        server = self._server
+        assert server is not None
+        write_model(server.models, model)
+        url = f"http://{server.http_address}" if server.http_address else f"grpc://{server.grpc_address}"
+        with ModelClient(url, model.name, access_token=self._security.access_token) as client:
+            try:
+                client.load_model()
+            except PyTritonClientError as error:
+                raise PyTritonRuntimeError(f"model '{model.name}' was not loaded: {error}") from error
 
     def _tell_connected(self) -> None:
         server = self._server
@@ -175,6 +191,7 @@ class Triton(TritonBase):
             flags.append("--load-model=*")
         if private:
             path = self._workspace.path / _PRIVATE_FLAGS
+            path.parent.mkdir(parents=True, exist_ok=True)  # it runs again after a stop
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(descriptor, "w") as file:
                 file.write("".join(f"{flag}\n" for flag in private))

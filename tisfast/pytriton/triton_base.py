@@ -72,13 +72,15 @@ class TritonBase:
         config: ModelConfig | None = None,
         strict: bool = False,
         trace_config: Sequence[str] | None = None,
+        processes: int = 0,
     ) -> None:
         """Have a callable serve a model: at once when the server runs, else when it does.
 
         infer_func: a callable, or one for each instance.  strict: what it returns must be as the outputs say.
+        processes: so many workers load the callable, which is pickled; not in PyTriton.
         Raises PyTritonValidationError, PyTritonInvalidOperationError for a name that is taken, and what loading raises.
         """
-        model = BoundModel(model_name, infer_func, inputs, outputs, int(model_version), config, strict)
+        model = BoundModel(model_name, infer_func, inputs, outputs, int(model_version), config, strict, processes)
         self._trace(trace_config)
         with self._lock:
             if any(model.same_as(each) for each in self._models):
@@ -129,7 +131,10 @@ class TritonBase:
         if not self._reached(guest):
             return False
         serving = set() if guest is None else set(guest.models)
-        return all((each.name, each.version) in self._served and each.name in serving for each in self._models)
+        return all(
+            (each.name, each.version) in self._served and (each.processes or each.name in serving)
+            for each in self._models
+        )
 
     def is_connected(self) -> bool:
         """True between `connect` or `run` and `stop`."""
@@ -149,6 +154,12 @@ class TritonBase:
         """Whether the server is there."""
         raise NotImplementedError
 
+    def _load_processes(self, model: BoundModel) -> None:
+        """Have the server load a model whose callable is pickled."""
+        raise PyTritonInvalidOperationError(
+            f"Model '{model.name}' has processes={model.processes}: only the server of this program has workers for it"
+        )
+
     def _tell_connected(self) -> None:
         """Log what users want to know when all models are loaded."""
 
@@ -161,6 +172,10 @@ class TritonBase:
     def _load(self, model: BoundModel) -> None:
         """Raises PyTritonBadParameterError for a configuration out of range, PyTritonRuntimeError from the server."""
         config = model.server_config()
+        if model.processes:
+            self._load_processes(model)
+            self._served.add((model.name, model.version))
+            return
         model.warm_up()
         guest = guest_runtime()
         try:
