@@ -1,9 +1,10 @@
-"""The stand-in for NVIDIA's driver: built once, and what it counts, by name; faults for it.  Its code: stand_in/state.h."""
+"""The stand-in for NVIDIA's driver: built once; what it counts, and faults for it.  Its code: stand_in/state.h."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,9 +12,9 @@ SOURCES = Path(__file__).parent / "stand_in"
 LIBRARY = "libcuda.so.1"
 # In the order of stand_in/state.h, enum counter.
 COUNTERS = (
-    "host_to_device", "device_to_host", "device_to_device", "host_bytes", "pinned_copies", "allocated", "freed", "opened",
-    "closed", "used_after_free", "host_registered", "host_unregistered", "events_made", "events_ended", "streams_made",
-    "streams_ended",
+    "host_to_device", "device_to_host", "device_to_device", "host_bytes", "pinned_copies", "allocated", "freed",
+    "opened", "closed", "used_after_free", "host_registered", "host_unregistered", "events_made", "events_ended",
+    "streams_made", "streams_ended",
 )  # fmt: skip
 OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
 EVER = 1 << 30  # as `times`
@@ -28,6 +29,7 @@ def build(folder: Path) -> Path:
     command = [*os.environ.get("CC", "cc").split(), "-std=c11", "-O1", "-fPIC", "-shared", "-pthread"]
     command += ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-o", str(path)]
     subprocess.run([*command, *map(str, sorted(SOURCES.glob("*.c")))], check=True)
+    shutil.copy(path, folder / "libnvidia-ml.so.1")
     return path
 
 

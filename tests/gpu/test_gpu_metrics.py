@@ -9,7 +9,7 @@ from tests.system.helpers import ADD_ONE, CONFIG
 NAMES = ("nv_gpu_utilization", "nv_gpu_memory_total_bytes", "nv_gpu_memory_used_bytes", "nv_gpu_power_usage")
 
 
-def test_gpu_gauges(real_cuda, serve, write_model):
+def test_gpu_gauges(cuda, serve, write_model):
     write_model("m")
     server = serve().ready()
     port = server.said(lambda r: r.get("event") == "ready", "ready")["metrics_port"]
@@ -18,7 +18,7 @@ def test_gpu_gauges(real_cuda, serve, write_model):
         assert f'{name}{{gpu_uuid="GPU-' in text
 
 
-def test_an_instance_on_a_gpu_is_told_which(real_cuda, serve, write_model):
+def test_an_instance_on_a_gpu_is_told_which(cuda, serve, write_model):
     told = "args['model_instance_kind'], args['model_instance_device_id']"
     code = f"{ADD_ONE}\n    def initialize(self, args):\n        print({told})\n"
     write_model("m", code, CONFIG + "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]")

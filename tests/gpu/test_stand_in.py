@@ -1,4 +1,4 @@
-"""The stand-in for NVIDIA's driver does what tests of GPU memory rely on: it is late, it counts, it names memory across processes."""
+"""The stand-in for the driver: late, counting, and naming memory across processes, as tests of GPU memory rely on."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ def test_it_is_clean_under_sanitizers(sanitizers, tmp_path):
     program = tmp_path / "check"
     command = [*os.environ.get("CC", "cc").split(), "-std=c11", "-g", "-O1", f"-fsanitize={sanitizers}", "-pthread"]
     sources = [*SOURCES.glob("*.c"), Path(__file__).parent / "stand_in_check/main.c"]
-    built = subprocess.run([*command, "-o", str(program), *map(str, sources)], capture_output=True, text=True, check=False)
+    command += ["-o", str(program), *map(str, sources)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
     if "cannot find" in built.stderr:
         pytest.skip("the compiler has no sanitizers")
     assert built.returncode == 0, built.stderr
