@@ -8,6 +8,7 @@
 #   make test-c         the C code under AddressSanitizer, UBSan and ThreadSanitizer
 #   make test-litmus    the words that processes share, under the memory models of C11 and arm64 (herd7)
 #   make test-torch     PyTorch's models, with torch in an environment of its own (900 MB, half a minute)
+#   make test-tensorflow TensorFlow's models, with tensorflow-cpu in an environment of its own (1.5 GB, minutes; not part of CI)
 #   make test-onnx      all of the ONNX project's backend test data, and published weights from packages (42 MB)
 #   make test-mlflow    models from the real MLflow server, in an environment of its own (1 GB, so not part of CI)
 #   make test-clients   public clients, each in an environment of its own   (CLIENTS="kserve grpc_js" for some of them)
@@ -23,7 +24,7 @@
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
 #   make bench-backends TorchScript and ONNX beside themselves without a server, forests beside MLServer, 10 minutes
-#   make digits-backends the digits in files of six frameworks: train, serve, one table of accuracy and latency
+#   make digits-backends the digits in files of seven frameworks: train, serve, one table of accuracy and latency
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
 #
@@ -60,6 +61,7 @@ DEBUG_TESTS ?= $(FAST_TESTS)
 NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
 ONNX_TESTS := $(shell grep -l 'make test-onnx' tests/*/test_*.py)
 TORCH_TESTS := $(shell grep -l 'make test-torch' tests/*/test_*.py)
+TENSORFLOW_TESTS := $(shell grep -l 'make test-tensorflow' tests/*/test_*.py)
 FAST ?=
 COVERAGE_TREE := build/coverage
 ASAN_TREE := build/asan
@@ -69,8 +71,8 @@ export PYTHONPATH := $(CURDIR)
 export TISFAST_JOBS := $(JOBS)
 unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is the release; `make debug` builds the other beside it
 
-.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-onnx test-mlflow test-clients test-triton-qa test-c \
-	test-oracle test-install test-newest test-litmus test-arm64 test-wheels coverage \
+.PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-tensorflow test-onnx test-mlflow \
+	test-clients test-triton-qa test-c test-oracle test-install test-newest test-litmus test-arm64 test-wheels coverage \
 	wheel wheel-arm64 lint types bench bench-backends digits digits-backends clean
 
 help:
@@ -91,6 +93,7 @@ lint: $(DONE)/lint
 
 types: $(DONE)/built $(DONE)/lint
 	$(PY) -m mypy
+	$(PY) -m mypy examples/typed_client.py
 	@echo "stubs of compiled modules, beside what they are"
 	@$(PY) -m mypy.stubtest --concise --ignore-disjoint-bases --ignore-missing-stub --allowlist tests/stubtest.txt \
 	  --mypy-config-file pyproject.toml $(subst /,.,$(basename $(shell find tisfast -name '*.pyi')))
@@ -100,6 +103,9 @@ test-gpu: $(DONE)/built $(DONE)/test
 
 test-torch: $(DONE)/built $(DONE)/torch
 	$(VENV)/torch/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TORCH_TESTS) $(FLAGS)
+
+test-tensorflow: $(DONE)/built $(DONE)/tensorflow
+	$(VENV)/tensorflow/bin/python -m pytest -n $(AT_ONCE) --dist loadfile $(TENSORFLOW_TESTS) $(FLAGS)
 
 test-onnx: $(DONE)/built $(DONE)/test $(DONE)/weights
 	TISFAST_ONNX_WHOLE=1 TISFAST_PUBLISHED_WEIGHTS=$(abspath $(VENV))/weights $(PY) -m pytest -n $(AT_ONCE) $(ONNX_TESTS) $(FLAGS)
@@ -152,8 +158,8 @@ bench-backends: $(DONE)/built $(DONE)/torch $(DONE)/mlserver
 	$(VENV)/torch/bin/python -m perf.macro.frameworks $(FLAGS)
 	$(PY) -m perf.macro.forests --mlserver $(VENV)/mlserver/bin/mlserver $(FLAGS)
 
-digits-backends: $(DONE)/built $(DONE)/torch
-	$(VENV)/torch/bin/python examples/digits_frameworks.py $(FLAGS)
+digits-backends: $(DONE)/built $(DONE)/frameworks
+	$(VENV)/frameworks/bin/python examples/digits_frameworks.py $(FLAGS)
 
 digits: $(DONE)/test
 	$(PY) examples/digits_client.py $(FLAGS)
@@ -218,13 +224,20 @@ $(DONE)/test: pyproject.toml | $(DONE)/dependencies
 	$(PIP) -r $(DONE)/requirements-test.txt
 	@touch $@
 
-# What is in the other environment is found from it, too: torch is all that it has itself.
-$(DONE)/torch: pyproject.toml | $(DONE)/test
-	$(PYTHON) -m venv $(VENV)/torch
+# What is in the other environment is found from these, too: the framework is all that they have themselves.
+$(DONE)/torch $(DONE)/tensorflow: $(DONE)/%: pyproject.toml | $(DONE)/test
+	$(PYTHON) -m venv $(VENV)/$*
 	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $(DONE)/beside.pth
-	cp $(DONE)/beside.pth $$($(VENV)/torch/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-	$(PY) .ci/requirements.py torch-test > $(DONE)/requirements-torch.txt
-	$(VENV)/torch/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-torch.txt
+	cp $(DONE)/beside.pth $$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	$(PY) .ci/requirements.py $*-test > $(DONE)/requirements-$*.txt
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install --quiet -r $(DONE)/requirements-$*.txt
+	@touch $@
+
+# Nothing but the way to the others.
+$(DONE)/frameworks: $(DONE)/torch $(DONE)/tensorflow
+	$(PYTHON) -m venv --without-pip $(VENV)/frameworks
+	for each in torch tensorflow; do $(VENV)/$$each/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; done \
+	  | cat $(DONE)/beside.pth - > $$($(VENV)/frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth
 	@touch $@
 
 # Files of weights only: what the packages need to run is not installed.

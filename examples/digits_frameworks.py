@@ -1,6 +1,6 @@
 """The handwritten digits in several frameworks, served side by side: accuracy and latency of each in one table.
 
-    pip install 'tisfast[onnx,openvino,torch,trees,sklearn]' xgboost 'tritonclient[http]' onnx
+    pip install 'tisfast[onnx,openvino,torch,tensorflow,trees,sklearn]' xgboost 'tritonclient[http]' onnx
     python examples/digits_frameworks.py                 # train, serve, ask, print
     python examples/digits_frameworks.py --keep FOLDER   # and leave the models there: tisfast serve --model-repository
 
@@ -129,6 +129,21 @@ def write_export(digits: Digits, version: Path) -> None:
     torch.export.save(program, version / "model.pt2")
 
 
+def write_tensorflow(digits: Digits, version: Path) -> None:
+    """A SavedModel of TensorFlow."""
+    import tensorflow as tf  # noqa: PLC0415 - may be missing
+
+    module = tf.Module()
+    module.layers = [tf.Variable(each) for each in digits.layers()]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 64], tf.float32, "X")])
+    def read(rows: Any) -> dict[str, Any]:
+        first, bias, second, last = module.layers
+        return {"Y": tf.nn.relu(rows @ first + bias) @ second + last}
+
+    tf.saved_model.save(module, str(version / "model.savedmodel"), signatures=read)
+
+
 def write_xgboost(digits: Digits, version: Path) -> None:
     """A forest."""
     import xgboost  # noqa: PLC0415 - may be missing
@@ -142,6 +157,7 @@ WRITERS: dict[str, Callable[[Digits, Path], None]] = {
     "digits_onnx": write_onnx,
     "digits_openvino": write_openvino,
     "digits_sklearn": write_sklearn,
+    "digits_tensorflow": write_tensorflow,
     "digits_torch_export": write_export,
     "digits_torchscript": write_torchscript,
     "digits_xgboost": write_xgboost,

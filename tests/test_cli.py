@@ -387,3 +387,23 @@ def test_help_answers_at_once():
         [sys.executable, "-c", installed.HELP_IMPORTS], capture_output=True, text=True, timeout=60, check=True
     )
     assert installed.imports_little(done.stdout)
+
+
+def test_a_file_may_hold_flags(tmp_path):
+    file = tmp_path / "private.flags"
+    file.write_text("# secret\n--http-restricted-api=logging:key=SECRET\n\n--http-port=7\n")
+    for given in ([f"--flags-file={file}"], ["--flags-file", str(file)]):
+        found = settings(*given, "--http-port=9")
+        assert found.http_calls.restricted == ("logging:key=SECRET",)
+        assert found.http.port == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("http-port=7", "'http-port' is not --NAME=VALUE"), (None, "cannot be read: .*No such file")]
+)
+def test_a_file_that_holds_no_flags_is_named(tmp_path, text, message):
+    file = tmp_path / "private.flags"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=f"--flags-file={file}:? {message}"):
+        settings(f"--flags-file={file}")

@@ -46,6 +46,8 @@ from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 from tisfast.operations.tokens import TokenFile
+from tisfast.parent import Parent
+from tisfast.private_directory import sweep
 from tisfast.processes import machine
 from tisfast.processes.clock import MachineClock
 from tisfast.processes.nursery_process import NurseryProcess
@@ -75,6 +77,10 @@ def run(settings: Settings, notices: Sequence[str], spawned: NurseryProcess) -> 
         return 1
     for notice in notices:
         log.info("%s", notice)
+    if refused := machine.refused_call():
+        log.error("%s", refused)
+        spawned.process.kill()
+        return 1
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     loop.set_default_executor(DaemonExecutor(min(limits.BLOCKING_THREADS_MAX, machine.cores() + 4)))
@@ -142,6 +148,7 @@ class Server:
             own_readiness=self._supervisor.readiness,
             look_around=self._supervisor.lifecycle.look_around,
             control=self._supervisor.lifecycle,
+            extensions=_guests_extension(settings.workers.guest_directory),
         )
         self._access_log = AccessLog(settings.access_log, as_json=settings.log.format == "json")
         self._codecs = _codecs(settings, loop, copies)
@@ -153,6 +160,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._policy: HeaderPolicy | None = None
         self._tokens: TokenFile | None = None
+        self._parent = Parent(settings.parent)
         self._lost = False  # a repository cannot be read, so nothing is served
         self._failed: Collection[str] = ()  # models that could not be loaded at the start
         self._grpc_policy: tuple[GrpcRestriction | None, MetadataForward | None] = (None, None)
@@ -162,6 +170,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_signal, number)
         try:
+            self._parent.watch(self._loop, self._parent_ended)
             self._bind()
             if isinstance(self._cache, RedisStore):
                 await self._cache.open()
@@ -187,6 +196,9 @@ class Server:
             self._storage.close()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 self._loop.remove_signal_handler(number)
+            self._parent.close(self._loop)
+            if self._parent.ended:
+                sweep()  # what it has left
 
     def _bind(self) -> None:
         if self._settings.repository.control_token_file:
@@ -288,6 +300,7 @@ class Server:
             log.info("Started %s at %s", STARTED[listener.service], listener.where)
         gc.freeze()  # what is here now stays: looking through it held all clients up for 13 ms each time
         self._say_ready()
+        self._parent.tell_ready({listener.flag: listener.dialled for listener in self._listeners})
 
     def _front(self, service: str) -> HttpFront | GrpcFront:
         if service == GRPC:
@@ -394,6 +407,10 @@ class Server:
         log.info("Signal (%d) received: certificates are read again.", signal.SIGHUP)
         reload_all([listener.certificates for listener in self._listeners if listener.certificates])
 
+    def _parent_ended(self) -> None:
+        log.info("The program that started this server has ended.")
+        self._stop.set()
+
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
             log.error("Signal (%d) received again. Exiting immediately.", number)
@@ -428,6 +445,11 @@ def _cache(settings: CacheSettings | None, loop: asyncio.AbstractEventLoop) -> L
     if isinstance(settings, LocalCacheSettings):
         return LocalStore(settings.size_bytes, max(limits.ARENA_CAP_FACTOR * settings.size_bytes, mmap.PAGESIZE))
     return RedisStore(settings, loop)
+
+
+def _guests_extension(directory: str) -> tuple[str, ...]:
+    """Tells clients of the same user and machine where guests are welcome."""
+    return (f"guests({os.path.abspath(directory)})",) if directory else ()
 
 
 def _no_devices() -> Devices:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tisfast import defaults
-from tisfast.cli_arguments import Parser, sorted_out, untangled
+from tisfast.cli_arguments import Parser, sorted_out, untangled, with_flags_of_files
 from tisfast.config.backend_flags import (
     DEFAULT_MAX_BATCH_SIZE,
     STUB_SECONDS,
@@ -39,6 +39,7 @@ from tisfast.config.settings import (
     LifeSettings,
     ListenSettings,
     LogSettings,
+    ParentSettings,
     RepositorySettings,
     Settings,
     TlsSettings,
@@ -63,6 +64,7 @@ commands:
   check      report every error in model files or repositories without serving them (tisfast check PATH...)
   env        build, check, list and prune the Python environments of models
   script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
+  pytriton   check that PyTriton's API works on this machine (tisfast pytriton --help)
   docs       print a page of the documentation, or the list of all (tisfast docs models)
   version    print the version (also: tisfast --version)
 
@@ -89,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
     commands = {"serve": _serve, "check": _check, "env": _env, "script": _script, "version": _version}
-    commands |= {"init": _init, "docs": _docs}
+    commands |= {"init": _init, "docs": _docs, "pytriton": _pytriton}
     commands["--version"] = _version
     if command in ("", "-h", "--help", "help"):
         print(USAGE, end="")
@@ -107,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> ServeOptions:
     """The settings that `arguments` ask for.  Raises ConfigError with all that is wrong, each naming its flag."""
     wrong: list[ConfigError] = []
-    values, unknown = _serve_parser(wrong).parse_known_args(untangled(arguments))
+    values, unknown = _serve_parser(wrong).parse_known_args(untangled(with_flags_of_files(arguments)))
     rest = sorted_out(unknown)
     wrong += rest.wrong
     given = vars(values)
@@ -210,6 +212,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             exit_on_error=given["exit_on_error"],
             strict_readiness=given["strict_readiness"],
         ),
+        parent=lambda: ParentSettings(given["parent_pidfd"], given["ready_fd"]),
         grpc_options=lambda: _grpc_options(given, environ),
         storage=lambda: read_storage(given, environ),
         log=lambda: LogSettings(**{name: given[f"log_{name}"] for name in LogSettings.__dataclass_fields__}),
@@ -287,7 +290,13 @@ def _grpc_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> GrpcS
 
 
 def _serve(arguments: list[str]) -> int:
-    options = serve_options(arguments, os.environ)
+    try:
+        options = serve_options(arguments, os.environ)
+    except ConfigError as error:
+        from tisfast.parent import tell_refused  # noqa: PLC0415 - see the module's docstring
+
+        tell_refused(arguments, error)
+        raise
     from tisfast.processes.nursery_process import spawn_nursery  # noqa: PLC0415 - see the module's docstring
 
     spawned = spawn_nursery(options.settings.workers.interpreter)
@@ -318,6 +327,12 @@ def _init(arguments: list[str]) -> int:
     from tisfast.cli_init import main as init  # noqa: PLC0415
 
     return init(arguments)
+
+
+def _pytriton(arguments: list[str]) -> int:
+    from tisfast.pytriton.check.command import main as pytriton  # noqa: PLC0415
+
+    return pytriton(arguments)
 
 
 def _docs(arguments: list[str]) -> int:

@@ -9,9 +9,11 @@ import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from tisfast import limits
 from tisfast.errors import ConfigError
 from tisfast.flags import SERVED, UNSERVED, boolean
 
+FLAGS_FILE: Final = "--flags-file"
 END: Final = "--"
 """Behind it there are no flags."""
 
@@ -29,6 +31,33 @@ class LeftoverArguments(NamedTuple):
 
     wrong: list[ConfigError]
     files: list[str]
+
+
+def with_flags_of_files(arguments: Sequence[str]) -> list[str]:
+    """The same with the lines of each `--flags-file FILE` in its place.  Raises ConfigError."""
+    found: list[str] = []
+    rest = iter(arguments)
+    for text in rest:
+        name, equals, path = text.partition("=")
+        found += _flags_of_file(path if equals else next(rest, "")) if name == FLAGS_FILE else [text]
+    return found
+
+
+def _flags_of_file(path: str) -> list[str]:
+    key = FLAGS_FILE.strip("-")
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(limits.FLAGS_FILE_BYTES_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{FLAGS_FILE}={path} cannot be read: {error}", key=key) from error
+    if len(text) > limits.FLAGS_FILE_BYTES_MAX:
+        raise ConfigError(f"{FLAGS_FILE}={path} has more than {limits.FLAGS_FILE_BYTES_MAX} characters", key=key)
+    flags = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+    for flag in flags:
+        if not flag.startswith("--") or "=" not in flag or flag.startswith(FLAGS_FILE):
+            # Which may hold a secret, so no more of it is shown.
+            raise ConfigError(f"{FLAGS_FILE}={path}: {flag.partition('=')[0][:40]!r} is not --NAME=VALUE", key=key)
+    return flags
 
 
 def untangled(arguments: Sequence[str]) -> list[str]:

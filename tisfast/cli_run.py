@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tisfast import limits
 from tisfast.errors import Internal
+from tisfast.local_server import server_command
 
-ROOT: Final = Path(__file__).parents[1]
-PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tisfast.cli import main; sys.exit(main())"
 STARTED: Final = ("ready", "serving")
 """Events of the log that say that all models are loaded, or failed."""
 FLAGS: Final = (
@@ -38,10 +35,9 @@ def run_models(repositories: Sequence[str], files: Sequence[str], flags: Iterabl
 
     Raises Internal when no server starts.
     """
-    command = [sys.executable, "-c", PROGRAM, str(ROOT), "serve", *files, *FLAGS, *flags]
-    command += [f"--model-repository={repository}" for repository in repositories]
+    arguments = [*files, *FLAGS, *flags, *(f"--model-repository={repository}" for repository in repositories)]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        server_command(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as server:
         try:
             records = _records(server)

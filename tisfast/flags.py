@@ -398,6 +398,30 @@ SERVED: Final = (
         "Server",
         "tisfast's own: seconds before that in which the server says that it is not ready, and serves",
     ),
+    Flag(
+        "flags-file",
+        str,
+        None,
+        "Server",
+        "tisfast's own: file of further flags, one --NAME=VALUE a line, for secrets: others can read a command line",
+        repeat=True,
+    ),
+    Flag(
+        "parent-pidfd",
+        int,
+        -1,
+        "Server",
+        "tisfast's own, for programs that start a server: number of an inherited descriptor, a pidfd of the process "
+        "with which the server ends (docs/operations.md); -1 for none",
+    ),
+    Flag(
+        "ready-fd",
+        int,
+        -1,
+        "Server",
+        "tisfast's own, for programs that start a server: number of an inherited descriptor that gets one line of JSON "
+        "when the server serves or cannot; -1 for none",
+    ),
     Flag("log-verbose", int, 0, "Logging", "0 for none, 1 and more for verbose lines"),
     Flag("log-info", boolean, True, "Logging", "log information"),
     Flag("log-warning", boolean, True, "Logging", "log warnings"),

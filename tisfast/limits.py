@@ -28,6 +28,24 @@ CLIENT_OUTPUTS_MAX: Final = 4096
 """Outputs of one response that a client takes, as INPUTS_MAX."""
 CLIENT_ERROR_CHARS_MAX: Final = 4096
 """Characters of a server's error text that a client shows, as GRPC_STATUS_TEXT_BYTES_MAX."""
+CLIENT_SECONDS: Final = 300.0
+"""Seconds that a call may take of which the caller says nothing: models are slow, and a wait has an end."""
+CLIENT_SECONDS_MAX: Final = 7 * 24 * 3600
+"""Seconds that a caller may ask for."""
+CLIENT_CONNECT_SECONDS_MAX: Final = 10.0
+"""Seconds for one connection to be made, TLS included."""
+CLIENT_CONNECTIONS: Final = 64
+"""Connections of one client, where it is not told otherwise: who finds all in use waits."""
+CLIENT_CONNECTIONS_MAX: Final = 4096
+"""Connections and concurrent requests that a client can be told to have; each connection takes a descriptor."""
+CLIENT_CONCURRENCY: Final = 16
+"""Requests of `submit` that a client makes at one time, each in a thread."""
+CLIENT_SUBMITTED_MAX: Final = 1024
+"""Requests of `submit` that wait for a thread; whoever submits more waits."""
+CLIENT_REGION_BYTES_MAX: Final = 1 << 30
+"""Bytes of shared memory that one client has at one time; requests beyond go through the socket."""
+CLIENT_HEADS_MAX: Final = 1024
+"""Heads of requests that a client remembers, one for each model and version."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30
 """Bytes of a chunked inference body, which is collected before it is known to fit; send a Content-Length for more."""
 HTTP_COLLECT_BYTES_MAX: Final = 4 << 30
@@ -462,6 +480,16 @@ GUEST_UNSENT_BYTES_MAX: Final = CONTROL_MESSAGE_BYTES_MAX
 """Bytes of messages that a guest has not read; beyond, it is taken to hang.  The largest is a configuration."""
 GUEST_LAST_READS_MAX: Final = 64
 """Reads of 64 KiB of what a guest said before it ended."""
+LOCAL_START_SECONDS_MAX: Final = 60
+"""Seconds that a program waits for the server that it starts: half a second of work, unless the machine is swamped."""
+LOCAL_STOP_SECONDS_MAX: Final = 10
+"""Seconds in which such a server answers what it executes, when its program stops it; then it is killed."""
+START_ERRORS_TOLD_MAX: Final = 4
+"""Errors of a start that failed, as the program which started the server is told; its log has all."""
+START_ERROR_CHARS_MAX: Final = 500
+"""Characters of each: together they are one write, for which an empty pipe (64 KiB) has room."""
+START_LINE_BYTES_MAX: Final = 64 * 1024
+"""Bytes that such a program reads of that line."""
 CONTROL_DIRECTORY_TRIES_MAX: Final = 16
 """Control directories that a server makes until it has locked one: each may be swept by another server before."""
 WATCHDOG_SECONDS_MAX: Final = 1.0
@@ -550,6 +578,8 @@ CONTROL_TOKENS_MAX: Final = 1024
 """Tokens in --model-control-token-file: each is compared with that of every call."""
 CONTROL_TOKENS_BYTES_MAX: Final = 1024 * 1024
 """Bytes of that file."""
+FLAGS_FILE_BYTES_MAX: Final = 1024 * 1024
+"""Characters of a --flags-file."""
 
 # ---- remote repositories
 STORAGE_DOWNLOADS_MAX: Final = 256

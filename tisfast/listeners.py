@@ -47,6 +47,11 @@ class Listener:
             f"{'localhost' if host in ('0.0.0.0', '', 'ipv6:[::]', '::') else host.removeprefix('ipv6:')}:{self.port}"
         )
 
+    @property
+    def dialled(self) -> str:
+        """IP:PORT for a program on this machine, which is spared looking up `localhost` and trying IPv6 first."""
+        return self.reachable.replace("localhost:", "127.0.0.1:")
+
     async def open(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         """Accept connections from now on.  Raises Unavailable when another server took the port."""
         loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ TABLE = [  # name, served, platforms, files
     ("onnxruntime", True, ("onnxruntime_onnx",), ("model.onnx",)),
     ("tensorrt", True, ("tensorrt_plan",), ("model.plan",)),
     ("pytorch", True, ("pytorch_libtorch", "torch_aoti"), ("model.pt", "model.pt2")),
-    ("tensorflow", False, ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
+    ("tensorflow", True, ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
     ("openvino", True, ("openvino",), ("model.xml",)),
     ("fil", True, (), ("xgboost.model", "xgboost.json", "xgboost.ubj", "model.txt", "checkpoint.tl")),
     ("sklearn", True, (), ("model.joblib", "model.skops", "model.pkl")),
@@ -50,7 +50,7 @@ def test_what_is_in_no_table_is_nothing(find):
 @pytest.mark.parametrize(
     ("name", "module"),
     [("python", ""), ("onnxruntime", ""), ("pytorch", "torch"), ("openvino", "openvino"), ("fil", "treelite"),
-     ("sklearn", "sklearn.ensemble")],
+     ("sklearn", "sklearn.ensemble"), ("tensorflow", "tensorflow")],
 )  # fmt: skip
 def test_modules_that_the_workers_of_a_backend_share(name, module):
     assert BUILT_IN.imports_of(name) == module
@@ -59,13 +59,13 @@ def test_modules_that_the_workers_of_a_backend_share(name, module):
 @pytest.mark.parametrize(
     ("field", "names"),
     [
-        ("pickled", {"pytorch", "sklearn"}),
-        ("on_cpu", {"openvino", "fil", "sklearn"}),
-        ("folders", {"onnxruntime", "openvino"}),
-        ("writes_platform", {"onnxruntime", "tensorrt", "pytorch"}),
+        ("pickled", {"pytorch", "tensorflow", "sklearn"}),
+        ("on_cpu", {"tensorflow", "openvino", "fil", "sklearn"}),
+        ("folders", {"onnxruntime", "tensorflow", "openvino"}),
+        ("writes_platform", {"onnxruntime", "tensorrt", "pytorch", "tensorflow"}),
         ("runtimes", {"pytorch"}),
         ("companions", {"pytorch", "sklearn"}),
-        ("honours", {"onnxruntime", "tensorrt"}),
+        ("honours", {"onnxruntime", "tensorrt", "tensorflow"}),
         ("file_parameter", {"fil"}),
         ("module", set()),
         ("library", set()),
@@ -133,7 +133,7 @@ def test_backends_of_a_folder_come_first_and_in_the_order_of_their_names(directo
     found = read_backends(str(directory("b/backend.py", "a/model.py", "tensorflow/backend.py")), [])
     assert [each.name for each in found.all][:3] == ["a", "b", "tensorflow"]
     assert [each.name for each in found.all].count("tensorflow") == 1
-    assert found.of_file("model.graphdef") is None  # of the one that was only known
+    assert found.of_file("model.graphdef") is None  # of the one whose place it takes
 
 
 def test_a_library_in_c_takes_no_name_that_is_served(directory):

@@ -130,7 +130,7 @@ BACKENDS = [
     (
         'backend: "dali"',
         '1:1 backend | \'backend\': backend \'dali\' is known, but not served yet for m | served here: "python" '
-        'or "onnxruntime" or "tensorrt" or "pytorch" or "openvino" or "fil" or "sklearn"',
+        'or "onnxruntime" or "tensorrt" or "pytorch" or "tensorflow" or "openvino" or "fil" or "sklearn"',
     ),
     (
         'backend: "pyton"',
@@ -140,14 +140,14 @@ BACKENDS = [
     (
         'backend: "abacus"',
         '1:1 backend | unable to find backend library for backend \'abacus\', try specifying runtime on the model '
-        'configuration. Model m | served here: "python" or "onnxruntime" or "tensorrt" or "pytorch" or "openvino" or '
-        '"fil" or "sklearn", and what --backend-directory has',
+        'configuration. Model m | served here: "python" or "onnxruntime" or "tensorrt" or "pytorch" or "tensorflow" or '
+        '"openvino" or "fil" or "sklearn", and what --backend-directory has',
     ),
     ('platform: "abacus"', '1:1 platform | unexpected platform type \'abacus\' for m | write backend: "python"'),
     (
         'backend: "vllm" runtime: "model.py"',
         '1:1 backend | \'backend\': backend \'vllm\' is known, but not served yet for m | served here: "python" '
-        'or "onnxruntime" or "tensorrt" or "pytorch" or "openvino" or "fil" or "sklearn"',
+        'or "onnxruntime" or "tensorrt" or "pytorch" or "tensorflow" or "openvino" or "fil" or "sklearn"',
     ),
     (
         'backend: "abacus" runtime: "model.py"',
@@ -158,11 +158,6 @@ BACKENDS = [
         'platform: "onnxruntime_onnx" backend: "pytorch"',
         "1:1 platform | unexpected 'platform' and 'backend' pair, got:onnxruntime_onnx, pytorch for m | remove "
         "'platform': 'backend' says enough",
-    ),
-    (
-        'backend: "tensorflow" platform: "tensorflow_savedmodel"',
-        '1:23 platform | \'platform\': backend \'tensorflow\' is known, but not served yet for m | served here: '
-        '"python" or "onnxruntime" or "tensorrt" or "pytorch" or "openvino" or "fil" or "sklearn"',
     ),
     (
         'platform: "onnxruntime_onnx" runtime: "x.so"',

@@ -47,6 +47,7 @@ class Measured(NamedTuple):
 
 
 FLOORS: Final[Mapping[str, Floor]] = {
+    "client": Floor(80, 70),
     "codec": Floor(62, 76),  # its processes are killed at their end, so what runs in them is not counted
     "config": Floor(97.5, 95.5),
     "engine": Floor(92, 93),
@@ -56,6 +57,7 @@ FLOORS: Final[Mapping[str, Floor]] = {
     "native": Floor(96, 90),
     "operations": Floor(95, 93),
     "processes": Floor(74.5, 56),
+    "pytriton": Floor(90, 85),
     "repo": Floor(93, 91),
     "storage": Floor(92, 85),
     "telemetry": Floor(91, 87),

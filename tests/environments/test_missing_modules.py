@@ -28,6 +28,8 @@ VENV = Interpreter("/e/bin/python", (), Environment("folder", Path("/e"), interp
         ("treelite", OWN, "package 'treelite' is missing in the environment of model 'm' (the server's own Python, "
                           "/usr/bin/python3): /usr/bin/python3 -m pip install 'tisfast[trees]', or give the model an "
                           "environment: EXECUTION_ENV_PATH"),
+        ("tensorflow", VENV, "package 'tensorflow-cpu' (module 'tensorflow') is missing in the environment of model "
+                             "'m' (environment /e): /e/bin/python -m pip install tensorflow-cpu"),
     ],
 )  # fmt: skip
 def test_modules(module, interpreter, text):

@@ -9,7 +9,8 @@ import pytest
 
 from tisfast import limits
 from tisfast.errors import Internal
-from tisfast.processes.control_directory import ControlDirectory, sweep
+from tisfast.private_directory import sweep
+from tisfast.processes.control_directory import ControlDirectory
 
 
 @pytest.fixture

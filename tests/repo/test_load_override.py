@@ -123,9 +123,11 @@ def test_what_is_no_place_in_the_folder_is_refused(name, reason, repo, base):
     assert list(base.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "n" * 300, ""])
+@pytest.mark.parametrize("name", ["..", "a/b", "n" * 300, "", "a\nb", "a\rb", "\x1b[31m"])
 def test_names_that_are_none(name, repo, base):
-    assert isinstance(find(base, repo, name, config=PYTHON, files={"1/model.py": CODE}), Internal)
+    error = find(base, repo, name, config=PYTHON, files={"1/model.py": CODE})
+    assert isinstance(error, Internal)
+    assert "is no name of a model: it has 1 to 255 bytes that can be printed, and no '/'" in error.message
     assert list(base.iterdir()) == []
 
 

@@ -152,16 +152,31 @@ def test_label_files(repo, add):
     assert "leaves the folder of out" in found.failures[1].reason
 
 
+def test_a_file_that_no_backend_takes(repo, add):
+    add("m", {"1/weights.bin": ""})
+    assert (
+        "Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the "
+        "form 'model.<backend_name>'."
+    ) in failure_of(repo)
+
+
 @pytest.mark.parametrize(
-    ("file", "expected"),
+    ("files", "config", "platform", "chosen"),
     [
-        ("model.graphdef", "backend 'tensorflow' is known"),
-        ("weights.bin", "Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'."),
+        (["model.savedmodel/saved_model.pb"], "", "tensorflow_savedmodel", "model.savedmodel"),
+        (["model.graphdef"], "", "tensorflow_graphdef", "model.graphdef"),
+        (["model.graphdef"], 'backend: "tensorflow"', "tensorflow_graphdef", "model.graphdef"),
+        (["model.savedmodel/saved_model.pb", "model.graphdef"], 'platform: "tensorflow_graphdef"',
+         "tensorflow_graphdef", "model.graphdef"),
+        (["flowers/saved_model.pb"], 'backend: "tensorflow" default_model_filename: "flowers"',
+         "tensorflow_savedmodel", "flowers"),
     ],
 )  # fmt: skip
-def test_models_of_other_backends(repo, add, file, expected):
-    add("m", {f"1/{file}": ""})
-    assert expected in failure_of(repo)
+def test_models_of_tensorflow_have_a_platform_by_what_is_there(repo, add, files, config, platform, chosen):
+    add("m", {f"1/{file}": "x" for file in files} | ({"config.pbtxt": config} if config else {}))
+    config = only(scan([repo], ScanOptions(gpus=(0,))).models).config
+    assert (config.backend, config.message.platform, config.default_model_filename) == ("tensorflow", platform, chosen)
+    assert [group.kind for group in config.instance_groups] == ["CPU"], "also where there is a GPU"
 
 
 @pytest.mark.parametrize(

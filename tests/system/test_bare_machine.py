@@ -1,7 +1,11 @@
-"""A user without rights, in a read-only root with a small /tmp, no /dev/shm and no HOME: root makes such a machine."""
+"""A user without rights, in a read-only root with a small /tmp, no /dev/shm, no HOME and Docker's seccomp filter.
+
+Root makes such a machine.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -46,7 +50,7 @@ cp -r "$models" "$root/tmp/models"; chmod -R a+rX "$root/tmp/models"
 mount -o remount,bind,ro "$root"
 exec chroot "$root" setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs \\
   --bounding-set=-all --inh-caps=-all env -i PATH=/usr/bin:/bin PYTHONPATH="$tree" PYTHONDONTWRITEBYTECODE=1 \\
-  "$python" -c "$ask" /tmp/models
+  "$python" "$tree/tests/system/forbidden_calls.py" "$forbidden" "$python" -c "$ask" /tmp/models
 """
 
 
@@ -72,10 +76,11 @@ def machine(tmp_path, write_model):
     write_model("one")
     (tmp_path / "root").mkdir()
 
-    def run(*, writable: bool) -> str:
+    def run(*, writable: bool = True, forbidden: str = "docker") -> str:
         values = {
             "root": str(tmp_path / "root"), "models": str(tmp_path / "models"), "tree": str(ROOT),
-            "python": sys.executable, "ask": ASK, "writable": "yes" if writable else "no", **shut(),
+            "python": sys.executable, "ask": ASK, "writable": "yes" if writable else "no", "forbidden": forbidden,
+            **shut(),
         }  # fmt: skip
         done = subprocess.run(
             ["unshare", "-mn", "sh", "-c", MACHINE], env={**os.environ, **values}, text=True,
@@ -87,7 +92,7 @@ def machine(tmp_path, write_model):
 
 
 def test_it_serves(machine):
-    said = machine(writable=True)
+    said = machine()
     assert "ANSWERED 1000000.0" in said and "ENDED 0" in said, said
 
 
@@ -95,3 +100,11 @@ def test_where_nothing_can_be_written_it_says_so_in_one_sentence(machine):
     said = machine(writable=False)
     assert "there is no folder for the control socket" in said and "ENDED 1" in said, said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("call", ["eventfd2", "memfd_create", "pidfd_open"])
+def test_a_call_that_a_stricter_container_forbids_is_named_in_one_sentence(machine, call):
+    said = machine(forbidden=f"docker,{call}")
+    (line,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert f"{call}: Operation not permitted" in line["message"], said
+    assert "ENDED 1" in said and "Traceback" not in said, said

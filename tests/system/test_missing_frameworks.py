@@ -15,6 +15,7 @@ MODELS = {
     "fil": ("xgboost.json", "treelite"),
     "sklearn": ("model.joblib", "scikit-learn"),
     "openvino": ("model.xml", "openvino"),
+    "tensorflow": ("model.graphdef", "tensorflow-cpu"),
     "onnxruntime": ("model.onnx", "onnxruntime"),
 }
 

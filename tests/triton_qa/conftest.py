@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from tests.system.helpers import until
 from tests.triton_qa.checkout import qa_folder
-from tests.triton_qa.layout import Layout
+from tests.triton_qa.layout import STAND_INS, Layout
 from tests.triton_qa.suites import Suite
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,7 @@ SHARED = ("common", "python_models", "custom_models")
 PORTS = (8000, 8001, 8002)
 START_SECONDS_MAX = 60
 END_SECONDS_MAX = 60
+LOG_NAME = re.compile(r'"([\w.]*server\.log)"')
 
 
 class Running:
@@ -42,13 +44,20 @@ class Running:
         self.folder = scratch / "qa" / suite.folder
         self.models = scratch / "models"
         self.models.mkdir()
+        self.backends = scratch / "backends"  # configurations that tests send name them
+        for file in STAND_INS.glob("*.py"):
+            (self.backends / file.stem).mkdir(parents=True)
+            shutil.copy(file, self.backends / file.stem / "model.py")
         suite.models(Layout(qa, self.models))
         self.log = scratch / "server.log"
+        if suite.file:  # tests read the log under a name that Triton's `test.sh` gives it
+            for name in LOG_NAME.findall((self.folder / suite.file.partition("::")[0]).read_text()):
+                (self.folder / name).symlink_to(self.log)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; it need not become ready."""
-        flags = [f"--model-repository={self.models}", *self.suite.flags]
+        flags = [f"--model-repository={self.models}", f"--backend-directory={self.backends}", *self.suite.flags]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tisfast", "serve", *flags],
@@ -84,7 +93,8 @@ class Running:
 
         Its collector of results wants to be run by unittest; files without one by pytest.
         """
-        if "TestResultCollector" in (self.folder / file).read_text():
+        text = (self.folder / file).read_text()
+        if "TestResultCollector" in text or "import sequence_util" in text:
             how = [file, test]
         else:
             name = f"{file}::{test.replace('.', '::')}"

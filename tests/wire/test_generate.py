@@ -87,6 +87,22 @@ def test_an_answer_is_an_object_of_its_outputs_and_parameters():
     }
 
 
+@pytest.mark.parametrize(
+    ("identity", "parameters", "left"),
+    [
+        ("a", {"id": "b", "model_name": "x", "model_version": 7, "O": 1, "P": 1, "p": 2}, {"p": 2}),
+        ("", {"id": "b", "O": 1}, {"id": "b"}),
+        ("", {"O": "x"}, {}),
+    ],
+)
+def test_a_parameter_does_not_take_a_key_of_the_answers(identity, parameters, left):
+    request = parse(model(outputs=("O", "P")), {"I": 1, **({"id": identity} if identity else {})})
+    made = answer(request, [(0, FP32, [1], struct.pack("<f", 2))], parameters=json.dumps(parameters).encode())
+    own = {**({"id": identity} if identity else {}), "model_name": "m", "model_version": "1", "O": 2.0}
+    pairs = json.loads(generate.render(made), object_pairs_hook=list)
+    assert sorted(pairs) == sorted({**own, **left}.items())
+
+
 def test_strings_and_empty_outputs():
     request = parse(model(dtype="BYTES"), {"I": ["a", "b"]})
     assert json.loads(generate.render(answer(request, [(0, 13, [1], strings(b"x\n"))])))["O"] == "x\n"

@@ -170,6 +170,17 @@ def test_parameters_that_are_no_object_are_shown(text, shown):
     assert caught.value.message == f"{LIED}its parameters are no JSON object but {shown}"
 
 
+@pytest.mark.parametrize("text", [rb'{"a":"\ud800"}', rb'{"\uDC00":1}', rb'{"a":{"b":["\udfff\ud83d"]}}'])
+def test_parameters_with_half_a_surrogate_pair_are_refused(text):
+    with pytest.raises(Internal, match="its parameters are no text: .* is half a surrogate pair"):
+        answer(asked(), [], parameters=text)
+
+
+def test_parameters_with_a_whole_surrogate_pair_are_taken():
+    text = rb'{"a":"\ud83d\ude00"}'
+    assert answer(asked(), [], parameters=text).parameters == text
+
+
 @pytest.mark.parametrize("number", [-1, 1, 1 << 20])
 def test_an_answer_has_no_further_outputs(number):
     got = answer(asked(), [(0, FP32, [2], F2)])

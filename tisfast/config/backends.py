@@ -71,7 +71,7 @@ class BackendInfo(NamedTuple):
     file_of: Mapping[str, str] = MappingProxyType({})
 
 
-_OF_ONNX: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
+_OF_GRAPHS: Final = frozenset({"optimization.graph.level", "optimization.execution_accelerators", "model_operations"})
 PROFILE: Final = "instance_group.profile"
 _OF_TENSORRT: Final = frozenset({"optimization.cuda.graphs", "optimization.cuda.graph_spec", PROFILE})
 _FORESTS: Final = MappingProxyType(
@@ -90,7 +90,7 @@ _BUILT_IN: Final = (
         served=True,
         folders=True,
         writes_platform=True,
-        honours=_OF_ONNX,
+        honours=_OF_GRAPHS,
     ),
     BackendInfo(
         "tensorrt",
@@ -113,7 +113,19 @@ _BUILT_IN: Final = (
         runtimes=frozenset({"model.py"}),
         companions=("sample.npz",),
     ),
-    BackendInfo("tensorflow", ("tensorflow_savedmodel", "tensorflow_graphdef"), ("model.savedmodel", "model.graphdef")),
+    BackendInfo(
+        "tensorflow",
+        ("tensorflow_savedmodel", "tensorflow_graphdef"),
+        ("model.savedmodel", "model.graphdef"),
+        served=True,
+        folders=True,
+        writes_platform=True,
+        on_cpu=True,
+        imports="tensorflow",
+        pickled=True,
+        honours=_OF_GRAPHS,
+        settings=frozenset({"version", "allow-soft-placement", "gpu-memory-fraction"}),
+    ),
     BackendInfo(
         "openvino",
         ("openvino",),

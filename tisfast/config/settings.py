@@ -319,6 +319,19 @@ class LifeSettings:
 
 
 @dataclass(frozen=True)
+class ParentSettings:
+    """Descriptors that the program which started this server gave it; -1 for none (tisfast.parent)."""
+
+    pidfd: int = -1
+    ready_fd: int = -1
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for what is no number of a descriptor."""
+        _require(self.pidfd >= -1, "parent-pidfd", f"must be the number of a descriptor, not {self.pidfd}")
+        _require(self.ready_fd >= -1, "ready-fd", f"must be the number of a descriptor, not {self.ready_fd}")
+
+
+@dataclass(frozen=True)
 class Settings:
     """All settings.  Components take the slice they need, never this."""
 
@@ -334,6 +347,7 @@ class Settings:
     rate_limit: RateLimitSettings = field(default_factory=RateLimitSettings)
     allow_client_shm: bool = False
     life: LifeSettings = field(default_factory=LifeSettings)
+    parent: ParentSettings = field(default_factory=ParentSettings)
     log: LogSettings = field(default_factory=LogSettings)
     grpc_options: GrpcSettings = field(default_factory=GrpcSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)

@@ -15,12 +15,13 @@ _PACKAGES: Final = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cupy": "cupy-cuda12x", "cv2": "opencv-python-headless",
     "dateutil": "python-dateutil", "faiss": "faiss-cpu", "fitz": "pymupdf", "google": "protobuf", "jwt": "pyjwt",
     "MySQLdb": "mysqlclient", "PIL": "pillow", "serial": "pyserial", "skimage": "scikit-image",
-    "sklearn": "scikit-learn", "yaml": "pyyaml", "zmq": "pyzmq",
+    "sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 """Where the package is called otherwise than the module."""
 _EXTRAS: Final = {
     "onnxruntime": "onnx", "torch": "torch", "treelite": "trees", "scikit-learn": "sklearn", "joblib": "sklearn",
     "skops": "sklearn", "openvino": "openvino", "tensorrt": "tensorrt",
+    "tensorflow-cpu": "tensorflow",
 }  # fmt: skip
 """Packages that run models, and the extra of tisfast that installs each into the server's own environment."""
 _LIBRARY: Final = re.compile(r"(?P<name>[\w.+-]+\.so[.\d]*): cannot open shared object file")

@@ -25,7 +25,7 @@ from tisfast.models.loader import Births, LoadContext, ModelExtras, Version, Ver
 from tisfast.processes import machine
 from tisfast.processes.guests import Guest, Seat
 from tisfast.processes.worker import Birth, Worker
-from tisfast.repo.layout import VERSION_MAX, is_plain_name
+from tisfast.repo.layout import GIVEN_NAME, VERSION_MAX, is_given_name
 from tisfast.repo.scan_result import ModelSource, VersionSource
 from tisfast.repo.snapshot import Snapshot
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tisfast.guests")
 NOWHERE: Final = Path(os.devnull)
 """The folder of a model that has none: nothing lies below it."""
-NAME_BYTES_MAX: Final = 255  # what a folder's name may have
 _RETURN = "try again: it is served when its guest has returned"
 _LEFT = "its guest has taken it away; it is served again when the guest brings it"
 
@@ -304,10 +303,8 @@ def _source(config: LoadedConfig, version: int) -> ModelSource:
 
 def _name(order: Message) -> str:
     name = str(order["name"])
-    if not is_plain_name(name) or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or not name.isprintable():
-        raise BadRequest(
-            f"'{name:.300}' is no name of a model: it has 1 to {NAME_BYTES_MAX} bytes that can be printed, and no '/'"
-        )
+    if not is_given_name(name):
+        raise BadRequest(f"'{name:.300}' is no name of a model: {GIVEN_NAME}")
     return name
 
 

@@ -5,7 +5,7 @@ Values in, JSON-able values out, TisError for all that goes wrong; HTTP routes a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tisfast.errors import BadRequest, Unsupported
@@ -92,7 +92,7 @@ class Service:
 
     registry: what is served; server_id and server_version: of its metadata; regions, log_settings, trace_settings: None
     for a server without them, which says so when asked; own_readiness: what a model's own `is_ready` says;
-    control: loads and unloads models, None on a server whose models stay.
+    control: loads and unloads models, None on a server whose models stay.  extensions: beside Triton's.
     """
 
     def __init__(  # noqa: PLR0913 - its parts, each of them optional
@@ -107,9 +107,10 @@ class Service:
         own_readiness: Callable[[str, str], Awaitable[str] | None] = _has_none,
         look_around: Callable[[], Awaitable[None]] | None = None,
         control: ModelControl | None = None,
+        extensions: Sequence[str] = (),
     ) -> None:
         self._registry = registry
-        self._server = {"name": server_id, "version": server_version, "extensions": list(EXTENSIONS)}
+        self._server = {"name": server_id, "version": server_version, "extensions": [*EXTENSIONS, *extensions]}
         self._regions = regions
         self._log_settings = log_settings
         self._trace_settings = trace_settings

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from tisfast import limits
 from tisfast.processes import cgroups
+
+_NEEDED_CALLS: Final[dict[str, Callable[[], int]]] = {
+    "eventfd2": lambda: os.eventfd(0, os.EFD_CLOEXEC),
+    "memfd_create": lambda: os.memfd_create("tisfast-probe", os.MFD_CLOEXEC),
+    "pidfd_open": lambda: os.pidfd_open(os.getpid()),
+}
+"""System calls without which no model is served, and that an old kernel lacks or a container's filter may forbid."""
 
 
 def cores(own: Path = cgroups.OWN, mount: Path = cgroups.MOUNT) -> int:
@@ -52,3 +62,17 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
 def threads_share(instances: int) -> int:
     """Threads that one of a model's instances may use for its numerics."""
     return max(1, cores() // max(1, instances))
+
+
+def refused_call() -> str:
+    """One sentence about the first call that serving needs and this machine refuses; empty where all are there."""
+    for name, call in _NEEDED_CALLS.items():
+        try:
+            os.close(call())
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+                return (
+                    f"this machine refuses the system call {name}: {error.strerror}; tisfast needs Linux 5.3 or newer "
+                    f"and, in a container, a seccomp profile that allows {', '.join(_NEEDED_CALLS)}, as Docker's does"
+                )
+    return ""

@@ -18,6 +18,8 @@ NO_VERSIONS: Final = frozenset({"warmup", "initial_state", "configs"})
 BYTECODE: Final = "__pycache__"
 """A folder that Python makes beside code."""
 VERSION_MAX: Final = 2**63 - 1  # versions are int64 on the wire
+NAME_BYTES_MAX: Final = 255  # what a folder's name may have
+GIVEN_NAME: Final = f"it has 1 to {NAME_BYTES_MAX} bytes that can be printed, and no '/'"
 NO_FILE: Final = "it is not a regular file"
 _NOWHERE: Final = (errno.ELOOP, errno.ENAMETOOLONG)
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP)
@@ -134,6 +136,11 @@ def _mode(path: Path) -> int:
 def is_plain_name(name: str) -> bool:
     """Whether a name stays in the folder it is looked up in."""
     return bool(name) and name not in (".", "..") and not any(sign in name for sign in ("/", "\\", "\0"))
+
+
+def is_given_name(name: str) -> bool:
+    """Whether a model that has no folder yet may have this name: it comes from a caller, and is logged and shown."""
+    return is_plain_name(name) and name.isprintable() and len(name.encode("utf-8", "replace")) <= NAME_BYTES_MAX
 
 
 def stays_inside(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 from tisfast import limits
 from tisfast.config.error_report import ConfigErrors
 from tisfast.errors import ConfigError, Internal, NotFound, TisError
-from tisfast.repo.layout import is_plain_name
+from tisfast.repo.layout import GIVEN_NAME, is_given_name
 from tisfast.repo.scan import CONFIG, ScanOptions, scan_model
 from tisfast.repo.scan_result import ModelFailure, ModelSource
 
@@ -79,8 +79,8 @@ def _from_files(order: LoadOrder, looking: ScanOptions, base: Path) -> ModelSour
         raise Internal("Load parameter 'config' must be specified for model file override")
     if len(order.files) > limits.OVERRIDE_FILES_MAX:
         raise Internal(f"{len(order.files)} files to override, {limits.OVERRIDE_FILES_MAX} are the limit")
-    if not is_plain_name(order.name):
-        raise NotFound(f"'{order.name:.300}' is no name of a model")
+    if not is_given_name(order.name):
+        raise Internal(f"{order.name!r:.300} is no name of a model: {GIVEN_NAME}")
     repository = Path(tempfile.mkdtemp(prefix="", dir=base))  # mode 0700
     try:
         _write(order.files, repository / order.name)

@@ -102,6 +102,14 @@ cdef class BufferTensor:
             return memoryview(b"")
         return memoryview(self.view.obj).cast("B").toreadonly()
 
+    def memory(self) -> memoryview:
+        """As `buffer`, but it can be written to where the memory behind it can."""
+        if self.region is not None:
+            raise BadRequest(f"tensor '{self.name}' is in the region '{self.region}'")
+        if self.nbytes == 0 or self.view.obj is None:
+            return memoryview(bytearray())
+        return memoryview(self.view.obj).cast("B")
+
     def strings(self) -> list:
         """The elements of a tensor of BYTES, in order."""
         cdef const unsigned char *at = self.data

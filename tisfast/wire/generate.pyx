@@ -18,6 +18,8 @@ from tisfast.wire.respond cimport put_data
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 from tisfast.wire.text_buffer cimport TextBuffer
 
+import json
+
 import orjson
 
 from tisfast.errors import BY_STATUS, BadRequest, Internal, TisError
@@ -110,9 +112,8 @@ cdef int render_generate(TextBuffer text, Answer answer) except -1:
         text.put_bytes(orjson.dumps(request.id))
         text.put(b",", 1)
     text.put_bytes(request.model.head_json)
-    if len(answer.parameters) > 2:  # among the other keys: without braces
-        text.put(b",", 1)
-        text.put(PyBytes_AS_STRING(answer.parameters) + 1, PyBytes_GET_SIZE(answer.parameters) - 2)
+    if len(answer.parameters) > 2:
+        put_parameters(text, answer)
     for i in range(answer.count):
         out = &answer.outputs[i]
         if request.requested >> out.index & 1:
@@ -121,6 +122,23 @@ cdef int render_generate(TextBuffer text, Answer answer) except -1:
             text.put(b":", 1)
             put_value(text, answer, out)
     text.put(b"}", 1)
+    return 0
+
+
+# Among the other keys: without braces.  A key of the answer's own is given once, with what it says.
+cdef int put_parameters(TextBuffer text, Answer answer) except -1:
+    cdef bytes parameters = answer.parameters
+    try:
+        values = json.loads(parameters)
+    except ValueError:  # a number of thousands of digits
+        values = {}
+    own = {"id", "model_name", "model_version"} if answer.input.id else {"model_name", "model_version"}
+    own.update([(<TensorSpec>spec).name for spec in answer.input.model.outputs])
+    if not own.isdisjoint(values):
+        parameters = json.dumps({key: value for key, value in values.items() if key not in own}).encode()
+    if len(parameters) > 2:
+        text.put(b",", 1)
+        text.put(PyBytes_AS_STRING(parameters) + 1, PyBytes_GET_SIZE(parameters) - 2)
     return 0
 
 

@@ -198,6 +198,17 @@ cdef class Http1Client(Http1Session):
         """Requests whose response has not begun."""
         return len(self.asked)
 
+    @property
+    def body_left(self) -> int:
+        """Bytes of the body of known length that have not come: they may be received anywhere, and `took` told of them."""
+        return self.left if self.position == LENGTH else 0
+
+    def took(self, uint64_t n) -> bool:
+        """So many bytes of the body have come elsewhere.  True: it is whole, and ("end", None) is not told."""
+        if self.position != LENGTH or n > self.left or self.rest is not None:
+            raise ValueError(f"{n} bytes of a body of which {self.body_left} are left")
+        return self.received(n)
+
     cpdef bint closed(self) except -1:
         """The server has closed its side.  True: so the body that was being read is whole.
 

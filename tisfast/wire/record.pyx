@@ -370,6 +370,12 @@ cdef int check_parameters(ModelSignature model, bytes parameters) except -1:
         return 0
     if type(values) is not dict:
         raise lied(model, f"its parameters are no JSON object but {shown(values)}")
+    if b"\\ud" in parameters.lower():  # clients refuse an answer that has half a pair
+        try:
+            json.dumps(values, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise lied(
+                model, f"its parameters are no text: {error.object[error.start]!r} is half a surrogate pair") from None
     return 0
 
 

@@ -62,7 +62,7 @@ class Backend(ArrayBackend):
     def execute_arrays(self, inputs):
         """See ArrayBackend."""
         try:
-            return self._runs.run(inputs, self.space.take)
+            return self._runs.run(inputs, self.space)
         except self._devices.DeviceLostError as error:
             # As after a crash: the server answers for this worker, and starts another one.
             sys.stderr.write(f"instance {self.model.instance} ends, as its context on the GPU is lost: {error}\n")

@@ -1,10 +1,7 @@
 """An engine beside its configuration: what is filled in, and what cannot both be right.  Triton's rules and texts."""
 
-from tisfast_worker import dtypes
+from tisfast_worker import tensor_completion
 from tisfast_worker.failure import Refusal
-
-_SCHEDULERS = {"dynamic_batching", "sequence_batching", "ensemble_scheduling"}
-_CONFIG_NAMES = {name: config for name, config, _, _ in dtypes.TYPES.values()}
 
 
 class FitError(Refusal):
@@ -20,15 +17,9 @@ def completed(config, engine):
     check_batch(config, engine)
     if size == 0 and hint is not False and most > 0:
         size = config["max_batch_size"] = most
-    if size > 1 and not config.keys() & _SCHEDULERS:
-        config["dynamic_batching"] = {}
-    made = _made_names(config)
+    tensor_completion.batch_dynamically(config, size)
     for role, tensors in (("input", engine.inputs), ("output", engine.outputs)):
-        filled = {each.name: _entry(each, size > 0) for each in tensors}
-        items = config.get(role) or [{"name": name} for name in filled if name not in made]
-        for item in items:
-            _fill(item, filled.get(item.get("name")))
-        config[role] = items
+        tensor_completion.complete_tensors(config, role, tensors, size > 0)
     return config
 
 
@@ -48,7 +39,7 @@ def check_ranges(config, engine):
     lead = [-1] if config.get("max_batch_size", 0) > 0 else []
     for each in engine.inputs:
         if each.name in said:
-            shape = [*lead, *_dims(said[each.name])]
+            shape = [*lead, *tensor_completion.said_dims(said[each.name])]
             misfits = [each.misfit(profile, shape) for profile in engine.profiles]
             if all(misfits):
                 raise FitError(
@@ -61,7 +52,7 @@ def described(config, engine, batched):
     """See ArrayBackend.describe.  Where one of the two sides says any size, the other one's size is taken."""
     found, lead = {}, 1 if batched else 0
     for role, tensors in (("input", engine.inputs), ("output", engine.outputs)):
-        said = {item["name"]: _dims(item) for item in config.get(role, ())}
+        said = {item["name"]: tensor_completion.said_dims(item) for item in config.get(role, ())}
         found[role + "s"] = []
         for each in tensors:
             dims, wanted = list(each.dims), said.get(each.name, ())
@@ -76,44 +67,15 @@ def _batches(config, engine):
     known = {each.name: each for each in (*engine.inputs, *engine.outputs)}
     hints = set()
     for item in (*config.get("input", ()), *config.get("output", ())):
+        if item.get("allow_ragged_batch"):
+            return True  # of the others some have the batch in the dims of the plan, and some have not
         each = known.get(item.get("name"))
-        dims = None if each is None else _dims(item)
+        dims = None if each is None else tensor_completion.said_dims(item)
         if dims:
-            hints.add(len(dims) < len(each.dims) or bool(item.get("allow_ragged_batch")))
+            hints.add(len(dims) < len(each.dims))
     if len(hints) > 1:
         raise FitError(
-            f"autofill failed for model '{config.get('name', '')}': model tensor configurations are contradicting each "
+            f"unable to autofill for '{config.get('name', '')}', model tensor configurations are contradicting each "
             "other in terms of whether batching is supported: write all dims with the batch, or all without"
         )
     return hints.pop() if hints else None
-
-
-def _made_names(config):
-    """Tensors that clients do not send: controls and states of sequences, and batch inputs."""
-    names = {name for item in config.get("batch_input", ()) for name in item["target_name"]}
-    sequences = config.get("sequence_batching", {})
-    names.update(item["name"] for item in sequences.get("control_input", ()))
-    for state in sequences.get("state", ()):
-        names.update((state["input_name"], state["output_name"]))
-    return names
-
-
-def _entry(tensor, batched):
-    dims = list(tensor.dims[1:] if batched else tensor.dims)
-    entry = {"name": tensor.name, "data_type": _CONFIG_NAMES[tensor.dtype], "dims": dims or [1]}
-    if batched and not dims:
-        entry["reshape"] = {"shape": []}
-    return entry
-
-
-def _fill(item, filled):
-    if filled is None:
-        return  # the check names it
-    if item.get("data_type", "TYPE_INVALID") == "TYPE_INVALID":
-        item["data_type"] = filled["data_type"]
-    if not item.get("dims"):
-        item.update({key: filled[key] for key in ("dims", "reshape") if key in filled})
-
-
-def _dims(item):
-    return [int(dim) for dim in (item.get("reshape") or item).get("shape", item.get("dims", []))]

@@ -115,6 +115,7 @@ class Runs:
         """Raises TensorrtError and DeviceError."""
         self._model, self._engine, self._device, self._graphs = model, engine, device, {}
         self._names = [each.name for each in engine.inputs]
+        self._states = {state.output_name for state in (model.sequences.states if model.sequences else ())}
         self._places = Places(device, engine)
         self._lanes = [Lane(engine, profile, device, self._places, strategy) for profile in engine.profiles]
         for lane in self._lanes:  # the largest first: nothing moves later
@@ -122,8 +123,11 @@ class Runs:
         for shapes in settings.graph_shapes(engine.inputs, engine.profiles):
             self._capture(shapes)
 
-    def run(self, inputs, take):
-        """Outputs of inputs, arrays by name.  take: see OutputSpace.  Raises Refusal."""
+    def run(self, inputs, space):
+        """Outputs of inputs, arrays by name; what nobody asks for stays on the GPU.  `space`: the OutputSpace.
+
+        Raises Refusal.
+        """
         shapes = {name: inputs[name].shape for name in self._names}
         graph = self._graphs.get(tuple(shapes.values()))
         if graph is None:
@@ -132,7 +136,7 @@ class Runs:
             memories = lane.place(wanted)
         else:
             handle, memories, wanted = graph
-        arrays, held = take(wanted), []
+        arrays, held = space.take(wanted), []
         try:
             for each in self._engine.inputs:
                 held.append(numpy.ascontiguousarray(inputs[each.name]))
@@ -142,6 +146,8 @@ class Runs:
             else:
                 self._device.launch(handle)
             for each in self._engine.outputs:
+                if each.name not in self._states and not space.wants(each.name):
+                    continue
                 if each.name not in arrays:
                     arrays[each.name] = numpy.empty(wanted[each.name], each.array_type)
                 self._device.read(arrays[each.name], memories[each.name])

@@ -109,17 +109,20 @@ class ArrayBackend(Backend):
 TELEMETRY = {"openvino": "openvino_telemetry"}
 """Packages that frameworks tell their makers with that they are used: importing openvino starts a process that waits up
 to 3 s for a network, and writes into the user's home."""
-TELEMETRY_SWITCHES = {"onnxruntime": ("ORT_DISABLE_TELEMETRY", "1")}
-"""Variables that switch it off where it is a part of the framework: onnxruntime 1.32 leaves a file in the temporary
-folder."""
+SWITCHES = {"onnxruntime": ("ORT_DISABLE_TELEMETRY", "1"), "tensorflow": ("TF_CPP_MIN_LOG_LEVEL", "2")}
+"""Variables that switch off what is a part of the framework: onnxruntime 1.32 leaves a file in the temporary folder,
+tensorflow tells of each session what it could do on other machines."""
 
 
 def keep_quiet(name):
-    """Have a framework do without its telemetry, as where that package is not installed.  Before it is imported."""
+    """Have a framework do without its telemetry, as where that package is not installed, and without chatter.
+
+    Before it is imported.
+    """
     if name in TELEMETRY:
         sys.modules.setdefault(TELEMETRY[name], None)
-    if name in TELEMETRY_SWITCHES:
-        os.environ.setdefault(*TELEMETRY_SWITCHES[name])
+    if name in SWITCHES:
+        os.environ.setdefault(*SWITCHES[name])
 
 
 def framework(name):

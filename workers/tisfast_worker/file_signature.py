@@ -5,10 +5,9 @@ Texts up to a colon are Triton's, as clients match them; what follows says what 
 
 import json
 
-from tisfast_worker import dtypes
+from tisfast_worker import dtypes, tensor_completion
 from tisfast_worker.failure import Refusal
 
-_SCHEDULERS = {"dynamic_batching", "sequence_batching", "ensemble_scheduling"}
 _CONFIG_NAMES = {name: config for name, config, _, _ in dtypes.TYPES.values()}
 
 
@@ -71,24 +70,20 @@ def completed(config, signature, default_max_batch_size):
         )
     if size == 0 and can:
         size = config["max_batch_size"] = default_max_batch_size
-    if can and size > 1 and not config.keys() & _SCHEDULERS:
-        config["dynamic_batching"] = {}
+    tensor_completion.batch_dynamically(config, size if can else 0)
     for role, tensors in (("input", signature.inputs), ("output", signature.outputs)):
-        config[role] = config.get(role) or [_tensor(each, size > 0) for each in tensors]
+        config[role] = config.get(role) or [tensor_completion.entry(each, size > 0) for each in tensors]
     return config
-
-
-def _tensor(described, batched):
-    dims = described.dims[1:] if batched else described.dims
-    tensor = {"name": described.name, "data_type": described.config_type, "dims": dims or [1]}
-    if batched and not dims:
-        tensor["reshape"] = {"shape": []}
-    return tensor
 
 
 def check(model, signature):
     """Whether the model's configuration is about this file.  Raises SignatureError."""
     _Check(model, signature).run()
+
+
+def check_names(model, signature):
+    """Whether the file has the inputs and controls that the configuration names.  Raises SignatureError."""
+    _Check(model, signature).run_names()
 
 
 class _Check:
@@ -125,6 +120,14 @@ class _Check:
         for state in states:
             self._type(self._named(state.input_name, known, "input"), dtypes.TYPES[state.code][1], "input")
             self._type(self._named(state.output_name, outputs, "output"), dtypes.TYPES[state.code][1], "output")
+
+    def run_names(self):
+        """See `check_names`."""
+        known = {each.name: each for each in self._signature.inputs}
+        for control in () if self._model.sequences is None else self._model.sequences.controls:
+            self._control(control, known)
+        for item in self._config.get("input", ()):
+            self._named(item["name"], known, "input")
 
     def _count(self, configured):
         provided = len(self._signature.inputs)

@@ -77,7 +77,7 @@ class Server:
         self._models = {}  # by name
         self._welcome = threading.Event()
         self._news = threading.Condition()
-        self._closing = False
+        self._closing = self._expected = False
         self._reason = ""
         _forget_in_children(self)
 
@@ -152,6 +152,10 @@ class Server:
         if fallen is not None:
             raise GuestError(f"model '{fallen.name}' is not served any more: {fallen.gone}")
         return False
+
+    def expect_end(self):
+        """The server is going to end, as this program wishes: that is worth no warning."""
+        self._expected = True
 
     def close(self, timeout=limits.CLOSE_SECONDS_MAX):
         """Leave: models first finish what they have, for at most `timeout` seconds together."""
@@ -250,7 +254,7 @@ class Server:
             raise ValueError(f"a {kind!r} message to an instance that serves")
 
     def _lost(self, reason):
-        if not self._closing:
+        if not self._closing and not self._expected:
             log.warning("the server is not there any more, so this guest serves nothing: %s", reason)
         self._reason = reason
         self._welcome.set()

@@ -179,6 +179,11 @@ def response(**fields):
 OUTPUT = {"name": "O", "datatype": "FP32", "shape": [2]}
 
 
+def test_an_output_without_bytes_is_in_a_region_that_the_server_does_not_name():
+    (tensor,) = read_infer_response(response(outputs=[OUTPUT], raw_output_contents=[b""])).outputs
+    assert (tensor.region, tensor.nbytes) == ("", 0)
+
+
 @pytest.mark.parametrize(
     ("data", "culprit"),
     [

@@ -322,6 +322,7 @@ cdef OutputMessage read_output(const Field *message):
 
 cdef BufferTensor tensor_of(bytes message, OutputMessage output, object raw):
     cdef Parameter region = output.parameters.get("shared_memory_region")
+    cdef BufferTensor placed
     cdef Contents typed
     cdef bytes data
     if output.datatype not in BY_WIRE:
@@ -332,6 +333,10 @@ cdef BufferTensor tensor_of(bytes message, OutputMessage output, object raw):
             number_of(output, "shared_memory_offset"))
     if raw is not None:
         at, nbytes = raw
+        if nbytes == 0:
+            placed = BufferTensor.in_region(output.name, output.datatype, output.shape, "", 0)
+            if placed.elements:  # Triton says nothing of an output that it wrote where the request asked
+                return placed
         return BufferTensor(output.name, output.datatype, output.shape, memoryview(message)[at:at + nbytes])
     typed = measure_contents(
         output.data, output.nbytes, BY_WIRE[output.datatype].code, output.name, output.datatype, "")

@@ -17,6 +17,7 @@ cdef class GrpcCall:
     cdef readonly dict trailers          # None before they have come
     cdef readonly int code               # gRPC status, -1 while the call goes on
     cdef readonly str text
+    cdef str encoding                    # of the messages that are sent, "" for none
     cdef object parts                    # deque of OutPart
     cdef size_t waiting                  # bytes of them
     cdef bint half_closed                # nothing is added to them any more

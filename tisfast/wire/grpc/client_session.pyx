@@ -19,7 +19,7 @@ from tisfast.wire.buffer_tensor cimport BufferTensor
 
 from tisfast import limits, tuning
 from tisfast.errors import BadRequest, BadResponse, TisError
-from tisfast.wire.compress import decompress
+from tisfast.wire.compress import compress, decompress
 
 cdef enum:
     PREFIX_BYTES = 5
@@ -68,7 +68,7 @@ cdef class GrpcCall:
     def __cinit__(self):
         self.parts = deque()
         self.code = -1
-        self.text = ""
+        self.text = self.encoding = ""
 
     @property
     def waiting_bytes(self) -> int:
@@ -86,11 +86,12 @@ cdef class GrpcClientSession(Http2Client):
 
     # ---- calls
 
-    def start(self, str path, *, metadata=(), int64_t timeout_ns=0) -> GrpcCall:
+    def start(self, str path, *, metadata=(), int64_t timeout_ns=0, str encoding="") -> GrpcCall:
         """Begin a call of /PACKAGE.SERVICE/METHOD.
 
         metadata: (name, value) of further fields, the value bytes where the name ends with -bin.  timeout_ns: the server is
-        told to give up after so long; 0: never.  Raises BadRequest for what is no metadata.
+        told to give up after so long; 0: never.  encoding: its messages are compressed so ("gzip", "deflate").
+        Raises BadRequest for what is no metadata.
         """
         cdef GrpcCall call = GrpcCall.__new__(GrpcCall)
         cdef Field fields[FIELDS_MAX]
@@ -101,6 +102,8 @@ cdef class GrpcClientSession(Http2Client):
         cdef int n = 0
         if timeout_ns > 0:
             pairs.append((b"grpc-timeout", timeout_text(timeout_ns)))
+        if encoding:
+            pairs.append((b"grpc-encoding", encoding.encode()))
         pairs += [metadata_field(name, value) for name, value in metadata]
         if len(pairs) > FIELDS_MAX:
             raise BadRequest(f"a call has {len(pairs)} fields with its metadata, {FIELDS_MAX} is the limit")
@@ -109,6 +112,7 @@ cdef class GrpcClientSession(Http2Client):
                 PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
             n += 1
         call.path = path
+        call.encoding = encoding
         call.id = self.request(fields, n, call, True)
         return call
 
@@ -138,11 +142,13 @@ cdef class GrpcClientSession(Http2Client):
             bytes_part(piece) if type(piece) is bytes else tensor_part(piece) for piece in message]
         cdef OutPart part
         cdef uint64_t nbytes = 0
+        if call.encoding:
+            parts = [bytes_part(compress(call.encoding, *[(<OutPart>each).data[:(<OutPart>each).nbytes] for each in parts]))]
         for part in parts:
             nbytes += part.nbytes
         if nbytes > MESSAGE_MAX:
             raise BadRequest(f"a message of {nbytes} bytes is more than gRPC can send ({MESSAGE_MAX})")
-        call.parts.append(bytes_part(b"\0" + (<object>nbytes).to_bytes(4, "big")))
+        call.parts.append(bytes_part((b"\1" if call.encoding else b"\0") + (<object>nbytes).to_bytes(4, "big")))
         call.parts.extend(parts)
         call.waiting += PREFIX_BYTES + nbytes
         return 0

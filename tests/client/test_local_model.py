@@ -1,0 +1,80 @@
+"""The test double answers as a server does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.client.models import write_models
+from tisfast.client import BadRequest, Internal, NotFound, Unsupported
+from tisfast.client.testing import LocalModel
+
+A = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    write_models(folder)
+    return folder
+
+
+def test_it_is_called_as_a_model_of_a_server(repository):
+    with LocalModel(repository / "add_sub") as model:
+        total, difference = model(A, A)
+        assert total.tolist() == [0, 2, 4, 6] and difference.tolist() == [0] * 4
+        assert model(INPUT0=A, INPUT1=A).names == ("OUTPUT0", "OUTPUT1")
+        assert model.infer([A, A], outputs=["OUTPUT1"]).names == ("OUTPUT1",)
+        assert model.submit(A, A).result()[0].tolist() == [0, 2, 4, 6]
+        assert model.ready() and model.config()["backend"] == "python"
+        with pytest.raises(BadRequest, match=r"'INPUT1' of model 'add_sub' wants the shape \[4\]"):
+            model(A, A[:2])
+        with pytest.raises(Unsupported, match="it has no server"):
+            model.statistics()
+
+
+def test_the_same_answers_as_from_the_server(repository, client):
+    for name, values in (("types", {"IN_STRING": ["a", "ü"], "IN_FP16": A.astype("f2")}), ("add_one", {"A": A})):
+        with LocalModel(repository / name) as local:
+            here, there = local.infer(values), client.model(name).infer(values)
+        assert here.names == there.names
+        assert all(a.tolist() == b.tolist() and a.dtype == b.dtype for a, b in zip(here, there, strict=True))
+    with LocalModel(repository / "batched") as local:
+        assert local.metadata().inputs == client.model("batched").metadata().inputs
+        assert local.sample([1, 2]).tolist() == [2, 3]
+        assert local.batches(np.zeros((9, 2), np.float32)).B.shape == (9, 2)
+
+
+def test_errors_streams_and_sequences(repository, tmp_path):
+    with LocalModel(repository / "failing") as model, pytest.raises(Internal, match="no luck"):
+        model(A)
+    with LocalModel(repository / "repeat_int32") as model:
+        assert [answer.OUT.item() for answer in model.stream([3, 1], [0, 0], [0])] == [3, 1]
+    with LocalModel(repository / "facts") as model, model.sequence(7) as ask:
+        assert b'"flags": 1' in ask(A).item() and b'"correlation": 7' in ask(A).item()
+    with pytest.raises(NotFound, match="is no model"):
+        LocalModel(tmp_path / "none")
+
+
+def test_the_callers_array_is_not_written_to(tmp_path):
+    folder = tmp_path / "spoil" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(SPOIL)
+    (folder.parent / "config.pbtxt").write_text(
+        'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+        'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+    )
+    mine = A.copy()
+    with LocalModel(folder.parent) as model:
+        assert model(mine).tolist() == [7, 7, 7, 7] and np.array_equal(mine, A)
+
+
+SPOIL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        a = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
+        a[:] = 7
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", a)])]
+"""

@@ -1,0 +1,38 @@
+"""Models whose instances are worker processes."""
+
+import os
+
+import pytest
+
+from tests.pytriton.process_callables import where
+from tests.pytriton.served import ONE, A, add, http, model
+from tisfast.pytriton.client import FuturesModelClient, ModelClient
+from tisfast.pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
+from tisfast.pytriton.triton import RemoteTriton
+
+
+def test_a_callable_runs_in_processes_of_its_own(triton):
+    running = triton(model("m", where, [A], processes=2))
+    assert running.is_alive()
+    with FuturesModelClient(http(running), "m") as client:
+        futures = [client.infer_sample(ONE) for _ in range(20)]
+        pids = {int(future.result()["o"][0]) for future in futures}
+    assert os.getpid() not in pids
+    with ModelClient(http(running), "m") as client:
+        assert [group["count"] for group in client._model.config()["instance_group"]] == [2]
+
+
+def test_what_cannot_be_pickled_is_told(triton):
+    running = triton()
+    with pytest.raises(PyTritonValidationError, match="'m' has processes=2, and its callable cannot be pickled"):
+        running.bind(**model("m", lambda requests: [], processes=2))
+    with pytest.raises(PyTritonValidationError, match="has 2 callables and processes=2; give one callable"):
+        running.bind(**model("m", [add, add], processes=2))
+    with pytest.raises(PyTritonValidationError, match="processes is -1"):
+        running.bind(**model("m", add, processes=-1))
+
+
+def test_only_the_own_server_has_processes(triton, tmp_path):
+    remote = RemoteTriton(http(triton()), workspace=tmp_path / "remote")
+    with remote, pytest.raises(PyTritonInvalidOperationError, match="only the server of this program"):
+        remote.bind(**model("m", add, processes=1))

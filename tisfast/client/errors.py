@@ -1,0 +1,82 @@
+"""What a client's calls raise, and how statuses of both protocols become it.  Layer 3 (client).
+
+The classes are those of tisfast.errors, so one `except NotFound` catches what the server says over either protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tisfast.errors import (
+    AlreadyExists,
+    BadRequest,
+    BadResponse,
+    Cancelled,
+    Forbidden,
+    Internal,
+    NotFound,
+    TisError,
+    Unauthenticated,
+    Unavailable,
+    Unknown,
+    Unsupported,
+)
+
+__all__ = [
+    "AlreadyExists", "BadRequest", "BadResponse", "Cancelled", "ConnectFailed", "ConnectionLost", "Forbidden",
+    "Internal", "NotFound", "TimedOut", "TisError", "Unauthenticated", "Unavailable", "Unknown", "Unsupported",
+]  # fmt: skip
+
+
+class TimedOut(TisError, TimeoutError):
+    """The call took longer than it may; the model may have executed it."""
+
+
+class ConnectFailed(Unavailable, ConnectionError):
+    """No connection: nothing of the request was sent, so it may be sent again."""
+
+
+class ConnectionLost(Unavailable, ConnectionError):
+    """The connection ended behind the request: nobody knows whether the model executed it."""
+
+
+OF_HTTP: Final[dict[int, type[TisError]]] = {
+    400: BadRequest,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    408: TimedOut,
+    409: AlreadyExists,
+    413: BadRequest,
+    429: Unavailable,
+    499: Cancelled,
+    500: Internal,
+    501: Unsupported,
+    502: ConnectionLost,  # a proxy lost its server behind the request
+    503: Unavailable,
+    504: TimedOut,
+}
+OF_GRPC: Final[dict[int, type[TisError]]] = {
+    1: Cancelled,
+    3: BadRequest,
+    4: TimedOut,
+    5: NotFound,
+    6: AlreadyExists,
+    7: Forbidden,
+    9: BadRequest,
+    11: BadRequest,
+    12: Unsupported,
+    13: Internal,
+    14: Unavailable,
+    16: Unauthenticated,
+}
+
+
+def of_http(status: int, text: str) -> TisError:
+    """The error of an HTTP answer."""
+    return OF_HTTP.get(status, Unknown)(text or f"the server answered with HTTP status {status}", http_status=status)
+
+
+def of_grpc(code: int, text: str) -> TisError:
+    """The error of a gRPC status."""
+    return OF_GRPC.get(code, Unknown)(text or f"the server answered with gRPC status {code}", grpc_code=code)

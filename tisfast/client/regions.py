@@ -1,0 +1,317 @@
+"""Large tensors in shared memory, where client and server are on one machine.  Layer 3 (client).
+
+A request takes a region, copies its inputs into it, and has large outputs written behind them.  The region's file loses
+its name as soon as the server has it open: whatever ends this process, nothing stays in /dev/shm.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import threading
+import weakref
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from tisfast import limits, tuning
+from tisfast.client.arrays import NUMPY, Array, array_of, item_bytes
+from tisfast.client.calls import Calls, InferRequest
+from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.results import Result, result_of
+from tisfast.errors import BadResponse, TisError, Unavailable
+from tisfast.wire.buffer_tensor import BufferTensor
+from tisfast.wire.client_request import WantedOutput, WantedOutputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tisfast.client.core import ClientCore
+    from tisfast.client.transport import Cancel, Transport
+    from tisfast.wire.client_response import InferResponse
+
+FOLDER: Final = Path("/dev/shm")
+ALIGNMENT: Final = 64
+TOO_SMALL: Final = "to hold the results"
+"""Of Triton's error, and ours, for an output that is larger than its place."""
+UNKNOWN: Final = "Unable to find"
+"""Of the error for a region that is not registered (any more)."""
+
+
+class Region:
+    """Memory with a file, which the server maps, too."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.name = f"tisfast-{os.getpid()}-{secrets.token_hex(8)}"
+        self.nbytes = nbytes
+        self._path = FOLDER / self.name
+        fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, nbytes)  # now, and not as SIGBUS when /dev/shm is full
+            self.memory = mmap.mmap(fd, nbytes)
+        except BaseException:
+            self.unlink()
+            raise
+        finally:
+            os.close(fd)
+        self.bytes = np.frombuffer(self.memory, np.uint8)
+
+    def unlink(self) -> None:
+        """Its file has no name any more; who has it open keeps it."""
+        self._path.unlink(missing_ok=True)
+
+
+class Slot(NamedTuple):
+    """The place of one output: offset and bytes in its region."""
+
+    offset: int
+    nbytes: int
+
+
+class Known(NamedTuple):
+    """What the last answer to such a request had: name and bytes of each output, 0 for one that is not shared."""
+
+    outputs: tuple[tuple[str, int], ...]
+
+
+Key = tuple[object, ...]
+
+
+class SharedMemory:
+    """The regions of one client.  must: an error says why they cannot be used; else the socket is used instead."""
+
+    def __init__(self, core: ClientCore, must: bool) -> None:
+        self._core: ClientCore = weakref.proxy(core)  # no cycle: a client that is dropped ends at once
+        self._must = must
+        self._refused = False
+        self._lock = threading.Lock()
+        self._free: list[Region] = []
+        self._doomed: list[Region] = []
+        self.registered: set[str] = set()
+        self._nbytes = 0
+        self._known: dict[Key, Known | None] = {}
+
+    def wanted(self, request: InferRequest) -> bool:
+        """It has something large to send, or its answer had."""
+        if self._refused:
+            return False
+        nbytes = 0
+        for tensor in request.tensors:
+            nbytes += tensor.nbytes
+        return nbytes >= tuning.CLIENT_SHARED_BYTES_MIN
+
+    async def infer(
+        self, request: InferRequest, timeout: float | None, retry: bool, cancel: Cancel | None
+    ) -> InferResponse | Result:
+        """The answer to a request."""
+        deadline = monotonic() + (self._core.timeout if timeout is None else timeout)
+        key: Key = (
+            request.model,
+            request.version,
+            *[(tensor.name, tensor.datatype, tensor.shape) for tensor in request.tensors],
+        )
+        known = self._known.get(key) if retry and request.outputs is None else None
+        inputs = sum(_aligned(tensor.nbytes) for tensor in request.tensors)
+        outputs = sum(_aligned(nbytes) for _, nbytes in known.outputs) if known is not None else 0
+        region = await self._take(inputs + outputs, deadline)
+        if region is None:
+            return await self._core.ask(self._core.calls.infer(request), timeout, retry, cancel)
+        placed, slots = _placed(request, region, known)
+        try:
+            response = await self._core.ask(self._core.calls.infer(placed), deadline - monotonic(), retry, cancel)
+            arrays = [self._array(each, region, slots.get(each.name)) for each in response.outputs]
+        except TisError as error:
+            self._doom(region)
+            return await self._again(error, key, request, deadline, retry)
+        except BaseException:
+            self._doom(region)
+            raise
+        self._give(region)
+        if key not in self._known and retry and request.outputs is None:
+            self._learn(key, response)
+        return result_of(response, arrays)
+
+    async def _again(
+        self, error: TisError, key: Key, request: InferRequest, deadline: float, retry: bool
+    ) -> InferResponse:
+        """What the server refused because of its regions is asked without them."""
+        if isinstance(error, Unavailable | TimedOut | BadResponse):
+            raise error
+        if TOO_SMALL in error.message:
+            self._known[key] = None  # outputs of another size each time
+        elif UNKNOWN in error.message and "shared memory region" in error.message:
+            self._forget_all()  # the server has started again
+        else:
+            raise error
+        return await self._core.ask(self._core.calls.infer(request), deadline - monotonic(), retry)
+
+    def _array(self, tensor: BufferTensor, region: Region, slot: Slot | None) -> Array:
+        if tensor.region is None:
+            return array_of(tensor)
+        dtype = NUMPY[tensor.datatype]
+        nbytes = item_bytes(tensor.datatype) * int(np.prod(tensor.shape, dtype=np.int64))
+        if slot is None or not 0 < nbytes <= slot.nbytes:
+            raise BadResponse(
+                f"output '{tensor.name}' of {nbytes} bytes lies in shared memory, where nobody asked for it"
+            )
+        return region.bytes[slot.offset : slot.offset + nbytes].view(dtype).reshape(tensor.shape).copy()
+
+    def _learn(self, key: Key, response: InferResponse) -> None:
+        outputs = tuple(
+            (each.name, each.nbytes if each.nbytes >= tuning.CLIENT_SHARED_TENSOR_BYTES_MIN and _plain(each) else 0)
+            for each in response.outputs
+        )
+        if any(nbytes for _, nbytes in outputs):
+            if len(self._known) >= limits.CLIENT_HEADS_MAX:
+                self._known.clear()
+            self._known[key] = Known(outputs)
+
+    # ---- regions
+
+    async def _take(self, nbytes: int, deadline: float) -> Region | None:
+        await self._unregister_doomed()
+        with self._lock:
+            for at in range(len(self._free) - 1, -1, -1):
+                if self._free[at].nbytes >= nbytes:
+                    return self._free.pop(at)
+            size = max(tuning.CLIENT_REGION_BYTES_MIN, 1 << (nbytes - 1).bit_length())
+            while self._free and self._nbytes + size > limits.CLIENT_REGION_BYTES_MAX:
+                self._doomed.append(self._free.pop(0))
+                self._nbytes -= self._doomed[-1].nbytes
+            if self._nbytes + size > limits.CLIENT_REGION_BYTES_MAX:
+                return None
+            self._nbytes += size
+        region = await self._make(size, deadline)
+        if region is None:
+            with self._lock:
+                self._nbytes -= size
+        return region
+
+    async def _make(self, size: int, deadline: float) -> Region | None:
+        try:
+            region = Region(size)
+        except OSError as error:
+            self._refuse(Unavailable(f"{size} bytes of shared memory cannot be had: {error}"))
+            return None
+        call = self._core.calls.ask(
+            "system_register", name=region.name, key=f"/{region.name}", offset=0, byte_size=size
+        )
+        try:
+            await self._core.ask(call, deadline - monotonic(), retry=False)
+        except (ConnectFailed, ConnectionLost, TimedOut):
+            raise
+        except TisError as error:
+            self._refuse(error)
+            return None
+        finally:
+            region.unlink()
+        self.registered.add(region.name)
+        return region
+
+    def _refuse(self, error: TisError) -> None:
+        """The server takes no regions, or not this one."""
+        if self._must:
+            error.reword(lambda text: f"shared_memory=True, but the server takes no region: {text}")
+            raise error
+        self._refused = not self.registered
+
+    def _give(self, region: Region) -> None:
+        with self._lock:
+            self._free.append(region)
+
+    def _doom(self, region: Region) -> None:
+        """The server may still write into it: nobody uses it again."""
+        with self._lock:
+            self._nbytes -= region.nbytes
+            self._doomed.append(region)
+
+    def _forget_all(self) -> None:
+        with self._lock:
+            self._doomed += self._free
+            self._free = []
+            self._nbytes = 0
+            self.registered.clear()
+            self._doomed.clear()
+
+    async def _unregister_doomed(self) -> None:
+        while self._doomed:
+            try:
+                region = self._doomed.pop()
+            except IndexError:
+                return
+            await self._unregister(region.name)
+
+    async def _unregister(self, name: str) -> None:
+        self.registered.discard(name)
+        try:
+            call = self._core.calls.ask("system_unregister", name=name)
+            await self._core.ask(call, tuning.CLIENT_CANCEL_SECONDS, retry=False)
+        except TisError:
+            return  # a server that has gone has none
+
+    def forget(self) -> None:
+        """In a forked child: regions and server's names are the parent's."""
+        self._lock = threading.Lock()
+        self._forget_all()
+
+    async def close(self) -> None:
+        """Unregister all."""
+        with self._lock:
+            self._refused = True
+            self._free, self._doomed = [], []
+        for name in list(self.registered):
+            await self._unregister(name)
+
+
+def unregister_left(registered: set[str], calls: Calls, make: Callable[[], Transport], pid: int) -> None:
+    """Of a client that nobody closed: at its end, or the program's.  A forked child leaves its parent's alone."""
+    from tisfast.client.transport import run  # noqa: PLC0415 - when all else is torn down
+
+    if not registered or os.getpid() != pid:
+        return
+    transport = make()
+    try:
+        for name in list(registered):
+            deadline = monotonic() + tuning.CLIENT_CANCEL_SECONDS
+            run(transport.ask(calls.ask("system_unregister", name=name), deadline))
+    except TisError:
+        pass  # a server that has gone has none
+    finally:
+        run(transport.close())
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _plain(tensor: BufferTensor) -> bool:
+    return tensor.datatype not in ("BYTES", "BF16")
+
+
+def _placed(request: InferRequest, region: Region, known: Known | None) -> tuple[InferRequest, dict[str, Slot]]:
+    """The request with its large tensors in the region, and the places of its outputs."""
+    at = 0
+    tensors = []
+    for tensor in request.tensors:
+        nbytes = tensor.nbytes
+        if nbytes < tuning.CLIENT_SHARED_TENSOR_BYTES_MIN:
+            tensors.append(tensor)
+            continue
+        region.bytes[at : at + nbytes] = np.frombuffer(tensor.buffer(), np.uint8)
+        tensors.append(BufferTensor.in_region(tensor.name, tensor.datatype, tensor.shape, region.name, nbytes, at))
+        at += _aligned(nbytes)
+    if known is None:
+        return request._replace(tensors=tensors), {}
+    slots: dict[str, Slot] = {}
+    wanted: list[Any] = []
+    for name, nbytes in known.outputs:
+        if nbytes == 0:
+            wanted.append(WantedOutput(name))
+            continue
+        slots[name] = Slot(at, nbytes)
+        wanted.append(WantedOutput(name, region=region.name, nbytes=nbytes, offset=at))
+        at += _aligned(nbytes)
+    return request._replace(tensors=tensors, outputs=WantedOutputs(wanted)), slots

@@ -1,0 +1,45 @@
+"""When a call is made again.  Layer 3 (client)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+from tisfast.errors import TisError, Unavailable
+
+
+@dataclass(frozen=True)
+class Retries:
+    """count: calls beyond the first one; seconds: from the first one's start, after which none begins; pause_seconds:
+    before the second one, doubled for each further one and drawn between a half and the whole.
+    """
+
+    count: int = 2
+    seconds: float = 10.0
+    pause_seconds: float = 0.05
+
+    def pause(self, error: TisError, made: int, passed: float) -> float | None:
+        """Seconds until the call is made again; None: it is not.
+
+        made: how often it was made; passed: seconds since the first time.  Only what has executed nothing is made
+        again: no connection, and what the server itself says is for later (HTTP 503, gRPC UNAVAILABLE).
+        """
+        if made > self.count or not repeatable(error):
+            return None
+        pause = self.pause_seconds * 2 ** (made - 1) * (0.5 + random.random() / 2)
+        wanted = error.facts.get("retry_after")
+        if isinstance(wanted, float):
+            pause = max(pause, wanted)
+        return pause if passed + pause <= self.seconds else None
+
+
+def repeatable(error: TisError) -> bool:
+    """The same call may be made again without harm, and may succeed."""
+    if isinstance(error, ConnectFailed):
+        return True
+    return isinstance(error, Unavailable) and not isinstance(error, ConnectionLost | TimedOut)
+
+
+NO_RETRIES: Final = Retries(count=0)

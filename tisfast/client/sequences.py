@@ -1,0 +1,62 @@
+"""Requests that belong together.  Layer 3 (client)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tisfast.client.calls import Parameters
+from tisfast.client.options import NO_OPTIONS, split_options
+from tisfast.errors import BadRequest, TisError
+
+if TYPE_CHECKING:
+    from tisfast.client.model_core import ModelCore
+    from tisfast.client.results import Result
+
+
+class SequenceCore:
+    """One sequence.  id: of it, a number from 1 on or a text; 0: one that nobody else has.
+
+    The first request starts it.  The last one is marked by `last=True`; if none is, `end` sends the last inputs once
+    more, with the end flag, and drops the answer: the protocols have no end without a request.
+    """
+
+    def __init__(self, model: ModelCore, id: int | str = 0) -> None:
+        self._model = model
+        self.id: int | str = id or secrets.randbits(62) + 1
+        self._started = False
+        self._ended = False
+        self._latest: tuple[Sequence[Any], Mapping[str, Any]] | None = None
+
+    async def call(self, values: Sequence[Any], named: dict[str, Any]) -> Any:
+        """As a model is called; last=True ends the sequence with this request."""
+        signature = await self._model.signature()
+        inputs, options = split_options(named, signature.inputs)
+        last = "last" not in signature.inputs and bool(inputs.pop("last", False))
+        if self._ended:
+            raise BadRequest(f"sequence {self.id!r} of model '{self._model.name}' has ended; begin another one")
+        parameters: Parameters = {"sequence_id": self.id, "sequence_start": not self._started, "sequence_end": last}
+        self._latest = (values, inputs)
+        result: Result = await self._model.request(signature, values, inputs, options, parameters)
+        self._started = True
+        self._ended = last
+        return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result
+
+    async def end(self) -> None:
+        """The sequence is over, also for the server.  Raises TisError."""
+        if self._ended or not self._started or self._latest is None:
+            return
+        self._ended = True
+        parameters: Parameters = {"sequence_id": self.id, "sequence_start": False, "sequence_end": True}
+        values, named = self._latest
+        await self._model.request(await self._model.signature(), values, named, NO_OPTIONS, parameters)
+
+    async def leave(self, failed: bool) -> None:
+        """End it; failed: an error is on its way already, and another one would hide it."""
+        if failed:
+            with suppress(TisError):
+                await self.end()
+        else:
+            await self.end()

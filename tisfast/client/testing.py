@@ -1,0 +1,324 @@
+"""A test double: a model of this process that is asked like one of a server.  Layer 3 (client).
+
+    model = LocalModel("models/add_sub")
+    total, difference = model(a, b)
+
+It runs the `model.py` of a model folder without a server, with the classes that workers use, and checks inputs by the
+folder's config.pbtxt as a client does.  One request is one execution: nothing is batched, and nothing runs beside it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tisfast.client.arrays import array_of
+from tisfast.client.calls import InferRequest
+from tisfast.client.futures import InferFuture, Submitter
+from tisfast.client.model_core import ModelCore
+from tisfast.client.results import Result
+from tisfast.client.sync_client import Model
+from tisfast.client.transport import Cancel
+from tisfast.config import auto_complete, model_config
+from tisfast.config.model_config import LoadedConfig
+from tisfast.errors import BadRequest, Internal, NotFound, Unsupported
+from tisfast.types import DATA_TYPES
+
+PACKAGE: Final = Path(__file__).resolve().parent.parent
+WIRE: Final = {kind.config: kind.wire for kind in DATA_TYPES}
+SECONDS_MAX: Final = 60.0
+"""That a test waits for an answer which the model gives from a thread of its own."""
+FINAL: Final = 1
+
+
+class LocalModel(Model):
+    """The model in this folder.  version: its highest by default.  Raises ConfigError, NotFound, and what it raises.
+
+    `close` calls the model's finalize, as leaving a `with` block does.
+    """
+
+    def __init__(self, folder: str | Path, version: str | int = "") -> None:
+        core = LocalCore(Path(folder).resolve(), str(version))
+        self._local = core
+        self._submitter = Submitter(1, SECONDS_MAX)
+        super().__init__(ModelCore(cast(Any, core), core.name, core.version), self._run_later)
+
+    def _run_later(self, ask: Callable[[Cancel], Any]) -> InferFuture[Any]:
+        return self._submitter.submit(ask)
+
+    def close(self) -> None:
+        """Finalize the model; it cannot be asked any more."""
+        self._submitter.close(SECONDS_MAX)
+        self._local.finalize()
+
+    def __enter__(self) -> LocalModel:
+        """For `with`."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As `close`."""
+        self.close()
+
+
+class LocalCore:
+    """What ModelCore asks, answered here."""
+
+    timeout = SECONDS_MAX
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self.name = folder.name
+        self.version = version or _highest(folder)
+        self.calls = self.transport = self
+        self._lock = threading.Lock()  # `execute` is called by one thread at a time, as a worker calls it
+        self._pb = _pb_utils()
+        self._config = _config(folder)
+        module = _module(folder, self.version, self._config)
+        self._config = _completed(module, self._config, self._pb)
+        self._model = module.TritonPythonModel()
+        if hasattr(self._model, "initialize"):
+            self._model.initialize(self._arguments(folder))
+
+    def _arguments(self, folder: Path) -> dict[str, str]:
+        return {
+            "model_config": json.dumps(self._config.as_dict),
+            "model_instance_kind": "CPU",
+            "model_instance_name": f"{self.name}_0",
+            "model_instance_device_id": "0",
+            "model_repository": str(folder),
+            "model_version": self.version,
+            "model_name": self.name,
+        }
+
+    def finalize(self) -> None:
+        """Its end."""
+        if hasattr(self._model, "finalize"):
+            self._model.finalize()
+
+    # ---- what a server answers
+
+    async def fetch(self, name: str, /, **_: Any) -> Any:
+        """Metadata and configuration."""
+        config = self._config.as_dict
+        if name == "config":
+            return config
+        if name != "metadata":
+            raise Unsupported(f"a LocalModel has no {name}; it has no server")
+        batch = [-1] if config.get("max_batch_size", 0) > 0 else []
+        tensors = {role: [_metadata(each, batch) for each in config.get(role, [])] for role in ("input", "output")}
+        return {
+            "name": self.name,
+            "versions": [self.version],
+            "platform": "python",
+            "inputs": tensors["input"],
+            "outputs": tensors["output"],
+        }
+
+    async def statistics(self, *_: str) -> Any:
+        """Nothing is counted."""
+        raise Unsupported("a LocalModel has no statistics; it has no server")
+
+    def ready(self, *_: str) -> bool:
+        """It was loaded."""
+        return True
+
+    async def ask(self, answer: bool) -> bool:
+        """Of `ready`."""
+        return answer
+
+    async def infer_request(self, request: InferRequest, *_: object) -> Result:
+        """One execution with one request."""
+        answers = self._execute(request)
+        if len(answers) != 1:
+            raise Internal(f"model '{self.name}' gave {len(answers)} answers to one request; ask it by stream()")
+        return self._result(answers[0], request, final=True)
+
+    def stream(self, request: InferRequest, *deadline: float) -> Any:
+        """The call of ModelCore, and then its stream: all answers are there when `execute` has ended."""
+        return self._begin(request) if deadline else request
+
+    async def _begin(self, request: InferRequest) -> LocalStream:
+        answers = self._execute(request)
+        return LocalStream([self._result(each, request, each is answers[-1]) for each in answers])
+
+    # ---- the model
+
+    def _execute(self, request: InferRequest) -> list[Any]:
+        decoupled = bool(self._config.decoupled)
+        sender = Sender(self._pb)
+        made = _request(self._pb, self.name, request, [each["name"] for each in self._config.as_dict["output"]])
+        made.sender = sender
+        with self._lock:
+            returned = self._model.execute([made])
+        if hasattr(returned, "__await__"):
+            raise Unsupported(f"model '{self.name}' has an asynchronous execute, which LocalModel does not run")
+        if decoupled or returned is None or list(returned) == [None]:
+            return sender.all(self.name)
+        responses = list(returned)
+        if len(responses) != 1:
+            raise Internal(f"execute of model '{self.name}' returned {len(responses)} responses for 1 request")
+        return responses
+
+    def _result(self, response: Any, request: InferRequest, final: bool) -> Result:
+        if response.has_error():
+            raise Internal(response.error().message())
+        wanted = None if request.outputs is None else {each.name for each in request.outputs.outputs}
+        if request.outputs is not None and any(each.classes for each in request.outputs.outputs):
+            raise BadRequest("a LocalModel gives no classes")
+        tensors = [each for each in response.output_tensors() if wanted is None or each.name() in wanted]
+        result = Result([_array(each.as_numpy()) for each in tensors])
+        result.names = tuple(each.name() for each in tensors)
+        result.model, result.version, result.id = self.name, self.version, request.id
+        result.parameters, result.final = {}, final
+        return result
+
+
+class LocalStream:
+    """See transport.Stream."""
+
+    def __init__(self, results: list[Result]) -> None:
+        self._results = results
+
+    async def next(self, deadline: float) -> tuple[str, Any] | None:
+        """The next answer."""
+        return ("", self._results.pop(0)) if self._results else None
+
+    def cancel(self) -> None:
+        """No further answer is wanted."""
+        self._results = []
+
+
+class Sender:
+    """The response sender of one request."""
+
+    def __init__(self, pb_utils: Any) -> None:
+        self._pb = pb_utils
+        self._responses: list[Any] = []
+        self._ended = threading.Event()
+
+    def send(self, response: Any = None, flags: int = 0) -> None:
+        """As Triton's."""
+        if self._ended.is_set():
+            raise self._pb.TritonModelException("Unable to send response. Response sender has been closed.")
+        if response is not None:
+            self._responses.append(response)
+        if flags & FINAL:
+            self._ended.set()
+
+    def is_cancelled(self) -> bool:
+        """Nobody cancels."""
+        return False
+
+    def all(self, model: str) -> list[Any]:
+        """What was sent, when the end is."""
+        if not self._ended.wait(SECONDS_MAX):
+            raise Internal(f"model '{model}' did not send the final flag within {SECONDS_MAX} s")
+        return self._responses
+
+
+def _highest(folder: Path) -> str:
+    versions = [int(path.name) for path in folder.glob("*/") if path.name.isdecimal()] if folder.is_dir() else []
+    if not versions:
+        raise NotFound(f"{folder} has no folder of a version (1, 2, ...): it is no model")
+    return str(max(versions))
+
+
+def _pb_utils() -> Any:
+    """The module that models import."""
+    if "triton_python_backend_utils" not in sys.modules:
+        for workers in (PACKAGE / "_workers", PACKAGE.parent / "workers"):
+            if (workers / "__main__.py").is_file() and str(workers) not in sys.path:
+                sys.path.append(str(workers))
+    return importlib.import_module("triton_python_backend_utils")
+
+
+def _config(folder: Path) -> LoadedConfig:
+    file = folder / "config.pbtxt"
+    text = file.read_text() if file.is_file() else ""
+    draft = model_config.parse(text, str(file))
+    if not draft.message.backend:
+        draft.message.backend = "python"
+    if draft.message.backend != "python":
+        raise Unsupported(f"{file} names the backend '{draft.message.backend}'; LocalModel runs model.py only")
+    return model_config.finish(draft, folder.name, partial=True)
+
+
+def _completed(module: ModuleType, config: LoadedConfig, pb_utils: Any) -> LoadedConfig:
+    complete = getattr(module.TritonPythonModel, "auto_complete_config", None)
+    if complete is None:
+        return config
+    given = complete(pb_utils.ModelConfig(json.dumps(config.as_dict)))
+    return auto_complete.merge_completed(config, given.as_json())
+
+
+def _module(folder: Path, version: str, config: LoadedConfig) -> ModuleType:
+    """The model's file as a module of its own; what lies beside it can be imported, as in a worker."""
+    file = folder / version / (config.default_model_filename or "model.py")
+    if not file.is_file():
+        raise NotFound(f"{file} is missing: LocalModel runs models that are Python files")
+    spec = importlib.util.spec_from_file_location(f"{folder.name}_{version}_model", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    sys.path[:] = [str(file.parent), str(folder), *before]
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path[:] = before
+    if not hasattr(module, "TritonPythonModel"):
+        raise BadRequest(f"{file} has no class TritonPythonModel")
+    return module
+
+
+def _metadata(tensor: dict[str, Any], batch: list[int]) -> dict[str, Any]:
+    return {
+        "name": tensor["name"],
+        "datatype": WIRE[tensor["data_type"]],
+        "shape": [*batch, *map(int, tensor["dims"])],
+    }
+
+
+def _request(pb_utils: Any, model: str, request: InferRequest, outputs: list[str]) -> Any:
+    """A request as a model gets it."""
+
+    class LocalRequest(pb_utils.InferenceRequest):  # type: ignore[misc] # whose class is known when models can be run
+        sender: Sender
+
+        def get_response_sender(self) -> Sender:
+            return self.sender
+
+    parameters = dict(request.parameters or {})
+    flags = (1 if parameters.pop("sequence_start", False) else 0) | (2 if parameters.pop("sequence_end", False) else 0)
+    tensors = [pb_utils.Tensor(each.name, _writable(array_of(each))) for each in request.tensors]
+    wanted = outputs if request.outputs is None else [each.name for each in request.outputs.outputs]
+    return LocalRequest(
+        request_id=request.id,
+        correlation_id=parameters.pop("sequence_id", 0),
+        inputs=tensors,
+        requested_output_names=wanted,
+        model_name=model,
+        flags=flags,
+        timeout=request.server_timeout_ns // 1000,
+        parameters={name: value for name, value in parameters.items() if name != "priority"},
+    )
+
+
+def _writable(array: Any) -> Any:
+    return array.copy()  # models write into their inputs, and the caller keeps its own
+
+
+def _array(array: Any) -> Any:
+    """Strings are bytes, as from a server."""
+    if array.dtype.kind not in "OSU":
+        return array
+    found = np.empty(array.shape, np.object_)
+    found.ravel()[:] = [each.encode() if isinstance(each, str) else bytes(each) for each in array.ravel().tolist()]
+    return found

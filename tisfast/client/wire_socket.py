@@ -1,0 +1,158 @@
+"""A connected socket with deadlines, for the blocking transports.  Layer 3 (client).
+
+The kernel keeps the time (SO_RCVTIMEO), set again only when it differs: Python's own timeouts cost a system call for
+each read and write.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from tisfast import limits, tuning
+from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from tisfast.client.address import Address
+    from tisfast.client.calls import Piece
+
+TIMEVAL: Final = struct.Struct("@ll")
+PIECES_MAX: Final = 512  # of one sendmsg; the kernel takes 1024
+
+
+class WireSocket:
+    """One connection."""
+
+    def __init__(self, made: socket.socket, address: Address) -> None:
+        self._socket = made
+        self._address = address
+        self._allowed = 0.0
+        self._scratch = memoryview(bytearray(tuning.CLIENT_RECEIVE_BYTES))
+        self._tls = hasattr(made, "pending")
+        self._poll = select.poll()
+        self._poll.register(made, select.POLLIN)
+        self.aborted = False
+
+    def send(self, pieces: Sequence[Piece], nbytes: int, deadline: float) -> None:
+        """Send all.  Raises TimedOut, and OSError when the server takes no more."""
+        self._allow(deadline)
+        try:
+            if nbytes <= tuning.CLIENT_JOINED_BYTES_MAX:
+                self._socket.sendall(b"".join(pieces) if len(pieces) > 1 else pieces[0])
+            elif self._tls:
+                for piece in pieces:
+                    self._socket.sendall(piece)
+            else:
+                self._send_all(pieces, deadline)
+        except (BlockingIOError, TimeoutError):
+            raise self._late("the server did not take the request") from None
+
+    def _send_all(self, pieces: Sequence[Piece], deadline: float) -> None:
+        left = [memoryview(piece) for piece in pieces]
+        while left:
+            sent = self._socket.sendmsg(left[:PIECES_MAX])
+            while left and sent >= len(left[0]):
+                sent -= len(left.pop(0))
+            if left:
+                left[0] = left[0][sent:]
+                self._allow(deadline)
+
+    def receive_into(self, view: memoryview, deadline: float) -> int:
+        """The number of bytes that came, 0 for the end.  Raises TimedOut and ConnectionLost."""
+        while True:
+            self._allow(deadline)
+            try:
+                return self._socket.recv_into(view)
+            except ConnectionResetError:
+                return 0
+            except OSError as error:
+                if not _is_wait(error):
+                    raise self.lost(str(error)) from None
+
+    def receive(self, deadline: float) -> bytes:
+        """Bytes that came, b"" for the end.  Raises TimedOut and ConnectionLost."""
+        n = self.receive_into(self._scratch, deadline)
+        return bytes(self._scratch[:n])
+
+    def pending(self) -> bytes | None:
+        """What came while nobody waited; None: nothing; b"": the server has closed the connection."""
+        if not self._poll.poll(0):
+            return None
+        self._socket.setblocking(False)
+        try:
+            return self._socket.recv(tuning.CLIENT_RECEIVE_BYTES)
+        except OSError as error:
+            return None if _is_wait(error) else b""
+        finally:
+            self._socket.setblocking(True)
+
+    def abort(self) -> None:
+        """End what another thread waits for here."""
+        self.aborted = True
+        with suppress(OSError):  # it has ended by itself
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """No further call."""
+        self._socket.close()
+
+    def __del__(self) -> None:
+        """Of a client that nobody closed."""
+        self._socket.close()
+
+    def lost(self, why: str) -> ConnectionLost:
+        """The error of a connection that ended behind the request."""
+        return ConnectionLost(
+            f"the connection to {self._address} was lost behind the request ({why}); the model may have executed it"
+        )
+
+    def _allow(self, deadline: float) -> None:
+        left = deadline - monotonic()
+        if left <= 0:
+            raise self._late("no answer came")
+        if not left <= self._allowed <= 1.1 * left + 0.001:
+            self._allowed = 1.05 * left + 0.0005
+            value = TIMEVAL.pack(int(self._allowed), int(self._allowed % 1 * 1e6))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+    def _late(self, what: str) -> TimedOut:
+        return TimedOut(f"{what} from {self._address} within the time that the call may take (timeout=)")
+
+
+def _is_wait(error: OSError) -> bool:
+    """It says that there is nothing yet: TLS has a class of its own for that."""
+    return isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError"
+
+
+def connect(address: Address, context: SSLContext | None, deadline: float, server_name: str = "") -> WireSocket:
+    """A connection to the server.  Raises ConnectFailed; nothing was sent then."""
+    left = min(deadline - monotonic(), limits.CLIENT_CONNECT_SECONDS_MAX)
+    if left <= 0:
+        raise TimedOut(f"there was no time left to connect to {address}")
+    try:
+        made = socket.create_connection((address.host, address.port), left)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        raise connect_failed(address, error) from None
+    if context is not None:
+        try:
+            made = context.wrap_socket(made, server_hostname=server_name or address.host)
+        except OSError as error:
+            made.close()
+            raise connect_failed(address, error) from None
+    made.settimeout(None)
+    return WireSocket(made, address)
+
+
+def connect_failed(address: Address, error: OSError) -> ConnectFailed:
+    """The error of a connection that could not be made."""
+    what = "answered nothing" if isinstance(error, TimeoutError) else str(error.strerror or error)
+    return ConnectFailed(f"cannot connect to {address}: {what}; is a server running there?")

@@ -1,0 +1,219 @@
+"""Servers of this program, Triton, and servers that it joins, RemoteTriton."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tisfast.errors import TisError
+from tisfast.local_server import LocalServer
+from tisfast.pytriton.client import ModelClient
+from tisfast.pytriton.client.exceptions import PyTritonClientError
+from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from tisfast.pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
+from tisfast.pytriton.models import BoundModel
+from tisfast.pytriton.process_models import write_model
+from tisfast.pytriton.remote import RemoteTriton
+from tisfast.pytriton.server_config import (
+    DEFAULT_PROTECTED_ENDPOINTS,
+    TRITON_ACCESS_HEADER,
+    VALID_TRITON_ENDPOINTS,
+    DefaultTritonLifecyclePolicy,
+    TritonConfig,
+    TritonLifecyclePolicy,
+    TritonSecurityConfig,
+    VertextAILifecyclePolicy,
+    flags_of,
+    merged,
+)
+from tisfast.pytriton.triton_base import (
+    MONITORING_PERIOD_S,
+    WAIT_FORM_MODEL_TIMEOUT_S,
+    TritonBase,
+    warn_of_verbose_logs,
+)
+from tisfast.pytriton.utils.workspace import Workspace
+
+__all__ = [
+    "DEFAULT_PROTECTED_ENDPOINTS",
+    "MONITORING_PERIOD_S",
+    "TRITON_ACCESS_HEADER",
+    "VALID_TRITON_ENDPOINTS",
+    "WAIT_FORM_MODEL_TIMEOUT_S",
+    "DefaultTritonLifecyclePolicy",
+    "RemoteTriton",
+    "Triton",
+    "TritonBase",
+    "TritonConfig",
+    "TritonLifecyclePolicy",
+    "TritonSecurityConfig",
+    "VertextAILifecyclePolicy",
+]
+
+log = logging.getLogger("tisfast.pytriton")
+
+INITIAL_BACKEND_SHM_SIZE: Final = 4 * 1024 * 1024
+GROWTH_BACKEND_SHM_SIZE: Final = 1024 * 1024
+TRITONSERVER_DIST_DIR: Final = pathlib.Path(__file__).parent
+"""For programs that name them: the server sizes its memory itself, and there is no tritonserver."""
+_SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
+VERTEX_AI_PORT: Final = 8080
+_PRIVATE_FLAGS: Final = "private.flags"
+
+
+class Triton(TritonBase):
+    """A server process of this program, which serves callables of this program."""
+
+    def __init__(
+        self,
+        *,
+        config: TritonConfig | None = None,
+        workspace: Workspace | str | pathlib.Path | None = None,
+        triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
+        security_config: TritonSecurityConfig | None = None,
+    ) -> None:
+        """Starts nothing, but makes the workspace.
+
+        config: what it does not say, the environment may; else it is the server's default.  workspace: a folder that
+        does not exist yet.  security_config: by default calls that change or tell what goes on need a token.
+        """
+        self._config = merged(config)
+        self._policy = triton_lifecycle_policy or (
+            VertextAILifecyclePolicy if config is not None and config.allow_vertex_ai else DefaultTritonLifecyclePolicy
+        )
+        self._security = security_config or TritonSecurityConfig()
+        self._server: LocalServer | None = None
+        super().__init__(workspace)
+
+    def __enter__(self) -> Triton:
+        """Start the server, unless the policy says that `run` does."""
+        if self._policy.launch_triton_on_startup:
+            self.connect()
+        return self
+
+    def run(self) -> None:
+        """Start the server and load all models; returns when they can be asked.  Does nothing when it runs."""
+        self.connect()
+
+    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
+        """Run and wait: until `stop`, Ctrl-C, or the end of the server or of a model; then everything is stopped."""
+        super().serve(monitoring_period_s)
+
+    @property
+    def http_address(self) -> str | None:
+        """HOST:PORT while it runs, with the port that the system chose for a 0.  Not in PyTriton."""
+        return self._server.http_address if self._server is not None else None
+
+    @property
+    def grpc_address(self) -> str | None:
+        """As http_address."""
+        return self._server.grpc_address if self._server is not None else None
+
+    @property
+    def metrics_address(self) -> str | None:
+        """As http_address."""
+        return self._server.metrics_address if self._server is not None else None
+
+    def get_access_token(self) -> str | None:
+        """The token for restricted calls; None where nothing is restricted."""
+        return self._security.access_token
+
+    # ---- of TritonBase
+
+    def _join(self) -> Any:
+        server = self._server
+        if server is None or not server.alive():
+            began = time.monotonic()
+            server = LocalServer(self._flags(), own_models=True)
+            try:
+                server.start(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
+            except TisError as error:
+                if time.monotonic() - began >= DEFAULT_TRITON_STARTUP_TIMEOUT_S:
+                    raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
+                raise
+            self._server = server
+            warn_of_verbose_logs(self._config.log_verbose)
+        return server.guest
+
+    def _leave(self, guest: Any) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            warn_of_verbose_logs(self._config.log_verbose)
+            server.stop()
+
+    def _reached(self, guest: Any) -> bool:
+        return guest is not None and self._server is not None and self._server.alive()
+
+    def _default_trace_config(self) -> Sequence[str]:
+        settings = self._config.trace_config or ()
+        return settings if "mode=opentelemetry" in settings else ()
+
+    def _load_processes(self, model: BoundModel) -> None:
+        server = self._server
+        assert server is not None
+        write_model(server.models, model)
+        url = f"http://{server.http_address}" if server.http_address else f"grpc://{server.grpc_address}"
+        with ModelClient(url, model.name, access_token=self._security.access_token) as client:
+            try:
+                client.load_model()
+            except PyTritonClientError as error:
+                raise PyTritonRuntimeError(f"model '{model.name}' was not loaded: {error}") from error
+
+    def _tell_connected(self) -> None:
+        server = self._server
+        if server is None or server.http_address is None:
+            return
+        for model in self._models:
+            url = f"http://{server.http_address}/v2/models/{model.name}"
+            log.info(
+                "model %s is served:\n  ready  %s/ready\n  config %s/config\n  infer  %s/infer\n"
+                "Ctrl-C (SIGINT) ends it.",
+                *(model.name, url, url, url),
+            )
+
+    # ---- parts
+
+    def _flags(self) -> list[str]:
+        """Those that hold a secret lie in a file: a command line is read by everybody on the machine."""
+        config = _for_vertex_ai(merged(self._config))
+        restricted = ",".join(self._security.restricted_endpoints or ())
+        if restricted:
+            token = f"{restricted}:{TRITON_ACCESS_HEADER}={self._security.access_token}"
+            config.http_restricted_api = config.grpc_restricted_protocol = token
+        private = flags_of(TritonConfig(**{name: getattr(config, name) for name in _SECRET}))
+        flags = [flag for flag in flags_of(config) if flag not in private]
+        flags.append("--model-control-mode=explicit")
+        if config.model_repository is not None:
+            flags.append("--load-model=*")
+        if private:
+            path = self._workspace.path / _PRIVATE_FLAGS
+            path.parent.mkdir(parents=True, exist_ok=True)  # it runs again after a stop
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w") as file:
+                file.write("".join(f"{flag}\n" for flag in private))
+            flags.append(f"--flags-file={path}")
+        return flags
+
+
+def _for_vertex_ai(config: TritonConfig) -> TritonConfig:
+    """Vertex AI asks one port, whose paths are told it with the model: HTTP listens there."""
+    if config.allow_vertex_ai:
+        port = config.vertex_ai_port or int(os.environ.get("AIP_HTTP_PORT") or VERTEX_AI_PORT)
+        if config.allow_http and config.http_port not in (None, port):
+            raise PyTritonValidationError(
+                f"HTTP has one port: http_port is {config.http_port}, and Vertex AI wants {port}; give them the same"
+            )
+        config.allow_http, config.http_port = True, port
+        log.info(
+            "Vertex AI: --container-ports=%s --container-health-route=/v2/health/ready "
+            "--container-predict-route=/v2/models/%s/infer",
+            port,
+            config.vertex_ai_default_model or "NAME",
+        )
+    config.allow_vertex_ai = config.vertex_ai_port = config.vertex_ai_default_model = None
+    config.vertex_ai_thread_count = None
+    return config

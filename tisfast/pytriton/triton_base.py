@@ -1,0 +1,233 @@
+"""What a server of this program and one that it joins have in common: models, and when they are served."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import pathlib
+import threading
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from tisfast.local_server import guest_runtime
+from tisfast.pytriton.exceptions import (
+    PyTritonInvalidOperationError,
+    PyTritonRuntimeError,
+    PyTritonUnrecoverableError,
+)
+from tisfast.pytriton.model_config import ModelConfig, Tensor
+from tisfast.pytriton.models import BoundModel, Infer
+from tisfast.pytriton.proxy import telemetry
+from tisfast.pytriton.utils.workspace import Workspace
+
+log = logging.getLogger("tisfast.pytriton")
+_VERBOSE: Final = (
+    "Triton Inference Server is running with enabled verbose logs (log_verbose=%s). "
+    "It may affect inference performance."
+)
+Base = TypeVar("Base", bound="TritonBase")
+
+MONITORING_PERIOD_S: Final = 10.0
+WAIT_FORM_MODEL_TIMEOUT_S: Final = 60.0
+"""Seconds in which the server must have taken a model."""
+
+
+class TritonBase:
+    """Models of this program and the connection over which a server has them.
+
+    A subclass says how the connection is made and ended.  All methods may be called from any thread.
+    """
+
+    def __init__(self, workspace: Workspace | str | pathlib.Path | None = None) -> None:
+        """Makes the workspace, and starts nothing.  Raises FileExistsError for a workspace that exists."""
+        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+        self._models: list[BoundModel] = []
+        self._served: set[tuple[str, int]] = set()
+        self._guest: Any = None
+        self._lock = threading.RLock()
+        self._news = threading.Condition()
+        self._connected = False
+        _stop_at_exit(self)
+
+    def __enter__(self: Base) -> Base:
+        """Connect."""
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def bind(  # noqa: PLR0913, PLR0917 - PyTriton's
+        self,
+        model_name: str,
+        infer_func: Infer | Sequence[Infer],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        model_version: int = 1,
+        config: ModelConfig | None = None,
+        strict: bool = False,
+        trace_config: Sequence[str] | None = None,
+        processes: int = 0,
+    ) -> None:
+        """Have a callable serve a model: at once when the server runs, else when it does.
+
+        infer_func: a callable, or one for each instance.  strict: what it returns must be as the outputs say.
+        processes: so many workers load the callable, which is pickled; not in PyTriton.
+        Raises PyTritonValidationError, PyTritonInvalidOperationError for a name that is taken, and what loading raises.
+        """
+        model = BoundModel(model_name, infer_func, inputs, outputs, int(model_version), config, strict, processes)
+        self._trace(trace_config)
+        with self._lock:
+            if any(model.same_as(each) for each in self._models):
+                raise PyTritonInvalidOperationError("Cannot add model with the same name twice.")
+            if self._connected:
+                self._load(model)
+            self._models.append(model)
+
+    def connect(self) -> None:
+        """Reach the server and load all models.  Raises TimeoutError when the server is not ready in time."""
+        with self._lock:
+            if self._connected:
+                return
+            self._guest = self._join()
+            for model in self._models:
+                self._load(model)
+            self._connected = True
+            threading.Thread(target=self._watch, args=(self._guest,), name="tisfast-pytriton", daemon=True).start()
+        self._tell_connected()
+
+    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
+        """Connect and wait until `stop`, Ctrl-C, or the end of the server or of a model; then all is stopped."""
+        try:
+            self.connect()
+            with self._news:
+                while self._connected and self.is_alive():
+                    self._news.wait(monitoring_period_s)
+        except KeyboardInterrupt:
+            log.info("interrupted: the server is stopped")
+        finally:
+            self.stop()
+
+    def stop(self) -> bool:
+        """Let go of all models and of the server; False when there was nothing to stop."""
+        with self._lock:
+            guest, self._guest = self._guest, None
+            was_connected, self._connected = self._connected, False
+            self._served.clear()
+            self._leave(guest)
+            self._workspace.clean()
+        with self._news:
+            self._news.notify_all()
+        return was_connected
+
+    def is_alive(self) -> bool:
+        """Whether the server and all models that were bound serve."""
+        guest = self._guest
+        if not self._reached(guest):
+            return False
+        serving = set() if guest is None else set(guest.models)
+        return all(
+            (each.name, each.version) in self._served and (each.processes or each.name in serving)
+            for each in self._models
+        )
+
+    def is_connected(self) -> bool:
+        """True between `connect` or `run` and `stop`."""
+        return self._connected
+
+    # ---- of subclasses
+
+    def _join(self) -> Any:
+        """The connection: a tisfast_worker.guest.Server."""
+        raise NotImplementedError
+
+    def _leave(self, guest: Any) -> None:
+        """End it; `guest` is None where there is none."""
+        raise NotImplementedError
+
+    def _reached(self, guest: Any) -> bool:
+        """Whether the server is there."""
+        raise NotImplementedError
+
+    def _load_processes(self, model: BoundModel) -> None:
+        """Have the server load a model whose callable is pickled."""
+        raise PyTritonInvalidOperationError(
+            f"Model '{model.name}' has processes={model.processes}: only the server of this program has workers for it"
+        )
+
+    def _tell_connected(self) -> None:
+        """Log what users want to know when all models are loaded."""
+
+    def _default_trace_config(self) -> Sequence[str]:
+        """Trace settings for models that have none of their own."""
+        return ()
+
+    # ---- parts
+
+    def _load(self, model: BoundModel) -> None:
+        """Raises PyTritonBadParameterError for a configuration out of range, PyTritonRuntimeError from the server."""
+        config = model.server_config()
+        if model.processes:
+            self._load_processes(model)
+            self._served.add((model.name, model.version))
+            return
+        model.warm_up()
+        guest = guest_runtime()
+        try:
+            self._guest.serve(
+                model.name,
+                config,
+                model.backends(self._unrecoverable),
+                len(model.callables),
+                model.version,
+                timeout=WAIT_FORM_MODEL_TIMEOUT_S,
+            )
+        except guest.GuestError as error:
+            raise PyTritonRuntimeError(f"model '{model.name}' was not loaded: {error}") from error
+        self._served.add((model.name, model.version))
+
+    def _unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
+        """In a model's thread, which has to answer first."""
+        log.error("a callable cannot go on, so everything is stopped: %s", error)
+        threading.Thread(target=self.stop, name="tisfast-pytriton-stop", daemon=True).start()
+
+    def _watch(self, guest: Any) -> None:
+        """In a thread: stop when the server or a model ends by itself."""
+        gone = guest_runtime().GuestError
+        try:
+            guest.wait()
+            return
+        except gone as error:
+            if self._guest is not guest:
+                return
+            log.error("everything is stopped: %s", error)
+        self.stop()
+
+    def _trace(self, trace_config: Sequence[str] | None) -> None:
+        wanted = list(trace_config or self._default_trace_config())
+        if wanted and telemetry.get_telemetry_tracer() is None:
+            telemetry.set_telemetry_tracer(telemetry.build_proxy_tracer_from_triton_config(wanted))
+
+
+def warn_of_verbose_logs(level: Any) -> None:
+    """level: of the server's log; 0 and None are none."""
+    if level:
+        log.warning(_VERBOSE, level)
+
+
+def _stop_at_exit(server: TritonBase) -> None:
+    """Without keeping it alive until then."""
+    reference = weakref.ref(server)
+
+    def stop() -> None:
+        found = reference()
+        if found is not None:
+            found.stop()
+
+    atexit.register(stop)
+    weakref.finalize(server, atexit.unregister, stop)

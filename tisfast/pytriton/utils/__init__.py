@@ -1,0 +1,1 @@
+"""Parts of PyTriton's module tree that programs import."""
