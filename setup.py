@@ -121,9 +121,10 @@ def http2() -> dict[str, Any]:
 def extensions() -> list[Extension]:
     """One extension per .pyx."""
     found = []
+    linked = http2()
     for path in sorted(Path("tisfast").rglob("*.pyx")):
         name = ".".join(path.with_suffix("").parts)
-        more = http2() if name == HTTP2_MODULE else {}
+        more = linked if name == HTTP2_MODULE else {"include_dirs": linked["include_dirs"]}  # others read its header
         found.append(
             Extension(
                 name,

@@ -17,8 +17,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* initial-exec: a handler may not allocate, which lazily made thread-local storage would. */
-static _Thread_local sigjmp_buf *volatile tf_guard_armed __attribute__((tls_model("initial-exec")));
+/* A handler may not allocate, which glibc's lazily made thread-local storage would.  musl makes it when the library is loaded,
+ * and loads none that wants initial-exec. */
+#ifdef __GLIBC__
+#define TF_TLS __attribute__((tls_model("initial-exec")))
+#else
+#define TF_TLS
+#endif
+static _Thread_local sigjmp_buf *volatile tf_guard_armed TF_TLS;
 static struct sigaction tf_guard_before;
 static int tf_guard_installed;
 

@@ -24,6 +24,17 @@ def test_each_page_is_listed_with_its_title(capsys):
     assert lines["bls"] == "Models that call other models"
 
 
+@pytest.mark.parametrize("arguments", [["docs"], ["docs", "models"]])
+def test_a_reader_that_has_read_enough_gets_no_traceback(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "tisfast", *arguments], cwd=ROOT, stdout=output, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
 @pytest.mark.parametrize("name", ["models", "models.md", "docs/models.md"])
 def test_a_page_is_printed_as_it_is_written_where_no_terminal_is(name, capsys):
     assert cli_docs.main([name]) == 0

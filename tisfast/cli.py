@@ -99,7 +99,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command not in commands:
         return _fail(_unknown_command(command))
     try:
-        return commands[command](arguments[1:])
+        code = commands[command](arguments[1:])
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads it has read enough, as in `tisfast docs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written at the end
+        return 1
     except ConfigError as error:
         return _fail(f"{error}\nTry 'tisfast {command} --help'.")
     except TisError as error:

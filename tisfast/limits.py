@@ -484,6 +484,8 @@ LOCAL_START_SECONDS_MAX: Final = 60
 """Seconds that a program waits for the server that it starts: half a second of work, unless the machine is swamped."""
 LOCAL_STOP_SECONDS_MAX: Final = 10
 """Seconds in which such a server answers what it executes, when its program stops it; then it is killed."""
+LOCAL_CALL_SECONDS_MAX: Final = 3600
+"""Seconds that a program waits for such a server's answer: a load may install an environment."""
 START_ERRORS_TOLD_MAX: Final = 4
 """Errors of a start that failed, as the program which started the server is told; its log has all."""
 START_ERROR_CHARS_MAX: Final = 500

@@ -53,6 +53,7 @@ FLOORS: Final[Mapping[str, Floor]] = {
     "engine": Floor(92, 93),
     "environments": Floor(91, 88),
     "front": Floor(80, 73),
+    "functions": Floor(50, 50),
     "models": Floor(82, 68),
     "native": Floor(96, 90),
     "operations": Floor(95, 93),

@@ -125,6 +125,14 @@ def test_what_cannot_be_served_is_told_in_a_sentence(serve, write):
     assert not any(record.get("traceback") for record in server.log), server.text()
 
 
+def test_a_number_of_bf16_without_dimensions_has_none(serve, write, ask):
+    first = [made.constant("first", np.array([0], np.int64))]
+    write("m", made.model([made.node("Unsqueeze", ["X", "first"], ["Y"])], [("X", "BF16", ())], [("Y", "BF16", ("n",))],
+                          first))  # fmt: skip
+    found = ask(serve().ready(), "m", X=np.array([1.5], ml_dtypes.bfloat16))
+    assert found["Y"].shape == (1,) and found["Y"].tolist() == [1.5]
+
+
 def test_an_optional_number_without_dimensions_has_none(serve, write, ask):
     scaled = made.model(
         [made.node("Unsqueeze", ["K", "first"], ["k"]), made.node("Mul", ["X", "k"], ["Y"])],

@@ -138,11 +138,13 @@ class Signature:
 
     def _array(self, spec: tuple[str, str, np.dtype[Any], tuple[int, ...]], value: Any) -> Array:
         """Of lists and numbers, which have no data type of their own; arrays of other libraries keep theirs."""
-        name, datatype, dtype, _ = spec
+        name, datatype, dtype, dims = spec
         try:
             if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
                 return np.asarray(value)
             found = np.asarray(value, dtype=np.object_ if datatype == "BYTES" else None)
+            if not found.shape and dims in ((1,), (-1,)):
+                found = found.reshape(1)  # one plain value
         except (TypeError, ValueError) as error:
             raise BadRequest(f"input '{name}' of model '{self.model}' cannot be made an array: {error}") from None
         if datatype == "BYTES" or found.size == 0:

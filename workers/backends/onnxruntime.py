@@ -242,7 +242,7 @@ def _bind_bits(bind, name, array):
     """Returns what must be kept until the execution is done."""
     import numpy  # noqa: PLC0415 - there where this runs
 
-    array = numpy.ascontiguousarray(array)
+    array = numpy.ascontiguousarray(array).reshape(array.shape)  # which makes one dimension of none
     bind(name, "cpu", 0, _ONNX_BF16, array.shape, _address(array))
     return array
 

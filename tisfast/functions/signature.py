@@ -1,0 +1,283 @@
+"""What a function takes and gives: read off its hints, a sample call, or Tensors.  Calls nothing but a sample."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tisfast.errors import BadRequest
+from tisfast.functions.hints import answer_hint, body_of, hints_of, parts_of, slot_of_hint
+from tisfast.functions.tensors import Shape, Slot, Tensor, slot_of_tensor, slot_of_value
+
+__all__ = ["Shape", "Signature", "Tensor", "name_of", "read_signature"]
+
+OUTPUT_KINDS: Final = {"numpy_item": "item", "text": "item", "texts": "list"}
+
+
+class Signature(NamedTuple):
+    """How a function is called.  batched: with a batch dimension; positional: inputs go in order, not by name."""
+
+    name: str
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    batched: bool
+    streams: bool
+    asynchronous: bool
+    positional: bool
+
+    def call(self) -> dict[str, Any]:
+        """For tisfast_worker.function_model.FunctionModel; as JSON, too."""
+        return {
+            "title": f"function '{self.name}'",
+            "inputs": [{"name": slot.name, "kind": slot.kind} for slot in self.inputs],
+            "outputs": [
+                {
+                    "name": slot.name, "dtype": slot.datatype.numpy, "dims": list(slot.dims),
+                    "kind": OUTPUT_KINDS.get(slot.kind, slot.kind),
+                }
+                for slot in self.outputs
+            ],
+            "batched": self.batched,
+            "streams": self.streams,
+            "async": self.asynchronous,
+            "positional": self.positional,
+            "python": "{}.{}".format(*sys.version_info[:2]),
+        }  # fmt: skip
+
+    def config(self, batch_size: int, delay_seconds: float, instances: int) -> dict[str, Any]:
+        """The ModelConfig."""
+        found: dict[str, Any] = {
+            "backend": "python",
+            "max_batch_size": batch_size,
+            "input": [
+                {**_tensor(slot), **({"optional": True} if slot.optional else {})} for slot in self.inputs
+            ],
+            "output": [_tensor(slot) for slot in self.outputs],
+            "instance_group": [{"count": instances, "kind": "KIND_CPU"}],
+        }  # fmt: skip
+        if batch_size:
+            found["dynamic_batching"] = {"max_queue_delay_microseconds": round(delay_seconds * 1e6)}
+        if self.streams:
+            found["model_transaction_policy"] = {"decoupled": True}
+        return found
+
+
+class Given(NamedTuple):
+    """What the caller said about inputs and outputs; None for nothing."""
+
+    inputs: Sequence[Tensor] | None = None
+    outputs: Sequence[Tensor] | None = None
+    sample: Any = None
+
+
+def name_of(function: Any) -> str:
+    """The name of a function, class or object for its model."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    if getattr(function, "__name__", "") in ("predict", "__call__") and owner is not None:
+        function = owner
+    name = getattr(function, "__name__", "") or type(function).__name__
+    return "function" if name == "<lambda>" else str(name)
+
+
+def read_signature(function: Callable[..., Any], name: str, given: Given, *, batched: bool) -> Signature:
+    """How `function` is called.  Raises BadRequest that names the argument, and what a sample call raises."""
+    title = f"function '{name}'"
+    parameters = _parameters(function)
+    hints = hints_of(function, title)
+    hint, streams = answer_hint(hints.get("return"))
+    body = body_of(function)
+    streams = streams or inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body)
+    asynchronous = inspect.isasyncgenfunction(body) or inspect.iscoroutinefunction(body)
+    if streams and batched:
+        raise BadRequest(f"{title} gives any number of answers to one request, which does not go with batch=")
+    arguments = _sample_arguments(given.sample, parameters, title)
+    if given.inputs is not None:
+        inputs = _given_inputs(given.inputs, parameters, title)
+    elif arguments is not None:
+        inputs = [
+            slot_of_value(value, key, f"{title}, argument '{key}' of the sample", batched=batched)
+            for key, value in arguments.items()
+        ]
+    else:
+        inputs = _hinted_inputs(parameters, hints, title, batched)
+    positional = parameters is None or any(p.kind is p.POSITIONAL_ONLY for p in parameters.values())
+    if given.outputs is not None:
+        outputs = _given_outputs(given.outputs, title)
+    elif arguments is not None:
+        outputs = _sampled_outputs(_called(function, arguments, positional), title, batched)
+    else:
+        outputs = _hinted_outputs(hint, title, batched)
+    _check_names([*inputs], title, "inputs")
+    _check_names([*outputs], title, "outputs")
+    return Signature(name, tuple(inputs), tuple(outputs), batched, streams, asynchronous, positional)
+
+
+# ---- inputs
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """By name; None where nobody knows them."""
+    try:
+        found = inspect.signature(function).parameters
+    except (ValueError, TypeError):
+        return None
+    if any(each.kind is each.VAR_POSITIONAL for each in found.values()):
+        return None
+    return {name: each for name, each in found.items() if each.kind is not each.VAR_KEYWORD}
+
+
+def _given_inputs(tensors: Sequence[Tensor], parameters: Mapping[str, Any] | None, title: str) -> list[Slot]:
+    names = list(parameters or ())
+    slots = []
+    for at, tensor in enumerate(tensors):
+        name = getattr(tensor, "name", "") or (names[at] if at < len(names) else f"input_{at}")
+        optional = (
+            parameters is not None and name in parameters and parameters[name].default is not inspect.Parameter.empty
+        )
+        slot = slot_of_tensor(tensor, name, f"{title}, input {at}")
+        slots.append(slot._replace(optional=slot.optional or optional))
+    return slots
+
+
+def _hinted_inputs(
+    parameters: Mapping[str, inspect.Parameter] | None, hints: Mapping[str, Any], title: str, batched: bool
+) -> list[Slot]:
+    if parameters is None:
+        raise _too_little(title, "its arguments, which have no names to read", "x")
+    slots = []
+    for name, parameter in parameters.items():
+        where = f"{title}, argument '{name}'"
+        slot = slot_of_hint(hints.get(name), name, where, batched=batched)
+        optional = parameter.default is not inspect.Parameter.empty
+        if slot is None and optional and name not in hints:
+            continue  # a setting of the function's own
+        if slot is None:
+            raise _too_little(title, f"argument '{name}'", name)
+        slots.append(slot._replace(optional=optional))
+    return slots
+
+
+def _sample_arguments(
+    sample: Any, parameters: Mapping[str, inspect.Parameter] | None, title: str
+) -> dict[str, Any] | None:
+    if sample is None:
+        return None
+    if isinstance(sample, dict):
+        return sample
+    values = sample if isinstance(sample, tuple) else (sample,)
+    names = list(parameters) if parameters is not None else [f"input_{at}" for at in range(len(values))]
+    if len(values) > len(names):
+        raise BadRequest(f"{title} takes {len(names)} arguments, and the sample has {len(values)}")
+    return dict(zip(names, values, strict=False))
+
+
+# ---- outputs
+
+
+def _given_outputs(tensors: Sequence[Tensor], title: str) -> list[Slot]:
+    default = "output" if len(tensors) == 1 else "output_{}"
+    return [
+        slot_of_tensor(tensor, getattr(tensor, "name", "") or default.format(at), f"{title}, output {at}")
+        for at, tensor in enumerate(tensors)
+    ]
+
+
+def _hinted_outputs(hint: Any, title: str, batched: bool) -> list[Slot]:
+    slots = []
+    for name, part in parts_of(hint).items():
+        slot = slot_of_hint(part, name, f"{title}, output '{name}'", batched=batched)
+        if slot is None:
+            raise _too_little(title, "what it returns" if name == "output" else f"output '{name}'", "x")
+        slots.append(slot)
+    return slots
+
+
+def _sampled_outputs(result: Any, title: str, batched: bool) -> list[Slot]:
+    if hasattr(result, "_asdict"):
+        result = result._asdict()
+    if isinstance(result, tuple):
+        result = {f"output_{at}": value for at, value in enumerate(result)}
+    if not isinstance(result, dict):
+        result = {"output": result}
+    return [
+        slot_of_value(value, name, f"{title}, output '{name}' of the sample", batched=batched)
+        for name, value in result.items()
+    ]
+
+
+def _called(function: Callable[..., Any], arguments: Mapping[str, Any], positional: bool) -> Any:
+    result = function(*arguments.values()) if positional else function(**arguments)
+    if inspect.isasyncgen(result):
+        return _completed(_first(result))
+    if inspect.iscoroutine(result):
+        return _completed(result)
+    if inspect.isgenerator(result):
+        try:
+            return next(result)
+        finally:
+            result.close()
+    return result
+
+
+async def _first(answers: Any) -> Any:
+    try:
+        return await anext(answers)
+    finally:
+        await answers.aclose()
+
+
+def _completed(coroutine: Any) -> Any:
+    """Its result.  In a thread: this one may run an event loop."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.extend((True, asyncio.run(coroutine)))
+        except BaseException as error:
+            found.extend((False, error))
+
+    thread = threading.Thread(target=run, name="tisfast-sample")
+    thread.start()
+    thread.join()
+    if not found[0]:
+        raise found[1]
+    return found[1]
+
+
+# ---- errors
+
+
+def _check_names(slots: Sequence[Slot], title: str, what: str) -> None:
+    names = [slot.name for slot in slots]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise BadRequest(f"{title} has two {what} with the name '{twice[0]}'")
+    if not slots and what == "outputs":
+        raise BadRequest(f"{title} has no outputs: a model answers something")
+
+
+def _too_little(title: str, what: str, name: str) -> BadRequest:
+    return BadRequest(
+        f"{title}: its signature does not say dtype and shape of {what}. Say it in one of three ways:\n"
+        f"  def f({name}: NDArray[np.float32]) -> NDArray[np.float32]       (numpy.typing; Annotated[..., Shape(-1, "
+        "4)], float, int, str, bool, bytes and lists of these, too)\n"
+        f"  tisfast.serve(f, sample=(np.zeros(4, np.float32),))       (f is called once)\n"
+        f'  tisfast.serve(f, inputs=[Tensor("{name}", np.float32, (-1,))], outputs=[Tensor("y", np.float32, (-1,))])'
+    )
+
+
+def _tensor(slot: Slot) -> dict[str, Any]:
+    return {"name": slot.name, "data_type": slot.datatype.config, "dims": list(slot.dims)}
+
+
+def call_text(signature: Signature) -> str:
+    """`Signature.call` as JSON."""
+    return json.dumps(signature.call(), indent=1) + "\n"
