@@ -101,3 +101,8 @@ def split_identity(identity: str) -> tuple[str, str]:
     """Namespace and name; for servers with --model-namespacing, where no name has the sign in it."""
     namespace, _, name = identity.rpartition(NAMESPACE_SIGN)
     return namespace, name
+
+NO_DEVICE: Final = -1
+"""The GPU of a model whose inputs come in host memory."""
+STEPS_DECIDE: Final = -2
+"""The GPU of an ensemble, which hands inputs on."""

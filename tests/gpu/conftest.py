@@ -1,4 +1,4 @@
-"""A GPU, or a reason to skip; and clients' processes with memory on it."""
+"""A GPU, or a stand-in for one; and clients' processes with memory on it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,54 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import serve, write_model  # noqa: F401 - fixtures
+from tests.gpu.stand_in_driver import StandIn, build
+from tests.system.conftest import connect, serve, write_model  # noqa: F401 - fixtures
 from tisfast.native.cuda import Cuda, CudaMissing
 
 
-@pytest.fixture(scope="session")
-def cuda() -> Cuda:
-    """This machine's GPUs."""
+def real_gpus() -> Cuda | str:
+    """This machine's GPUs, or why it has none."""
     try:
         return Cuda()
     except CudaMissing as error:
-        pytest.skip(f"no GPU: {error}")
+        return str(error)
+
+
+@pytest.fixture(scope="session")
+def stand_in_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in for the driver, built."""
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def stand_in(stand_in_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """GPUs of a stand-in, for this process and those that it starts, also where there is a real GPU.
+
+    Nothing of them is used after it was freed, unless a test says so.
+    """
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_in_library.parent))
+    monkeypatch.setenv("TISFAST_STAND_IN", str(stand_in_library.parent))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    driver = StandIn(stand_in_library)
+    driver.reset()
+    yield driver
+    driver.reset()
+
+
+@pytest.fixture
+def cuda(request: pytest.FixtureRequest) -> Cuda:
+    """This machine's GPUs, or the stand-in's."""
+    found = real_gpus()
+    return Cuda(str(request.getfixturevalue("stand_in").library)) if isinstance(found, str) else found
+
+
+@pytest.fixture
+def real_cuda() -> Cuda:
+    """This machine's GPUs, for what a stand-in cannot show."""
+    found = real_gpus()
+    if isinstance(found, str):
+        pytest.skip(f"no GPU: {found}")
+    return found
 
 
 class Exported:
@@ -41,6 +78,11 @@ class Exported:
         """Its first bytes."""
         self._tell(f"read {nbytes}")
         return bytes.fromhex(self._line())
+
+    def free(self) -> None:
+        """The client gives it back while others may use it."""
+        self._tell("free")
+        assert self._line() == "ok"
 
     def end(self) -> None:
         """The client goes, and its memory with it."""

@@ -3,6 +3,7 @@
     python exporter.py NBYTES        prints the IPC handle in hex
     write HEX                        the memory's first bytes are these
     read N                           its first N bytes, in hex
+    free                             give it back to the GPU
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ def main() -> None:
         if word == "write":
             data = bytes.fromhex(rest)
             _call(library, "cuMemcpyHtoD_v2", memory, data, ctypes.c_size_t(len(data)))
+            print("ok", flush=True)
+        elif word == "free":
+            _call(library, "cuMemFree_v2", memory)
             print("ok", flush=True)
         else:
             found = ctypes.create_string_buffer(int(rest))

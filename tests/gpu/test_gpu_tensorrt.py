@@ -31,7 +31,7 @@ def built(trt):
 
 
 @pytest.mark.parametrize("config", ["", "optimization { cuda { graphs: true } }"])
-def test_a_plan_is_completed_and_run(cuda, serve, connect, tmp_path, config):  # noqa: F811
+def test_a_plan_is_completed_and_run(real_cuda, serve, connect, tmp_path, config):  # noqa: F811
     trt = pytest.importorskip("tensorrt", reason="TensorRT is not installed")
     plan, expected = built(trt)
     folder = tmp_path / "models/m/1"

@@ -70,3 +70,6 @@ class HostMemory:
 
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
         ctypes.memmove(self._at(offset), address, nbytes)
+
+    def from_device(self, offset: int, source: HostMemory, start: int, nbytes: int) -> None:
+        ctypes.memmove(self._at(offset), source._at(start), nbytes)

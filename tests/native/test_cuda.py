@@ -44,6 +44,9 @@ int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
 int cuMemcpyHtoDAsync_v2(ptr p, const void *from, size_t n, void *s) {
     (void)s; if (fail_copy) return 700; memcpy((void *)(uintptr_t)p, from, n); return 0;
 }
+int cuMemcpyDtoDAsync_v2(ptr p, ptr from, size_t n, void *s) {
+    (void)s; if (fail_copy) return 700; memmove((void *)(uintptr_t)p, (void *)(uintptr_t)from, n); return 0;
+}
 int cuGetErrorString(int code, const char **text) { *text = "no context"; return code == 201 ? 0 : 1; }
 """
 
@@ -88,6 +91,19 @@ def test_open_copy_close(library, driver):
     assert driver.closed.value == closed + 1
 
 
+def test_memory_is_copied_between_handles(library, driver):
+    cuda = Cuda(library)
+    source, target = cuda.open(handle(32), 0), cuda.open(handle(16), 1)
+    source.from_host(8, ctypes.addressof(ctypes.create_string_buffer(b"abcd", 4)), 4)
+    target.from_device(3, source, 8, 4)
+    back = ctypes.create_string_buffer(6)
+    target.to_host(2, ctypes.addressof(back), 6)
+    assert back.raw == b"\0abcd\0"
+    driver.fail_copy.value = 1
+    with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyDtoDAsync_v2: error 700"):
+        target.from_device(3, source, 8, 4)
+
+
 def test_two_devices_have_their_own_contexts_and_streams(library, driver):
     cuda = Cuda(library)
     first, second = cuda.open(handle(8), 0), cuda.open(handle(8), 1)
@@ -111,7 +127,7 @@ def test_a_device_that_is_not_there(library):
 def test_a_copy_that_fails_is_an_error_of_the_request(library, driver):
     memory = Cuda(library).open(handle(32), 0)
     driver.fail_copy.value = 1
-    with pytest.raises(Internal, match="copying 4 bytes between host and GPU failed: cuMemcpyDtoHAsync_v2: error 700"):
+    with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: error 700"):
         memory.to_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
 
 
@@ -138,7 +154,7 @@ def test_copies_in_fail_as_copies_out_do(library, driver):
     memory = Cuda(library).open(handle(32), 0)
     driver.fail_copy.value = 1
     data = ctypes.create_string_buffer(4)
-    with pytest.raises(Internal, match="copying 4 bytes between host and GPU failed: cuMemcpyHtoDAsync_v2: error 700"):
+    with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyHtoDAsync_v2: error 700"):
         memory.from_host(0, ctypes.addressof(data), 4)
     driver.fail_copy.value = 0
     memory.from_host(0, ctypes.addressof(data), 4)

@@ -152,7 +152,7 @@ def test_a_region_lives_until_its_last_user_is_gone(shm):
 
 def test_device_memory_is_copied_through_its_own_face():
     device = HostDevice(a=b"0123456789")
-    mapped = DeviceRegion("d", device.open(device.handle("a"), 0), 0, 8)
+    mapped = DeviceRegion("d", device.open(device.handle("a"), 0), 0, device.handle("a"), 8)
     assert mapped.fetch(2, 6) == b"234567"
     mapped.store(0, b"ab")
     assert device.memories["a"] == b"ab23456789"
@@ -166,5 +166,5 @@ def test_device_memory_is_copied_through_its_own_face():
 def test_device_memory_smaller_than_announced_is_refused(nbytes):
     device = HostDevice(a=b"0123456789")
     with pytest.raises(BadRequest, match=r"invalid args \(byte_size"):
-        DeviceRegion("d", device.open(device.handle("a"), 0), 0, nbytes)
+        DeviceRegion("d", device.open(device.handle("a"), 0), 0, device.handle("a"), nbytes)
     assert device.open_count == 0

@@ -32,12 +32,15 @@ class Memory:
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
         self._move(self._address + offset, address, nbytes)
 
+    def from_device(self, offset: int, source: Memory, start: int, nbytes: int) -> None:
+        self._move(self._address + offset, source._address + start, nbytes)
+
 
 def regions(**memories):
     table = Regions()
     for name, data in memories.items():
         memory = Memory(data)
-        table.add(DeviceRegion(name, memory, 0, memory.nbytes))
+        table.add(DeviceRegion(name, memory, 0, bytes(64), memory.nbytes))
     return table
 
 
@@ -75,7 +78,7 @@ def test_a_remembered_head_looks_its_region_up_again():
     table.remove("a")
     with pytest.raises(NotFound, match="Unable to find shared memory region: 'a'"):
         parse(table, shared(), signature=signature)
-    table.add(DeviceRegion("a", Memory(F3[:8]), 0, 8))
+    table.add(DeviceRegion("a", Memory(F3[:8]), 0, bytes(64), 8))
     with pytest.raises(BadRequest, match=r"Invalid offset \+ byte size for shared memory region: 'a'"):
         parse(table, shared(), signature=signature)
 
@@ -187,7 +190,7 @@ def test_two_requests_of_one_head_write_to_the_region_that_had_the_name_when_the
     first = parse(table, shared(), signature=signature, outputs=[into()])
     old = table.get("o")
     table.remove("o")
-    table.add(DeviceRegion("o", Memory(bytes(12)), 0, 12))
+    table.add(DeviceRegion("o", Memory(bytes(12)), 0, bytes(64), 12))
     second = parse(table, shared(), signature=signature, outputs=[into()])
     respond.render(answer(second, [(0, FP32, [3], F3)]))
     assert (old.fetch(0, 12), table.get("o").fetch(0, 12)) == (bytes(12), F3)

@@ -98,4 +98,4 @@ def test_what_the_driver_refuses_is_said(driver, function):
 
 
 def test_without_a_driver_it_is_said(tmp_path):
-    assert "a tensor lies on GPU 3, and the NVIDIA driver cannot be loaded" in run(tmp_path).stderr
+    assert "a tensor from GPU 3 to the host failed: the NVIDIA driver cannot be loaded" in run(tmp_path).stderr

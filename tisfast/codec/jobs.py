@@ -165,7 +165,7 @@ class ParseJob(Job):
         return (self._regions if self._regions is not None else Regions()).lookup(name)
 
     def _show(self, codec: CodecFace, region: Region) -> None:
-        fd = region.file.fd if region.device < 0 else -1  # type: ignore[attr-defined]
+        fd = region.file.fd if region.device < 0 else -1
         codec.send("region", region.key, region.offset, region.nbytes, region.device, fd=fd)
 
     def _copy(self, name: str, offset: int, place: int, nbytes: int) -> None:

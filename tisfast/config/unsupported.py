@@ -88,7 +88,7 @@ def _check_strategy(message: Message, report: Report) -> None:
 
 
 def _check_force_cpu(message: Message, report: Report) -> None:
-    """Inputs lie in host memory either way: `no` lets them be elsewhere, and does not ask for it."""
+    """`no`: inputs in GPU memory stay there, where the model's instances can take them (models/gpu_placement)."""
     if FORCE_CPU_PARAMETER not in message.parameters:
         return
     value = message.parameters[FORCE_CPU_PARAMETER].string_value

@@ -9,14 +9,18 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tisfast.config.backends import PYTHON
 from tisfast.config.instance_groups import PlannedInstance, UsableGpus
+from tisfast.config.unsupported import FORCE_CPU_PARAMETER
 from tisfast.errors import Unavailable
+from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
+    from tisfast.config.model_config import LoadedConfig
     from tisfast.config.settings import WorkerSettings
     from tisfast.native.nvml import GpuMemory, Gpus
 
@@ -124,6 +128,13 @@ class Placement:
             device, facts.capability, capability_min,
         )  # fmt: skip
         return False
+
+
+def device_inputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -> int:
+    """The GPU in whose memory a model takes its inputs: all its instances are there, and it has asked for it."""
+    gpus = {instance.device_id if instance.kind == "GPU" else NO_DEVICE for instance in instances}
+    asked = config.backend == PYTHON and config.parameters.get(FORCE_CPU_PARAMETER) == "no"
+    return gpus.pop() if asked and len(gpus) == 1 else NO_DEVICE
 
 
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:

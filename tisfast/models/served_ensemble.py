@@ -19,7 +19,7 @@ from tisfast.processes import machine
 from tisfast.processes.instance import Instance
 from tisfast.repo.dependencies import no_version
 from tisfast.repo.labels import read_labels
-from tisfast.types import split_identity
+from tisfast.types import STEPS_DECIDE, split_identity
 from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -167,4 +167,6 @@ def _signature(config: LoadedConfig, version: str, folder: Path, models: Sequenc
         (*field[:3], read_labels(folder, tensor.label_filename) if tensor.label_filename else made.get(tensor.name, ()))
         for field, tensor in zip(outputs, config.outputs, strict=True)
     ]
-    return ModelSignature(config.name, version, config.max_batch_size, config.decoupled, inputs, labelled)
+    signature = ModelSignature(config.name, version, config.max_batch_size, config.decoupled, inputs, labelled)
+    signature.device_inputs = STEPS_DECIDE
+    return signature

@@ -36,6 +36,9 @@ class DeviceMemory(Protocol):
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
         """Copy in; done when it returns.  Raises Internal."""
 
+    def from_device(self, offset: int, source: Any, start: int, nbytes: int) -> None:
+        """Copy from `start` on of another DeviceMemory, on whatever GPU; done when it returns.  Raises Internal."""
+
 
 class Devices(Protocol):
     """Whatever can open handles."""
@@ -62,6 +65,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuMemGetAddressRange_v2": (ctypes.POINTER(_POINTER), ctypes.POINTER(ctypes.c_size_t), _POINTER),
     "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, _POINTER, ctypes.c_size_t, ctypes.c_void_p),
     "cuMemcpyHtoDAsync_v2": (_POINTER, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
+    "cuMemcpyDtoDAsync_v2": (_POINTER, _POINTER, ctypes.c_size_t, ctypes.c_void_p),
     "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
 }
 
@@ -114,7 +118,7 @@ class _Device:
             self.call(name, to, source, nbytes, self._stream)
             self._driver.call("cuStreamSynchronize", self._stream)
         except _Failed as error:
-            raise Internal(f"copying {nbytes} bytes between host and GPU failed: {error}") from error
+            raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}") from error
 
 
 class _Opened:
@@ -136,6 +140,10 @@ class _Opened:
     def from_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
         self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes)
+
+    def from_device(self, offset: int, source: _Opened, start: int, nbytes: int) -> None:
+        """See DeviceMemory."""
+        self._device.copy("cuMemcpyDtoDAsync_v2", self._base + offset, source._base + start, nbytes)
 
 
 class Cuda:

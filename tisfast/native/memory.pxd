@@ -13,6 +13,7 @@ cdef class MemoryFile:
     cdef readonly uint64_t begin
     cdef readonly uint64_t nbytes
     cdef readonly bint guarded      # not ours: its owner may truncate it, so its bytes are touched by copy_out only
+    cdef readonly int device        # -1: host memory; else the GPU whose memory it is: guarded, without `fd` and `base`
     cdef unsigned char* base        # of byte `begin`
     cdef bint shown                 # to a worker, as a whole: what goes must leave no pages behind
     cdef object __weakref__

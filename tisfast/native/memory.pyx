@@ -73,6 +73,9 @@ def die_with_parent(int parent_pid) -> None:
 cdef class MemoryFile:
     """See memory.pxd."""
 
+    def __cinit__(self):
+        self.device = -1
+
     cdef int copy_out(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
         memcpy(to, self.at(offset), nbytes)
         return 0

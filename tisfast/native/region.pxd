@@ -10,11 +10,14 @@ cdef class Region:
     cdef readonly uint64_t offset     # of the region in the file
     cdef readonly uint64_t nbytes
     cdef readonly int device          # -1: system memory, a SystemRegion
+    cdef readonly MemoryFile file     # what it is a part of: a ClientFile or a DeviceFile
     # Raises BadRequest with Triton's wording when [offset, offset + nbytes) is not within the region.
     cdef int check(self, uint64_t offset, uint64_t nbytes) except -1
     # Copy out of and into the region; the bounds are checked against the memory's size as it is now.  Raises TisError.
     cdef int read(self, uint64_t offset, void *to, uint64_t nbytes) except -1
     cdef int write(self, uint64_t offset, const void *data, uint64_t nbytes) except -1
+    # Copy [start, start + nbytes) of a guarded file into the region, as `write` does.
+    cdef int write_from(self, uint64_t offset, MemoryFile file, uint64_t start, uint64_t nbytes) except -1
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1
 
 cdef class ClientFile(MemoryFile):
@@ -26,11 +29,16 @@ cdef class ClientFile(MemoryFile):
     cdef int check_size(self, uint64_t end) except -1
     cdef int copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1
 
+cdef class DeviceFile(MemoryFile):
+    """Device memory that a client has exported."""
+    cdef object memory                # native.cuda.DeviceMemory
+    cdef readonly bytes handle        # its cudaIpcMemHandle_t, by which a worker opens it
+
 cdef class SystemRegion(Region):
-    cdef readonly ClientFile file
+    pass
 
 cdef class DeviceRegion(Region):
-    cdef object memory                # native.cuda.DeviceMemory
+    pass
 
 cdef class Regions:
     """All registered regions by name: one name space for both families."""

@@ -7,18 +7,21 @@ class Region:
     offset: int
     nbytes: int
     device: int
+    file: MemoryFile
     def fetch(self, offset: int, nbytes: int) -> bytes: ...
     def copy_to(self, offset: int, block: Block, at: int, nbytes: int) -> None: ...
     def store(self, offset: int, data: bytes) -> None: ...
 
 class ClientFile(MemoryFile): ...
 
+class DeviceFile(MemoryFile):
+    handle: bytes
+
 class SystemRegion(Region):
-    file: ClientFile
     def __init__(self, name: str, key: str, fd: int, offset: int, nbytes: int) -> None: ...
 
 class DeviceRegion(Region):
-    def __init__(self, name: str, memory: DeviceMemory, device: int, nbytes: int) -> None: ...
+    def __init__(self, name: str, memory: DeviceMemory, device: int, handle: bytes, nbytes: int) -> None: ...
 
 class Regions:
     copied_at_once: int

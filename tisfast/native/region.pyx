@@ -60,6 +60,20 @@ cdef class Region:
         self.check(offset, nbytes)
         return self._copy(offset, <void *>data, nbytes, False)
 
+    # Neither the driver nor a guarded copy may meet a page of the other that has gone: what crosses over goes by way of
+    # memory of ours.
+    cdef int write_from(self, uint64_t offset, MemoryFile file, uint64_t start, uint64_t nbytes) except -1:
+        self.check(offset, nbytes)
+        if self.device < 0 and file.device < 0:
+            (<ClientFile>file).check_size(start + nbytes)
+            return self._copy(offset, file.at(start), nbytes, False)  # `write` catches what goes away on either side
+        if self.device >= 0 and file.device >= 0:
+            (<DeviceFile>self.file).memory.from_device(offset, (<DeviceFile>file).memory, start, nbytes)
+            return 0
+        crossing = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>nbytes)
+        file.copy_out(start, PyBytes_AS_STRING(crossing), nbytes)
+        return self._copy(offset, PyBytes_AS_STRING(crossing), nbytes, False)
+
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
         raise NotImplementedError(f"{type(self).__name__}._copy")
 
@@ -154,18 +168,34 @@ cdef class SystemRegion(Region):
         self.file = ClientFile(name, key, fd, offset, nbytes)
 
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
-        return self.file.copy(self.offset + offset, host, nbytes, out)
+        return (<ClientFile>self.file).copy(self.offset + offset, host, nbytes, out)
+
+
+cdef class DeviceFile(MemoryFile):
+    """See region.pxd."""
+
+    def __cinit__(self, memory, int device, bytes handle):
+        self.fd = -1
+        self.device = device
+        self.nbytes = memory.nbytes
+        self.guarded = True
+        self.memory = memory
+        self.handle = handle
+
+    cdef int copy_out(self, uint64_t offset, void *to, uint64_t nbytes) except -1:
+        self.memory.to_host(offset, <size_t>to, nbytes)
+        return 0
 
 
 cdef class DeviceRegion(Region):
-    """The first `nbytes` of device memory.  Raises BadRequest when it is not that large."""
+    """The first `nbytes` of device memory; handle: its cudaIpcMemHandle_t.  Raises BadRequest when it is not that large."""
 
-    def __cinit__(self, str name, memory, int device, uint64_t nbytes):
+    def __cinit__(self, str name, memory, int device, bytes handle, uint64_t nbytes):
         self.name = name
         self.key = ""
         self.device = device
         self.nbytes = nbytes
-        self.memory = memory
+        self.file = DeviceFile(memory, device, handle)
         if nbytes == 0 or nbytes > memory.nbytes:
             raise BadRequest(
                 f"failed to register shared memory region '{name}': invalid args (byte_size {nbytes}; the memory behind "
@@ -173,9 +203,8 @@ cdef class DeviceRegion(Region):
 
     cdef int _copy(self, uint64_t offset, void *host, uint64_t nbytes, bint out) except -1:
         if out:
-            self.memory.to_host(offset, <size_t>host, nbytes)
-        else:
-            self.memory.from_host(offset, <size_t>host, nbytes)
+            return self.file.copy_out(offset, host, nbytes)
+        (<DeviceFile>self.file).memory.from_host(offset, <size_t>host, nbytes)
         return 0
 
 

@@ -76,7 +76,7 @@ class ClientRegions:
                 f"{limits.DEVICE_MAX})"
             )
         memory = self._cuda(name).open(raw_handle, device_id)
-        self.table.add(DeviceRegion(name, memory, device_id, byte_size))
+        self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size))
 
     def unregister_cuda(self, name: str) -> None:
         """Unregister one region of device memory; "": all."""

@@ -7,6 +7,7 @@ there are numbers: when nothing that is on its way can mean the old one.
 """
 
 from libc.stdint cimport uint16_t, uint32_t
+from tisfast.native.region cimport DeviceFile
 
 import logging
 import os
@@ -21,7 +22,7 @@ cdef object log = logging.getLogger("tisfast.processes")
 
 cdef Py_ssize_t SHARES_MAX = limits.SHARES_PER_WORKER_MAX
 cdef object MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
-cdef int SHOW = 1, FORGET = 2
+cdef int SHOW = 1, FORGET = 2, SHOW_DEVICE = 3
 
 
 cdef class ShareTable:
@@ -69,11 +70,15 @@ cdef class ShareTable:
             return <uint16_t>found[0]
         if len(self.shares) >= SHARES_MAX:
             self._forget(next(iter(self.shares)))
-        fd = self._readable_copy(file.fd)
+        fd = self._readable_copy(file.fd) if file.device < 0 else -1
         share = self._new_id()
-        if fd >= 0:
+        if fd >= 0 or file.device >= 0:
             self.shares[key] = (share, weakref.ref(file, lambda _: self._forget(key)))
             file.shown = not file.guarded
+            if file.device >= 0:  # by its handle; of a descriptor there is no need
+                message = MESSAGE.pack(SHOW_DEVICE, True, share, 0, 0, file.nbytes)
+                self._tell(message + (<DeviceFile>file).handle, -1)
+                return share
         else:  # this request fails, and the next one with the file tries again
             self.free.append(share)
         self._tell(MESSAGE.pack(SHOW, file.guarded, share, 0, file.begin, file.nbytes), fd)

@@ -56,6 +56,7 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     request.requested = plan.requested
     request.shape_key = plan.shape_key
     request.outputs = plan.outputs
+    request.for_model = True
     request.record_block = arena.take(align64(record_bytes) + copied_bytes(plan, tensors))
     request.record_offset = request.record_block.offset
     request.record_bytes = <uint32_t>record_bytes

@@ -11,7 +11,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from tisfast.native.memory cimport Arena, Block
-from tisfast.native.region cimport Region, Regions, SystemRegion
+from tisfast.native.region cimport ClientFile, Region, Regions
 from tisfast.wire.align cimport align64
 from tisfast.wire.draft cimport Draft, InferBody, new_draft
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
@@ -241,10 +241,10 @@ cdef int look_at_regions(Draft draft, InferInput request, Regions regions) excep
             continue
         region = find(regions, <str>plan.names[tensor.position])
         region.check(tensor.offset, tensor.nbytes)
-        if region.device < 0 and len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
-                plan.model, tensor.dtype, (<SystemRegion>region).file, region.offset + tensor.offset, tensor.nbytes):
+        if len(foreign) < FOREIGN_INPUTS_MAX and by_reference(
+                plan.model, tensor.dtype, region.file, region.offset + tensor.offset, tensor.nbytes):
             draft.inputs[i].referred = True
-            foreign.append(new_foreign(in_place(plan, tensor, <SystemRegion>region), <uint32_t>i))
+            foreign.append(new_foreign(in_place(plan, tensor, region), <uint32_t>i))
         elif region.device < 0:  # another process cannot copy a device's
             copied += tensor.nbytes
     if copied > regions.copied_at_once:
@@ -255,10 +255,11 @@ cdef int look_at_regions(Draft draft, InferInput request, Regions regions) excep
 
 
 # Its file is looked at now, as it would be for a copy; what happens to it later is caught where it is read.
-cdef Tensor in_place(InferPlan plan, TensorPlan *tensor, SystemRegion region):
+cdef Tensor in_place(InferPlan plan, TensorPlan *tensor, Region region):
     cdef uint64_t offset = region.offset + tensor.offset
     cdef int i
-    region.file.check_size(offset + tensor.nbytes)
+    if region.device < 0:
+        (<ClientFile>region.file).check_size(offset + tensor.nbytes)
     shape = tuple([tensor.shape[i] for i in range(tensor.rank)])
     name = (<TensorSpec>plan.model.inputs[tensor.index]).name
     return new_tensor(name, tensor.dtype, shape, region.file, offset, tensor.nbytes, region)

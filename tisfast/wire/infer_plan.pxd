@@ -38,7 +38,7 @@ cdef class OutputChoice:
     cdef public bint empty_final        # gRPC: triton_enable_empty_final_response
     cdef readonly uint64_t binary       # bit i: output i in binary form, of those listed
     cdef readonly uint64_t special      # bit i: output i has an entry in `ways`; see wire/outputs
-    cdef readonly uint64_t shared       # of a bound one: bit i: output i goes to a region of system memory
+    cdef readonly uint64_t shared       # of a bound one: bit i: output i goes to a region
     cdef readonly dict ways             # OutputForm by output index, or None
     cdef bint is_binary(self, int index) noexcept
     # A choice for one request: holds the regions themselves, bounds checked.  Raises NotFound, BadRequest.

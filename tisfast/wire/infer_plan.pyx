@@ -29,8 +29,7 @@ cdef class OutputChoice:
             if way.region is not None:
                 way = in_region(way, find(regions, way.region))
                 bound.ways[index] = way
-                if way.target.device < 0:
-                    bound.shared |= <uint64_t>1 << <int>index
+                bound.shared |= <uint64_t>1 << <int>index
         return bound
 
 

@@ -79,6 +79,8 @@ cdef int place(Answer answer) except -1:
                            f"shape asks for {out.nbytes}")
         out.nbytes = tensor.nbytes
         out.data = tensor.address()
+        if out.data == NULL and tensor.file.device >= 0 and answer.input.shared_outputs >> out.index & 1:
+            continue  # from there to a region
         if out.data == NULL:
             answer.tensors[i] = tensor = copied(answer, tensor)
             out.data = tensor.address()

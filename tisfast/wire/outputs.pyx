@@ -1,12 +1,11 @@
 """Outputs as classes and outputs in regions; see outputs.pxd.  Layer 2 (wire)."""
 
 from libc.stdint cimport uint64_t
-from tisfast.native.region cimport ClientFile
 from tisfast.wire.classify cimport best_classes
 from tisfast.wire.infer_plan cimport OutputChoice, OutputForm
-from tisfast.wire.record cimport Answer, OutputRef
+from tisfast.wire.record cimport Answer, OutputRef, source_of
 from tisfast.wire.signature cimport TensorSpec
-from tisfast.wire.tensors cimport ForeignInput, Tensor
+from tisfast.wire.tensors cimport Tensor
 
 from tisfast.errors import Internal
 
@@ -65,13 +64,10 @@ cdef SpecialOutput to_region(Answer answer, OutputForm way, TensorSpec spec, Out
     return special
 
 
-# Both sides are guarded: `write` catches what goes away on either.
 cdef int move(Answer answer, OutputForm way, OutputRef *out) except -1:
-    cdef ForeignInput foreign = answer.input.foreign_at(out.place, out.nbytes)
-    cdef Tensor tensor = foreign.tensor
-    cdef uint64_t offset = tensor.offset + (out.place - foreign.place)
-    (<ClientFile>tensor.file).check_size(offset + out.nbytes)
-    return way.target.write(way.offset, tensor.file.at(offset), out.nbytes)
+    cdef uint64_t start
+    cdef Tensor tensor = source_of(answer, out, &start)
+    return way.target.write_from(way.offset, tensor.file, tensor.offset + start, out.nbytes)
 
 
 # Each entry of the batch is classified by itself.

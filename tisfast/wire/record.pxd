@@ -25,7 +25,8 @@ cdef class InferInput:
     cdef uint32_t record_bytes
     cdef uint32_t places_at         # of the inputs' places in the record, set with `foreign`
     cdef list foreign               # of ForeignInput: inputs in other memory than the model's input arena; None: all are there
-    cdef uint64_t shared_outputs    # bit i: output i is written into a client's system memory, wherever it comes from
+    cdef uint64_t shared_outputs    # bit i: output i is written into a client's region, wherever it comes from
+    cdef bint for_model             # another model asks: GPU memory that is passed through stays there, as nobody sends it
     cdef readonly object outputs    # front's own: how to write each output (wire/infer_plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
@@ -83,7 +84,7 @@ cdef struct OutputRef:
     uint8_t dtype
     uint8_t rank
     const int64_t* shape            # rank entries, in the layout
-    const unsigned char* data       # NULL: in a client's memory, to be written into a client's memory (`foreign_at` place)
+    const unsigned char* data       # NULL: in a client's memory (`source_of`), for another model or a client's region
     uint64_t nbytes
     uint64_t place                  # of a foreign input that is passed through, as the worker named it; else 0
 
@@ -112,6 +113,9 @@ cdef class Answer:
     cdef list copies                # blocks with outputs that a client could have taken away, or None
     cdef list uncopied              # (Tensor, start, bytes, copy) of those that are long: `copy_inputs` is to fill them; or None
     cdef list kept                  # what a codec made of outputs and sends instead of them, or None
+
+# Where an output lies whose data is NULL: the tensor that it is part of, and at which byte it begins there.
+cdef Tensor source_of(Answer answer, const OutputRef *out, uint64_t *start)
 
 # ---- for wire/joined_answer
 

@@ -311,12 +311,23 @@ cdef class Answer:
 
 
 cdef int read_output(Answer answer, OutputRef *out, void *to, uint64_t nbytes) except -1:
-    cdef ForeignInput foreign
+    cdef uint64_t start
+    cdef Tensor tensor
     if out.data != NULL:
         memcpy(to, out.data, nbytes)
         return 0
+    tensor = source_of(answer, out, &start)
+    return tensor.read(start, to, nbytes)
+
+
+cdef Tensor source_of(Answer answer, const OutputRef *out, uint64_t *start):
+    cdef ForeignInput foreign
+    if answer.tensors is not None:
+        start[0] = 0
+        return <Tensor>answer.tensors[out - answer.outputs]
     foreign = answer.input.foreign_at(out.place, out.nbytes)
-    return foreign.tensor.read(out.place - foreign.place, to, nbytes)
+    start[0] = out.place - foreign.place
+    return foreign.tensor
 
 
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes):
@@ -414,6 +425,8 @@ cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t n
         return True
     if answer.input.shared_outputs >> out.index & 1:
         return True  # from there to there, under the guard
+    if answer.input.for_model and foreign.tensor.file.device >= 0:
+        return True
     # Its owner may take it away while it is being sent.
     copy = answer.input.arena().take(nbytes)
     if nbytes <= LOOP_COPY_BYTES_MAX:

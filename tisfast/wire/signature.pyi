@@ -37,6 +37,7 @@ class ModelSignature:
     all_outputs: int
     record_room: int
     copies_regions: bool
+    device_inputs: int
     def __init__(
         self,
         name: str,

@@ -6,7 +6,7 @@ import orjson
 
 from tisfast import limits
 from tisfast.errors import BadRequest
-from tisfast.types import BY_CODE, identity_of
+from tisfast.types import BY_CODE, NO_DEVICE, identity_of
 
 # Bytes of a request record beside what inputs need: fixed head, alignment, id and parameters of a usual request.
 cdef uint32_t RECORD_SLACK = 48 + 8 + 256
@@ -66,6 +66,7 @@ cdef class ModelSignature:
         self.namespace = ""
         self.max_batch_size = max_batch_size
         self.decoupled = self.copies_regions = decoupled
+        self.device_inputs = NO_DEVICE
         self.inputs = [
             TensorSpec(spec[0], i, spec[1], spec[2], optional=spec[3], ragged=spec[4]) for i, spec in enumerate(inputs)
         ]

@@ -25,8 +25,8 @@ cdef class Tensor:
 
 cdef Tensor new_tensor(str name, int dtype, tuple shape, MemoryFile file, uint64_t offset, uint64_t nbytes, object keep)
 
-# Whether a worker of `model` is better off with a place than with a copy: large, where 48 bits say where, and not of a
-# client who may write it while somebody relies on what it was.
+# Whether a worker of `model` is better off with a place than with a copy: large, where 48 bits say where, not of a
+# client who may write it while somebody relies on what it was, and of GPU memory only what the worker takes.
 cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_t offset, uint64_t nbytes) noexcept
 cdef bint referred(ModelSignature model, Tensor tensor) noexcept
 

@@ -8,6 +8,7 @@ import struct
 import sys
 
 from tisfast_worker import dtypes, limits
+from tisfast_worker.device_tensor import DeviceInput
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import last_line, traceback_text
 from tisfast_worker.model import fits, wire_shape
@@ -288,6 +289,9 @@ class AnswerWriter:
                 place = request.passed_unread(tensor)
             own = place is not None
             sources.append(place if own else tensor.raw_bytes())
+        elif isinstance(tensor, DeviceInput) and (place := tensor.passed(request)) is not None:
+            own = True
+            sources.append(place)
         else:
             own = False
             sources.append(tensor._content())

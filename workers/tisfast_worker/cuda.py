@@ -1,6 +1,6 @@
-"""The NVIDIA driver, as far as a worker needs it: to copy what a model left on a GPU to the host.
+"""The NVIDIA driver, as far as a worker needs it: copies of what a model left on a GPU, and clients' memory there.
 
-Loaded when a model first returns such a tensor, in the instance's own process, whose CUDA context is the model's.
+Loaded when such a tensor first comes, in the instance's own process, whose CUDA context is the model's.
 """
 
 import ctypes
@@ -8,6 +8,15 @@ import ctypes
 from tisfast_worker.errors import TritonModelException
 
 _LIBRARY = "libcuda.so.1"
+_LAZY_PEER_ACCESS = 1
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+class CudaError(Exception):
+    """A call of the driver's failed, or there is no driver; the text says what and why."""
 
 
 def copy_to_host(to, address, nbytes, device):
@@ -15,28 +24,86 @@ def copy_to_host(to, address, nbytes, device):
     if not nbytes:
         return
     try:
-        library = ctypes.CDLL(_LIBRARY)
-    except OSError as error:
-        text = f"a tensor lies on GPU {device}, and the NVIDIA driver cannot be loaded: {error}"
-        raise TritonModelException(text) from None
-    number, context = ctypes.c_int(), ctypes.c_void_p()
-
-    def call(function, *arguments):
-        code = getattr(library, function)(*arguments)
-        if code:
-            raise TritonModelException(
-                f"copying {nbytes} bytes of a tensor from GPU {device} to the host failed: {function}: error {code}"
-            )
-
-    call("cuInit", 0)
-    call("cuDeviceGet", ctypes.byref(number), device)
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
-    try:
-        call("cuCtxPushCurrent_v2", context)
-        try:
+        with _Context(device) as call:
             call("cuCtxSynchronize")
             call("cuMemcpyDtoH_v2", ctypes.c_void_p(to), ctypes.c_uint64(address), ctypes.c_size_t(nbytes))
-        finally:
-            call("cuCtxPopCurrent_v2", ctypes.byref(context))
-    finally:
-        call("cuDevicePrimaryCtxRelease_v2", number)
+    except CudaError as error:
+        raise TritonModelException(
+            f"copying {nbytes} bytes of a tensor from GPU {device} to the host failed: {error}"
+        ) from None
+
+
+def wait(device):
+    """For all that was queued in the device's context.  Raises TritonModelException for what failed of it."""
+    try:
+        with _Context(device) as call:
+            call("cuCtxSynchronize")
+    except CudaError as error:
+        raise TritonModelException(f"the work that the model left on GPU {device} failed: {error}") from None
+
+
+class OpenedMemory:
+    """Memory of another process on the one GPU that this instance sees; closed when nothing refers to it any more."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, handle):
+        """`handle`: a cudaIpcMemHandle_t, 64 bytes.  Raises CudaError."""
+        self.address = 0
+        pointer = ctypes.c_uint64()
+        with _Context(0) as call:
+            call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+        self.address = pointer.value
+
+    def __del__(self):
+        """A driver that has failed meanwhile has closed it."""
+        if self.address:
+            try:
+                with _Context(0) as call:
+                    call("cuIpcCloseMemHandle", ctypes.c_uint64(self.address))
+            except CudaError:
+                pass
+
+
+class _Context:
+    """A device's primary context, this thread's while it is entered: calls in it, each of which raises CudaError."""
+
+    __slots__ = ("_context", "_device", "_library", "_number")
+
+    def __init__(self, device):
+        self._device = device
+
+    def __enter__(self):
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+        except OSError as error:
+            raise CudaError(f"the NVIDIA driver cannot be loaded: {error}") from None
+        number, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDeviceGet", ctypes.byref(number), self._device)
+        self._number = number.value
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._number)
+        try:
+            self.call("cuCtxPushCurrent_v2", self._context)
+        except CudaError:
+            self._library.cuDevicePrimaryCtxRelease_v2(self._number)
+            raise
+        return self.call
+
+    def __exit__(self, *_):
+        self._library.cuCtxPopCurrent_v2(ctypes.byref(self._context))
+        self._library.cuDevicePrimaryCtxRelease_v2(self._number)
+
+    def call(self, function, *arguments):
+        try:
+            code = getattr(self._library, function)(*arguments)
+        except AttributeError:
+            raise CudaError(f"the NVIDIA driver has no {function}") from None
+        if code:
+            raise CudaError(f"{function}: {self._reason(code)}")
+
+    def _reason(self, code):
+        text = ctypes.c_char_p()
+        if hasattr(self._library, "cuGetErrorString"):
+            self._library.cuGetErrorString(code, ctypes.byref(text))
+        return text.value.decode() if text.value else f"error {code}"

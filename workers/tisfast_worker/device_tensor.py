@@ -8,6 +8,19 @@ from tisfast_worker import cuda, dlpack, dtypes
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.tensor import Tensor, count
 
+_DEVICE = (2, 0)  # DLPack's CUDA, and the number of the only GPU that is visible
+
+
+class ClientMemory:
+    """A place in GPU memory that a client has exported.  `lease`: of the request whose input it is, which it keeps."""
+
+    __slots__ = ("_opened", "address", "lease", "nbytes", "place", "shape")
+
+    def __init__(self, opened, place, offset, nbytes, shape, lease):  # noqa: PLR0913, PLR0917 - its parts
+        """`opened`: a cuda.OpenedMemory; `place`: as the server knows it, `offset`: of its share."""
+        self._opened, self.address, self.place, self.nbytes = opened, opened.address + offset, place, nbytes
+        self.shape, self.lease = tuple(shape), lease
+
 
 class DeviceTensor(Tensor):
     """A tensor of another library in the memory of a GPU; it keeps that library's tensor alive."""
@@ -62,3 +75,21 @@ class DeviceTensor(Tensor):
     def __dlpack_device__(self):
         """(device type, device id)."""
         return self._device
+
+
+class DeviceInput(DeviceTensor):
+    """An input in a client's GPU memory, on the one GPU that this instance sees."""
+
+    __slots__ = ()
+
+    def __init__(self, name, code, memory):
+        """`memory`: a ClientMemory."""
+        DeviceTensor.__init__(self, name, code, memory, _DEVICE)
+
+    def passed(self, request):
+        """(place, bytes) to answer `request` with, when it is its input; what the model queued there is done then."""
+        memory = self._memory
+        if memory.lease is not request._lease:
+            return None
+        cuda.wait(self._device[1])
+        return memory.place, memory.nbytes

@@ -3,7 +3,7 @@ cimport cython
 
 
 cdef class Share:
-    cdef public object begin, end, fd, guarded, serial
+    cdef public object begin, end, fd, guarded, handle, opened, serial
 
 
 cdef class ForeignMemory:

@@ -15,6 +15,8 @@ import threading
 from collections import deque
 
 from tisfast_worker import limits
+from tisfast_worker.cuda import CudaError, OpenedMemory
+from tisfast_worker.device_tensor import ClientMemory
 from tisfast_worker.failure import WireError
 
 FLAG_FOREIGN = 16  # of a request record
@@ -22,10 +24,16 @@ SHARE_SHIFT = 48
 _OFFSET = (1 << SHARE_SHIFT) - 1
 _PAGE = mmap.PAGESIZE
 _MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
-_SHOW, _FORGET = 1, 2
+_SHOW, _FORGET, _SHOW_DEVICE = 1, 2, 3
+_HANDLE_BYTES = 64  # of GPU memory, behind a message that shows some
 _GONE = (
     "input '{}' lies in a shared memory region of the client, and its memory went away while the model ran: the file "
     "was truncated, or its file system is full"
+)
+_UNOPENED = (
+    "input '{}' lies in GPU memory of the client, which this model's process cannot open: {}. If client and server are "
+    "in different containers, they need one IPC namespace; with the parameter FORCE_CPU_ONLY_INPUT_TENSORS \"yes\" the "
+    "server copies such inputs"
 )
 
 
@@ -38,6 +46,7 @@ class Share:
         `serial`: ids are given again, these numbers are not.
         """
         self.serial, self.fd, self.guarded, self.begin, self.end = serial, fd, guarded, begin, begin + nbytes
+        self.handle = self.opened = None  # of GPU memory: how it is opened, and that when it is first used
 
     def __del__(self):
         """The windows on it live on."""
@@ -123,17 +132,19 @@ class ForeignMemory:
 
     def _receive(self, flags):
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(_MESSAGE.size, socket.CMSG_SPACE(4), flags)
+            data, ancillary, _, _ = self._socket.recvmsg(_MESSAGE.size + _HANDLE_BYTES, socket.CMSG_SPACE(4), flags)
         except BlockingIOError:
             return False
         fds = [struct.unpack("i", raw[:4])[0] for _, kind, raw in ancillary if kind == socket.SCM_RIGHTS]
-        if len(data) != _MESSAGE.size:
+        handle = data[_MESSAGE.size :]
+        if len(data) < _MESSAGE.size or len(handle) != (_HANDLE_BYTES if data[0] == _SHOW_DEVICE else 0):
             raise WireError(f"a message of {len(data)} bytes on the share socket")
-        kind, guarded, share, _, begin, nbytes = _MESSAGE.unpack(data)
+        kind, guarded, share, _, begin, nbytes = _MESSAGE.unpack_from(data)
         self._seen = (self._seen + 1) & 0xFFFFFFFF
-        if kind == _SHOW:
+        if kind in (_SHOW, _SHOW_DEVICE):
             self._serials += 1
             shown = self._ahead[share] = Share(self._serials, fds[0] if fds else -1, guarded, begin, nbytes)
+            shown.handle = handle or None
         elif kind == _FORGET:
             shown = None
             self._ahead.pop(share, None)
@@ -160,6 +171,23 @@ class ForeignMemory:
         """
         with self._lock:
             return self._window(self._shares, place, nbytes, lease, name)
+
+    def is_on_device(self, place):
+        """Whether a place of the batch at hand lies in GPU memory."""
+        share = self._shares.get(place >> SHARE_SHIFT)
+        return share is not None and share.handle is not None
+
+    def on_device(self, place, nbytes, lease, layout):
+        """The ClientMemory at a place for which `is_on_device`; `layout`: of the input.  Raises WireError."""
+        share, offset = self._shares[place >> SHARE_SHIFT], place & _OFFSET
+        if offset + nbytes > share.end:
+            raise WireError(f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: outside of it")
+        if share.opened is None:
+            try:
+                share.opened = OpenedMemory(share.handle)
+            except CudaError as error:
+                raise WireError(_UNOPENED.format(layout.name, error)) from None
+        return ClientMemory(share.opened, place, offset, nbytes, layout.shape, lease)
 
     def window_ahead(self, place, nbytes, name, told):
         """A window for an answer to a call, which the server sent behind `told` messages; any thread.

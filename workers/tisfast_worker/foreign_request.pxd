@@ -13,7 +13,7 @@ cdef class ForeignTensor(ArenaTensor):
 
 cdef class ForeignRequest(ArenaRequest):
     cdef public ForeignMemory _memory
-    cdef public dict windows
+    cdef public dict devices, windows
 
     @cython.locals(tensors=list)
     cpdef find(self, name)

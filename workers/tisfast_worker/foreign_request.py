@@ -1,6 +1,7 @@
 """Requests with inputs in other memory than the input arena: models see no difference."""
 
 from tisfast_worker import limits
+from tisfast_worker.device_tensor import DeviceInput
 from tisfast_worker.foreign_memory import SHARE_SHIFT, Window, lost_text
 from tisfast_worker.request import ArenaRequest
 from tisfast_worker.tensor import ArenaTensor
@@ -34,28 +35,37 @@ class ForeignTensor(ArenaTensor):
 
 
 class ForeignRequest(ArenaRequest):
-    """An ArenaRequest with at least one input that lies elsewhere.  `windows`: by the input's position."""
+    """An ArenaRequest with at least one input that lies elsewhere.
 
-    __slots__ = ("_memory", "windows")
+    By the input's position: `windows`, of those in host memory, and `devices`, of those in GPU memory.
+    """
+
+    __slots__ = ("_memory", "devices", "windows")
 
     def __init__(self, plan, execution, lease, head, refs, strings_at, memory):  # noqa: PLR0913, PLR0917 - ArenaRequest's
         """`memory`: the ForeignMemory.  Raises WireError when a place cannot be shown."""
         ArenaRequest.__init__(self, plan, execution, lease, head, refs, strings_at)
         self._memory = memory
-        self.windows = {}
+        self.devices, self.windows = {}, {}
         for at, layout in enumerate(plan.layouts):
-            if refs[2 * at] >> SHARE_SHIFT:
+            if refs[2 * at] >> SHARE_SHIFT == 0:
+                continue
+            if memory.is_on_device(refs[2 * at]):
+                self.devices[at] = memory.on_device(refs[2 * at], refs[2 * at + 1], lease, layout)
+            else:
                 self.windows[at] = memory.window(refs[2 * at], refs[2 * at + 1], lease, layout.name)
 
     def find(self, name):
         """The input called `name`, or None."""
         at = self._plan.position.get(name)
-        if at not in self.windows:
+        if at not in self.windows and at not in self.devices:
             return ArenaRequest.find(self, name)
         tensors = self._tensors
         if tensors is None:
             tensors = self._tensors = list(self._plan.none)
-        if tensors[at] is None:
+        if tensors[at] is None and at in self.devices:
+            tensors[at] = DeviceInput(name, self._plan.layouts[at].code, self.devices[at])
+        elif tensors[at] is None:
             window = self.windows[at]
             copied = name in self._memory.written
             tensors[at] = ForeignTensor(self._plan.layouts[at], window, window.offset, window.key[2], copied)

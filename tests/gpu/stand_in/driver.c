@@ -1,0 +1,165 @@
+/* Devices, contexts and the names of errors.  See state.h. */
+#include "state.h"
+
+#include <string.h>
+
+struct context { int device; _Atomic int retained; };
+
+static struct context contexts[DEVICES_MAX];
+enum { STACK_MAX = 16 };
+static _Thread_local struct context *stack[STACK_MAX];
+static _Thread_local int depth;
+
+int context_device(void) { return depth && stack[depth - 1] ? stack[depth - 1]->device : -1; }
+
+int cuInit(unsigned flags)
+{
+    BEGIN();
+    if (flags)
+        return INVALID_VALUE;
+    if (!state_get()->devices)
+        return NO_DEVICE;
+    state_initialized();
+    return OK;
+}
+
+int cuDriverGetVersion(int *version)
+{
+    *version = 12040;
+    return OK;
+}
+
+int cuDeviceGetCount(int *count)
+{
+    BEGIN();
+    *count = (int)state_get()->devices;
+    return OK;
+}
+
+int cuDeviceGet(int *device, int number)
+{
+    BEGIN();
+    if (number < 0 || number >= (int)state_get()->devices)
+        return INVALID_DEVICE;
+    *device = number;
+    return OK;
+}
+
+int cuDeviceGetName(char *name, int nbytes, int device)
+{
+    BEGIN();
+    (void)device;
+    if (nbytes < 1)
+        return INVALID_VALUE;
+    strncpy(name, "Stand-in", (size_t)nbytes - 1);
+    name[nbytes - 1] = 0;
+    return OK;
+}
+
+int cuDeviceTotalMem_v2(size_t *nbytes, int device)
+{
+    BEGIN();
+    (void)device;
+    *nbytes = state_get()->device_bytes;
+    return OK;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int other)
+{
+    BEGIN();
+    (void)device, (void)other;
+    *can = 1;
+    return OK;
+}
+
+int cuDevicePrimaryCtxRetain(struct context **context, int device)
+{
+    BEGIN();
+    if (device < 0 || device >= (int)state_get()->devices)
+        return INVALID_DEVICE;
+    contexts[device].device = device;
+    atomic_fetch_add(&contexts[device].retained, 1);
+    *context = &contexts[device];
+    return OK;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    BEGIN();
+    if (device < 0 || device >= DEVICES_MAX || atomic_load(&contexts[device].retained) < 1)
+        return INVALID_CONTEXT;
+    atomic_fetch_sub(&contexts[device].retained, 1);
+    return OK;
+}
+
+int cuCtxSetCurrent(struct context *context)
+{
+    BEGIN();
+    depth = depth ? depth : 1;
+    stack[depth - 1] = context;
+    return OK;
+}
+
+int cuCtxGetCurrent(struct context **context)
+{
+    BEGIN();
+    *context = depth ? stack[depth - 1] : NULL;
+    return OK;
+}
+
+int cuCtxGetDevice(int *device)
+{
+    BEGIN();
+    CONTEXT();
+    *device = context_device();
+    return OK;
+}
+
+int cuCtxPushCurrent_v2(struct context *context)
+{
+    BEGIN();
+    if (depth == STACK_MAX)
+        return INVALID_VALUE;
+    stack[depth++] = context;
+    return OK;
+}
+
+int cuCtxPopCurrent_v2(struct context **context)
+{
+    BEGIN();
+    CONTEXT();
+    depth--;
+    if (context)
+        *context = stack[depth];
+    return OK;
+}
+
+static const struct { int code; const char *name, *text; } errors[] = {
+    {OK, "CUDA_SUCCESS", "no error"},
+    {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is mapped"},
+    {NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+};
+
+static int described(int code, const char **text, int name)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].code == code) {
+            *text = name ? errors[i].name : errors[i].text;
+            return OK;
+        }
+    *text = NULL;
+    return INVALID_VALUE;
+}
+
+int cuGetErrorString(int code, const char **text) { return described(code, text, 0); }
+int cuGetErrorName(int code, const char **text) { return described(code, text, 1); }

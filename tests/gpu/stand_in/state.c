@@ -1,0 +1,156 @@
+/* What all processes share, and the faults that tests order.  See state.h. */
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct state *shared;
+static int lock_fd = -1;
+static char folder[2048];
+static pthread_mutex_t threads = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int initialized_by;
+
+const char *state_folder(void) { return folder; }
+
+static void fill(struct state *state)
+{
+    state->devices = 2;
+    state->device_bytes = (uint64_t)1 << 30;
+    state->delay_us = 200;
+    atomic_store(&state->ready, 1);
+}
+
+static void open_state(void)
+{
+    const char *named = getenv("TISFAST_STAND_IN");
+    char path[sizeof folder + 16];
+    int fd;
+    void *base;
+    if (!named || strlen(named) >= sizeof folder)
+        return;
+    strcpy(folder, named);
+    snprintf(path, sizeof path, "%s/lock", folder);
+    lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    snprintf(path, sizeof path, "%s/state", folder);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock_fd < 0 || fd < 0 || flock(lock_fd, LOCK_EX) || ftruncate(fd, sizeof *shared))
+        return;
+    base = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (base != MAP_FAILED && !atomic_load(&((struct state *)base)->ready))
+        fill(base);
+    flock(lock_fd, LOCK_UN);
+    if (base != MAP_FAILED)
+        shared = base;
+}
+
+struct state *state_get(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_state);
+    return shared;
+}
+
+void state_lock(void)
+{
+    pthread_mutex_lock(&threads);
+    while (flock(lock_fd, LOCK_EX) && errno == EINTR)
+        ;
+}
+
+void state_unlock(void)
+{
+    flock(lock_fd, LOCK_UN);
+    pthread_mutex_unlock(&threads);
+}
+
+void state_count(enum counter which, uint64_t more) { atomic_fetch_add(&shared->counters[which], more); }
+
+void state_initialized(void) { atomic_store(&initialized_by, (int)getpid()); }
+
+static int fault(const char *name)
+{
+    for (int i = 0; i < FAULTS_MAX; i++) {
+        struct fault *each = &shared->faults[i];
+        if (strcmp(each->name, name) || !atomic_load(&each->code))
+            continue;
+        if (atomic_load(&each->after) > 0)
+            atomic_fetch_sub(&each->after, 1);
+        else if (atomic_load(&each->times) > 0) {
+            atomic_fetch_sub(&each->times, 1);
+            return atomic_load(&each->code);
+        }
+    }
+    return OK;
+}
+
+int state_begin(const char *name)
+{
+    int failed;
+    if (!state_get())
+        return NO_DEVICE;
+    failed = fault(name);
+    if (failed)
+        return failed;
+    return strcmp(name, "cuInit") && atomic_load(&initialized_by) != (int)getpid() ? NOT_INITIALIZED : OK;
+}
+
+/* ---- for tests, by ctypes */
+
+int stand_in_fail(const char *name, int after, int times, int code)
+{
+    if (!state_get() || strlen(name) >= NAME_MAX_BYTES)
+        return INVALID_VALUE;
+    for (int i = 0; i < FAULTS_MAX; i++) {
+        struct fault *each = &shared->faults[i];
+        if (each->name[0] && strcmp(each->name, name))
+            continue;
+        strcpy(each->name, name);
+        atomic_store(&each->after, after);
+        atomic_store(&each->times, times);
+        atomic_store(&each->code, code);
+        return OK;
+    }
+    return OUT_OF_MEMORY;
+}
+
+void stand_in_reset(void)
+{
+    if (!state_get())
+        return;
+    for (int i = 0; i < FAULTS_MAX; i++)
+        atomic_store(&shared->faults[i].code, 0);
+}
+
+int stand_in_counters(uint64_t *into)
+{
+    if (!state_get())
+        return NO_DEVICE;
+    for (int i = 0; i < COUNTERS; i++)
+        into[i] = atomic_load(&shared->counters[i]);
+    return OK;
+}
+
+/* devices, bytes of each, and how long a queued operation waits */
+int stand_in_set(uint32_t devices, uint64_t device_bytes, uint32_t delay_us)
+{
+    if (!state_get() || devices > DEVICES_MAX)
+        return INVALID_VALUE;
+    state_lock();
+    shared->devices = devices;
+    shared->device_bytes = device_bytes;
+    shared->delay_us = delay_us;
+    state_unlock();
+    return OK;
+}
+
+uint64_t stand_in_allocated(uint32_t device) { return state_get() && device < DEVICES_MAX ? shared->allocated[device] : 0; }

@@ -1,0 +1,81 @@
+/* A stand-in for NVIDIA's driver (libcuda.so.1): device memory is memory files, and IPC handles name them across processes.
+ *
+ * What all processes share lies in one file, $TISFAST_STAND_IN/state.  A device's address cannot be read or written by
+ * the processor, and what is queued in a stream is done later, by a thread of the stream: whoever forgets to wait sees
+ * old bytes.  It counts what is copied, opened and used after it was freed.  Only the calls are there that tisfast makes. */
+#ifndef STAND_IN_STATE_H
+#define STAND_IN_STATE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t device_pointer;
+typedef struct { unsigned char bytes[64]; } ipc_handle;
+
+enum {
+    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201, ALREADY_MAPPED = 208, INVALID_HANDLE = 400, NOT_READY = 600, ILLEGAL_ADDRESS = 700,
+    ALREADY_REGISTERED = 712, NOT_REGISTERED = 713
+};
+
+enum { DEVICES_MAX = 8, ALLOCATIONS_MAX = 4096, EVENTS_MAX = 4096, FAULTS_MAX = 16, NAME_MAX_BYTES = 48 };
+
+/* In the order of tests/gpu/stand_in.py, COUNTERS. */
+enum counter {
+    HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, HOST_BYTES, PINNED_COPIES, ALLOCATED, FREED, OPENED, CLOSED,
+    USED_AFTER_FREE, HOST_REGISTERED, HOST_UNREGISTERED, EVENTS_MADE, EVENTS_ENDED, STREAMS_MADE, STREAMS_ENDED, COUNTERS
+};
+
+struct allocation {
+    _Atomic uint32_t live; /* 1: neither freed nor its process dead */
+    int32_t owner;         /* pid */
+    uint32_t device, used; /* used: this row was given out, and its file is there */
+    uint64_t nbytes, generation;
+};
+
+struct event {
+    _Atomic uint32_t used;
+    _Atomic uint64_t recorded, done; /* how often it was recorded, and which of these the stream has reached */
+};
+
+struct fault {
+    char name[NAME_MAX_BYTES];
+    _Atomic int32_t after, times, code; /* calls that still succeed, then calls that fail */
+};
+
+struct state {
+    _Atomic uint32_t ready;
+    _Atomic uint32_t devices, delay_us;
+    uint64_t device_bytes, generations;
+    uint64_t allocated[DEVICES_MAX];
+    _Atomic uint64_t counters[COUNTERS];
+    struct fault faults[FAULTS_MAX];
+    struct allocation allocations[ALLOCATIONS_MAX];
+    struct event events[EVENTS_MAX];
+};
+
+/* The shared state, made by whoever comes first; NULL when the folder cannot be used. */
+struct state *state_get(void);
+const char *state_folder(void);
+/* Around what changes tables of the state; between processes and threads.  Goes with a process that dies. */
+void state_lock(void);
+void state_unlock(void);
+void state_count(enum counter which, uint64_t more);
+/* What a call of this name answers: a fault that a test has ordered, NOT_INITIALIZED before cuInit and in forked children, or OK. */
+int state_begin(const char *name);
+void state_initialized(void);
+
+/* The current device of this thread, -1 without a context. */
+int context_device(void);
+
+/* Bytes between device memory and `host`.  OK, INVALID_VALUE outside of an allocation, ILLEGAL_ADDRESS when it was freed. */
+int memory_read(device_pointer from, void *host, size_t nbytes);
+int memory_write(device_pointer to, const void *host, size_t nbytes);
+/* Whether the whole range was registered with cuMemHostRegister, or made by cuMemHostAlloc. */
+int memory_is_pinned(const void *host, size_t nbytes);
+
+#define BEGIN() do { int refused = state_begin(__func__); if (refused) return refused; } while (0)
+#define CONTEXT() do { if (context_device() < 0) return INVALID_CONTEXT; } while (0)
+
+#endif

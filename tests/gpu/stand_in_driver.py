@@ -1,0 +1,66 @@
+"""The stand-in for NVIDIA's driver: built once; what it counts, and faults for it.  Its code: stand_in/state.h."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "stand_in"
+LIBRARY = "libcuda.so.1"
+# In the order of stand_in/state.h, enum counter.
+COUNTERS = (
+    "host_to_device", "device_to_host", "device_to_device", "host_bytes", "pinned_copies", "allocated", "freed",
+    "opened", "closed", "used_after_free", "host_registered", "host_unregistered", "events_made", "events_ended",
+    "streams_made", "streams_ended",
+)  # fmt: skip
+OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
+EVER = 1 << 30  # as `times`
+
+
+def build(folder: Path) -> Path:
+    """Compile it into a folder: the path of the library.
+
+    It has no name of its own in it (soname): who opens it by its path has not opened the driver for all of the process.
+    """
+    path = folder / LIBRARY
+    command = [*os.environ.get("CC", "cc").split(), "-std=c11", "-O1", "-fPIC", "-shared", "-pthread"]
+    command += ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-o", str(path)]
+    subprocess.run([*command, *map(str, sorted(SOURCES.glob("*.c")))], check=True)
+    shutil.copy(path, folder / "libnvidia-ml.so.1")
+    return path
+
+
+class StandIn:
+    """GPUs that all processes see whose environment has `TISFAST_STAND_IN`; this process, too."""
+
+    def __init__(self, library: Path) -> None:
+        """library: built by `build`."""
+        self.library = library
+        self._calls = ctypes.CDLL(str(library))
+        self._calls.stand_in_allocated.restype = ctypes.c_uint64
+
+    def set(self, *, devices: int = 2, device_bytes: int = 1 << 30, delay_us: int = 200) -> None:
+        """How many GPUs, the memory of each, and how long what is queued in a stream waits."""
+        assert self._calls.stand_in_set(devices, ctypes.c_uint64(device_bytes), delay_us) == 0
+
+    def reset(self) -> None:
+        """As it is at the beginning: no faults, and as many GPUs."""
+        self._calls.stand_in_reset()
+        self.set()
+
+    def fail(self, name: str, code: int, *, after: int = 0, times: int = EVER) -> None:
+        """Have calls of `name` fail in all processes, after so many that succeed.  code 0: no more."""
+        assert self._calls.stand_in_fail(name.encode(), after, times, code) == 0
+
+    def counted(self) -> dict[str, int]:
+        """What has been done since the folder was made, by all processes."""
+        found = (ctypes.c_uint64 * len(COUNTERS))()
+        assert self._calls.stand_in_counters(found) == 0
+        return dict(zip(COUNTERS, found, strict=True))
+
+    def allocated(self, device: int = 0) -> int:
+        """Bytes of memory that is in use."""
+        return int(self._calls.stand_in_allocated(device))

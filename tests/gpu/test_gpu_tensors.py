@@ -1,0 +1,195 @@
+"""Tensors that stay on the GPU: from a client's region to a model's process and back, with every copy counted."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.gpu.stand_in_driver import OUT_OF_MEMORY
+from tests.system.helpers import until
+
+NBYTES = 1 << 20
+VALUES = np.arange(NBYTES // 4, dtype=np.float32)
+GPU = "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]"
+STAYS = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
+COPIES = ("host_to_device", "device_to_host", "device_to_device")
+CONFIG = """
+backend: "python"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+IDENTITY = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        found = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
+        assert not any(tensor.is_cpu() for tensor in found)
+        return [pb_utils.InferenceResponse([self.answer(tensor)]) for tensor in found]
+
+    def answer(self, tensor):
+        return pb_utils.Tensor.from_dlpack("B", tensor)
+"""
+RETURNED = IDENTITY.replace('pb_utils.Tensor.from_dlpack("B", tensor)', "tensor").replace('"A"', '"B"')
+"""The input itself, which has the output's name."""
+WHERE = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
+        print("on the CPU:", [tensor.is_cpu() for tensor in tensors], flush=True)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", t.as_numpy())]) for t in tensors]
+"""
+
+
+@pytest.fixture
+def started(stand_in, serve, write_model, connect):
+    """started(code, config): (server, a client of it by the module)."""
+
+    def start(code, config=CONFIG + GPU + STAYS, module=tritonclient.http, fault=""):
+        write_model("m", code, config)
+        server = serve("--allow-client-shm=true", fault=fault).ready()
+        return server, connect(server, module)
+
+    return start
+
+
+def register(client, name, memory):
+    client.register_cuda_shared_memory(name, base64.b64encode(memory.handle), 0, memory.nbytes)
+
+
+def asked(module, nbytes=NBYTES, offset=0, output=None, name="A"):
+    tensor = module.InferInput(name, [nbytes // 4], "FP32")
+    tensor.set_shared_memory("given", nbytes, offset)
+    wanted = module.InferRequestedOutput("B")
+    if output:
+        wanted.set_shared_memory(output, nbytes, offset)
+    return {"inputs": [tensor], "outputs": [wanted]}
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_a_client_s_tensor_reaches_the_model_where_it_lies(started, export, stand_in, module):
+    _, client = started(IDENTITY, module=module)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    before = stand_in.counted()
+    for offset in (0, 4096, NBYTES - 64):
+        nbytes = min(4096, NBYTES - offset)
+        answer = client.infer("m", **asked(module, nbytes, offset))
+        assert answer.as_numpy("B").tolist() == VALUES[offset // 4 :][: nbytes // 4].tolist()
+    after = stand_in.counted()
+    assert after["host_to_device"] == before["host_to_device"]  # the model was given no copy of it
+    assert after["device_to_host"] - before["device_to_host"] == 3  # only answers travelled
+    assert after["opened"] - before["opened"] == 1  # by the model's process, once
+
+
+def test_a_tensor_that_is_returned_goes_from_region_to_region_on_the_gpu(started, export, stand_in):
+    _, client = started(RETURNED, (CONFIG + GPU + STAYS).replace('"A"', '"B"'))
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    before = stand_in.counted()
+    client.infer("m", **asked(tritonclient.http, output="wanted", name="B"))
+    after = stand_in.counted()  # before the exporter's own copy
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+    assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
+
+
+STEP = """step {{
+    model_name: "m{0}" model_version: -1 input_map {{ key: "B" value: "{1}" }} output_map {{ key: "B" value: "{2}" }}
+}}"""
+ENSEMBLE = f"""
+platform: "ensemble"
+input [ {{ name: "A" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "B" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+ensemble_scheduling {{ {STEP.format(0, "A", "x")} {STEP.format(1, "x", "y")} {STEP.format(2, "y", "B")} }}
+"""
+
+
+def test_an_ensemble_of_three_hands_it_on_without_a_copy(stand_in, serve, write_model, connect, export):
+    for at in range(3):
+        write_model(f"m{at}", RETURNED, (CONFIG + GPU + STAYS).replace('"A"', '"B"'))
+    folder = write_model("m", "", ENSEMBLE)
+    (folder / "1/model.py").unlink()
+    client = connect(serve("--allow-client-shm=true").ready())
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    before = stand_in.counted()
+    client.infer("m", **asked(tritonclient.http, output="wanted"))
+    after = stand_in.counted()
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+    assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("config", [CONFIG + STAYS, CONFIG + GPU, CONFIG + GPU.replace("[ 0 ]", "[ 0, 1 ]") + STAYS])
+def test_others_get_it_in_host_memory(started, export, stand_in, config):
+    server, client = started(WHERE, config)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+    server.says("on the CPU: [True]")
+
+
+def test_a_handle_that_the_worker_cannot_open_is_told_with_the_reason_and_the_remedy(started, export, stand_in):
+    _, client = started(IDENTITY)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    stand_in.fail("cuIpcOpenMemHandle_v2", OUT_OF_MEMORY)
+    text = "input 'A' lies in GPU memory .* cannot open: cuIpcOpenMemHandle_v2: out of memory"
+    with pytest.raises(InferenceServerException, match=text):
+        client.infer("m", **asked(tritonclient.http))
+    stand_in.reset()
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+
+
+def test_a_region_that_its_client_frees_is_an_error_of_the_request_and_nothing_else(started, export, stand_in):
+    _, client = started(IDENTITY)
+    given, other = export(NBYTES), export(NBYTES)
+    other.write(VALUES.tobytes())
+    register(client, "given", given)
+    given.free()
+    with pytest.raises(InferenceServerException, match="GPU"):
+        client.infer("m", **asked(tritonclient.http))
+    client.unregister_cuda_shared_memory("given")
+    register(client, "given", other)
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+
+
+def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export, stand_in):
+    server, client = started(IDENTITY)
+    before = stand_in.counted()
+    for _ in range(3):
+        given = export(NBYTES)
+        register(client, "given", given)
+        client.infer("m", **asked(tritonclient.http))
+        client.unregister_cuda_shared_memory("given")
+    until(lambda: balance(stand_in, before) == 0, "all handles are closed")
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    client.infer("m", **asked(tritonclient.http))
+    worker = server.worker("m_0_0")
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+    assert stand_in.counted()["used_after_free"] == 0
+
+
+def balance(stand_in, before):
+    """Handles that are open and were not before."""
+    now = stand_in.counted()
+    return (now["opened"] - before["opened"]) - (now["closed"] - before["closed"])

@@ -1,0 +1,153 @@
+"""The stand-in for the driver: late, counting, and naming memory across processes, as tests of GPU memory rely on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY, SOURCES
+
+NBYTES = 4096
+INVALID_VALUE, NOT_INITIALIZED, INVALID_CONTEXT, NOT_READY = 1, 3, 201, 600
+
+
+class Driver:
+    """The driver's calls of this process, each with its code as the result."""
+
+    def __init__(self, library: Path) -> None:
+        self.library = ctypes.CDLL(str(library))
+        self.context = ctypes.c_void_p()
+        assert self("cuInit", 0) == 0
+        assert self("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0) == 0
+        assert self("cuCtxSetCurrent", self.context) == 0
+
+    def __call__(self, name: str, *arguments: object) -> int:
+        code: int = getattr(self.library, name)(*arguments)
+        return code
+
+    def allocate(self, nbytes: int = NBYTES) -> ctypes.c_uint64:
+        """Device memory, which the test frees."""
+        memory = ctypes.c_uint64()
+        assert self("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(nbytes)) == 0
+        return memory
+
+    def made(self, call: str, *more: object) -> ctypes.c_void_p:
+        """A stream or an event."""
+        found = ctypes.c_void_p()
+        assert self(call, ctypes.byref(found), *more) == 0
+        return found
+
+    def read(self, memory: ctypes.c_uint64, nbytes: int = 4) -> bytes:
+        """Its first bytes, now."""
+        found = ctypes.create_string_buffer(nbytes)
+        assert self("cuMemcpyDtoH_v2", found, memory, ctypes.c_size_t(nbytes)) == 0
+        return found.raw
+
+
+@pytest.fixture
+def driver(stand_in):
+    return Driver(stand_in.library)
+
+
+def test_device_memory_cannot_be_touched_by_the_processor(driver, stand_in):
+    memory = driver.allocate()
+    code = f"import ctypes; ctypes.string_at({memory.value}, 1)"
+    assert driver.read(memory) == bytes(4)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode < 0
+    assert driver("cuMemFree_v2", memory) == 0
+
+
+def test_what_is_queued_is_done_later(driver, stand_in):
+    stand_in.set(delay_us=300_000)
+    memory, stream = driver.allocate(), driver.made("cuStreamCreate", 1)
+    assert driver("cuMemsetD8Async", memory, ctypes.c_ubyte(9), ctypes.c_size_t(4), stream) == 0
+    assert driver.read(memory) == bytes(4)
+    assert driver("cuStreamSynchronize", stream) == 0
+    assert driver.read(memory) == b"\x09" * 4
+    assert driver("cuStreamDestroy_v2", stream) == driver("cuMemFree_v2", memory) == 0
+
+
+def test_an_event_orders_two_streams(driver, stand_in):
+    stand_in.set(delay_us=50_000)
+    memory, event = driver.allocate(), driver.made("cuEventCreate", 2)
+    one, other = driver.made("cuStreamCreate", 1), driver.made("cuStreamCreate", 1)
+    driver("cuMemsetD8Async", memory, ctypes.c_ubyte(1), ctypes.c_size_t(4), one)
+    assert driver("cuEventRecord", event, one) == 0
+    assert driver("cuEventQuery", event) == NOT_READY
+    assert driver("cuStreamWaitEvent", other, event, 0) == 0
+    driver("cuMemsetD8Async", memory, ctypes.c_ubyte(2), ctypes.c_size_t(4), other)
+    assert driver("cuStreamSynchronize", other) == 0
+    assert driver.read(memory) == b"\x02" * 4
+    assert driver("cuEventQuery", event) == 0
+    for call, each in (("cuEventDestroy_v2", event), ("cuStreamDestroy_v2", one), ("cuStreamDestroy_v2", other)):
+        assert driver(call, each) == 0
+    assert driver("cuMemFree_v2", memory) == 0
+
+
+def test_memory_has_a_bound_and_comes_back(driver, stand_in):
+    used = stand_in.allocated()
+    stand_in.set(device_bytes=used + NBYTES)
+    memory = driver.allocate()
+    assert driver("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1)) == OUT_OF_MEMORY
+    assert driver("cuMemFree_v2", memory) == 0
+    assert stand_in.allocated() == used
+    assert driver("cuMemFree_v2", memory) == INVALID_VALUE
+
+
+def test_faults_are_ordered_by_name(driver, stand_in):
+    stand_in.fail("cuMemFree_v2", LAUNCH_FAILED, after=1, times=1)
+    first, second = driver.allocate(), driver.allocate()
+    assert driver("cuMemFree_v2", first) == 0
+    assert driver("cuMemFree_v2", second) == LAUNCH_FAILED
+    assert driver("cuMemFree_v2", second) == 0
+
+
+def test_a_process_does_not_open_its_own_handle_and_sees_no_freed_memory(driver, export, stand_in):
+    class Handle(ctypes.Structure):
+        _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+    memory, handle, opened = driver.allocate(), Handle(), ctypes.c_uint64()
+    assert driver("cuIpcGetMemHandle", ctypes.byref(handle), memory) == 0
+    assert driver("cuIpcOpenMemHandle_v2", ctypes.byref(opened), handle, 1) == INVALID_CONTEXT
+    assert driver("cuMemFree_v2", memory) == 0
+    client = export(NBYTES)
+    client.write(b"abcd")
+    theirs = Handle.from_buffer_copy(client.handle)
+    assert driver("cuIpcOpenMemHandle_v2", ctypes.byref(opened), theirs, 1) == 0
+    assert driver.read(opened) == b"abcd"
+    before = stand_in.counted()["used_after_free"]
+    client.free()
+    found = ctypes.create_string_buffer(4)
+    assert driver("cuMemcpyDtoH_v2", found, opened, ctypes.c_size_t(4)) != 0
+    assert stand_in.counted()["used_after_free"] == before + 1
+    assert driver("cuIpcCloseMemHandle", opened) == 0
+
+
+def test_forked_children_have_no_gpu(driver):
+    child = os.fork()
+    if not child:
+        os._exit(driver("cuMemFree_v2", ctypes.c_uint64(1)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == NOT_INITIALIZED
+
+
+@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+def test_it_is_clean_under_sanitizers(sanitizers, tmp_path):
+    program = tmp_path / "check"
+    command = [*os.environ.get("CC", "cc").split(), "-std=c11", "-g", "-O1", f"-fsanitize={sanitizers}", "-pthread"]
+    sources = [*SOURCES.glob("*.c"), Path(__file__).parent / "stand_in_check/main.c"]
+    command += ["-o", str(program), *map(str, sources)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "cannot find" in built.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert built.returncode == 0, built.stderr
+    steady = ["setarch", os.uname().machine, "-R"]  # older runtimes of TSan need addresses that are not random
+    if subprocess.run([*steady, "true"], capture_output=True, check=False).returncode:
+        steady = []
+    environment = {**os.environ, "TISFAST_STAND_IN": str(tmp_path)}
+    ran = subprocess.run([*steady, str(program)], env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr[-3000:]
