@@ -14,7 +14,7 @@ def lists(text: str) -> dict[str, list[str]]:
     """The arrays of strings in a TOML file by "section.key".  Python 3.10 has no tomllib."""
     found: dict[str, list[str]] = {}
     section = ""
-    for match in re.finditer(r"^\[([\w.-]+)\]|^([\w-]+) = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(r"^\[([\w.-]+)\]|^([\w-]+) = \[(.*?)\](?: *#[^\n]*)?$", text, re.MULTILINE | re.DOTALL):
         if match[1]:
             section = match[1]
         else:
