@@ -152,9 +152,12 @@ def test_parameters_that_grpc_cannot_carry_are_refused(parameters):
             respond.render(told, mode)
 
 
-def test_lone_surrogates_in_parameters_are_written_out():
-    told = answer(asked(), [(0, 11, (3,), F3)], parameters=b'{"a\\ud800": "b\\udfff", "low": -9223372036854775808}')
-    assert kept(read(respond.render(told))) == {"a\\ud800": "b\\udfff", "low": -(2**63)}
+def test_the_lowest_number_is_kept_and_half_a_surrogate_pair_is_refused():
+    told = answer(asked(), [(0, 11, (3,), F3)], parameters=b'{"low": -9223372036854775808}')
+    assert kept(read(respond.render(told))) == {"low": -(2**63)}
+    for parameters in (b'{"a\\ud800": 1}', b'{"b": "\\udfff"}'):  # no text that the message could hold
+        with pytest.raises(Internal, match="its parameters are no text: .* is half a surrogate pair"):
+            answer(asked(), [(0, 11, (3,), F3)], parameters=parameters)
 
 
 def test_an_output_is_told_as_what_it_is():
