@@ -4,10 +4,14 @@ import os
 
 import pytest
 
-from tests.pytriton.process_callables import where
+from tests.pytriton.process_callables import Adder, OnlyHere, where
 from tests.pytriton.served import ONE, A, add, http, model
 from tisfast.pytriton.client import FuturesModelClient, ModelClient
-from tisfast.pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
+from tisfast.pytriton.exceptions import (
+    PyTritonInvalidOperationError,
+    PyTritonRuntimeError,
+    PyTritonValidationError,
+)
 from tisfast.pytriton.triton import RemoteTriton
 
 
@@ -30,6 +34,24 @@ def test_what_cannot_be_pickled_is_told(triton):
         running.bind(**model("m", [add, add], processes=2))
     with pytest.raises(PyTritonValidationError, match="processes is -1"):
         running.bind(**model("m", add, processes=-1))
+
+
+def test_a_decorated_method_runs_in_processes(triton):
+    running = triton(model("m", Adder(2).infer, [A], processes=1))
+    with ModelClient(http(running), "m") as client:
+        assert client.infer_sample(ONE)["o"].tolist() == [3]
+
+
+def test_what_was_not_loaded_may_be_bound_again_and_a_name_has_one_version(triton):
+    running, function = triton(), OnlyHere()
+    with pytest.raises(PyTritonRuntimeError, match="made in process"):
+        running.bind(**model("m", function, [A], processes=1))
+    function.forgiving = True
+    running.bind(**model("m", function, [A], processes=1))
+    with pytest.raises(PyTritonInvalidOperationError, match="'m' is served by processes already, with another version"):
+        running.bind(**model("m", function, [A], processes=1, model_version=2))
+    with ModelClient(http(running), "m") as client:
+        assert client.infer_sample(ONE)["o"].tolist() == [1]
 
 
 def test_only_the_own_server_has_processes(triton, tmp_path):

@@ -57,7 +57,9 @@ def test_what_fails_is_told_and_kept(tmp_path, monkeypatch, capsys):
 
 def test_a_script_runs_in_a_thread_until_it_is_stopped():
     program = """
+import signal
 import threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 print("here", flush=True)
 try:
     threading.Event().wait()

@@ -307,6 +307,18 @@ def test_a_server_lives_from_run_to_stop(tmp_path):
         urllib.request.urlopen(f"http://{address}/v2")
 
 
+def test_a_start_that_fails_leaves_nothing_and_may_be_tried_again(tmp_path):
+    made = server(workspace=tmp_path / "work", security=TritonSecurityConfig(access_token=TOKEN))
+    made.bind(**model("m", add))
+    made.bind(**model("m", add, model_version=2))  # two versions of one name are refused when they are loaded
+    for _ in range(2):
+        with pytest.raises(PyTritonRuntimeError) as caught:
+            made.run()
+        assert "leave" not in str(caught.value)
+        assert not made.is_connected() and made._server is None
+    made.stop()
+
+
 def test_a_server_that_was_stopped_runs_again(triton):
     running = triton(model("m", add))
     running.stop()

@@ -20,6 +20,7 @@ import numpy as np
 import triton_python_backend_utils as pb
 from tisfast_worker.guest import GuestError, ServerGone, join
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 DIRECTORY = sys.argv[1]
 TENSORS = """
 input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]

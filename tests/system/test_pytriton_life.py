@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
+import signal
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from tisfast.pytriton.triton import Triton, TritonConfig
 def double(x):
     return [2 * x]
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 port = int(sys.argv[1])
 x = {"shape": (1,), "dtype": np.float32}
 triton = Triton(config=TritonConfig(http_port=port, grpc_port=port + 1, metrics_port=port + 2), workspace=sys.argv[2])

@@ -55,9 +55,12 @@ class Decorated:
         """With what is wrapped."""
         return f"<decorated {self.__wrapped__!r}>"
 
-    def __reduce__(self) -> str:
-        """Pickled by its name, as functions are."""
-        return str(self.__wrapped__.__qualname__)
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickled by its name, as functions are, and a method with its object."""
+        instance = getattr(self.__wrapped__, "__self__", None)
+        if instance is None or isinstance(instance, ModuleType):
+            return str(self.__wrapped__.__qualname__)
+        return getattr, (instance, self.__wrapped__.__name__)
 
 
 def decorator(wrapper: Wrapper) -> Callable[[Any], Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
+import shutil
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +15,11 @@ from tisfast.local_server import LocalServer
 from tisfast.pytriton.client import ModelClient
 from tisfast.pytriton.client.exceptions import PyTritonClientError
 from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from tisfast.pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
+from tisfast.pytriton.exceptions import (
+    PyTritonInvalidOperationError,
+    PyTritonRuntimeError,
+    PyTritonValidationError,
+)
 from tisfast.pytriton.models import BoundModel
 from tisfast.pytriton.process_models import write_model
 from tisfast.pytriton.remote import RemoteTriton
@@ -155,7 +160,21 @@ class Triton(TritonBase):
     def _load_processes(self, model: BoundModel) -> None:
         server = self._server
         assert server is not None
-        write_model(server.models, model)
+        folder = server.models / model.name
+        if folder.exists():
+            raise PyTritonInvalidOperationError(
+                f"model '{model.name}' is served by processes already, with another version; give it another name"
+            )
+        try:
+            write_model(server.models, model)
+            self._load_folder(model)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # else it could not be bound again
+            raise
+
+    def _load_folder(self, model: BoundModel) -> None:
+        server = self._server
+        assert server is not None
         url = f"http://{server.http_address}" if server.http_address else f"grpc://{server.grpc_address}"
         with ModelClient(url, model.name, access_token=self._security.access_token) as client:
             try:

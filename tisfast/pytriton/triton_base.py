@@ -95,8 +95,14 @@ class TritonBase:
             if self._connected:
                 return
             self._guest = self._join()
-            for model in self._models:
-                self._load(model)
+            try:
+                for model in self._models:
+                    self._load(model)
+            except BaseException:  # else a second try would find what the first one left
+                guest, self._guest = self._guest, None
+                self._served.clear()
+                self._leave(guest)
+                raise
             self._connected = True
             threading.Thread(target=self._watch, args=(self._guest,), name="tisfast-pytriton", daemon=True).start()
         self._tell_connected()

@@ -43,17 +43,23 @@ def wait(device):
 
 
 class OpenedMemory:
-    """Memory of another process on the one GPU that this instance sees; closed when nothing refers to it any more."""
+    """Memory of another process on the one GPU that this instance sees; closed when nothing refers to it any more.
 
-    __slots__ = ("address",)
+    It retains the device's context: with the last reference to that the driver would take all addresses back.
+    """
+
+    __slots__ = ("_device", "address")
 
     def __init__(self, handle):
         """`handle`: a cudaIpcMemHandle_t, 64 bytes.  Raises CudaError."""
         self.address = 0
         pointer = ctypes.c_uint64()
+        device, context = ctypes.c_int(), ctypes.c_void_p()
         with _Context(0) as call:
             call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
-        self.address = pointer.value
+            call("cuDeviceGet", ctypes.byref(device), 0)
+            call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.address, self._device = pointer.value, device
 
     def __del__(self):
         """A driver that has failed meanwhile has closed it."""
@@ -61,6 +67,7 @@ class OpenedMemory:
             try:
                 with _Context(0) as call:
                     call("cuIpcCloseMemHandle", ctypes.c_uint64(self.address))
+                    call("cuDevicePrimaryCtxRelease_v2", self._device)
             except CudaError:
                 pass
 

@@ -88,7 +88,8 @@ int cuDevicePrimaryCtxRelease_v2(int device)
     BEGIN();
     if (device < 0 || device >= DEVICES_MAX || atomic_load(&contexts[device].retained) < 1)
         return INVALID_CONTEXT;
-    atomic_fetch_sub(&contexts[device].retained, 1);
+    if (atomic_fetch_sub(&contexts[device].retained, 1) == 1)
+        memory_reset(device);
     return OK;
 }
 

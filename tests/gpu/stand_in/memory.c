@@ -158,6 +158,26 @@ int cuMemFree_v2(device_pointer at)
     return failed;
 }
 
+void memory_reset(int device)
+{
+    struct state *state = state_get();
+    pthread_mutex_lock(&table);
+    state_lock();
+    for (int i = 0; i < ALLOCATIONS_MAX; i++) {
+        struct allocation *row = &state->allocations[mappings[i].row];
+        if (!mappings[i].refs || (int)row->device != device)
+            continue;
+        if (!mappings[i].opened && atomic_load(&row->live)) {
+            atomic_store(&row->live, 0);
+            state->allocated[device] -= mappings[i].nbytes;
+            remove_file(mappings[i].row, mappings[i].generation);
+        }
+        unmap(&mappings[i]);
+    }
+    state_unlock();
+    pthread_mutex_unlock(&table);
+}
+
 int cuMemGetInfo_v2(size_t *left, size_t *total)
 {
     struct state *state;

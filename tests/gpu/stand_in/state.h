@@ -75,6 +75,9 @@ int memory_write(device_pointer to, const void *host, size_t nbytes);
 /* Whether the whole range was registered with cuMemHostRegister, or made by cuMemHostAlloc. */
 int memory_is_pinned(const void *host, size_t nbytes);
 
+/* The context of a device is gone, and with it what was opened or allocated there. */
+void memory_reset(int device);
+
 #define BEGIN() do { int refused = state_begin(__func__); if (refused) return refused; } while (0)
 #define CONTEXT() do { if (context_device() < 0) return INVALID_CONTEXT; } while (0)
 
