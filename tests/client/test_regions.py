@@ -85,6 +85,16 @@ def test_outputs_that_grow_are_asked_for_again_and_then_not_placed(serve, write_
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_output_that_is_empty_where_it_was_large(serve, write_model, connect, protocol):
+    code = "self.n = getattr(self, 'n', 0) + 1; return a[: -1 if self.n < 4 else 0]"
+    write_model("m", ADD_ONE.replace("return a + 1", code))
+    place = place_of(serve("--allow-client-shm=true").ready())
+    model = connect(getattr(place, protocol)).model("m")
+    assert [model(BIG).size for _ in range(5)] == [BIG.size - 1] * 3 + [0, 0]
+    place.server.end()
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_server_that_has_started_again(serve, write_model, connect, protocol):
     write_model("m")
     first = place_of(serve("--allow-client-shm=true").ready())

@@ -294,3 +294,26 @@ def test_the_package_has_what_it_says_and_nothing_else():
     assert all(getattr(tisfast, name) for name in tisfast.__all__)
     with pytest.raises(AttributeError, match="no attribute 'server'"):
         _ = tisfast.server
+
+
+def only_in_order(a: float, b: float = 1.0, c: float = 2.0, /) -> float:
+    return a + b + c
+
+
+def with_a_name_beside(a: float, /, *, b: float = 1.0) -> float:
+    return a + b
+
+
+def last_optional(a: float, b: float = 1.0, /) -> float:
+    return a + b
+
+
+def test_arguments_without_names_go_in_order_or_are_refused():
+    assert read_signature(last_optional, "f", Given(None, None, None), batched=False).positional
+    with pytest.raises(BadRequest, match="argument 'b' may be left out, and arguments behind it take no name"):
+        read_signature(only_in_order, "f", Given(None, None, None), batched=False)
+    with pytest.raises(BadRequest, match="arguments that take no name beside 'b'"):
+        read_signature(with_a_name_beside, "f", Given(None, None, None), batched=False)
+    swapped = [Tensor("b", np.float64, (1,)), Tensor("a", np.float64, (1,))]
+    with pytest.raises(BadRequest, match="takes its arguments in order"):
+        read_signature(last_optional, "f", Given(swapped, None, None), batched=False)

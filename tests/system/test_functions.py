@@ -471,6 +471,41 @@ def test_exported_functions_give_the_same_answers(serve, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def texts(n: int) -> list[bytes]:
+    return [b"a\0", b"\0", b"b" * n]
+
+
+def raw(n: int) -> bytes:
+    return b"ab\0" * n
+
+
+def too_large(n: int) -> NDArray[np.int8]:
+    return [n, 1]
+
+
+def test_texts_keep_their_zeros_and_numbers_that_do_not_fit_are_told(serve):
+    server = serve(texts, raw, too_large)
+    assert server.client("texts")(2).tolist() == [b"a\0", b"\0", b"bb"]
+    assert server.client("raw")(2).tolist() == [b"ab\0ab\0"]
+    assert server.client("too_large")(7).tolist() == [7, 1]
+    with pytest.raises(TisError, match="'too_large'.* int64 of shape .2., and int8 .* 300 does not fit"):
+        server.client("too_large")(300)
+
+
+def test_export_replaces_what_it_wrote_and_nothing_else(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/kept").write_text("1")
+    for name in (".", "..", "a/b", ".hidden"):
+        with pytest.raises(BadRequest, match="is no name of a model"):
+            tisfast.export(add, tmp_path, name=name)
+    with pytest.raises(BadRequest, match="data is there already and was not written by tisfast.export"):
+        tisfast.export(add, tmp_path, name="data")
+    for _ in range(2):
+        tisfast.export(add, tmp_path, name="add")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["add", "data"]
+    assert (tmp_path / "data/kept").read_text() == "1"
+
+
 def test_an_exported_function_of_another_python_says_so(serve, tmp_path):
     folder = tisfast.export(add, tmp_path / "models")
     call = json.loads((folder / "1" / "function.json").read_text())

@@ -153,7 +153,7 @@ class SharedMemory:
             return array_of(tensor)
         dtype = NUMPY[tensor.datatype]
         nbytes = item_bytes(tensor.datatype) * int(np.prod(tensor.shape, dtype=np.int64))
-        if slot is None or not 0 < nbytes <= slot.nbytes:
+        if slot is None or not 0 <= nbytes <= slot.nbytes:
             raise BadResponse(
                 f"output '{tensor.name}' of {nbytes} bytes lies in shared memory, where nobody asked for it"
             )

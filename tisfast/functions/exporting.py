@@ -38,6 +38,8 @@ class TritonPythonModel(ExportedFunction):
     folder = os.path.dirname(os.path.abspath(__file__))
 '''
 REQUIREMENTS: Final = "requirements.txt"
+MARK: Final = "1/function.json"
+"""What every folder that is written here has."""
 
 
 def export(function: Any, repository: str | os.PathLike[str], **options: Unpack[FunctionOptions]) -> Path:
@@ -77,9 +79,15 @@ def unmade_method(function: Any, options: Mapping[str, Any]) -> Any:
 
 def write_model(function: Any, signature: Signature, execution: Execution, repository: Path) -> Path:
     """The model's folder, written beside its place and moved there.  Raises BadRequest."""
-    pickled = _pickled(function, signature.name)
+    if Path(signature.name).name != signature.name or signature.name.startswith("."):
+        raise BadRequest(f"'{signature.name}' is no name of a model: a folder has it, and it begins with no dot")
     folder = repository / signature.name
-    made = repository / f".{signature.name}.{os.getpid()}"
+    if folder.exists() and not (folder / MARK).is_file():
+        raise BadRequest(
+            f"{folder} is there already and was not written by tisfast.export; remove it, or give another name"
+        )
+    pickled = _pickled(function, signature.name)
+    made, old = (repository / f".{signature.name}.{os.getpid()}{end}" for end in ("", ".old"))
     shutil.rmtree(made, ignore_errors=True)
     try:
         version = made / "1"
@@ -91,10 +99,12 @@ def write_model(function: Any, signature: Signature, execution: Execution, repos
         config = signature.config(execution.batch_size, execution.delay, execution.instances)
         config.update(_environment(execution.environment, made, signature.name))
         (made / "config.pbtxt").write_text(_pbtxt(config))
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
         made.rename(folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
     return folder
 
 

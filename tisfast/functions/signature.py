@@ -108,7 +108,7 @@ def read_signature(function: Callable[..., Any], name: str, given: Given, *, bat
         ]
     else:
         inputs = _hinted_inputs(parameters, hints, title, batched)
-    positional = parameters is None or any(p.kind is p.POSITIONAL_ONLY for p in parameters.values())
+    positional = _is_positional(parameters, [each.name for each in inputs], title)
     if given.outputs is not None:
         outputs = _given_outputs(given.outputs, title)
     elif arguments is not None:
@@ -211,6 +211,30 @@ def _sampled_outputs(result: Any, title: str, batched: bool) -> list[Slot]:
         slot_of_value(value, name, f"{title}, output '{name}' of the sample", batched=batched)
         for name, value in result.items()
     ]
+
+
+def _is_positional(parameters: Mapping[str, inspect.Parameter] | None, inputs: list[str], title: str) -> bool:
+    """Whether inputs are handed over in order.  Raises BadRequest where order alone does not say which is which."""
+    if parameters is None or not any(each.kind is each.POSITIONAL_ONLY for each in parameters.values()):
+        return parameters is None
+    used = [each for each in parameters.values() if each.name in inputs]
+    named = [each.name for each in used if each.kind is each.KEYWORD_ONLY]
+    optional = [each.name for each in used if each.default is not each.empty]
+    if named:
+        raise BadRequest(
+            f"{title} has arguments that take no name beside '{named[0]}', which needs its name: inputs go over "
+            "in one way. Leave out the '/' of its signature"
+        )
+    if optional and used[-1].name != optional[0]:
+        raise BadRequest(
+            f"{title}: argument '{optional[0]}' may be left out, and arguments behind it take no name: they would take "
+            "its place. Leave out the '/' of its signature"
+        )
+    if used and inputs != [each.name for each in used]:
+        raise BadRequest(
+            f"{title} takes its arguments in order, {', '.join(parameters)}; the inputs are {', '.join(inputs)}"
+        )
+    return True
 
 
 def _called(function: Callable[..., Any], arguments: Mapping[str, Any], positional: bool) -> Any:

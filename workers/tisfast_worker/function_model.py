@@ -161,7 +161,10 @@ class _Output:
             plain = not hasattr(value, "dtype") or self._kind == "item"
             if not plain or not numpy.can_cast(array.dtype, dtype, "same_kind"):
                 raise self._wrong(array)
-            array = array.astype(dtype)
+            given, array = array, array.astype(dtype)
+            if dtype.kind in "iu" and given.dtype.kind in "iu" and not (array == given).all():
+                misfit = given.ravel()[(array != given).ravel()][0]
+                raise self._wrong(given, f"{misfit} does not fit")
         if self._kind == "item" or (self._kind == "list" and self._batched):
             if not self._batched:
                 return array.reshape(1) if array.size == 1 else array
@@ -271,11 +274,11 @@ _READERS = {
 
 
 def _texts(numpy, value):
-    """An array of objects: bytes and str, whatever the nesting."""
-    found = numpy.asarray(value)
-    if found.dtype.kind in "US":
-        return found.astype(object)
-    return found
+    """An array of objects, bytes and str, whatever the nesting: numpy's own strings would lose zeros at their ends."""
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "US":
+        return value.astype(object)
+    found = numpy.asarray(value, dtype=object)
+    return found if any(isinstance(item, (str, bytes)) for item in found.ravel()) else numpy.asarray(value)
 
 
 def _told(dtype):
