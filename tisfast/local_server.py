@@ -31,6 +31,7 @@ PROGRAM: Final = (
 )
 """Without the working directory in the path: a user's folder may have a `types.py`."""
 GUESTS: Final = "guests"
+TOKEN: Final = "control-token"
 MODELS: Final = "models"
 
 
@@ -57,7 +58,8 @@ class LocalServer:
 
     flags: those of `tisfast serve`.  directory: where guests meet the server, by default a private temporary folder;
     environment: variables of the server's process beside those of this one; own_models: it serves a repository of its
-    own, `models`, whose models are loaded by call.  Nothing starts before `start`.
+    own, `models`, whose models are loaded by call; control_token: what such calls must have then, as loading runs code
+    and other users of this machine reach the port, too.  Nothing starts before `start`.
     *_address: HOST:PORT for a client on this machine, with the port that the system chose for a 0; None where the
     server does not listen.
     """
@@ -69,9 +71,10 @@ class LocalServer:
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
         own_models: bool = False,
+        control_token: str = "",
     ) -> None:
         self._flags, self._given, self._environment = tuple(flags), directory, dict(environment or {})
-        self._own_models = own_models
+        self._own_models, self.control_token = own_models, control_token
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._finalizer: weakref.finalize[..., LocalServer] | None = None
@@ -86,7 +89,7 @@ class LocalServer:
                 raise BadRequest(f"the server (pid {self._running.process.pid}) runs already; stop it first")
             running = _Running(self._given)
             try:
-                flags = [*self._flags, *(running.serve_models() if self._own_models else ())]
+                flags = [*self._flags, *(running.serve_models(self.control_token) if self._own_models else ())]
                 told = running.start(flags, self._environment, seconds_max)
                 running.join()
             except BaseException:
@@ -148,10 +151,15 @@ class _Running:
         self.models = self._folder.path / MODELS
         _forget_in_children(self)
 
-    def serve_models(self) -> list[str]:
-        """Flags for a repository of its own."""
+    def serve_models(self, token: str) -> list[str]:
+        """Flags for a repository of its own.  token: of loads, "": none."""
         self.models.mkdir()
-        return [f"--model-repository={self.models}", "--model-control-mode=explicit"]
+        flags = [f"--model-repository={self.models}", "--model-control-mode=explicit"]
+        if token:
+            file = self._folder.path / TOKEN
+            file.write_text(token)  # in a folder that no other user can enter
+            flags.append(f"--model-control-token-file={file}")
+        return flags
 
     def start(self, flags: Sequence[str], variables: Mapping[str, str], seconds_max: float) -> dict[str, str]:
         """What the server tells when it serves.  Raises Unavailable."""

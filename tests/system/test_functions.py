@@ -407,6 +407,14 @@ def test_processes_execute_copies_of_a_function(serve):
     until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "its workers end with it")
 
 
+def test_other_users_of_the_machine_load_nothing(serve):
+    host, _, port = serve(add).http_address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=SECONDS_MAX)
+    connection.request("POST", "/v2/repository/models/add/load", b"{}")
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
 def test_what_cannot_leave_the_process_is_refused_with_a_sentence(serve, tmp_path):
     lock = threading.Lock()
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import importlib
 import json
+import secrets
 import shutil
 import threading
 import time
@@ -75,7 +76,9 @@ class FunctionServer:
         """Starts it.  Raises BadRequest, and Unavailable with the server's own words."""
         check_known(options, "tisfast.serve", ServerOptions)
         self.settings = dict(options)
-        self._local = LocalServer(_flags(options), environment=options.get("environ"), own_models=True)
+        token = secrets.token_urlsafe(32)
+        variables = options.get("environ")
+        self._local = LocalServer(_flags(options), environment=variables, own_models=True, control_token=token)
         self._served: dict[str, _Served] = {}
         self._clients: dict[str, Client] = {}
         self._lock = threading.RLock()
@@ -363,7 +366,8 @@ def _ask(local: LocalServer, method: str, path: str) -> Any:
     host, _, port = str(local.http_address).rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=limits.LOCAL_CALL_SECONDS_MAX)
     try:
-        connection.request(method, path, b"{}" if method == "POST" else None)
+        headers = {"Authorization": f"Bearer {local.control_token}"}
+        connection.request(method, path, b"{}" if method == "POST" else None, headers)
         answer = connection.getresponse()
         text = answer.read()
     except (OSError, http.client.HTTPException) as error:
