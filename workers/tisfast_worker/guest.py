@@ -113,10 +113,13 @@ class Server:
                 f"model '{name}': {len(given)} backends for {instances} instances; give as many as instances"
             )
         text, form = _configuration(config)
-        model = _Model(name, given)
+        model = _Model(name, given, version)
         known = self._models.setdefault(name, model)
         if known is not model and not known.gone:
-            raise GuestError(f"model '{name}' is served by this guest already; `leave` it first")
+            raise GuestError(
+                f"model '{name}' version {version} has a name that is served by this guest already,"
+                f" with version {known.version}; `leave` it first, or give one of them another name"
+            )
         self._models[name] = model
         order = {"t": "serve", "name": name, "form": form, "config": text, "version": version}
         order["instances"] = instances or (len(given) if len(given) > 1 else 0)
@@ -294,8 +297,9 @@ class _Order:
 class _Model:
     """One model of this guest.  `gone`: why it is not served any more."""
 
-    def __init__(self, name, given):
+    def __init__(self, name, given, version):
         self.name, self.served, self.leaving, self.gone = name, False, False, ""
+        self.version = version
         self._given = given
         self._numbers = itertools.count()
 
