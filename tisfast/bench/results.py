@@ -1,0 +1,251 @@
+"""What a measurement gives: values without behaviour, which the load fills and the reports read.  Layer 5 (bench).
+
+Times are nanoseconds of CLOCK_MONOTONIC, where the name does not say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Mode = Literal["concurrency", "request_rate", "intervals", "periodic", "count"]
+
+RECORD: Final = np.dtype(
+    [
+        ("intended", "<i8"),
+        ("sent", "<i8"),
+        ("first", "<i8"),
+        ("last", "<i8"),
+        ("sequence_id", "<u8"),
+        ("sent_bytes", "<u4"),
+        ("received_bytes", "<u4"),
+        ("step", "<u4"),
+        ("responses", "<u4"),
+        ("status", "<u2"),
+        ("flags", "<u2"),
+        ("connection", "<u4"),
+    ]
+)
+"""One request.  first: of its answer's bytes; status: of HTTP, or gRPC's code; step: of the input data that it sent."""
+
+FAILED: Final = 1
+"""A flag of a record: the request had an error."""
+DELAYED: Final = 2
+"""A flag of a record: it left more than 1 ms behind its intended time."""
+
+
+class Histogram(Protocol):
+    """Counts of durations, exact in their sum and when two are merged."""
+
+    def record(self, ns: int, /) -> None:
+        """Count one duration."""
+
+    def quantile(self, q: float, /) -> int:
+        """The duration that a share q (0 to 1) of all does not exceed, in ns; 0 when there is none."""
+
+    def merge(self, other: Self, /) -> None:
+        """Add the counts of another."""
+
+    def copy(self) -> Self:
+        """One with the same counts."""
+
+    def minus(self, other: Self, /) -> Self:
+        """What was counted since `other` was copied from this one."""
+
+    def to_bytes(self) -> bytes:
+        """All of it, for another process."""
+
+    @property
+    def count(self) -> int:
+        """Durations."""
+
+    @property
+    def sum(self) -> int:
+        """Of all durations, ns."""
+
+    @property
+    def minimum(self) -> int:
+        """ns, 0 when there is none."""
+
+    @property
+    def maximum(self) -> int:
+        """ns, 0 when there is none."""
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a sample, ns; 0 below two durations."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One load.  value: requests in flight, requests a second, or the number of requests."""
+
+    mode: Mode
+    value: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Requests that failed.  by_text: of (status, text); first: the text, and seconds after the start of the level."""
+
+    count: int = 0
+    by_text: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    first: tuple[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """What ended within a piece of the measurement, 100 ms or so.  latency: from the intended time."""
+
+    began_ns: int
+    ended_ns: int
+    responses: int
+    latency: Histogram
+
+
+@dataclass(frozen=True)
+class ServerSplit:
+    """What the server's statistics grew by in the window: sums over its requests.
+
+    batch_sizes: executions by their size; composing: of an ensemble's models, by "NAME:VERSION".
+    """
+
+    model: str
+    version: str
+    inference_count: int = 0
+    execution_count: int = 0
+    success_count: int = 0
+    success_ns: int = 0
+    fail_count: int = 0
+    fail_ns: int = 0
+    queue_count: int = 0
+    queue_ns: int = 0
+    compute_input_count: int = 0
+    compute_input_ns: int = 0
+    compute_infer_count: int = 0
+    compute_infer_ns: int = 0
+    compute_output_count: int = 0
+    compute_output_ns: int = 0
+    cache_hit_count: int = 0
+    cache_hit_ns: int = 0
+    cache_miss_count: int = 0
+    cache_miss_ns: int = 0
+    batch_sizes: Mapping[int, int] = field(default_factory=dict)
+    composing: Mapping[str, ServerSplit] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """What the client itself needed.
+
+    cpu_ns: of its thread; busy_ns: not in epoll_wait; runqueue_ns: ready to run, and waiting for a core; lateness: from
+    the intended time to the sending; send_ns, receive_ns: sums over all requests, of the calls that send and receive;
+    limited: why the client, and not the server, may be the limit, in one sentence, or "".
+    """
+
+    cpu_ns: int
+    wall_ns: int
+    busy_ns: int
+    runqueue_ns: int
+    lateness: Histogram
+    send_ns: int
+    receive_ns: int
+    limited: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One level.
+
+    requests: sent; responses: answers, of which a decoupled model gives any number to one request; completed: requests
+    that ended well; response: latency from the intended time; service: from the sending; first_byte: from the sending
+    to the first byte of the answer.  delayed: left more than 1 ms behind the intended time.  reason: why it ended, one
+    sentence.  gpus: by UUID, of the server's metrics: utilization, power_watts, memory_used, memory_total.
+    """
+
+    level: Level
+    began_ns: int
+    ended_ns: int
+    began_realtime_ns: int
+    requests: int
+    completed: int
+    responses: int
+    delayed: int
+    errors: Errors
+    response: Histogram
+    service: Histogram
+    first_byte: Histogram
+    windows: tuple[Window, ...]
+    sent_bytes: int
+    received_bytes: int
+    server: ServerSplit | None
+    client: ClientCost
+    stable: bool
+    reason: str
+    warm_up_ns: int = 0
+    sequences: int = 0
+    gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    records: np.ndarray[Any, np.dtype[np.void]] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.ended_ns - self.began_ns) / 1e9
+
+    @property
+    def throughput(self) -> float:
+        """Requests that ended well, a second."""
+        return self.completed / self.seconds if self.ended_ns > self.began_ns else 0.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is measured.  protocol: "http" or "grpc"."""
+
+    url: str
+    protocol: str
+    model: str
+    version: str = ""
+    batch_size: int = 1
+    decoupled: bool = False
+    ensemble: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How it is measured, as the reports say it."""
+
+    asynchronous: bool = False
+    streaming: bool = False
+    measurement_mode: Literal["time_windows", "count_windows"] = "time_windows"
+    window_ms: int = 5000
+    request_count: int = 0
+    warm_up_count: int = 0
+    measurement_request_count: int = 50
+    stability_percent: float = 10.0
+    trials: int = 10
+    percentile: int = -1
+    latency_threshold_ms: int = 0
+    concurrency_end: int = 1
+    rate_end: float = 0.0
+    distribution: Literal["constant", "poisson"] = "constant"
+    binary_search: bool = False
+    verbose: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """All levels.  arguments: as they were typed; machine: of the client; server_version: name and version, or ""."""
+
+    target: Target
+    settings: Settings
+    arguments: tuple[str, ...]
+    machine: Mapping[str, str]
+    server_version: str
+    levels: tuple[Measurement, ...]
