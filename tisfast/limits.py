@@ -44,6 +44,10 @@ CLIENT_SUBMITTED_MAX: Final = 1024
 """Requests of `submit` that wait for a thread; whoever submits more waits."""
 CLIENT_REGION_BYTES_MAX: Final = 1 << 30
 """Bytes of shared memory that one client has at one time; requests beyond go through the socket."""
+CLIENT_RETRY_AFTER_SECONDS_MAX: Final = 3600.0
+"""Seconds of a server's Retry-After that a client believes; most calls have less time, and are not made again then."""
+CLIENT_WRITERS_MAX: Final = 64
+"""Writers of requests that a client keeps for the next ones, as many as it has connections by default."""
 CLIENT_HEADS_MAX: Final = 1024
 """Heads of requests that a client remembers, one for each model and version."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30

@@ -51,6 +51,10 @@ STATUS_CODES: Final[dict[Status, StatusCodes]] = {
 }
 
 
+EXECUTED_FIELD: Final = "tisfast-executed"
+"""Header of a 503, trailer of an UNAVAILABLE: a model may have executed the request, or a part of it."""
+
+
 class DataType(NamedTuple):
     """One tensor element type.
 

@@ -81,7 +81,7 @@ class GrpcProtocol(asyncio.Protocol):
             elif kind == "end":
                 inbox.ended = True
                 if call.code:
-                    inbox.error = self._where.lost(self._gone) if self._gone else of_grpc(call.code, call.text)
+                    inbox.error = self._where.lost(self._gone) if self._gone else of_grpc(call)
                 del self._inboxes[call.id]
             else:
                 continue

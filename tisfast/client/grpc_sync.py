@@ -128,7 +128,7 @@ class GrpcConnection:
     def _error(self, call: SessionCall) -> TisError:
         if self._socket.aborted:
             return cancelled()
-        return self._socket.lost(call.text) if self._lost else of_grpc(call.code, call.text)
+        return self._socket.lost(call.text) if self._lost else of_grpc(call)
 
     def _flush(self, deadline: float) -> None:
         data = self._session.outgoing()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -13,12 +13,11 @@ from tisfast.client.address import Address
 from tisfast.client.calls import Body, HttpCall, InferRequest, JsonDict, Piece, T
 from tisfast.client.errors import of_http
 from tisfast.errors import BadRequest, BadResponse, TisError, Unsupported
+from tisfast.types import EXECUTED_FIELD
 from tisfast.wire.client_head import RequestHead, ResponseHead
 from tisfast.wire.client_request import RequestBody, infer_target
 from tisfast.wire.client_response import InferResponse, ResponseReader, error_text
 from tisfast.wire.compress import compress, decompress
-
-RETRY_AFTER_SECONDS_MAX: Final = 3600.0
 
 
 class HttpCalls:
@@ -113,9 +112,11 @@ class HttpCalls:
                 raise BadResponse(f"the server's answer cannot be expanded: {broken.message}") from None
         if not 200 <= head.status < 300:
             error = of_http(head.status, error_text(bytes(body)))
+            if head.first(EXECUTED_FIELD) is not None:
+                error.facts["executed"] = True
             wanted = head.first("retry-after") or ""
             if wanted.isdigit():
-                error.facts["retry_after"] = min(float(wanted), RETRY_AFTER_SECONDS_MAX)
+                error.facts["retry_after"] = min(float(wanted), limits.CLIENT_RETRY_AFTER_SECONDS_MAX)
             raise error
         return body
 

@@ -23,7 +23,7 @@ cdef class GrpcCall:
     cdef bint half_closed                # nothing is added to them any more
     cdef bint deferred                   # the session was told that there is nothing to send
     cdef dict fields                     # of the header block that is coming
-    cdef int http_status                 # 0 before it has come
+    cdef readonly int http_status        # 0 before it has come
     cdef uint8_t prefix[5]
     cdef int prefix_bytes
     cdef uint64_t total, filled          # of the message that is arriving

@@ -8,6 +8,7 @@ class GrpcCall:
     metadata: dict[str, str] | None
     trailers: dict[str, str] | None
     code: int
+    http_status: int
     text: str
     @property
     def waiting_bytes(self) -> int: ...
