@@ -106,6 +106,7 @@ def split_identity(identity: str) -> tuple[str, str]:
     namespace, _, name = identity.rpartition(NAMESPACE_SIGN)
     return namespace, name
 
+
 NO_DEVICE: Final = -1
 """The GPU of a model whose inputs come in host memory."""
 STEPS_DECIDE: Final = -2

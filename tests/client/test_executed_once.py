@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.client.helpers import answering, place_of
-from tests.system.helpers import ADD_ONE, CONFIG
+from tests.system.helpers import ADD_ONE
 from tisfast.client import AsyncClient, Client, ConnectionLost, Retries, TimedOut, Unavailable
 
 A = np.ones(1, np.float32)

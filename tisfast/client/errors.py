@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from tisfast.wire.grpc.client_session import GrpcCall
 
 __all__ = [
-    "AlreadyExists", "BadRequest", "BadResponse", "Cancelled", "ConnectFailed", "ConnectionLost", "Forbidden",
-    "Internal", "NotFound", "TimedOut", "TisError", "Unauthenticated", "Unavailable", "Unknown", "Unsupported",
+    "AlreadyExists", "BadRequest", "BadResponse", "Cancelled", "ClientClosed", "ConnectFailed", "ConnectionLost",
+    "Forbidden", "Internal", "NotFound", "TimedOut", "TisError", "Unauthenticated", "Unavailable", "Unknown",
+    "Unsupported",
 ]  # fmt: skip
 
 
@@ -40,8 +41,12 @@ class ConnectFailed(Unavailable, ConnectionError):
     """No connection: nothing of the request was sent, so it may be sent again."""
 
 
+class ClientClosed(Unavailable):
+    """The client was closed: no call is made any more."""
+
+
 class ConnectionLost(Unavailable, ConnectionError):
-    """The connection ended behind the request: nobody knows whether the model executed it."""
+    """The connection ended after the request was sent: the model may have executed it."""
 
 
 OF_HTTP: Final[dict[int, type[TisError]]] = {

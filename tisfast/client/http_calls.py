@@ -45,12 +45,12 @@ class HttpCalls:
             request.tensors, outputs=request.outputs, parameters=parameters, id=request.id
         )
         nbytes, json_bytes = writer.nbytes, writer.json_bytes
-        if len(self._writers) < limits.CLIENT_CONNECTIONS_MAX:
+        if len(self._writers) < limits.CLIENT_WRITERS_MAX:
             self._writers.append(writer)
         if self._coding:
             pieces = [compress(self._coding, *pieces)]
             nbytes = len(pieces[0])
-        return HttpCall(request.model, head, head.with_body(nbytes, json_bytes), pieces, self._read_infer)
+        return HttpCall(head, head.with_body(nbytes, json_bytes), pieces, self._read_infer)
 
     def stream(self, request: InferRequest) -> Any:
         """Raises Unsupported: over HTTP a stream's answers are text."""
@@ -69,10 +69,10 @@ class HttpCalls:
         """See calls.Calls."""
         return self._call("GET", "/v2/health/live", None, _read_health)
 
-    def ask(self, name: str, /, **fields: Any) -> HttpCall[Any]:
+    def ask(self, name: str, headers: Mapping[str, str] | None = None, /, **fields: Any) -> HttpCall[Any]:
         """See calls.Calls."""
         method, target, body = admin.OPERATIONS[name].http(fields)
-        return self._call(method, target, body, lambda head, got: _json(self._good(head, got)))
+        return self._call(method, target, body, lambda head, got: _json(self._good(head, got)), headers)
 
     def text(self, target: str) -> HttpCall[str]:
         """A page that is text."""
@@ -80,11 +80,13 @@ class HttpCalls:
 
     # ----
 
-    def _call(self, method: str, target: str, body: JsonDict | None, read: Any) -> HttpCall[T]:
+    def _call(
+        self, method: str, target: str, body: JsonDict | None, read: Any, headers: Mapping[str, str] | None = None
+    ) -> HttpCall[T]:
         data = b"" if body is None else orjson.dumps(body)
-        head = self._head(method, target)
+        head = self._head(method, target, headers)
         head_bytes = head.without_body() if method == "GET" else head.with_body(len(data))
-        return HttpCall(f"{method} {target}", head, head_bytes, [data] if data and method != "GET" else [], read)
+        return HttpCall(head, head_bytes, [data] if data and method != "GET" else [], read)
 
     def _infer_head(self, request: InferRequest) -> RequestHead:
         key = (request.model, request.version)

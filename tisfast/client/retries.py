@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.errors import ClientClosed, ConnectFailed, ConnectionLost, TimedOut
 from tisfast.errors import TisError, Unavailable
 
 
@@ -40,7 +40,7 @@ def repeatable(error: TisError) -> bool:
     """The same call may be made again without harm, and may succeed."""
     if isinstance(error, ConnectFailed):
         return True
-    if isinstance(error, ConnectionLost | TimedOut) or error.facts.get("executed"):
+    if isinstance(error, ClientClosed | ConnectionLost | TimedOut) or error.facts.get("executed"):
         return False
     return isinstance(error, Unavailable)
 

@@ -28,6 +28,9 @@ cdef class GrpcCall:
     cdef int prefix_bytes
     cdef uint64_t total, filled          # of the message that is arriving
     cdef object body                     # of it: a BytesIO, or None
+    cdef bint paced                      # who reads its messages says so (`taken`), and the server waits for that
+    cdef uint64_t unread                 # bytes of whole messages that are not taken
+    cdef uint64_t withheld               # bytes of the flow-control window that are not given back yet
 
 cdef class GrpcClientSession(Http2Client):
     cdef readonly bint leaving           # the server takes no further calls
