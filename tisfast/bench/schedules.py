@@ -109,8 +109,10 @@ class Ramp:
         # The root of slope x^2 / 2 + start x - n, in the form that holds for a slope of 0, too.
         root = np.sqrt(np.maximum(self._start**2 + 2 * self._slope * within, 0))
         below = self._start + root
-        times = np.divide(2 * within, below, out=np.zeros_like(within), where=below > 0)
-        return times + np.maximum(numbers - ramped, 0) / self._end
+        times: np.ndarray[Any, np.dtype[np.float64]] = np.zeros_like(within)
+        np.divide(2 * within, below, out=times, where=below > 0)
+        times += np.maximum(numbers - ramped, 0) / self._end
+        return times
 
 
 class Intervals(_Drawn):
@@ -191,7 +193,7 @@ class Periodic:
         """Raises BadRequest."""
         if min(self.start, self.step, self.period) < 1 or self.end < self.start:
             raise BadRequest(
-                f"--periodic-concurrency-range {self.start}:{self.end}:{self.step} with --request-period {self.period}: "
+                f"--periodic-concurrency-range {self.start}:{self.end}:{self.step}, --request-period {self.period}: "
                 "all must be 1 or more, and the end not below the start"
             )
         if (self.end - self.start) % self.step:

@@ -100,8 +100,8 @@ def why_unstable(
     if found.p < TREND_P and abs(change) >= TREND_SHARE:
         verb = "rose" if change > 0 else "fell"
         return (
-            f"the latency {verb} by {100 * abs(change):.0f} % during the level, so it has no figure of its own: look for "
-            "what grows, warms up or is throttled, or add --warmup-request-count"
+            f"the latency {verb} by {100 * abs(change):.0f} % during the level, so it has no figure of its own: look "
+            "for what grows, warms up or is throttled, or add --warmup-request-count"
         )
     if rule.quantile is not None and response.count < needed_for(rule.quantile):
         return (
@@ -111,8 +111,8 @@ def why_unstable(
     if len(medians) and float((medians > BURST_FACTOR * np.median(medians)).mean()) >= BURST_SHARE:
         share = 100 * float((medians > BURST_FACTOR * np.median(medians)).mean())
         return (
-            f"{name} is known only within {within}: in {share:.0f} % of the time the latency was above {BURST_FACTOR:g} "
-            "times its median; look for what else runs there, or raise --measurement-interval"
+            f"{name} is known only within {within}: in {share:.0f} % of the time the latency was above "
+            f"{BURST_FACTOR:g} times its median; look for what else runs there, or raise --measurement-interval"
         )
     more = math.ceil((verdict.interval.half_width * 100 / rule.percent) ** 2) if rule.percent > 0 else 0
     advice = f"about {more} times the requests would do" if 1 < more < 1000 else "it varies too much"
