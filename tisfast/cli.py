@@ -64,6 +64,7 @@ commands:
   check      report every error in model files or repositories without serving them (tisfast check PATH...)
   env        build, check, list and prune the Python environments of models
   script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
+  bench      measure a model of a server; takes perf_analyzer's flags (tisfast bench --help)
   pytriton   check that PyTriton's API works on this machine (tisfast pytriton --help)
   docs       print a page of the documentation, or the list of all (tisfast docs models)
   version    print the version (also: tisfast --version)
@@ -91,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
     commands = {"serve": _serve, "check": _check, "env": _env, "script": _script, "version": _version}
-    commands |= {"init": _init, "docs": _docs, "pytriton": _pytriton}
+    commands |= {"init": _init, "docs": _docs, "pytriton": _pytriton, "bench": _bench}
     commands["--version"] = _version
     if command in ("", "-h", "--help", "help"):
         print(USAGE, end="")
@@ -338,6 +339,12 @@ def _pytriton(arguments: list[str]) -> int:
     from tisfast.pytriton.check.command import main as pytriton  # noqa: PLC0415
 
     return pytriton(arguments)
+
+
+def _bench(arguments: list[str]) -> int:
+    from tisfast.cli_bench import main as bench  # noqa: PLC0415 - see the module's docstring
+
+    return bench(arguments)
 
 
 def _docs(arguments: list[str]) -> int:

@@ -277,7 +277,14 @@ def test_a_wrong_output_is_logged_once_with_who_and_for_whom(serve, write_model)
 
 
 def gone(processes) -> bool:
-    return not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return not [p for p in processes if _runs(p)]
+
+
+def _runs(process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two questions
+        return False
 
 
 def test_an_idle_server_ends_at_once_and_leaves_nothing(serve, write_model):

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from tisfast import limits
 from tisfast.bench.results import Settings
+from tisfast.bench.schedules import Intervals, Times, read_intervals
 from tisfast.client.address import Address, parse_url
 from tisfast.errors import BadRequest, ConfigError
 
@@ -31,7 +32,6 @@ REFUSED: Final[dict[str, str]] = {
     "--model-signature-name": OTHER_SERVERS,
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
-    "--request-intervals": "intervals from a file are not read yet",
     "--periodic-concurrency-range": "periodic concurrency is not made yet",
     "--request-period": "periodic concurrency is not made yet",
     "--session-concurrency": "it belongs to service kind openai, and " + OTHER_SERVERS,
@@ -81,6 +81,7 @@ class Given(NamedTuple):
     mode: str
     levels: tuple[float, float, float]
     settings: Settings
+    intervals: Times | None
     headers: tuple[tuple[str, str], ...]
     batch_size: int
     input_data: tuple[str, ...]
@@ -158,6 +159,7 @@ def _add_load(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("the load; one of them")
     group.add_argument("--concurrency-range", metavar="START[:END[:STEP]]", help="requests in flight, default 1")
     group.add_argument("--request-rate-range", metavar="START[:END[:STEP]]", help="requests a second")
+    group.add_argument("--request-intervals", metavar="FILE", help="µs from one request to the next, one a line")
     group.add_argument("--request-distribution", default="constant", metavar="constant|poisson", help="of a rate")
     group.add_argument("--seed", type=int, default=0, help="tisfast's own: of Poisson's times and of random data")
     group.add_argument("--connections", type=int, default=0, help="tisfast's own: at most so many at a request rate")
@@ -217,6 +219,7 @@ def read(arguments: Sequence[str]) -> Given:
         mode=mode,
         levels=levels,
         settings=settings,
+        intervals=None if given.request_intervals is None else _intervals(given.request_intervals),
         headers=tuple(_header(each) for each in given.headers),
         batch_size=_positive("-b", given.batch_size),
         input_data=(*given.input_data, *old),
@@ -255,8 +258,13 @@ def _check_choices(given: Any) -> None:
 def _load(given: Any) -> tuple[str, tuple[float, float, float]]:
     old = given.old_concurrency is not None or given.old_dynamic or given.old_limit is not None
     modes = [given.concurrency_range is not None or old, given.request_rate_range is not None]
-    if sum(modes) > 1:
-        raise ConfigError("Cannot use more than one inference load mode: --concurrency-range or --request-rate-range")
+    if sum([*modes, given.request_intervals is not None]) > 1:
+        raise ConfigError(
+            "Cannot use more than one inference load mode: --concurrency-range, --request-rate-range, --request-intervals"
+        )
+    if given.request_intervals is not None:
+        rate = Intervals(_intervals(given.request_intervals)).rate
+        return "intervals", (rate, rate, 1.0)
     if given.request_rate_range is not None:
         return "request_rate", _range("--request-rate-range", given.request_rate_range, float)
     if given.concurrency_range is not None:
@@ -345,6 +353,13 @@ def _address(url: str, grpc: bool) -> Address:
     if found.tls:
         raise ConfigError(f"-u {url}: {TLS}")
     return found._replace(grpc=grpc)
+
+
+def _intervals(path: str) -> Times:
+    try:
+        return read_intervals(path)
+    except BadRequest as error:
+        raise ConfigError(error.message) from None
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from tisfast.bench.client_side import Clocks, Counted, clocks, cost
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Loop, Tally
 from tisfast.bench.results import Errors, Level, Measurement, ServerSplit, Settings, Window
+from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.server_side import Counters, ServerSide, split
 from tisfast.client import ConnectFailed
 from tisfast.errors import Unavailable
@@ -68,6 +69,7 @@ class Job:
     connections: int
     pacing: Callable[[], Pacing] | None = None
     records: int = 0
+    metrics: ServerMetrics | None = None
     progress: Callable[[Progress], None] = lambda _: None
 
 
@@ -91,6 +93,7 @@ class _Seen:
     first_error: tuple[str, int] | None = None
     stable: bool = False
     reason: str = ""
+    interrupted: bool = False
     late: Tally | None = None  # of an open loop: what was answered behind the last window
 
 
@@ -272,7 +275,7 @@ class LevelRun:
         seen, settings = self._seen, self._settings
         last = seen.stretches[-1].tally
         if self._stop.requested:
-            seen.reason = "it was interrupted; these are the figures until then"
+            seen.reason, seen.interrupted = "it was interrupted; these are the figures until then", True
             return True
         if last.completed == 0 and last.failed:
             seen.reason = f"all {last.failed} requests of a window failed"
@@ -295,7 +298,7 @@ class LevelRun:
 
     def _unstable_text(self) -> str:
         settings, level = self._settings, self._job.level
-        load = f"request rate {level.value:g}" if level.mode == "request_rate" else f"concurrency {level.value:g}"
+        load = f"concurrency {level.value:g}" if level.mode == "concurrency" else f"request rate {level.value:g}"
         timed = settings.measurement_mode == "time_windows"
         flag = "--measurement-interval" if timed else "--measurement-request-count"
         return (
@@ -372,6 +375,8 @@ class LevelRun:
             stable=seen.stable,
             reason=seen.reason,
             warm_up_ns=first - began,
+            interrupted=seen.interrupted,
+            gpus=job.metrics.between(first, last) if job.metrics is not None else {},
             records=self._records(first) if job.records else None,
         )
 

@@ -189,6 +189,7 @@ class Measurement:
     stable: bool
     reason: str
     warm_up_ns: int = 0
+    interrupted: bool = False
     sequences: int = 0
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     records: np.ndarray[Any, np.dtype[np.void]] | None = None

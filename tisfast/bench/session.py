@@ -17,6 +17,7 @@ from tisfast.bench.http_load import HttpLoad
 from tisfast.bench.loop import Loop
 from tisfast.bench.measure import Job, LevelRun, Pacing, Progress, Stop
 from tisfast.bench.results import Level, Measurement, Run, Settings, Target
+from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.server_side import Models, ServerSide, composing_models
 from tisfast.bench.templates import Form, Step, call_fields, grpc_templates, http_templates
 from tisfast.client import Client, ConnectFailed, ModelMetadata
@@ -108,6 +109,7 @@ class Session:
     client: Client
     model: Model
     steps: Sequence[Step]
+    metrics: ServerMetrics | None = None
     stop: Stop = field(default_factory=Stop)
     progress: Callable[[Progress], None] = lambda _: None
     on_level: Callable[[Measurement], None] = lambda _: None
@@ -135,7 +137,6 @@ class Session:
 
     def run(self) -> Run:
         """All levels.  Raises TisError when nothing could be measured at all."""
-        self.probe()
         measured: list[Measurement] = []
         try:
             for level in self._levels(measured):
@@ -214,7 +215,7 @@ class Session:
         loop = self._loop(in_flight, most)
         try:
             pacing = None if asked.pacings is None else asked.pacings(level.value)
-            job = Job(level, asked.settings, connections, pacing, asked.records, self.progress)
+            job = Job(level, asked.settings, connections, pacing, asked.records, self.metrics, self.progress)
             return LevelRun(loop, job, self._server, self.stop).measure()
         finally:
             loop.close()

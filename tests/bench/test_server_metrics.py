@@ -1,0 +1,34 @@
+"""GPU figures of a metrics page."""
+
+from __future__ import annotations
+
+from tisfast.bench.server_metrics import Sample, combined, read_metrics
+
+PAGE = """# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)
+# TYPE nv_gpu_utilization gauge
+nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5
+nv_gpu_utilization{gpu_uuid="GPU-2"} 0.25
+nv_gpu_power_usage{gpu_uuid="GPU-1"} 100.5
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 1e+09
+nv_gpu_memory_total_bytes{gpu_uuid="GPU-1"} 8e+09
+nv_energy_consumption{gpu_uuid="GPU-1"} 7
+nv_inference_count{model="m",version="1"} 9
+"""
+
+
+def test_the_figures_of_each_gpu_are_read():
+    assert read_metrics(PAGE) == {
+        "GPU-1": {"utilization": 0.5, "power_watts": 100.5, "memory_used": 1e9, "memory_total": 8e9},
+        "GPU-2": {"utilization": 0.25},
+    }
+
+
+def test_a_page_without_gpus_has_none():
+    assert read_metrics("nv_inference_count 9\n") == {}
+
+
+def test_shares_are_averages_and_memory_is_the_most():
+    looks = [{"A": {"utilization": 0.2, "memory_used": 9.0}}, {"A": {"utilization": 0.4, "memory_used": 3.0}}]
+    found = combined([Sample(at, gpus) for at, gpus in enumerate(looks)])
+    assert found["A"]["utilization"] == (0.2 + 0.4) / 2
+    assert found["A"]["memory_used"] == 9

@@ -1,0 +1,191 @@
+"""`tisfast bench`: measure a model of a server (docs/bench.md).  Top layer (cli)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from tisfast import __version__, limits
+from tisfast.bench.arguments import Given, read
+from tisfast.bench.csv_output import csv_files
+from tisfast.bench.drawn_inputs import Drawn, Strings
+from tisfast.bench.files import write_text
+from tisfast.bench.inputs import Reading, read_inputs
+from tisfast.bench.json_output import profile_export
+from tisfast.bench.measure import Pacing, Progress, Stop
+from tisfast.bench.results import Measurement, Run
+from tisfast.bench.schedules import Constant, Intervals, Poisson
+from tisfast.bench.server_metrics import ServerMetrics
+from tisfast.bench.session import Asked, Model, Session, look_up
+from tisfast.bench.templates import Step
+from tisfast.bench.text import header, level_text, summary
+from tisfast.client import Client
+from tisfast.client.checks import optional_inputs
+from tisfast.errors import ConfigError, TisError
+
+GOOD: Final = 0
+ERRORS: Final = 1
+"""More requests failed than --max-errors."""
+UNSTABLE: Final = 2
+NO_ANSWERS: Final = 3
+WRONG: Final = 99
+"""As perf_analyzer: the command line, no server, no such model."""
+ASK_SECONDS: Final = 30.0
+"""That a call which is no inference may take."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Gives the exit code."""
+    try:
+        given = read(arguments)
+        return _measure(given, tuple(arguments))
+    except ConfigError as error:
+        print(f"Error: {error}\nTry 'tisfast bench --help'.", file=sys.stderr)
+    except TisError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("error: it was interrupted again, and nothing was waited for", file=sys.stderr)
+    return WRONG
+
+
+def _measure(given: Given, arguments: tuple[str, ...]) -> int:
+    url = str(given.address)
+    with Client(url, headers=dict(given.headers), shared_memory=False, retries=0, timeout=ASK_SECONDS) as client:
+        asked = _asked(given, arguments)
+        model = look_up(client, asked)
+        metrics = _metrics(given, client)
+        with stoppable() as stop:
+            session = Session(asked, client, model, _steps(given, model), metrics, stop)
+            session.progress = _progress(given)
+            session.on_level = partial(_print_level, given)
+            session.probe()
+            print(header(asked.settings, given.batch_size, asked.mode, model.decoupled), end="", flush=True)
+            try:
+                run = session.run()
+            finally:
+                if metrics is not None:
+                    metrics.close()
+    print(summary(run), end="", flush=True)
+    _write(given, run)
+    return exit_code(run, given.max_errors)
+
+
+def _metrics(given: Given, client: Client) -> ServerMetrics | None:
+    if not given.collect_metrics:
+        return None
+    found = ServerMetrics(client, given.metrics_url, given.metrics_interval_ms)
+    found.look()
+    found.start()
+    return found
+
+
+def _print_level(given: Given, level: Measurement) -> None:
+    protocol = "grpc" if given.address.grpc else "http"
+    print(level_text(level, given.settings, given.batch_size, protocol), flush=True)
+
+
+def _progress(given: Given) -> Callable[[Progress], None]:
+    """With -v a line for each window, as it begins."""
+    last = [0]
+
+    def told(progress: Progress) -> None:
+        if given.settings.verbose and progress.trial != last[0]:
+            last[0] = progress.trial
+            failed = f", {progress.errors} failed until now" if progress.errors else ""
+            print(f"  Pass [{progress.trial}], {progress.in_flight} requests are under way{failed}", flush=True)
+
+    return told
+
+
+def _write(given: Given, run: Run) -> None:
+    if given.csv:
+        for path, text in csv_files(given.csv, run, verbose=given.verbose_csv).items():
+            write_text(path, text)
+    if given.export:
+        write_text(given.export, "".join(profile_export(run, __version__)))
+
+
+def _asked(given: Given, arguments: tuple[str, ...]) -> Asked:
+    return Asked(
+        address=given.address,
+        model=given.model,
+        version=given.version,
+        mode=given.mode,
+        levels=given.levels,
+        settings=given.settings,
+        headers=given.headers,
+        batch_size=given.batch_size,
+        binary_inputs=given.binary_inputs,
+        binary_outputs=given.binary_outputs,
+        pacings=_pacings(given),
+        connections=given.connections,
+        records=limits.BENCH_RECORDS_MAX if given.export else 0,
+        composing=given.composing,
+        arguments=arguments,
+    )
+
+
+def _pacings(given: Given) -> Callable[[float], Callable[[], Pacing]] | None:
+    """Makes, of a rate, what makes its times."""
+    if given.mode == "concurrency":
+        return None
+    if given.intervals is not None:
+        gaps = given.intervals
+        return lambda _: partial(Intervals, gaps)
+    if given.settings.distribution == "poisson":
+        return lambda rate: partial(Poisson, rate, given.seed)
+    return lambda rate: partial(Constant, rate)
+
+
+def _steps(given: Given, model: Model) -> list[Step]:
+    files = [each for each in given.input_data if each not in ("random", "zero")]
+    if files:
+        optional = optional_inputs(model.config)
+        data = read_inputs(files, Reading(model.metadata, model.batches, dict(given.shapes), optional))
+        steps = data.requests(given.batch_size)
+        return [Step(each.tensors, {**given.parameters, **each.parameters}, each.check) for each in steps]
+    drawn = Drawn(
+        model.metadata,
+        model.batches,
+        given.batch_size,
+        dict(given.shapes),
+        zero="zero" in given.input_data,
+        seed=given.seed,
+        strings=Strings(given.string_length, given.string_data),
+    )
+    return [Step(drawn.tensors(), given.parameters)]
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """The first Ctrl-C ends the measurement with what there is; the second one ends the process."""
+    stop = Stop()
+
+    def interrupted(*_: Any) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        stop.requested = True
+        print("Interrupt signal (2) received.\nWaiting for in-flight inferences to complete.", flush=True)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def exit_code(run: Run, max_errors: int) -> int:
+    """What a script learns of it."""
+    if not any(each.completed for each in run.levels):
+        print("No valid requests recorded within time interval. Please use a larger time window.", file=sys.stderr)
+        return NO_ANSWERS
+    if sum(each.errors.count for each in run.levels) > max_errors:
+        return ERRORS
+    only = run.levels[0] if len(run.levels) == 1 else None
+    if only is not None and not only.stable and not only.interrupted:
+        return UNSTABLE
+    return GOOD
