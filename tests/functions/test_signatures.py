@@ -37,6 +37,8 @@ HINTS = [
     (list[int], "INT64", (-1,), "list"),
     (Optional[float], "FP64", (1,), "item"),  # noqa: UP045 - people write it
     (NDArray[F] | None, "FP32", (-1,), "array"),
+    (Rows | None, "FP32", (-1, 4), "array"),
+    (Annotated[NDArray[F] | None, Shape(-1, 4)], "FP32", (-1, 4), "array"),
 ]
 
 
@@ -213,6 +215,45 @@ def test_functions_without_names_are_called_in_order():
 def test_what_is_wrong_is_named(given, words):
     with pytest.raises(BadRequest, match=words):
         read(half, **given)
+
+
+def needs(a, b, c=1):
+    return a
+
+
+def in_order(a, b, /, c=1):
+    return a
+
+
+def anything(a, **more):
+    return a
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "words"),
+    [
+        (needs, ["zzz"], "has no argument 'zzz' for the input of that name; its arguments are: a, b, c"),
+        (needs, ["a"], "needs its argument 'b', and there is no input for it; its arguments are: a, b, c"),
+        (needs, ["", "", "", ""], "has no argument 'input_3'"),
+        (in_order, ["x"], "needs its argument 'b'"),
+        (in_order, ["x", "y", "z"], "has no argument 'z'"),
+        (anything, ["b"], "needs its argument 'a'"),
+    ],
+)
+def test_inputs_that_a_function_cannot_be_called_with_are_refused(function, names, words):
+    with pytest.raises(BadRequest, match=f"function 'f' {words}"):
+        read(function, inputs=[Tensor(name) for name in names], outputs=[Tensor("out")])
+    if all(names):
+        with pytest.raises(BadRequest, match=f"function 'f' {words}"):
+            read(function, sample=dict.fromkeys(names, 1.0), outputs=[Tensor("out")])
+
+
+@pytest.mark.parametrize(
+    ("function", "names"), [(needs, ["b", "a"]), (in_order, ["x", "y"]), (in_order, ["a", "b"]), (anything, ["a", "q"])]
+)
+def test_inputs_that_a_function_takes_are_served(function, names):
+    found = read(function, inputs=[Tensor(name) for name in names], outputs=[Tensor("out")])
+    assert [slot.name for slot in found.inputs] == names
 
 
 def test_one_value_does_not_go_with_batches():

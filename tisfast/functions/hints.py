@@ -60,6 +60,7 @@ def hints_of(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
 def slot_of_hint(hint: Any, name: str, where: str, *, batched: bool) -> Slot | None:
     """The slot that a hint describes, None where it says too little.  Raises BadRequest."""
     dims: tuple[int, ...] | None = None
+    hint = _without_none(hint)
     if get_origin(hint) is Annotated:
         hint, *more = get_args(hint)
         shapes = [each for each in more if isinstance(each, tuple)]

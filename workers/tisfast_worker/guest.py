@@ -115,7 +115,7 @@ class Server:
         text, form = _configuration(config)
         model = _Model(name, given, version)
         known = self._models.setdefault(name, model)
-        if known is not model and not known.gone:
+        if known is not model and not (known.gone or known.leaving):
             raise GuestError(
                 f"model '{name}' version {version} has a name that is served by this guest already,"
                 f" with version {known.version}; `leave` it first, or give one of them another name"
@@ -126,19 +126,22 @@ class Server:
         try:
             self._ask(order, timeout)
         except BaseException:
-            self._models.pop(name, None)
+            self._forget(model)
             raise
         model.served = True
 
     def leave(self, name, timeout=limits.LEAVE_SECONDS_MAX):
         """Serve a model no longer; returns when its last request is answered.  Raises GuestError."""
+        self.begin_leave(name).wait(timeout)
+
+    def begin_leave(self, name):
+        """A Leave: new requests do not find the model, and its name may be served anew.  Raises GuestError."""
         model = self._models.get(name)
         if model is None:
             raise GuestError(f"model '{name}' is not served by this guest")
         model.leaving = True
-        if not model.gone:
-            self._ask({"t": "leave", "name": name}, timeout)
-        self._models.pop(name, None)
+        order = None if model.gone else self._begin({"t": "leave", "name": name})
+        return Leave(order, lambda: self._forget(model))
 
     def wait(self, timeout=None):
         """Until the server goes, or a model of this guest is not served any more: raises ServerGone, or GuestError.
@@ -198,21 +201,25 @@ class Server:
         models = list(self._models.values())
         return next((model for model in models if model.served and model.gone and not model.leaving), None)
 
+    def _forget(self, model):
+        if self._models.get(model.name) is model:
+            del self._models[model.name]
+
     def _ask(self, order, timeout):
-        number, question = next(self._numbers), _Order()
+        self._begin(order).wait(timeout)
+
+    def _begin(self, order):
+        """The order, sent; it is known until the server has answered it, which bounds how many it takes."""
+        number, question = next(self._numbers), _Order(f"{order['t']} '{order['name']}'")
         self._orders[number] = question
         try:
             if self._reason:
                 raise ServerGone(self._reason)
             self._link.send(dict(order, n=number))
-            if not question.done.wait(timeout):
-                raise GuestError(f"the server has not done it within {timeout:g} s: {order['t']} '{order['name']}'")
-        finally:
-            del self._orders[number]
-        if question.gone:
-            raise ServerGone(self._reason)
-        if question.error:
-            raise GuestError(question.error)
+        except BaseException:
+            self._orders.pop(number, None)
+            raise
+        return question
 
     def _tell_waiters(self):
         with self._news:
@@ -225,8 +232,8 @@ class Server:
         if kind == "welcome":
             self._welcome.set()
         elif kind == "done":
-            order = self._orders.get(message.get("n"))
-            if order is not None:  # else nobody waits any more
+            order = self._orders.pop(message.get("n"), None)
+            if order is not None:  # else the server says it twice
                 order.error = str(message.get("error", ""))
                 order.done.set()
         elif kind == "seat":
@@ -267,7 +274,7 @@ class Server:
         for model in list(self._models.values()):
             model.fall(reason)
         for order in list(self._orders.values()):
-            order.gone = True
+            order.gone = reason
             order.done.set()
         self._tell_waiters()
 
@@ -286,12 +293,34 @@ class Server:
             seat.leave_child()
 
 
-class _Order:
-    """An order to the server that a thread waits for."""
+class Leave:
+    """A model that takes its leave.  Made by `Server.begin_leave`."""
 
-    def __init__(self):
+    def __init__(self, order, forget):
+        self._order, self._forget = order, forget
+
+    def wait(self, timeout=limits.LEAVE_SECONDS_MAX):
+        """Until its last request is answered.  Raises GuestError, also when the time is over; it may be called again."""
+        if self._order is not None:
+            self._order.wait(timeout)
+        self._forget()
+
+
+class _Order:
+    """An order to the server that threads may wait for."""
+
+    def __init__(self, title):
         self.done = threading.Event()
-        self.error, self.gone = "", False
+        self.error, self.gone, self._title = "", "", title
+
+    def wait(self, timeout):
+        """Until it is done.  Raises GuestError."""
+        if not self.done.wait(timeout):
+            raise GuestError(f"the server has not done it within {timeout:g} s: {self._title}")
+        if self.gone:
+            raise ServerGone(self.gone)
+        if self.error:
+            raise GuestError(self.error)
 
 
 class _Model:
