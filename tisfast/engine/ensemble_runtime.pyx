@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport Clock
 from tisfast.engine.ensemble_graph cimport reshaped
 from tisfast.engine.ensemble_limits cimport Entry, StepLimits
-from tisfast.engine.ensemble_scope cimport answer_of, dissolve, moved, new_scope, sequence_of, step_inputs
+from tisfast.engine.ensemble_scope cimport answer_of, dissolve, moved, new_scope, sequence_of, step_inputs, step_ways
 from tisfast.native.memory cimport Arena
 from tisfast.wire.compose cimport compose, tensors_of, tensors_of_input
 from tisfast.wire.record cimport InferInput
@@ -158,6 +158,8 @@ cdef class EnsembleRun:
         cdef list inputs
         step.runtime = runtime
         inputs = step_inputs(scope, step.step, runtime.signature, step.fields)
+        if self.input.shared_outputs and runtime.signature.device_outputs >= 0 and not self.input.model.copies_regions:
+            step.fields.ways = step_ways(step.step, runtime.signature, self.selection, self.input)
         input = compose(runtime.signature, runtime.arena, inputs, step.fields)
         step.batch = input.batch if runtime.signature.max_batch_size > 0 else 0
         for number in step.step.needs:
