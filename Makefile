@@ -93,7 +93,7 @@ lint: $(DONE)/lint
 
 types: $(DONE)/built $(DONE)/lint
 	$(PY) -m mypy
-	$(PY) -m mypy examples/typed_client.py
+	$(PY) -m mypy examples/typed_client.py examples/functions/typed.py
 	@echo "stubs of compiled modules, beside what they are"
 	@$(PY) -m mypy.stubtest --concise --ignore-disjoint-bases --ignore-missing-stub --allowlist tests/stubtest.txt \
 	  --mypy-config-file pyproject.toml $(subst /,.,$(basename $(shell find tisfast -name '*.pyi')))

@@ -300,7 +300,7 @@ class Leave:
         self._order, self._forget = order, forget
 
     def wait(self, timeout=limits.LEAVE_SECONDS_MAX):
-        """Until its last request is answered.  Raises GuestError, also when the time is over; it may be called again."""
+        """Until its last request is answered.  Raises GuestError, also when the time is over; then wait again."""
         if self._order is not None:
             self._order.wait(timeout)
         self._forget()
