@@ -13,8 +13,9 @@ from multiprocessing import spawn
 from typing import Final
 
 from tisfast.pytriton.exceptions import PyTritonValidationError
-from tisfast.pytriton.model_config.generator import ModelConfigGenerator
+from tisfast.pytriton.model_config.generator import ModelConfigGenerator, without_nones
 from tisfast.pytriton.models import BoundModel
+from tisfast.repo.written_folder import write_folder
 
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
 PICKLE: Final = "callable.pickle"
@@ -68,11 +69,13 @@ def write_model(repository: pathlib.Path, model: BoundModel) -> None:
             f"Model '{model.name}' has processes={model.processes}, and its callable cannot be pickled: {error}. "
             "Define it in a module, not in a function"
         ) from error
-    folder = repository / model.name
-    files = folder / str(model.version)
-    files.mkdir(parents=True)
-    files.joinpath(PICKLE).write_bytes(pickled)
     preparation = spawn.get_preparation_data("tisfast")
-    files.joinpath(PREPARATION).write_text(json.dumps({key: preparation[key] for key in _KEYS if key in preparation}))
-    files.joinpath("model.py").write_text(_MODEL.format(preparation=PREPARATION, pickle=PICKLE, root=str(ROOT)))
-    ModelConfigGenerator(model.with_instances(model.processes)).to_file(folder / "config.pbtxt")
+    kept = {key: preparation[key] for key in _KEYS if key in preparation}
+    code = _MODEL.format(preparation=PREPARATION, pickle=PICKLE, root=str(ROOT))
+    files = {PICKLE: pickled, PREPARATION: json.dumps(kept).encode(), "model.py": code.encode()}
+    config = ModelConfigGenerator(model.with_instances(model.processes)).get_config()
+    write_folder(
+        repository / model.name,
+        without_nones(config),
+        {f"{model.version}/{name}": content for name, content in files.items()},
+    )
