@@ -67,6 +67,10 @@ TRITONSERVER_DIST_DIR: Final = pathlib.Path(__file__).parent
 """For programs that name them: the server sizes its memory itself, and there is no tritonserver."""
 _SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
 VERTEX_AI_PORT: Final = 8080
+EXIT_TIMEOUT_S: Final = 20
+"""Of running inferences at `stop`, where exit_timeout_secs says nothing."""
+STOP_MARGIN_S: Final = 3
+"""What the server has for its own end beside that, before it is killed."""
 _PRIVATE_FLAGS: Final = "private.flags"
 
 
@@ -133,22 +137,28 @@ class Triton(TritonBase):
         server = self._server
         if server is None or not server.alive():
             began = time.monotonic()
-            server = LocalServer(self._flags(), own_models=True)
+            server = self._server = LocalServer(self._flags(), own_models=True)
             try:
                 server.start(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
             except TisError as error:
                 if time.monotonic() - began >= DEFAULT_TRITON_STARTUP_TIMEOUT_S:
                     raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
                 raise
-            self._server = server
             warn_of_verbose_logs(self._config.log_verbose)
         return server.guest
 
     def _leave(self, guest: Any) -> None:
         server, self._server = self._server, None
         if server is not None:
-            warn_of_verbose_logs(self._config.log_verbose)
-            server.stop()
+            if guest is not None:
+                warn_of_verbose_logs(self._config.log_verbose)
+            server.stop(self._exit_timeout() + STOP_MARGIN_S)
+
+    def _interrupt(self) -> None:
+        server = self._server
+        if server is not None:
+            server.give_up()
+        super()._interrupt()
 
     def _reached(self, guest: Any) -> bool:
         return guest is not None and self._server is not None and self._server.alive()
@@ -196,9 +206,15 @@ class Triton(TritonBase):
 
     # ---- parts
 
+    def _exit_timeout(self) -> int:
+        """Seconds that running inferences have when it stops."""
+        given = self._config.exit_timeout_secs
+        return EXIT_TIMEOUT_S if given is None else given
+
     def _flags(self) -> list[str]:
         """Those that hold a secret lie in a file: a command line is read by everybody on the machine."""
         config = _for_vertex_ai(merged(self._config))
+        config.exit_timeout_secs = self._exit_timeout()
         restricted = ",".join(self._security.restricted_endpoints or ())
         if restricted:
             token = f"{restricted}:{TRITON_ACCESS_HEADER}={self._security.access_token}"
