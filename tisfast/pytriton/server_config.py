@@ -137,8 +137,8 @@ class TritonSecurityConfig:
 class TritonLifecyclePolicy:
     """When the server starts, and how it gets its models.
 
-    launch_triton_on_startup: at the beginning of the `with` block, else by `run` or `serve`.  local_model_store: models
-    are loaded before the server listens for clients, instead of one by one by a server that listens.
+    launch_triton_on_startup: at the beginning of the `with` block, else by `run` or `serve`.  local_model_store: the
+    server is not ready before it serves all models that are bound when it starts; else it is ready without them.
     """
 
     launch_triton_on_startup: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import pathlib
@@ -21,7 +22,7 @@ from tisfast.pytriton.exceptions import (
     PyTritonValidationError,
 )
 from tisfast.pytriton.models import BoundModel
-from tisfast.pytriton.process_models import write_model
+from tisfast.pytriton.process_models import Reports, write_model
 from tisfast.pytriton.remote import RemoteTriton
 from tisfast.pytriton.server_config import (
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -96,6 +97,7 @@ class Triton(TritonBase):
         )
         self._security = security_config or TritonSecurityConfig()
         self._server: LocalServer | None = None
+        self._reports: Reports | None = None  # of workers, while there are some
         super().__init__(workspace)
 
     def __enter__(self) -> Triton:
@@ -149,6 +151,9 @@ class Triton(TritonBase):
 
     def _leave(self, guest: Any) -> None:
         server, self._server = self._server, None
+        reports, self._reports = self._reports, None
+        if reports is not None:
+            reports.close()
         if server is not None:
             if guest is not None:
                 warn_of_verbose_logs(self._config.log_verbose)
@@ -175,6 +180,8 @@ class Triton(TritonBase):
             raise PyTritonInvalidOperationError(
                 f"model '{model.name}' is served by processes already, with another version; give it another name"
             )
+        if self._reports is None:
+            self._reports = Reports(server.models, functools.partial(self._unrecoverable, self._guest))
         try:
             write_model(server.models, model)
             self._load_folder(model)
@@ -224,6 +231,8 @@ class Triton(TritonBase):
         flags.append("--model-control-mode=explicit")
         if config.model_repository is not None:
             flags.append("--load-model=*")
+        if self._policy.local_model_store:
+            flags += [f"--guest-model={each.name}" for each in self._models if not each.processes]
         if private:
             path = self._workspace.path / _PRIVATE_FLAGS
             path.parent.mkdir(parents=True, exist_ok=True)  # it runs again after a stop

@@ -88,7 +88,8 @@ class TritonBase:
         Raises PyTritonValidationError, PyTritonInvalidOperationError for a name that is taken, and what loading raises.
         """
         model = BoundModel(model_name, infer_func, inputs, outputs, int(model_version), config, strict, processes)
-        self._trace(trace_config)
+        model.trace_config = list(trace_config or self._default_trace_config())
+        telemetry.trace_with(model.trace_config)
         with self._lock:
             if any(model.same_as(each) for each in self._models):
                 raise PyTritonInvalidOperationError("Cannot add model with the same name twice.")
@@ -284,11 +285,6 @@ class TritonBase:
     def _tell_waiters(self) -> None:
         with self._news:
             self._news.notify_all()
-
-    def _trace(self, trace_config: Sequence[str] | None) -> None:
-        wanted = list(trace_config or self._default_trace_config())
-        if wanted and telemetry.get_telemetry_tracer() is None:
-            telemetry.set_telemetry_tracer(telemetry.build_proxy_tracer_from_triton_config(wanted))
 
 
 def warn_of_verbose_logs(level: Any) -> None:
