@@ -49,7 +49,7 @@ from perf.pytriton_rows import (
     Beside,
     Number,
 )
-from perf.table import PYTRITON_HEAD, load_row, pytriton_lines
+from perf.table import FOREIGN_BUSY_MAX, PYTRITON_HEAD, load_row, pytriton_lines
 
 PACKAGES: Final = ("pytriton", "tisfast.pytriton")
 HOST: Final = ROOT / "perf/pytriton_host.py"
@@ -247,7 +247,8 @@ def _page(results: Results, effort: Effort, busy: float, load: str) -> Iterator[
     yield ""
     yield f"{machine.processor()}, {machine.cores()} cores; commit `{machine.commit()}`; PyTriton 0.7.0 (Triton 2.51)."
     yield f"`python -m perf.beside_pytriton`: {effort.rounds} rounds, alternating, of {effort.seconds:g} s; medians."
-    yield f"Other processes took {busy:.0%} of the machine before the run; load average {load}."
+    quiet = "" if busy <= FOREIGN_BUSY_MAX else "  **Not quiet: the verdicts below mean nothing.**"
+    yield f"Other processes took {busy:.0%} of the machine before the run; load average {load}.{quiet}"
     yield f"{sum(met)} of {len(met)} rows meet all their bars.  How to read this: docs/benchmarks.md."
     yield from pytriton_lines(results.loads, results.numbers)
 
