@@ -104,7 +104,7 @@ def _python(environment: Environment, folder: Path) -> list[list[str]]:
             [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)],
             [uv, "pip", "install", "--quiet", "--python", python, *environment.packages],
         ]
-    # This environment's pip installs there, without bytecode: only what the programs import is compiled, at their start.
+    # This environment's pip installs there, without bytecode: what the programs import is compiled at their start.
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet"]
     return [
         [sys.executable, "-m", "venv", "--without-pip", str(folder)],
