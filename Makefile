@@ -113,10 +113,10 @@ test-onnx: $(DONE)/built $(DONE)/test $(DONE)/weights
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
 	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_mlflow_registry.py $(FLAGS)
 
-# Installing is most of it: what is there already is kept.
+# Environments that are there already are kept.  Each test waits for programs of its own: not file by file.
 test-clients: $(DONE)/built $(DONE)/test
 	$(PY) -m tests.clients.environments $(VENV)/clients $(CLIENTS)
-	TISFAST_CLIENTS=$(abspath $(VENV))/clients $(PYTEST) tests/clients $(FLAGS)
+	TISFAST_CLIENTS=$(abspath $(VENV))/clients $(PY) -m pytest -n $(AT_ONCE) tests/clients $(FLAGS)
 
 # Its tests want the ports 8000 to 8002, so it has a network of its own where that can be had.
 test-triton-qa: $(DONE)/built $(DONE)/test
