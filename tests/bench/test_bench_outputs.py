@@ -1,0 +1,248 @@
+"""What is written: perf_analyzer's lines, columns and keys (as its version 2.41 wrote them), and the whole run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.bench.made_levels import REALTIME, latencies, level_of, run_of, server_of
+from tisfast.bench.csv_output import csv_files, csv_text
+from tisfast.bench.files import write_text
+from tisfast.bench.json_output import document, document_text, profile_export, unpacked
+from tisfast.bench.results import ClientCost, Level, Settings, Target
+from tisfast.bench.text import header, level_text, summary
+from tisfast.errors import Unavailable
+
+COLUMNS = (
+    "Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,"
+    "Server Compute Infer,Server Compute Output,Client Recv,p50 latency,p90 latency,p95 latency,p99 latency"
+)
+VERBOSE = ",Avg latency,request/response,response wait"
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_columns_are_perf_analyzers():
+    run = run_of(level_of(latencies(1000)))
+
+    assert csv_text(run).splitlines()[0] == COLUMNS
+    assert csv_text(run, verbose=True).splitlines()[0] == COLUMNS + VERBOSE
+
+
+def test_a_rate_and_a_percentile_have_their_columns():
+    run = run_of(level_of(latencies(1000), Level("request_rate", 100.0)), settings=Settings(percentile=75))
+
+    names = csv_text(run, verbose=True).splitlines()[0].split(",")
+    assert names[0] == "Request Rate"
+    assert names[9:14] == ["p50 latency", "p75 latency", "p90 latency", "p95 latency", "p99 latency"]
+    assert "Avg latency" not in names
+
+
+def test_the_parts_of_a_row_add_up_to_the_latency():
+    (row,) = rows(csv_text(run_of(level_of(latencies(1000))), verbose=True))
+    parts = ("Client Send", "Network+Server Send/Recv", "Client Recv")
+    server = [value for name, value in row.items() if name.startswith("Server")]
+
+    assert sum(int(row[name]) for name in parts) + sum(map(int, server)) == int(row["Avg latency"])
+    assert int(row["request/response"]) + int(row["response wait"]) == int(row["Avg latency"])
+    assert [int(value) for value in server] == [100, 30, 400, 50]
+
+
+def test_rows_go_by_throughput():
+    slow, fast = (
+        level_of(latencies(1000, requests=40)),
+        level_of(latencies(900, requests=90), Level("concurrency", 2.0)),
+    )
+
+    assert [row["Concurrency"] for row in rows(csv_text(run_of(fast, slow)))] == ["4", "2"]
+
+
+def test_a_cache_and_gpus_have_columns():
+    split = server_of(4000, cache_hit_count=3000, cache_hit_ns=3000 * 9000, cache_miss_count=1000, cache_miss_ns=10**7)
+    gpus = {"GPU-1": {"utilization": 0.5, "power_watts": 70.0, "memory_used": 5.0, "memory_total": 9.0}}
+    (row,) = rows(csv_text(run_of(level_of(latencies(2000), server=split, gpus=gpus)), verbose=True))
+
+    assert (row["Server Cache Hit"], row["Server Cache Miss"]) == ("9", "10")
+    assert row["Avg GPU Utilization"] == "GPU-1:0.5;"
+    assert row["Total GPU Memory"] == "GPU-1:9;"
+
+
+def test_without_statistics_there_are_no_columns_of_the_server():
+    assert "Server" not in csv_text(run_of(level_of(latencies(1000), server=None)))
+
+
+def test_composing_models_have_files_of_their_own(tmp_path):
+    split = server_of(4000, composing={"inner:3": server_of(4000)})
+    files = csv_files(str(tmp_path / "out.csv"), run_of(level_of(latencies(1000), server=split)))
+
+    assert set(files) == {str(tmp_path / "out.csv"), str(tmp_path / "inner_v3.out.csv")}
+    (row,) = rows(files[str(tmp_path / "inner_v3.out.csv")])
+    assert (row["Client Send"], row["Client Recv"], row["Server Queue"]) == ("0", "0", "100")
+
+
+def test_percentiles_that_too_few_requests_support_are_not_shown():
+    level = level_of(latencies(1000, windows=2, requests=50))
+    (row,) = rows(csv_text(run_of(level)))
+    text = level_text(level, Settings(), 1)
+
+    assert row["p95 latency"] and row["p99 latency"] == ""
+    assert "p99 latency: - (of 100 requests; it takes 368 to tell it)" in text
+    assert document(run_of(level))["levels"][0]["service_time"]["percentiles_us"]["99"] is None
+
+
+def test_the_profile_export_has_perf_analyzers_keys_and_times():
+    exported = json.loads("".join(profile_export(run_of(level_of(latencies(1000, windows=3, requests=5))), "0.1")))
+
+    assert list(exported) == ["experiments", "version", "service_kind", "endpoint"]
+    (experiment,) = exported["experiments"]
+    assert list(experiment) == ["experiment", "requests", "window_boundaries"]
+    assert experiment["experiment"] == {"mode": "concurrency", "value": 4}
+    assert len(experiment["requests"]) == 15  # the failed one is not there
+    assert experiment["requests"][2] == {
+        "timestamp": REALTIME + 2000,
+        "response_timestamps": [REALTIME + 702_000],
+    }
+    assert experiment["window_boundaries"] == [REALTIME, REALTIME + 300_000_000]
+
+
+def test_sequences_and_streams_in_the_profile_export():
+    level = level_of(latencies(1000, windows=1, requests=2))
+    level.records["sequence_id"][0] = 9
+    level.records["responses"][1] = 3
+    level.records["first"][1] -= 1000
+    first, second = json.loads("".join(profile_export(run_of(level), "0.1")))["experiments"][0]["requests"]
+
+    assert first["sequence_id"] == 9 and "sequence_id" not in second
+    assert second["response_timestamps"] == [REALTIME + 700_000, REALTIME + 701_000]
+
+
+def test_without_records_the_export_has_no_requests():
+    level = level_of(latencies(1000), records=None)
+
+    assert json.loads("".join(profile_export(run_of(level, level), "0.1")))["experiments"][1]["requests"] == []
+
+
+def test_the_document_holds_the_run():
+    level = level_of(latencies(1000))
+    found = json.loads(document_text(run_of(level)))
+    (shown,) = found["levels"]
+
+    assert found["schema"] == "tisfast-bench/1"
+    assert unpacked(shown["response_time"]["histogram"]).count == 4000
+    assert sum(unpacked(each["histogram"]).count for each in shown["windows"]) == 4000
+    low, high = shown["response_time"]["intervals_us"]["99"]
+    assert low <= shown["response_time"]["percentiles_us"]["99"] <= high
+    assert shown["server"]["compute_infer_us"] == 400
+    assert shown["errors"]["by_text"] == [["503", "the queue <is> full", 1]]
+
+
+LINES = [
+    r"Request concurrency: 4",
+    r"  Client: ",
+    r"    Request count: 4000",
+    r"    Throughput: 1000 infer/sec",
+    r"    Avg latency: \d+ usec \(standard deviation \d+ usec\)",
+    r"    p50 latency: \d+ usec",
+    r"    p90 latency: \d+ usec",
+    r"    p95 latency: \d+ usec",
+    r"    p99 latency: \d+ usec",
+    r"    Avg HTTP time: \d+ usec \(send/recv \d+ usec \+ response wait \d+ usec\)",
+    r"  Server: ",
+    r"    Inference count: 4000",
+    r"    Execution count: 2000",
+    r"    Successful request count: 4000",
+    r"    Avg request latency: 600 usec \(overhead 20 usec \+ queue 100 usec \+ compute input 30 usec \+ compute infer "
+    r"400 usec \+ compute output 50 usec\)",
+]
+
+
+def test_a_level_has_perf_analyzers_lines():
+    lines = level_text(level_of(latencies(1000)), Settings(), 1).splitlines()
+
+    for line, pattern in zip(lines, LINES, strict=False):
+        assert re.fullmatch(pattern, line), (line, pattern)
+    assert lines[len(LINES)] == "  Trust: "
+
+
+@pytest.mark.parametrize(
+    ("protocol", "verbose", "line"),
+    [
+        ("grpc", 0, r"Avg gRPC time: \d+ usec \(\(un\)marshal request/response \d+ usec \+ response wait \d+ usec\)"),
+        ("grpc", 1, r"Avg gRPC time: \d+ usec \(marshal \d+ usec \+ response wait \d+ usec \+ unmarshal \d+ usec\)"),
+        ("http", 1, r"Avg HTTP time: \d+ usec \(send \d+ usec \+ response wait \d+ usec \+ receive \d+ usec\)"),
+    ],
+)
+def test_the_line_of_the_protocol(protocol, verbose, line):
+    assert re.search(line, level_text(level_of(latencies(1000)), Settings(verbose=verbose), 1, protocol))
+
+
+def test_the_header_is_perf_analyzers():
+    assert header(Settings(concurrency_end=2), 1, "concurrency", False) == (
+        "*** Measurement Settings ***\n"
+        "  Batch size: 1\n"
+        "  Service Kind: TRITON\n"
+        '  Using "time_windows" mode for stabilization\n'
+        "  Stabilizing using average latency and throughput\n"
+        "  Measurement window: 5000 msec\n"
+        "  Latency limit: 0 msec\n"
+        "  Concurrency limit: 2 concurrent requests\n"
+        "  Using synchronous calls for inference\n\n"
+    )
+
+
+def test_errors_and_the_clients_limit_are_said():
+    cost = ClientCost(1, 1, 1, 0, level_of(latencies(1)).service, 0, 0, "the client used 98 % of its core")
+    text = level_text(level_of(latencies(1000), Level("request_rate", 50.0), client=cost, delayed=400), Settings(), 1)
+
+    assert "Request Rate: 50 inference requests per second" in text
+    assert "Failed requests: 1" in text and "1 x 503: the queue <is> full" in text
+    assert "[WARNING] the client used 98 % of its core" in text
+    assert "of the requests were delayed" in text
+    assert re.search(r"p99 from the intended time of sending: \d+ usec", text)
+    assert re.search(r"p99 is between \d+ and \d+ usec with 95 % confidence", text)
+
+
+def test_a_level_without_one_answer_is_shown():
+    level = level_of(np.empty((1, 0)), server=server_of(0))
+    for text in (level_text(level, Settings(), 1), csv_text(run_of(level)), document_text(run_of(level))):
+        assert "nan" not in text.lower()
+    assert "p50 latency: - (of 0 requests; it takes 6 to tell it)" in level_text(level, Settings(), 1)
+
+
+def test_the_summary_has_one_line_for_each_level():
+    text = summary(run_of(level_of(latencies(1000)), target=Target("a", "http", "m", batch_size=8)))
+
+    assert re.fullmatch(
+        r"Inferences/Second vs. Client Average Batch Latency\nConcurrency: 4, throughput: 8000 infer/sec, "
+        r"latency \d+ usec\n",
+        text,
+    )
+
+
+def test_a_full_disk_is_said_with_file_and_remedy(tmp_path):
+    with pytest.raises(Unavailable, match="/dev/full could not be written .No space left on device.: name a file"):
+        write_text("/dev/full", "x")
+    with pytest.raises(Unavailable, match="No such file or directory"):
+        write_text(tmp_path / "no" / "folder", "x")
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "out.csv"
+    write_text(path, "old")
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(path), "replace", full)
+    with pytest.raises(Unavailable, match="No space left"):
+        write_text(path, "new")
+
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["out.csv"]

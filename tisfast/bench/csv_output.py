@@ -1,0 +1,114 @@
+"""perf_analyzer's CSV: `-f FILE`, `--verbose-csv`.  Layer 5 (bench)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tisfast.bench.figures import (
+    average_us,
+    cached,
+    client_parts,
+    level_name,
+    network_us,
+    percentile_us,
+    percentiles_of,
+    server_parts,
+    throughput,
+)
+from tisfast.bench.results import Measurement, Run, ServerSplit
+
+GPU_COLUMNS = (
+    ("Avg GPU Utilization", "utilization"),
+    ("Avg GPU Power Usage", "power_watts"),
+    ("Max GPU Memory Usage", "memory_used"),
+    ("Total GPU Memory", "memory_total"),
+)
+
+
+def csv_text(run: Run, *, verbose: bool = False) -> str:
+    """The file of the model itself.  A percentile that too few requests support is an empty cell."""
+    levels = sorted(run.levels, key=lambda level: level.throughput)
+    rows = [_row(run, level, verbose) for level in levels]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [",".join(names)] if names else []
+    lines += [",".join(row.get(name, "") for name in names) for row in rows]
+    return "".join(line + "\n" for line in lines)
+
+
+def csv_files(path: str, run: Run, *, verbose: bool = False) -> dict[str, str]:
+    """All files by name: the model's, and of an ensemble one for each composing model, `MODEL_vVERSION.FILE`."""
+    files = {path: csv_text(run, verbose=verbose)}
+    target = Path(path)
+    keys = dict.fromkeys(key for level in run.levels if level.server for key in level.server.composing)
+    for key in keys:
+        rows = []
+        for level in sorted(run.levels, key=lambda each: each.throughput):
+            inner = level.server.composing.get(key) if level.server else None
+            if inner is not None and level.server is not None:
+                rows.append(_composing_row(run, level, inner, level.server))
+        model, _, version = key.rpartition(":")
+        name = str(target.with_name(f"{model}_v{version}.{target.name}"))
+        files[name] = "".join(",".join(line) + "\n" for line in [list(rows[0]), *(list(row.values()) for row in rows)])
+    return files
+
+
+def _row(run: Run, level: Measurement, verbose: bool) -> dict[str, str]:
+    parts = client_parts(level)
+    row = {
+        level_name(level): f"{level.level.value:g}",
+        "Inferences/Second": f"{throughput(level, run.target.batch_size):g}",
+    }
+    if run.target.decoupled and level.seconds:
+        row["Response Throughput"] = f"{level.responses / level.seconds:g}"
+    row["Client Send"] = str(parts.send)
+    if level.server is not None:
+        row |= _server_cells(level.server, max(network_us(level), 0))
+    row["Client Recv"] = str(parts.receive)
+    for percent in percentiles_of(run.settings.percentile):
+        found = percentile_us(level.service, percent)
+        row[f"p{percent} latency"] = "" if found is None else str(found)
+    if verbose:
+        if run.settings.percentile <= 0:
+            row["Avg latency"] = str(parts.latency)
+        row["request/response"] = str(parts.send + parts.receive)
+        row["response wait"] = str(parts.wait)
+        row |= _gpu_cells(level.gpus)
+    return row
+
+
+def _server_cells(split: ServerSplit, network: int) -> dict[str, str]:
+    parts = server_parts(split)
+    cells = {
+        "Network+Server Send/Recv": network,
+        "Server Queue": parts.queue,
+        "Server Compute Input": parts.compute_input,
+        "Server Compute Infer": parts.compute_infer,
+        "Server Compute Output": parts.compute_output,
+    }
+    if cached(split):
+        cells |= {"Server Cache Hit": parts.cache_hit, "Server Cache Miss": parts.cache_miss}
+    return {name: str(value) for name, value in cells.items()}
+
+
+def _gpu_cells(gpus: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    if not gpus:
+        return {}
+    return {
+        name: "".join(f"{uuid}:{values[key]:g};" for uuid, values in gpus.items() if key in values)
+        for name, key in GPU_COLUMNS
+    }
+
+
+def _composing_row(run: Run, level: Measurement, inner: ServerSplit, outer: ServerSplit) -> dict[str, str]:
+    share = inner.success_count / outer.success_count if outer.success_count else 0.0
+    parts = server_parts(inner)
+    latency = average_us(inner.success_ns, inner.success_count)
+    within = parts.queue + parts.compute + parts.cache_hit + parts.cache_miss
+    return {
+        level_name(level): f"{level.level.value:g}",
+        "Inferences/Second": f"{throughput(level, run.target.batch_size) * share:g}",
+        "Client Send": "0",
+        **_server_cells(inner, max(latency - within, 0)),
+        "Client Recv": "0",
+    }

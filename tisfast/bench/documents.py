@@ -1,0 +1,129 @@
+"""Runs that were written to JSON files, read again: tisfast's own and perf_analyzer's exports.  Layer 5 (bench)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.json_output import SCHEMA, unpacked
+from tisfast.errors import BadRequest
+
+FILE_BYTES_MAX: Final = 1 << 30
+SLICE_NS: Final = 100_000_000
+"""Of perf_analyzer's single requests: pieces of time as tisfast's own."""
+SLICES_MAX: Final = 1_000_000
+
+
+class Piece(NamedTuple):
+    """What was answered within some seconds."""
+
+    seconds: float
+    responses: int
+    latency: Histogram
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A run.  levels: the pieces of each, by mode and value; setup: what must be alike in two that are compared."""
+
+    path: str
+    url: str
+    setup: Mapping[str, str]
+    levels: Mapping[tuple[str, float], tuple[Piece, ...]]
+    batch_size: int = 1
+    errors: Mapping[tuple[str, float], int] = field(default_factory=dict)
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """The JSON object of a file.  Raises BadRequest."""
+    try:
+        size = Path(path).stat().st_size
+        if size > FILE_BYTES_MAX:
+            raise BadRequest(
+                f"{path} has {size} bytes, and at most {FILE_BYTES_MAX} are read: measure less at one time"
+            )
+        found = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise BadRequest(
+            f"{path} cannot be read ({error.strerror}); name a file that tisfast bench --json wrote"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise BadRequest(
+            f"{path}: line {error.lineno}, column {error.colno} is no JSON ({error.msg}): it was cut, or is another"
+        ) from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"{path} is no JSON text ({error}); name a file that tisfast bench --json wrote") from None
+    if not isinstance(found, dict):
+        raise BadRequest(f"{path} is no JSON object; name a file that tisfast bench --json wrote")
+    return found
+
+
+def read_run(path: str) -> Saved:
+    """A file of --json or of --profile-export-file.  Raises BadRequest."""
+    document = read_document(path)
+    try:
+        if "experiments" in document:
+            return _exported(path, document)
+        if document.get("schema") != SCHEMA:
+            raise BadRequest(
+                f'{path}: "schema" is {document.get("schema")!r}, and {SCHEMA!r} is read; write it with this '
+                "version's tisfast bench --json, or with --profile-export-file"
+            )
+        return _own(path, document)
+    except KeyError as error:
+        raise BadRequest(f"{path} lacks the key {error}: the file was changed or cut; measure again") from None
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadRequest(f"{path} has a value of another kind than its schema says ({error}); measure again") from None
+
+
+def _own(path: str, document: Mapping[str, Any]) -> Saved:
+    target = document["target"]
+    setup = {
+        "model": f"{target['model']}",
+        "protocol": f"{target['protocol']}",
+        "batch size": f"{target['batch_size']}",
+        **{f"machine's {name}": str(value) for name, value in document["machine"].items()},
+    }
+    levels, errors = {}, {}
+    for level in document["levels"]:
+        key = (str(level["mode"]), float(level["value"]))
+        levels[key] = tuple(
+            Piece(float(each["seconds"]), int(each["responses"]), unpacked(each["histogram"]))
+            for each in level["windows"]
+        )
+        errors[key] = int(level["errors"]["count"])
+    return Saved(path, str(target["url"]), setup, levels, int(target["batch_size"]), errors)
+
+
+def _exported(path: str, document: Mapping[str, Any]) -> Saved:
+    levels = {}
+    for experiment in document["experiments"]:
+        head = experiment["experiment"]
+        key = (str(head["mode"]), float(head["value"]))
+        levels[key] = tuple(_sliced(path, experiment["requests"]))
+    return Saved(path, "", {"service kind": str(document.get("service_kind", "triton")).lower()}, levels)
+
+
+def _sliced(path: str, requests: list[Mapping[str, Any]]) -> Iterator[Piece]:
+    """Single requests by the time at which they ended."""
+    good = [each for each in requests if each["response_timestamps"]]
+    if not good:
+        return
+    began = np.array([int(each["timestamp"]) for each in good], np.int64)
+    ended = np.array([int(each["response_timestamps"][-1]) for each in good], np.int64)
+    place = (ended - ended.min()) // SLICE_NS
+    if int(place.max()) >= SLICES_MAX:
+        raise BadRequest(f"{path}: its requests lie {int(place.max()) // 10} s apart; name the export of one run")
+    order = np.argsort(place, kind="stable")
+    latency, place = (ended - began)[order], place[order]
+    ends = np.searchsorted(place, np.arange(int(place[-1]) + 2))
+    for first, last in zip(ends[:-1], ends[1:], strict=True):
+        counted = Histogram()
+        counted.record_all(latency[first:last])
+        yield Piece(SLICE_NS / 1e9, int(last - first), counted)

@@ -1,0 +1,204 @@
+"""What stands in the terminal: perf_analyzer's lines, then what it does not say.  Layer 5 (bench)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tisfast.bench.figures import (
+    average_us,
+    cached,
+    client_parts,
+    level_name,
+    needed_for,
+    percentile_us,
+    percentiles_of,
+    server_parts,
+    supported,
+    throughput,
+)
+from tisfast.bench.results import Histogram, Measurement, Run, ServerSplit, Settings
+from tisfast.bench.statistics import quantile_interval
+
+ERRORS_SHOWN: Final = 5
+GPUS_SHOWN: Final = 16
+"""As perf_analyzer; more are in the CSV file."""
+DELAYED_SHOWN: Final = 0.01
+"""A share of late requests above it is worth a warning, as with perf_analyzer."""
+
+
+def header(settings: Settings, batch_size: int, mode: str, decoupled: bool) -> str:
+    """What is said before the first level, with an empty line at its end."""
+    lines = [f"Batch size: {batch_size}", "Service Kind: TRITON"]
+    if settings.warm_up_count:
+        lines.append(f"Sending {settings.warm_up_count} warmup requests")
+    if settings.request_count:
+        lines.append(f"Sending {settings.request_count} benchmark requests")
+    else:
+        lines.append(f'Using "{settings.measurement_mode}" mode for stabilization')
+        what = "average latency" if settings.percentile <= 0 else f"p{settings.percentile} latency"
+        lines.append(f"Stabilizing using {what} and throughput")
+        if settings.measurement_mode == "time_windows":
+            lines.append(f"Measurement window: {settings.window_ms} msec")
+        else:
+            lines.append(f"Minimum number of samples in each window: {settings.measurement_request_count}")
+    lines += _limits(settings, mode)
+    kind = "asynchronous" if settings.asynchronous else "synchronous"
+    lines.append(f"Using {kind} calls for inference")
+    if decoupled:
+        lines.append("Detected decoupled model, using the last response for measuring latency")
+    return "*** Measurement Settings ***\n" + "".join(f"  {line}\n" for line in lines) + "\n"
+
+
+def _limits(settings: Settings, mode: str) -> Iterator[str]:
+    several = settings.concurrency_end != 1 if mode == "concurrency" else settings.rate_end not in (0.0, 1.0)
+    if several or settings.latency_threshold_ms:
+        yield f"Latency limit: {settings.latency_threshold_ms} msec"
+    if mode == "concurrency" and settings.concurrency_end > 1:
+        yield f"Concurrency limit: {settings.concurrency_end} concurrent requests"
+    if mode == "request_rate":
+        if settings.rate_end > 1:
+            yield f"Request Rate limit: {settings.rate_end:g} requests per seconds"
+        kind = "poisson" if settings.distribution == "poisson" else "uniform"
+        yield f"Using {kind} distribution on request generation"
+    if settings.binary_search:
+        yield "Using Binary Search algorithm"
+
+
+def level_text(level: Measurement, settings: Settings, batch_size: int, protocol: str = "http") -> str:
+    """All of one level."""
+    if level_name(level) == "Concurrency":
+        lines = [f"Request concurrency: {level.level.value:g}"]
+    else:
+        lines = [f"Request Rate: {level.level.value:g} inference requests per second"]
+    lines.append("  Client: ")
+    lines += [f"    {line}" for line in _client(level, settings, batch_size, protocol)]
+    if level.server is not None:
+        lines.append("  Server: ")
+        lines += _server(level.server, "    ")
+    if level.gpus:
+        lines += ["", "  Server Prometheus Metrics: ", *_gpus(level)]
+    lines.append("  Trust: ")
+    lines += [f"    {line}" for line in _trust(level, settings)]
+    return "\n".join(lines) + "\n"
+
+
+def _client(level: Measurement, settings: Settings, batch_size: int, protocol: str) -> Iterator[str]:
+    parts = client_parts(level)
+    yield f"Request count: {level.completed}"
+    if level.requests and level.delayed > DELAYED_SHOWN * level.requests:
+        yield f"Avg send request rate: {level.requests / level.seconds:.2f} infer/sec"
+        yield (
+            "[WARNING] Perf Analyzer was not able to keep up with the desired request rate. "
+            f"{100 * level.delayed / level.requests:.2f}% of the requests were delayed. "
+        )
+    if level.sequences:
+        yield f"Sequence count: {level.sequences} ({level.sequences / level.seconds:.2f} seq/sec)"
+    yield f"Throughput: {throughput(level, batch_size):g} infer/sec"
+    if level.responses != level.completed and level.seconds:
+        yield f"Response Throughput: {level.responses / level.seconds:g} infer/sec"
+    if settings.percentile <= 0:
+        yield f"Avg latency: {parts.latency} usec (standard deviation {level.service.deviation / 1000:.0f} usec)"
+    for percent in percentiles_of(settings.percentile):
+        yield f"p{percent} latency: {_percentile(level.service, percent)}"
+    if protocol == "grpc":
+        if settings.verbose:
+            split = f"marshal {parts.send} usec + response wait {parts.wait} usec + unmarshal {parts.receive} usec"
+        else:
+            split = f"(un)marshal request/response {parts.send + parts.receive} usec + response wait {parts.wait} usec"
+        yield f"Avg gRPC time: {parts.latency} usec ({split})"
+        return
+    split = f"send/recv {parts.send + parts.receive} usec + response wait {parts.wait} usec"
+    if settings.verbose:
+        split = f"send {parts.send} usec + response wait {parts.wait} usec + receive {parts.receive} usec"
+    yield f"Avg HTTP time: {parts.latency} usec ({split})"
+
+
+def _percentile(histogram: Histogram, percent: int) -> str:
+    found = percentile_us(histogram, percent)
+    if found is None:
+        return f"- (of {histogram.count} requests; it takes {needed_for(percent / 100)} to tell it)"
+    return f"{found} usec"
+
+
+def _server(split: ServerSplit, indent: str) -> list[str]:
+    parts = server_parts(split)
+    lines = [f"Inference count: {split.inference_count}", f"Execution count: {split.execution_count}"]
+    if cached(split):
+        lines += [f"Cache hit count: {split.cache_hit_count}", f"Cache miss count: {split.cache_miss_count}"]
+    lines.append(f"Successful request count: {split.success_count}")
+    total = f"Avg request latency: {parts.total} usec (overhead {parts.overhead} usec + queue {parts.queue} usec + "
+    if split.composing:
+        lines.append(f"{total}compute {parts.compute} usec)")
+    elif cached(split):
+        hit = average_us(split.cache_hit_ns + split.cache_miss_ns, split.cache_hit_count + split.cache_miss_count)
+        lines.append(f"{total}cache hit/miss {hit} usec)")
+        lines.append(f"Average Cache Hit Latency: {parts.cache_hit} usec")
+        lines.append(f"Average Cache Miss Latency: {parts.cache_miss} usec")
+    else:
+        lines.append(
+            f"{total}compute input {parts.compute_input} usec + compute infer {parts.compute_infer} usec + "
+            f"compute output {parts.compute_output} usec)"
+        )
+    lines = [indent + line for line in lines]
+    if split.composing:
+        lines += ["", indent + "Composing models: "]
+        for inner in split.composing.values():
+            lines.append(f"{indent}{inner.model}, version: {inner.version}")
+            lines += _server(inner, indent + "    ")
+    return lines
+
+
+def _gpus(level: Measurement) -> Iterator[str]:
+    if len(level.gpus) > GPUS_SHOWN:
+        yield f"    There are {len(level.gpus)} GPUs; their metrics are in the CSV file of -f with --verbose-csv"
+        return
+    for title, key, unit in (
+        ("Avg GPU Utilization", "utilization", "%"),
+        ("Avg GPU Power Usage", "power_watts", " watts"),
+        ("Max GPU Memory Usage", "memory_used", " bytes"),
+        ("Total GPU Memory", "memory_total", " bytes"),
+    ):
+        yield f"    {title}:"
+        for uuid, values in level.gpus.items():
+            if key in values:
+                value = values[key] * 100 if key == "utilization" else values[key]
+                yield f"      {uuid} : {value:.0f}{unit}"
+
+
+def _trust(level: Measurement, settings: Settings) -> Iterator[str]:
+    """How far the figures hold, and why the level ended."""
+    yield f"{'Stable' if level.stable else 'Not stable'}: {level.reason}"
+    percent = settings.percentile if settings.percentile > 0 else 99
+    if level.level.mode != "concurrency":
+        yield f"p{percent} from the intended time of sending: {_percentile(level.response, percent)}"
+    if supported(level.response, percent):
+        found = quantile_interval(level.response, percent / 100, level.windows)
+        if found.high is not None:
+            yield f"p{percent} is between {found.low / 1000:.0f} and {found.high / 1000:.0f} usec with 95 % confidence"
+    if level.errors.count:
+        yield f"Failed requests: {level.errors.count}"
+        if level.errors.first:
+            yield f"First, after {level.errors.first[1]:.1f} s: {level.errors.first[0]}"
+        often = sorted(level.errors.by_text.items(), key=lambda each: -each[1])
+        for (status, text), count in often[:ERRORS_SHOWN]:
+            yield f"  {count} x {status}: {text}"
+        if len(often) > ERRORS_SHOWN:
+            yield f"  and {len(often) - ERRORS_SHOWN} other texts"
+    if level.client.limited:
+        yield f"[WARNING] {level.client.limited}"
+
+
+def summary(run: Run) -> str:
+    """One line for each level, after all of them."""
+    percent = run.settings.percentile
+    what = "Average" if percent <= 0 else f"p{percent}"
+    lines = [f"Inferences/Second vs. Client {what} Batch Latency"]
+    for level in run.levels:
+        service = level.service
+        latency = service.quantile(percent / 100) // 1000 if percent > 0 else average_us(service.sum, service.count)
+        lines.append(
+            f"{level_name(level)}: {level.level.value:g}, throughput: {throughput(level, run.target.batch_size):g} "
+            f"infer/sec, latency {latency} usec"
+        )
+    return "\n".join(lines) + "\n"
