@@ -168,3 +168,15 @@ LOOP_SLICE_SECONDS: Final = 0.00015
 its answer."""
 LOOP_SLICE_PIECES: Final = 4
 """Entries of such an answer that are made between two looks at the clock; each takes some microseconds."""
+
+# ---- bench
+BENCH_RECEIVE_BYTES: Final = 256 * 1024
+"""Bytes that one receive of a load takes."""
+BENCH_RETRY_SECONDS: Final = 0.01
+"""Seconds until a lost connection is opened again; twice as many behind each failure, 32 times at most."""
+BENCH_CALLS_PER_CONNECTION: Final = 6
+"""gRPC requests under way on one connection: as many as perf_analyzer's, so that both ask alike."""
+BENCH_SLICE_SECONDS: Final = 0.1
+"""Seconds of one turn of the load, after which stops, windows and statistics are looked at."""
+BENCH_SCHEDULE_SECONDS: Final = 2.0
+"""Seconds of an open loop's intended times that are made at once."""

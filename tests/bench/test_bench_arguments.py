@@ -1,0 +1,103 @@
+"""perf_analyzer's command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tisfast.bench.arguments import REFUSED, read
+from tisfast.errors import ConfigError
+
+
+def test_the_defaults_are_those_of_perf_analyzer():
+    given = read(["-m", "add_sub"])
+    assert (given.model, given.mode, given.levels) == ("add_sub", "concurrency", (1, 1, 1))
+    assert str(given.address) == "http://localhost:8000"
+    settings = given.settings
+    assert (settings.window_ms, settings.stability_percent, settings.trials, settings.percentile) == (5000, 10, 10, -1)
+    assert settings.measurement_mode == "time_windows"
+    assert str(read(["-m", "x", "-i", "gRPC"]).address) == "grpc://localhost:8001"
+
+
+@pytest.mark.parametrize(
+    ("typed", "levels"),
+    [
+        (["--concurrency-range", "1:9:2"], (1, 9, 2)),
+        (["--concurrency-range=4"], (4, 4, 1)),
+        (["--conc", "2:3"], (2, 3, 1)),
+        (["-t", "5"], (5, 5, 1)),
+        (["-d", "-l", "10", "-c", "7"], (1, 7, 1)),
+        (["-d", "-l", "10"], (1, 0, 1)),
+    ],
+)
+def test_ranges_of_concurrency(typed, levels):
+    given = read(["-m", "x", *typed])
+    assert (given.mode, given.levels) == ("concurrency", levels)
+
+
+def test_a_range_of_rates_may_have_fractions():
+    given = read(["-m", "x", "--request-rate-range", "0.5:2.5:0.5"])
+    assert (given.mode, given.levels) == ("request_rate", (0.5, 2.5, 0.5))
+
+
+def test_what_is_sent():
+    typed = ["--shape", "A:3,4", "--shape", "B:C:5", "-H", "Authorization: Bearer x", "-b", "4", "-z", "-p3000"]
+    given = read(["-m", "x", *typed])
+    assert given.shapes == (("A", (3, 4)), ("B:C", (5,)))
+    assert given.headers == (("Authorization", "Bearer x"),)
+    assert (given.batch_size, given.input_data, given.settings.window_ms) == (4, ("zero",), 3000)
+
+
+def test_request_parameters_have_types():
+    typed = [each for one in ("a:5:int", "b:true:bool", "c:d:string") for each in ("--request-parameter", one)]
+    assert read(["-m", "x", "-i", "grpc", *typed]).parameters == {"a": 5, "b": True, "c": "d"}
+
+
+@pytest.mark.parametrize("flag", sorted(REFUSED))
+def test_a_flag_that_is_not_served_is_refused_by_its_name_with_the_reason(flag):
+    value = [] if flag in ("--fixed-schedule", "--serial-sequences", "--ssl-grpc-use-ssl", "--enable-mpi") else ["1"]
+    with pytest.raises(ConfigError) as refused:
+        read(["-m", "x", flag, *value])
+    assert str(refused.value).startswith(f"{flag} is not served by tisfast bench: {REFUSED[flag]}")
+
+
+@pytest.mark.parametrize("typed", [["--service-kind", "triton"], ["--shared-memory", "none"]])
+def test_a_value_that_asks_for_nothing_is_taken(typed):
+    assert read(["-m", "x", *typed]).model == "x"
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ([], "Failed to parse -m (model name). The value must be specified."),
+        (["-m", "x", "--concurrency-range", "1:2:3:4"], "does not match <start:end:step>"),
+        (["-m", "x", "--concurrency-range", "a"], "Failed to parse --concurrency-range. Invalid value provided: a"),
+        (["-m", "x", "--concurrency-range", "1:0"], "can not be both 0"),
+        (["-m", "x", "--concurrency-range", "1", "--request-rate-range", "1"], "more than one inference load mode"),
+        (["-m", "x", "--concurrency-range", "1:90000"], "has more than 1000 levels"),
+        (["-m", "x", "--async", "--sync"], "Cannot specify --async and --sync simultaneously."),
+        (["-m", "x", "--streaming"], "Streaming is only allowed with gRPC protocol"),
+        (["-m", "x", "--binary-search", "--concurrency-range", "1:9"], "The --latency-threshold cannot be 0"),
+        (["-m", "x", "--request-count", "5", "--concurrency-range", "1:4"], "not supported with multiple"),
+        (["-m", "x", "--request-count", "5", "--concurrency-range", "8"], "can not be less than concurrency"),
+        (["-m", "x", "--percentile", "100"], "Failed to parse --percentile"),
+        (["-m", "x", "-p", "0"], "Failed to parse -p. The value must be > 0, it is 0"),
+        (["-m", "x", "-p", "abc"], "invalid int value: 'abc'"),
+        (["-m", "x", "--metrics-url", "a:1/m"], "Must specify --collect-metrics when using the --metrics-url option."),
+        (["-m", "x", "--shape", "A"], "write NAME:D1,D2"),
+        (["-m", "x", "--shape", "A:0"], "dimensions of 1 and more"),
+        (["-m", "x", "-H", "novalue"], "is no header; write NAME:VALUE"),
+        (["-m", "x", "-i", "carrier-pigeon"], "Failed to parse -i"),
+        (["-m", "x", "-u", "https://host"], "encrypted connections are not made yet"),
+        (["-m", "x", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+    ],
+)
+def test_what_is_wrong_is_said(typed, text):
+    with pytest.raises(ConfigError) as wrong:
+        read(typed)
+    assert text in str(wrong.value)
+
+
+def test_a_file_that_exists_is_not_written_over(tmp_path):
+    (tmp_path / "a.json").write_text("")
+    with pytest.raises(ConfigError, match="exists already"):
+        read(["-m", "x", "--profile-export-file", str(tmp_path / "a.json")])

@@ -1,0 +1,237 @@
+"""The load's loop against a server in this process: what is sent, when, and what is counted of it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.bench.stub_server import StubServer
+from tisfast.bench.http_load import HttpLoad
+from tisfast.bench.loop import Loop
+from tisfast.bench.results import FAILED, RECORD
+from tisfast.bench.templates import Form, Step, http_templates
+from tisfast.client.address import parse_url
+from tisfast.errors import Unavailable
+from tisfast.wire.buffer_tensor import BufferTensor
+
+SECOND = 1_000_000_000
+STEP = Step([BufferTensor("A", "FP32", (1, 4), np.arange(4, dtype=np.float32))])
+
+
+@pytest.fixture
+def loop_of():
+    """Loops of a port, with `steps` of input data; closed in the end."""
+    made = []
+
+    def make(port: int, slots: int = 4, connections_max: int = 4, steps: tuple[Step, ...] = (STEP,)) -> Loop:
+        form = Form(parse_url(f"127.0.0.1:{port}"), "stub")
+        templates = http_templates(form, steps)
+        address, family = ("127.0.0.1", port), socket.AF_INET
+        made.append(Loop(address, family, HttpLoad, templates, slots=slots, connections_max=connections_max))
+        return made[-1]
+
+    yield make
+    for loop in made:
+        loop.close()
+
+
+def done(loop: Loop, seconds: float = 20) -> bool:
+    """Run until all that may be sent has been answered."""
+    return not loop.run(time.monotonic_ns() + int(seconds * SECOND))
+
+
+def test_a_closed_loop_sends_as_many_requests_as_it_may_and_counts_the_answers(loop_of):
+    with StubServer() as server:
+        loop = loop_of(server.port)
+        loop.open_connections(3)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(50)
+        loop.keep_in_flight(3)
+        assert done(loop)
+        tally = loop.swap()
+    assert (server.count, tally.requests, tally.completed, tally.failed, tally.responses) == (50, 50, 50, 0, 50)
+    assert tally.response.count == tally.service.count == tally.first_byte.count == 50
+    assert tally.sent_bytes > 50 * 16
+    assert tally.received_bytes > 50 * 16
+
+
+def test_never_more_requests_are_under_way_than_were_asked_for(loop_of):
+    present, most, lock = [0], [0], threading.Lock()
+    both = threading.Barrier(2)
+
+    def answering(number: int) -> str:
+        with lock:
+            present[0] += 1
+            most[0] = max(most[0], present[0])
+        if number <= 2:
+            both.wait(20)  # so two are there at one time
+        with lock:
+            present[0] -= 1
+        return ""
+
+    with StubServer(answering) as server:
+        loop = loop_of(server.port)
+        loop.open_connections(2)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(40)
+        loop.keep_in_flight(2)
+        assert done(loop)
+    assert most == [2]
+
+
+def test_the_latency_of_an_open_loop_counts_from_the_intended_time(loop_of):
+    """Requests that were due a second ago have waited for a second, however fast the server is."""
+    with StubServer() as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(3)
+        loop.follow(np.array([time.monotonic_ns() - SECOND] * 3))
+        assert done(loop)
+        tally = loop.swap()
+    assert tally.completed == tally.delayed == 3
+    assert tally.response.minimum >= SECOND
+    assert tally.lateness.minimum >= SECOND
+    assert tally.service.sum <= tally.response.sum - 3 * SECOND
+
+
+def test_a_request_whose_time_has_not_come_does_not_go(loop_of):
+    with StubServer() as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.follow(np.array([time.monotonic_ns(), time.monotonic_ns() + 3600 * SECOND]))
+        loop.run(time.monotonic_ns() + SECOND // 2)
+        assert (server.count, loop.scheduled) == (1, 1)
+        assert loop.end() == 0
+        assert loop.scheduled == 0
+
+
+def test_an_open_loop_opens_further_connections_where_all_are_busy(loop_of):
+    both = threading.Barrier(3)
+
+    def answering(_: int) -> str:
+        both.wait(20)
+        return ""
+
+    with StubServer(answering) as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(3)
+        loop.follow(np.full(3, time.monotonic_ns()))
+        assert done(loop)
+        assert loop.swap().completed == 3
+        assert loop.connections == 3
+
+
+def test_errors_are_counted_by_their_text_and_the_load_goes_on(loop_of):
+    with StubServer(lambda number: "no luck" if number % 5 == 0 else "") as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(20)
+        loop.keep_in_flight(1)
+        assert done(loop)
+        errors, first = loop.swap_errors()
+        tally = loop.swap()
+    assert (tally.completed, tally.failed) == (16, 4)
+    assert errors == {("500", "no luck"): 4}
+    assert first[0] == "no luck"
+
+
+def test_a_dropped_connection_is_an_error_and_is_opened_again(loop_of):
+    with StubServer(lambda number: "drop" if number == 3 else "") as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(10)
+        loop.keep_in_flight(1)
+        assert done(loop)
+        errors, _ = loop.swap_errors()
+        tally = loop.swap()
+    assert (tally.completed, tally.failed) == (9, 1)
+    assert [status for status, _ in errors] == ["connection"]
+
+
+def test_a_server_that_is_gone_ends_the_load(loop_of):
+    server = StubServer()
+    with server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+    loop.keep_in_flight(1)
+    with pytest.raises(Unavailable, match=r"cannot be reached for 3 s: cannot connect: Connection refused"):
+        loop.run(time.monotonic_ns() + 60 * SECOND)
+
+
+def test_no_server_is_told_at_once(loop_of):
+    with StubServer() as server:
+        port = server.port
+    loop = loop_of(port)
+    loop.open_connections(1)
+    assert not loop.ready(time.monotonic_ns() + 60 * SECOND)
+    assert loop.lost_text == "cannot connect: Connection refused"
+
+
+def test_each_step_of_the_input_data_is_sent_in_its_turn(loop_of):
+    steps = tuple(Step([BufferTensor("A", "FP32", (1, 4), np.full(4, value, np.float32))]) for value in (1, 2, 3))
+    with StubServer() as server:
+        loop = loop_of(server.port, steps=steps)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(6)
+        loop.keep_in_flight(1)
+        assert done(loop)
+    assert [np.frombuffer(body[-16:], np.float32)[0] for body in server.bodies] == [1, 2, 3, 1, 2, 3]
+
+
+def test_records_tell_each_request(loop_of):
+    with StubServer(lambda number: "no luck" if number == 2 else "") as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.keep_records(3)
+        loop.allow(4)
+        loop.keep_in_flight(1)
+        assert done(loop)
+        records = loop.swap_records()
+    assert records.dtype == RECORD
+    assert loop.records_missed == 1
+    assert records["status"].tolist() == [200, 500, 200]
+    assert records["flags"].tolist() == [0, FAILED, 0]
+    assert (records["intended"] <= records["sent"]).all()
+    assert (records["sent"] < records["first"]).all()
+    assert (records["first"] <= records["last"]).all()
+    assert (np.diff(records["last"]) > 0).all()
+
+
+def test_an_answer_that_the_check_does_not_like_is_an_error(loop_of):
+    step = Step(STEP.tensors, check=lambda answer: "" if answer.output("B").nbytes == 16 else "wrong size")
+    other = Step(STEP.tensors, check=lambda answer: f"output of {answer.model} is not what was expected")
+    with StubServer() as server:
+        loop = loop_of(server.port, steps=(step, other))
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(4)
+        loop.keep_in_flight(1)
+        assert done(loop)
+        errors, _ = loop.swap_errors()
+    assert errors == {("200", "output of stub is not what was expected"): 2}
+
+
+def test_texts_of_errors_beyond_the_bound_are_counted_together(loop_of):
+    with StubServer(lambda number: f"error {number}") as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(110)
+        loop.keep_in_flight(1)
+        assert done(loop)
+        errors, _ = loop.swap_errors()
+    assert sum(errors.values()) == 110
+    assert len(errors) == 101

@@ -1,0 +1,16 @@
+from collections.abc import Callable
+from typing import final
+
+from tisfast.bench.loop import Load, Loop
+from tisfast.wire.client_head import RequestHead
+
+@final
+class HttpTemplate:
+    head: RequestHead
+    text: bytes
+    check: Callable[[bytes, int], str] | None
+    def __init__(self, head: RequestHead, text: bytes, check: Callable[[bytes, int], str] | None = None) -> None: ...
+
+@final
+class HttpLoad(Load):
+    def __init__(self, loop: Loop) -> None: ...

@@ -1,0 +1,145 @@
+"""Requests over HTTP/1.1, one under way on each connection.  Layer 5 (bench)."""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t
+from tisfast.bench.kernel cimport monotonic
+from tisfast.bench.loop cimport Load, Loop, Slot
+from tisfast.wire.client_head cimport RequestHead
+from tisfast.wire.http1 cimport DATA, END, HEAD, NEED_MORE, Http1Client
+
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from tisfast import limits
+from tisfast.errors import Unavailable
+from tisfast.wire.client_response import error_text
+
+cdef extern from "<sys/socket.h>":
+    enum:
+        MSG_NOSIGNAL
+        MSG_DONTWAIT
+    ssize_t recv(int, void *, size_t, int)
+    ssize_t send(int, const void *, size_t, int)
+
+cdef Py_ssize_t ERROR_BYTES_MAX = limits.CLIENT_ERROR_CHARS_MAX
+
+
+cdef class HttpTemplate:
+    """A request as it is sent, made once.  check: of (body, bytes of its JSON or -1), gives what is wrong with it, or "".
+
+    head: of the request, of which the session wants to know; text: all of it, head and body.
+    """
+    cdef readonly RequestHead head
+    cdef readonly bytes text
+    cdef readonly object check
+
+    def __init__(self, RequestHead head, bytes text, check=None):
+        self.head, self.text, self.check = head, text, check
+
+
+cdef class HttpLoad(Load):
+    """One connection."""
+    cdef Http1Client session
+    cdef Slot *slot
+    cdef HttpTemplate template
+    cdef Py_ssize_t at                   # bytes of it that have left
+    cdef bytearray body                  # where somebody wants to see it
+    cdef bint keep
+
+    def __init__(self, Loop loop):
+        self.session = Http1Client()
+
+    cdef int on_open(self) except -1:
+        self.session = Http1Client()
+        return 0
+
+    cdef int begin(self, Slot *slot) except -1:
+        self.slot = slot
+        self.template = <HttpTemplate>self.loop.templates[slot.step]
+        self.at = 0
+        self.keep, self.body = False, None
+        slot.sent_bytes = <size_t>PyBytes_GET_SIZE(self.template.text)
+        self.session.sent(self.template.head)
+        return 0
+
+    cdef int flush(self) except -1:
+        cdef Py_ssize_t size, n
+        if self.template is None:
+            return 0
+        size = PyBytes_GET_SIZE(self.template.text)
+        while self.at < size:
+            n = send(self.fd, PyBytes_AS_STRING(self.template.text) + self.at, <size_t>(size - self.at), MSG_NOSIGNAL | MSG_DONTWAIT)
+            if n < 0:
+                if errno == EAGAIN:
+                    return self.want_out(True)
+                if errno == EINTR:
+                    continue
+                raise Unavailable(f"the connection was lost: {os.strerror(errno)}")
+            self.at += n
+        return self.want_out(False)
+
+    cdef int on_readable(self) except -1:
+        cdef Loop loop = self.loop
+        cdef ssize_t n = recv(self.fd, loop.room, <size_t>loop.room_bytes, MSG_DONTWAIT)
+        cdef int64_t now
+        cdef int event
+        cdef bint whole = False
+        if n < 0:
+            if errno == EAGAIN or errno == EINTR:
+                return 0
+            raise Unavailable(f"the connection was lost: {os.strerror(errno)}")
+        now = monotonic()
+        if n == 0:
+            whole = self.session.closed()
+            if not whole:
+                raise Unavailable("the server closed the connection")
+            return self._ended(now)
+        if self.slot != NULL:
+            self.slot.received_bytes += <size_t>n
+            if self.slot.first == 0:
+                self.slot.first = now
+        self.session.feed(loop.room, n)
+        event = self.session.next()
+        while event != NEED_MORE:
+            if event == HEAD:
+                self.keep = self.session.head.status != 200 or (self.template is not None and self.template.check is not None)
+            elif event == DATA:
+                if self.keep:
+                    self._see()
+            elif event == END:
+                whole = True
+            event = self.session.next()
+        self.session.settle()
+        return self._ended(now) if whole else 0
+
+    cdef int _see(self) except -1:
+        if self.body is None:
+            self.body = bytearray()
+        if self.session.head.status == 200 or len(self.body) < ERROR_BYTES_MAX:
+            self.body += self.session.data[:self.session.nbytes]
+        return 0
+
+    cdef int _ended(self, int64_t now) except -1:
+        cdef Slot *slot = self.slot
+        cdef HttpTemplate template = self.template
+        cdef int status = self.session.head.status
+        cdef bint early
+        if slot == NULL or status < 200:
+            return 0
+        early = self.at < PyBytes_GET_SIZE(template.text)  # it was answered before it was read: nothing may follow on this connection
+        self.slot, self.template = NULL, None
+        slot.responses = 1
+        wrong = "" if status == 200 else error_text(bytes(self.body or b"")) or f"HTTP status {status}"
+        if not wrong and template.check is not None:
+            wrong = template.check(bytes(self.body or b""), self.session.head.inference_header_length)
+        if wrong:
+            self.failed(slot, now, str(status), wrong)
+        else:
+            self.done(slot, now, status)
+        if early or not self.session.reusable:
+            self.renew()
+        return 0
+
+    cdef int on_lost(self, str text) except -1:
+        self.slot, self.template = NULL, None
+        return 0

@@ -1,0 +1,113 @@
+# Requests go when they are due, answers are counted: one epoll for all connections of a load.  Layer 5 (bench).
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from tisfast.bench.histogram cimport Histogram
+
+cdef struct Slot:                        # a request that is under way
+    int64_t intended
+    int64_t sent                         # 0: it waits
+    int64_t first                        # byte of its answer; 0: none has come
+    uint64_t sequence_id
+    uint64_t sent_bytes
+    uint64_t received_bytes
+    uint64_t serial                      # of all requests of this loop, from 1 on; 0: the slot is free
+    uint32_t step
+    uint32_t responses
+    uint32_t index
+    uint32_t load                        # its connection
+
+cdef enum:
+    SLOT_BITS = 16                       # of an index
+
+cdef enum State:
+    CLOSED                               # to be opened at `retry_at`
+    CONNECTING
+    OPEN
+
+cdef class Tally:
+    """What was counted in one stretch of time."""
+    cdef readonly Histogram response, service, first_byte, lateness
+    cdef readonly int64_t began_ns, ended_ns
+    cdef readonly uint64_t requests, completed, failed, responses, delayed, sent_bytes, received_bytes
+    cdef readonly int64_t send_ns, receive_ns, idle_ns
+
+cdef class Load:
+    """One connection, and how requests are sent on it: a subclass for each protocol."""
+    cdef Loop loop
+    cdef int fd, state
+    cdef uint32_t number
+    cdef int places, busy                # requests that it may have under way, and has
+    cdef bint listed                     # among those that the loop knows to have a place
+    cdef bint wants_out                  # epoll tells when it can be written
+    cdef int64_t retry_at
+    cdef int failures                    # to connect, in a row
+    # ---- told to the subclass; an exception of TisError is the end of the connection
+    cdef int on_open(self) except -1
+    cdef int on_readable(self) except -1
+    cdef int begin(self, Slot *slot) except -1           # send it, or keep what is to be sent
+    cdef int flush(self) except -1                       # send what is kept
+    cdef int on_lost(self, str text) except -1           # what was under way has failed
+    # ---- for the subclass
+    cdef int want_out(self, bint wanted) except -1
+    cdef int done(self, Slot *slot, int64_t now, int status) except -1
+    cdef int failed(self, Slot *slot, int64_t now, str status, str text) except -1
+    cdef int renew(self) except -1                       # nothing was lost: open it again at once
+
+cdef class Loop:
+    cdef int epoll, timer
+    cdef object address                  # of socket.connect, and its family
+    cdef int family
+    cdef object make                     # gives a Load, for another connection
+    cdef list loads                      # all, by number
+    cdef list free_loads                 # those with a place, the last used last
+    cdef list broken                     # those to be opened again
+    cdef readonly list templates
+    cdef Slot *slots
+    cdef uint32_t *free_slots
+    cdef uint32_t slots_max, free_count
+    cdef uint64_t serial
+    cdef readonly int opened             # connections that are open
+    cdef int connecting
+    cdef int64_t lost_since              # no connection has been open from then on; 0: one is
+    cdef readonly str lost_text          # why the last one was lost, or could not be made
+    cdef int connections_max
+    cdef uint32_t step
+    # ---- what is to be sent
+    cdef int concurrency                 # closed loop; 0: open
+    cdef object known                    # array of intended times, ...
+    cdef int64_t *schedule               # ... and where they lie
+    cdef Py_ssize_t due, due_end
+    cdef int64_t left                    # requests that may still begin; -1: any number
+    cdef int64_t timer_at
+    # ---- what was counted
+    cdef readonly Tally tally
+    cdef Histogram slice
+    cdef uint64_t slice_responses
+    cdef dict errors
+    cdef readonly object first_error     # (text, ns of CLOCK_MONOTONIC)
+    cdef object records                  # array of results.RECORD, or None
+    cdef uint8_t *record_at
+    cdef Py_ssize_t records_count, records_max
+    cdef readonly uint64_t records_missed
+    cdef bytearray scratch
+    cdef unsigned char *room
+    cdef Py_ssize_t room_bytes
+    # ----
+    cdef bint may_begin(self, int64_t now) noexcept
+    cdef Slot *take(self, int64_t now) except NULL
+    cdef int refill(self, Load load) except -1
+    cdef int offer(self, Load load) except -1
+    cdef int spread(self) except -1
+    cdef int ended(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1
+    cdef int note(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1
+    cdef int error(self, str status, str text, int64_t now) except -1
+    # All that is under way on this connection has failed.
+    cdef int fail_all(self, Load load, str status, str text, int64_t now) except -1
+    # The request of a connection by serial << SLOT_BITS | index; 0: the oldest one.  NULL: there is none.
+    cdef Slot *slot_of(self, Load load, uint64_t id) noexcept
+    cdef int opening(self, Load load) except -1
+    cdef int lose(self, Load load, str text) except -1
+    cdef int close_load(self, Load load) except -1
+    cdef int reopen(self, int64_t now) except -1
+    cdef int event(self, Load load, uint32_t events) except -1
+    cdef int arm(self) except -1
+    cdef int wait_ms(self, int64_t now, int64_t until) noexcept

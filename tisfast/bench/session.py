@@ -1,0 +1,291 @@
+"""All levels of one model: what is asked of the server before, and which levels follow.  Layer 5 (bench)."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from tisfast import limits, tuning
+from tisfast.bench.client_side import machine
+from tisfast.bench.grpc_load import GrpcLoad
+from tisfast.bench.http_load import HttpLoad
+from tisfast.bench.loop import Loop
+from tisfast.bench.measure import Job, LevelRun, Pacing, Progress, Stop
+from tisfast.bench.results import Level, Measurement, Run, Settings, Target
+from tisfast.bench.server_side import Models, ServerSide, composing_models
+from tisfast.bench.templates import Form, Step, call_fields, grpc_templates, http_templates
+from tisfast.client import Client, ConnectFailed, ModelMetadata
+from tisfast.client.address import Address
+from tisfast.errors import BadRequest, Unsupported
+
+SECOND_NS: Final = 1_000_000_000
+PROBE_NS: Final = 60 * SECOND_NS
+"""The first request may take so long: a model may load with it."""
+DESCRIPTORS_KEPT: Final = 64
+"""File descriptors beside those of connections."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user has said of the target and the load.
+
+    levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  pacings: of an open
+    loop, by its rate.  connections: at most, 0 for the default.
+    """
+
+    address: Address
+    model: str
+    version: str
+    mode: str
+    levels: tuple[float, float, float]
+    settings: Settings
+    headers: Sequence[tuple[str, str]] = ()
+    batch_size: int = 1
+    binary_inputs: bool = True
+    binary_outputs: bool = True
+    pacings: Callable[[float], Callable[[], Pacing]] | None = None
+    connections: int = 0
+    records: int = 0
+    composing: Sequence[tuple[str, str]] = ()
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the server says of the model."""
+
+    metadata: ModelMetadata
+    config: Mapping[str, Any]
+    server: str = ""
+    statistics: bool = False
+
+    @property
+    def batches(self) -> int:
+        """max_batch_size."""
+        return int(self.config.get("max_batch_size", 0) or 0)
+
+    @property
+    def decoupled(self) -> bool:
+        """It answers any number of times."""
+        return bool((self.config.get("model_transaction_policy") or {}).get("decoupled", False))
+
+
+def look_up(client: Client, asked: Asked) -> Model:
+    """Ask the server about the model.  Raises TisError with a sentence: no server, no such model."""
+    model = client.model(asked.model, asked.version)
+    server = client.metadata()
+    metadata = model.metadata()
+    found = Model(
+        metadata,
+        model.config(),
+        f"{server.get('name', '')} {server.get('version', '')}".strip(),
+        "statistics" in (server.get("extensions") or ()),
+    )
+    if "sequence_batching" in found.config:
+        raise Unsupported(
+            f"model '{asked.model}' is served in sequences (sequence_batching), which tisfast bench does not make "
+            "yet; use perf_analyzer for it"
+        )
+    if asked.batch_size > 1 and found.batches == 0:
+        raise BadRequest("can not specify batch size > 1 as the model does not support batching")
+    if found.decoupled and not asked.settings.streaming:
+        raise BadRequest(
+            f"model '{asked.model}' is decoupled: it answers in a stream, so add --streaming and -i grpc"
+        )
+    return found
+
+
+@dataclass
+class Session:
+    """Measures level after level.  steps: the input data as requests; on_level: told of each when it is done."""
+
+    asked: Asked
+    client: Client
+    model: Model
+    steps: Sequence[Step]
+    stop: Stop = field(default_factory=Stop)
+    progress: Callable[[Progress], None] = lambda _: None
+    on_level: Callable[[Measurement], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        """Make the requests.  Raises BadRequest for what cannot be sent."""
+        asked = self.asked
+        grpc = asked.address.grpc
+        self._form = Form(
+            asked.address,
+            asked.model,
+            asked.version,
+            asked.headers,
+            asked.binary_inputs,
+            asked.binary_outputs,
+            [each.name for each in self.model.metadata.outputs],
+            stream=asked.settings.streaming,
+            decoupled=self.model.decoupled,
+        )
+        self._templates: list[Any] = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
+        self._server = None
+        if self.model.statistics:
+            composing = list(asked.composing) or composing_models(self.model.config)
+            self._server = ServerSide(self.client, Models(asked.model, asked.version, composing))
+
+    def run(self) -> Run:
+        """All levels.  Raises TisError when nothing could be measured at all."""
+        self.probe()
+        measured: list[Measurement] = []
+        try:
+            for level in self._levels(measured):
+                measured.append(self._measure(level))
+                self.on_level(measured[-1])
+                if self.stop.requested:
+                    break
+        finally:
+            if self._server is not None:
+                self._server.close()
+        asked = self.asked
+        return Run(
+            target=Target(
+                asked.address.authority,
+                "grpc" if asked.address.grpc else "http",
+                asked.model,
+                asked.version,
+                asked.batch_size,
+                self.model.decoupled,
+                "ensemble_scheduling" in self.model.config,
+            ),
+            settings=asked.settings,
+            arguments=asked.arguments,
+            machine=machine(),
+            server_version=self.model.server,
+            levels=tuple(measured),
+        )
+
+    def probe(self) -> None:
+        """One request before all.  Raises BadRequest with the server's own words when it fails."""
+        loop = self._loop(1, 1)
+        try:
+            loop.open_connections(1)
+            if not loop.ready(time.monotonic_ns() + int(limits.BENCH_CONNECT_SECONDS_MAX * SECOND_NS)):
+                raise ConnectFailed(f"{self.asked.address}: {loop.lost_text or 'it does not take connections'}")
+            loop.allow(1)
+            loop.keep_in_flight(1)
+            deadline = time.monotonic_ns() + PROBE_NS
+            while (now := time.monotonic_ns()) < deadline and not self.stop.requested:
+                if not loop.run(now + SECOND_NS // 10):
+                    break
+            else:
+                if not self.stop.requested:
+                    raise BadRequest(f"the first request had no answer within {PROBE_NS // SECOND_NS} s")
+            _, first = loop.swap_errors()
+        finally:
+            loop.close()
+        if first is not None:
+            raise BadRequest(f"the first request of model '{self.asked.model}' failed: {first[0]}")
+
+    def _loop(self, slots: int, connections_max: int) -> Loop:
+        asked = self.asked
+        address, family = _resolved(asked.address)
+        make: Callable[[Loop], Any] = HttpLoad
+        if asked.address.grpc:
+            fields, places = call_fields(self._form), tuning.BENCH_CALLS_PER_CONNECTION
+            make = partial(
+                _grpc_load, fields=fields, places=places, stream=self._form.stream, decoupled=self._form.decoupled
+            )
+        return Loop(address, family, make, self._templates, slots=slots, connections_max=connections_max)
+
+    def _measure(self, level: Level) -> Measurement:
+        asked = self.asked
+        places = tuning.BENCH_CALLS_PER_CONNECTION if asked.address.grpc else 1
+        if level.mode == "concurrency":
+            in_flight = int(level.value)
+            connections = most = -(-in_flight // places)
+        else:
+            most = asked.connections or limits.BENCH_OPEN_LOOP_CONNECTIONS
+            in_flight, connections = most * places, min(most, 4)
+        if in_flight > limits.BENCH_IN_FLIGHT_MAX:
+            raise BadRequest(
+                f"{in_flight} requests under way are more than tisfast bench can have ({limits.BENCH_IN_FLIGHT_MAX})"
+            )
+        _allow_descriptors(most)
+        loop = self._loop(in_flight, most)
+        try:
+            pacing = None if asked.pacings is None else asked.pacings(level.value)
+            job = Job(level, asked.settings, connections, pacing, asked.records, self.progress)
+            return LevelRun(loop, job, self._server, self.stop).measure()
+        finally:
+            loop.close()
+
+    def _levels(self, measured: list[Measurement]) -> Iterator[Level]:
+        """Those that are asked for, as long as they are stable and below the latency threshold."""
+        asked, settings = self.asked, self.asked.settings
+        mode: Any = asked.mode
+        start, end, step = asked.levels
+        if settings.binary_search:
+            yield from self._search(mode, measured)
+            return
+        value, count = start, 0
+        while (end == 0 or value <= end * (1 + 1e-12)) and count < limits.BENCH_LEVELS_MAX:
+            yield Level(mode, value)
+            count += 1
+            if not measured[-1].stable or self._over(measured[-1]):
+                return
+            if step <= 0:
+                return
+            value = start + count * step
+
+    def _search(self, mode: Any, measured: list[Measurement]) -> Iterator[Level]:
+        """Start must pass and end must fail; then the middle, until both are a step apart."""
+        start, end, step = self.asked.levels
+        yield Level(mode, start)
+        if not measured[-1].stable or self._over(measured[-1]):
+            return
+        yield Level(mode, end)
+        if measured[-1].stable and not self._over(measured[-1]):
+            return
+        passed, failed = start, end
+        while failed - passed > step:
+            middle = (passed + failed) / 2
+            middle = float(int(middle)) if mode == "concurrency" else middle
+            if middle in (passed, failed):
+                return
+            yield Level(mode, middle)
+            if measured[-1].stable and not self._over(measured[-1]):
+                passed = middle
+            else:
+                failed = middle
+
+    def _over(self, measured: Measurement) -> bool:
+        settings, found = self.asked.settings, measured.response
+        if not settings.latency_threshold_ms or not found.count:
+            return False
+        latency = found.quantile(settings.percentile / 100) if settings.percentile > 0 else found.sum / found.count
+        return latency > settings.latency_threshold_ms * 1e6
+
+
+def _grpc_load(loop: Loop, **options: Any) -> GrpcLoad:
+    return GrpcLoad(loop, **options)
+
+
+def _resolved(address: Address) -> tuple[Any, int]:
+    try:
+        family, _, _, _, found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConnectFailed(f"{address} has no address: {error.strerror or error}") from None
+    return found, family
+
+
+def _allow_descriptors(connections: int) -> None:
+    """Raises BadRequest when this process may not have so many connections."""
+    wanted = connections + DESCRIPTORS_KEPT
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise BadRequest(
+                f"{connections} connections need {wanted} file descriptors, this process may have {hard} (ulimit -n)"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+

@@ -1,0 +1,122 @@
+"""Requests as they are sent, made once from the input data.  Layer 5 (bench)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tisfast.bench.grpc_load import CallFields, GrpcTemplate
+from tisfast.bench.http_load import HttpTemplate
+from tisfast.client.address import Address
+from tisfast.errors import BadRequest
+from tisfast.wire.buffer_tensor import BufferTensor
+from tisfast.wire.client_head import RequestHead
+from tisfast.wire.client_request import RequestBody, WantedOutput, WantedOutputs, infer_target
+from tisfast.wire.client_response import InferResponse, ResponseReader
+from tisfast.wire.grpc.client_codec import RequestMessage, read_infer_response
+
+ID: Final = "#" * 20
+"""Stands for the id of a stream's message, until one is sent."""
+PATH: Final = b"/inference.GRPCInferenceService/"
+Check = Callable[[InferResponse], str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request of the input data.  check: of its answer, gives what is wrong with it, or ""."""
+
+    tensors: Sequence[BufferTensor]
+    parameters: Mapping[str, bool | int | str | float] = field(default_factory=dict)
+    check: Check | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the requests of a model are written.  outputs: names of those that are asked for, None for all."""
+
+    address: Address
+    model: str
+    version: str = ""
+    headers: Sequence[tuple[str, str]] = ()
+    binary_inputs: bool = True
+    binary_outputs: bool = True
+    outputs: Sequence[str] | None = None
+    stream: bool = False
+    decoupled: bool = False
+
+
+def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
+    """Raises BadRequest."""
+    target = form.address.path + infer_target(form.model, form.version)
+    head = RequestHead("POST", target, form.address.authority, list(form.headers))
+    outputs = None
+    if form.outputs is not None and form.binary_outputs != form.binary_inputs:
+        outputs = WantedOutputs([WantedOutput(name, binary=form.binary_outputs) for name in form.outputs])
+    reader = ResponseReader()
+    made = []
+    for step in steps:
+        body = RequestBody()
+        pieces = body.render(
+            list(step.tensors), outputs=outputs, parameters=dict(step.parameters) or None, binary=form.binary_inputs
+        )
+        text = head.with_body(body.nbytes, body.json_bytes) + b"".join(pieces)
+        made.append(HttpTemplate(head, text, _http_check(reader, step.check)))
+    return made
+
+
+def _http_check(reader: ResponseReader, check: Check | None) -> Callable[[bytes, int], str] | None:
+    return None if check is None else lambda body, json_bytes: check(reader.infer(body, json_bytes))
+
+
+def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
+    """Raises BadRequest."""
+    writer = RequestMessage()
+    made = []
+    for step in steps:
+        parameters = dict(step.parameters)
+        if form.decoupled:
+            parameters["triton_enable_empty_final_response"] = True
+        pieces: list[Any] = writer.render(
+            form.model, list(step.tensors), version=form.version, parameters=parameters, id=ID if form.stream else ""
+        )
+        message = b"".join(bytes(piece.memory()) if isinstance(piece, BufferTensor) else piece for piece in pieces)
+        at = message.index(ID.encode(), len(form.model)) if form.stream else -1
+        made.append(GrpcTemplate(message, at, _grpc_check(form.stream, step.check)))
+    return made
+
+
+def _grpc_check(stream: bool, check: Check | None) -> Callable[[bytes], str] | None:
+    if check is None:
+        return None
+    return lambda message: check(read_infer_response(message))  # of a stream, too: the message within is given
+
+
+def call_fields(form: Form) -> CallFields:
+    """Of each gRPC call.  Raises BadRequest for headers that are no metadata."""
+    method = b"ModelStreamInfer" if form.stream else b"ModelInfer"
+    pairs = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", PATH + method),
+        (b":authority", form.address.authority.encode()),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", b"tisfast-bench"),
+    ]
+    return CallFields(pairs + [_metadata(name, value) for name, value in form.headers])
+
+
+def _metadata(name: str, value: str) -> tuple[bytes, bytes]:
+    lower = name.lower()
+    if not lower.isascii() or not lower.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise BadRequest(f"{name!r:.60} is no name of metadata")
+    if lower.startswith("grpc-") or lower in ("te", "content-type", "user-agent"):
+        raise BadRequest(f"the header {name} is written with each call, and cannot be set")
+    if not value.isascii() or not value.isprintable():
+        raise BadRequest(f"the header {name} has a value that is not printable ASCII")
+    plain = base64.b64encode(value.encode()).rstrip(b"=") if lower.endswith("-bin") else value.encode()
+    return lower.encode(), plain
+
+
