@@ -55,7 +55,7 @@ PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 NONE_CHOSEN = $(if $(FLAGS),[ $$? = 5 ],false)
 BUILD := setup.py --quiet build_proto build_ext --inplace
 DEBUG_TREE := build/debug
-FAST_TESTS := $(addprefix tests/,native engine wire operations telemetry front processes models workers system/test_server_life.py)
+FAST_TESTS := $(addprefix tests/,native engine functions wire operations telemetry front processes models workers system/test_server_life.py)
 DEBUG_TESTS ?= $(FAST_TESTS)
 # Of these another Python, compiler or nghttp2 may make something else.
 NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
@@ -61,6 +62,22 @@ def test_a_hint_tells_type_and_shape(hint, datatype, dims, kind):
         ("x", datatype, dims, kind, False),
         ("y", datatype, dims, kind, True),
     ]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="this Python has no `type` statement")
+def test_an_alias_is_what_it_stands_for():
+    names = {"NDArray": NDArray, "np": np, "Annotated": Annotated, "Shape": Shape, "Iterator": Iterator}
+    exec(  # other Pythons cannot read it
+        "type Array[A, B] = np.ndarray[B, np.dtype[A]]\n"
+        "type Floats = NDArray[np.float32]\n"
+        "type Rows = Annotated[Floats | None, Shape(-1, 4)]\n"
+        "type Answers = Iterator[Floats]\n"
+        "def f(a: Array[np.int8, tuple[int, int]], b: Floats, c: Rows = None) -> Answers: ...",
+        names,
+    )
+    found = read(names["f"])
+    assert told(found.inputs) == [("a", "INT8", (-1, -1)), ("b", "FP32", (-1,)), ("c", "FP32", (-1, 4))]
+    assert found.streams and told(found.outputs) == [("output", "FP32", (-1,))]
 
 
 class Pair(NamedTuple):
