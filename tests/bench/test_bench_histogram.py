@@ -1,0 +1,134 @@
+"""The histogram: its stated error, exact totals, exact merges."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tisfast.bench.histogram import Histogram
+
+DURATION = st.one_of(
+    st.integers(0, 5000),
+    st.integers(0, 2**63 - 1),
+    st.integers(10, 62).map(lambda n: 2**n - 1),
+    st.integers(0, 62).map(lambda n: 2**n),
+)  # fmt: skip
+DURATIONS = st.lists(DURATION, max_size=300)
+
+
+def histogram(durations) -> Histogram:
+    counted = Histogram()
+    for ns in durations:
+        counted.record(ns)
+    return counted
+
+
+def same(one: Histogram, other: Histogram) -> bool:
+    return all(np.array_equal(mine, its) for mine, its in zip(one.buckets(), other.buckets(), strict=True)) and (
+        (one.count, one.sum, one.minimum, one.maximum) == (other.count, other.sum, other.minimum, other.maximum)
+    )
+
+
+@given(durations=st.lists(DURATION, min_size=1, max_size=300), q=st.floats(0, 1))
+def test_a_quantile_is_within_the_stated_error_of_the_duration_itself(durations, q):
+    counted = histogram(durations)
+    truth = sorted(durations)[max(math.ceil(q * len(durations) - 1e-9), 1) - 1]
+
+    assert abs(counted.quantile(q) - truth) <= truth / 2048
+
+
+@given(durations=st.lists(DURATION, min_size=1, max_size=100))
+def test_each_rank_is_within_the_stated_error_and_the_extremes_are_exact(durations):
+    counted = histogram(durations)
+    found = [counted.at_rank(rank) for rank in range(1, len(durations) + 1)]
+
+    assert all(abs(mine - true) <= true / 2048 for mine, true in zip(found, sorted(durations), strict=True))
+    assert (found[0], found[-1]) == (min(durations), max(durations)) == (counted.minimum, counted.maximum)
+
+
+@given(durations=st.lists(st.integers(0, 2**40), max_size=300))
+def test_count_sum_and_deviation_are_those_of_the_durations(durations):
+    counted = histogram(durations)
+
+    assert (counted.count, counted.sum) == (len(durations), sum(durations))
+    if len(durations) > 1:
+        assert counted.deviation == pytest.approx(float(np.std(durations, ddof=1)), rel=1e-6, abs=1e-3 * max(durations))
+
+
+@given(one=DURATIONS, other=DURATIONS)
+def test_a_merge_equals_counting_all_in_one(one, other):
+    merged = histogram(one)
+    merged.merge(histogram(other))
+
+    total = histogram(one + other)
+    assert (merged.count, merged.minimum, merged.maximum) == (total.count, total.minimum, total.maximum)
+    assert all(np.array_equal(mine, its) for mine, its in zip(merged.buckets(), total.buckets(), strict=True))
+
+
+@given(before=DURATIONS, after=DURATIONS)
+def test_what_is_counted_since_a_copy_is_what_was_recorded_since(before, after):
+    counted = histogram(before)
+    earlier = counted.copy()
+    counted.record_all(np.array(after, np.int64))
+
+    since = counted.minus(earlier)
+
+    true = histogram(after)
+    assert (since.count, since.sum) == (true.count, true.sum)
+    assert all(np.array_equal(mine, its) for mine, its in zip(since.buckets(), true.buckets(), strict=True))
+    for mine, its in ((since.minimum, true.minimum), (since.maximum, true.maximum)):
+        assert abs(mine - its) <= its / 1024
+
+
+@given(durations=DURATIONS)
+def test_another_process_gets_all_of_it(durations):
+    counted = histogram(durations)
+
+    assert same(Histogram.from_bytes(counted.to_bytes()), counted)
+    assert same(pickle.loads(pickle.dumps(counted)), counted)
+
+
+@given(durations=DURATIONS, data=st.binary(max_size=90), at=st.integers(0, 200))
+@settings(max_examples=200)
+def test_broken_bytes_are_refused_or_read_as_a_histogram_that_adds_up(durations, data, at):
+    good = histogram(durations).to_bytes()
+    for broken in (data, good[:at], good + data, good[:at] + data + good[at + len(data) :]):
+        try:
+            read = Histogram.from_bytes(broken)
+        except ValueError:
+            continue
+        assert int(read.buckets()[2].sum()) == read.count
+
+
+def test_a_copy_stands_for_itself():
+    counted = histogram([5, 7])
+    other = counted.copy()
+    counted.record(9)
+
+    assert (other.count, counted.count) == (2, 3)
+
+
+def test_an_empty_one_has_only_zeros():
+    empty = Histogram()
+
+    assert [empty.count, empty.sum, empty.minimum, empty.maximum, empty.deviation, empty.quantile(0.5)] == [0] * 6
+
+
+def test_a_duration_below_zero_counts_as_zero():
+    assert histogram([-5]).quantile(1) == 0
+
+
+@pytest.mark.parametrize("q", [-0.1, 1.1, math.nan])
+def test_no_quantile_outside_0_and_1(q):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        histogram([1]).quantile(q)
+
+
+def test_what_was_never_counted_is_not_taken_away():
+    with pytest.raises(ValueError, match="lacks"):
+        histogram([1]).minus(histogram([2]))
