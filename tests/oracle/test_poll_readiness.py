@@ -11,7 +11,7 @@ import pytest
 
 from perf.oracle.server import Server
 from tests.oracle.cases.table import Request
-from tests.oracle.test_polling import CONFIG, KINDS, SECONDS_MAX, adds, asked, settled, write, write_ensemble
+from tests.oracle.polled import CONFIG, KINDS, SECONDS_MAX, adds, asked, settled, write, write_ensemble
 
 POLLS_SECONDS: Final = 3
 RAISES: Final = "raise ValueError('{number}')"
