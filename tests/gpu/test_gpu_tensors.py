@@ -247,6 +247,25 @@ def test_others_get_it_in_host_memory(started, export, stand_in, config):
     server.says("on the CPU: [True]")
 
 
+def test_gpus_are_known_by_their_uuid(stand_in, serve, write_model, connect, export):
+    stand_in.set(unlike=True)  # a client's GPU 0 is then the last one of the bus, as instances count
+    write_model("here", IDENTITY, CONFIG + GPU.replace("0", "1") + STAYS)
+    write_model("there", WHERE, CONFIG + GPU + STAYS)
+    server = serve("--allow-client-shm=true").ready()
+    client = connect(server)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    before = stand_in.counted()
+    client.infer("here", **asked(tritonclient.http, output="wanted"))
+    after = stand_in.counted()
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+    assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
+    assert client.infer("there", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+    server.says("on the CPU: [True]")
+
+
 def test_a_handle_that_the_worker_cannot_open_is_told_with_the_reason_and_the_remedy(started, export, stand_in):
     _, client = started(IDENTITY)
     given = export(NBYTES)

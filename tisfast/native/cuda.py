@@ -16,6 +16,7 @@ from tisfast.errors import BadRequest, Internal
 
 HANDLE_BYTES: Final = 64
 """sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
+UUID_BYTES: Final = 16
 LIBRARY: Final = "libcuda.so.1"
 _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
@@ -26,9 +27,13 @@ class CudaMissing(Exception):
 
 
 class DeviceMemory(Protocol):
-    """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`."""
+    """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
+
+    uuid: of the GPU that it was opened on; b"" where the driver tells none.
+    """
 
     nbytes: int
+    uuid: bytes
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """Copy out; done when it returns.  Raises Internal."""
@@ -95,6 +100,16 @@ class _Driver:
         raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}")
 
 
+    def uuid(self, device: ctypes.c_int) -> bytes:
+        """Of a GPU, or of the MIG part of one that this process sees; b"" from a driver that tells none."""
+        raw = (ctypes.c_ubyte * UUID_BYTES)()
+        for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
+            function = getattr(self._library, name, None)
+            if function is not None and function(ctypes.byref(raw), device) == 0:
+                return bytes(raw)
+        return b""
+
+
 class _Device:
     """One GPU: its primary context, kept, and a stream of our own."""
 
@@ -104,6 +119,7 @@ class _Device:
         driver.call("cuDeviceGet", ctypes.byref(device), number)
         self._context = ctypes.c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        self.uuid = driver.uuid(device)
         self._stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
 
@@ -132,6 +148,7 @@ class _Opened:
         weakref.finalize(self, device.call, "cuIpcCloseMemHandle", base.value)
         device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
         self.nbytes: int = start.value + size.value - base.value
+        self.uuid: bytes = device.uuid
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
