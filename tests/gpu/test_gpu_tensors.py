@@ -13,7 +13,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.stand_in_driver import OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
 
 NBYTES = 1 << 20
@@ -310,6 +310,37 @@ def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
     assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
     assert stand_in.counted()["used_after_free"] == 0
+
+
+@pytest.mark.parametrize("call", ["cuCtxSynchronize", "cuStreamSynchronize"])
+def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_in, call):
+    server, client = started(IDENTITY)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    client.infer("m", **asked(tritonclient.http, output="wanted"))
+    worker = server.worker("m_0_0")
+    stand_in.fail(call, LAUNCH_FAILED, times=1)
+    with pytest.raises(InferenceServerException, match=f"{call}: unspecified launch failure"):
+        client.infer("m", **asked(tritonclient.http, output="wanted"))
+    until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
+    client.infer("m", **asked(tritonclient.http, output="wanted"))
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+
+
+def test_a_region_is_registered_again_where_the_server_has_lost_the_gpu(started, export, stand_in):
+    _, client = started(WHERE, CONFIG)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
+    for _ in range(2):
+        with pytest.raises(InferenceServerException, match="unspecified launch failure"):
+            client.infer("m", **asked(tritonclient.http))
+    client.unregister_cuda_shared_memory("given")
+    register(client, "given", given)
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
 
 
 def balance(stand_in, before):

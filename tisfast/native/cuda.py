@@ -62,6 +62,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
     "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
     "cuDevicePrimaryCtxRetain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
+    "cuDevicePrimaryCtxReset_v2": (ctypes.c_int,),
     "cuCtxSetCurrent": (ctypes.c_void_p,),
     "cuStreamCreate": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
     "cuStreamSynchronize": (ctypes.c_void_p,),
@@ -75,8 +76,16 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
+# After these no call in the context succeeds any more (the driver API's documentation of CUresult).
+_FATAL: Final = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+
+
 class _Failed(Exception):
     """A call of the driver's failed; the text names call and reason."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.is_fatal = code in _FATAL
 
 
 class _Driver:
@@ -97,7 +106,7 @@ class _Driver:
             return
         text = ctypes.c_char_p()
         known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value
-        raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}")
+        raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}", code)
 
 
     def uuid(self, device: ctypes.c_int) -> bytes:
@@ -115,7 +124,8 @@ class _Device:
 
     def __init__(self, driver: _Driver, number: int) -> None:
         self._driver = driver
-        device = ctypes.c_int()
+        self.lost = ""
+        device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
         self._context = ctypes.c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
@@ -130,11 +140,25 @@ class _Device:
 
     def copy(self, name: str, to: int, source: int, nbytes: int) -> None:
         """Raises Internal."""
+        if self.lost:
+            raise Internal(f"{self.lost}; what was registered there before must be registered again")
         try:
             self.call(name, to, source, nbytes, self._stream)
             self._driver.call("cuStreamSynchronize", self._stream)
         except _Failed as error:
-            raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}") from error
+            text = f"copying {nbytes} bytes of GPU memory failed: {error}"
+            if error.is_fatal:
+                self.lost = text
+            raise Internal(text) from error
+
+    def close(self, base: int) -> None:
+        """Memory that was opened here; with a lost context it has gone."""
+        if not self.lost:
+            self.call("cuIpcCloseMemHandle", base)
+
+    def reset(self) -> None:
+        """A lost context makes room for a new one."""
+        self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
 
 
 class _Opened:
@@ -145,7 +169,7 @@ class _Opened:
         device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
         self._device = device
         self._base: int = base.value
-        weakref.finalize(self, device.call, "cuIpcCloseMemHandle", base.value)
+        weakref.finalize(self, device.close, base.value)
         device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
         self.nbytes: int = start.value + size.value - base.value
         self.uuid: bytes = device.uuid
@@ -184,6 +208,10 @@ class Cuda:
         try:
             if device >= self._count:
                 raise _Failed(f"device_id is {device}, there are {self._count} GPUs")
+            known = self._devices.get(device)
+            if known is not None and known.lost:
+                del self._devices[device]
+                known.reset()
             if device not in self._devices:
                 self._devices[device] = _Device(self._driver, device)
             return _Opened(self._devices[device], handle)

@@ -121,6 +121,15 @@ int cuDevicePrimaryCtxRelease_v2(int device)
     return OK;
 }
 
+int cuDevicePrimaryCtxReset_v2(int device)
+{
+    BEGIN();
+    if (device < 0 || device >= DEVICES_MAX)
+        return INVALID_DEVICE;
+    memory_reset(device);
+    return OK;
+}
+
 int cuCtxSetCurrent(struct context *context)
 {
     BEGIN();
