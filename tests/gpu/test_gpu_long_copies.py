@@ -9,7 +9,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from tests.gpu.test_gpu_tensors import CONFIG, GPU, RETURNED, STAYS, WHERE, asked, ensemble, register
+from tests.gpu.gpu_models import CONFIG, GPU, RETURNED, STAYS, WHERE, asked, ensemble, register
 from tests.system.helpers import until
 
 NBYTES = 4 << 20
