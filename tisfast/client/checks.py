@@ -76,8 +76,7 @@ class Signature:
         optional: the inputs that may be left out; None: nobody has asked which, and Missing is raised for all.
         """
         if len(values) > len(self._checked):
-            have = f"{len(self._checked)} inputs ({self._shown()})"
-            raise BadRequest(f"model '{self.model}' has {have}, {len(values)} were given")
+            raise self._too_many(values)
         pairs = zip(self._checked, values, strict=False)
         tensors = [self.tensor(spec, value) for spec, value in pairs if value is not None]
         if len(values) == len(self._checked) and not named:
@@ -92,6 +91,12 @@ class Signature:
             if (value := named.get(spec[0])) is not None:
                 tensors.append(self.tensor(spec, value))
         return self._complete(tensors, optional)
+
+    def by_position(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Values in the inputs' order, by name.  Raises BadRequest for too many."""
+        if len(values) > len(self._checked):
+            raise self._too_many(values)
+        return dict(zip(self.inputs, values, strict=False))
 
     def batch_of_one(self, at: int | str, value: Any) -> Array:
         """An input of one sample as a batch.  Raises BadRequest for an input that there is not."""
@@ -161,6 +166,10 @@ class Signature:
             return datatype_of(array) == datatype
         except BadRequest:
             return False
+
+    def _too_many(self, values: Sequence[Any]) -> BadRequest:
+        have = f"{len(self._checked)} inputs ({self._shown()})"
+        return BadRequest(f"model '{self.model}' has {have}, {len(values)} were given")
 
     def _shown(self) -> str:
         return ", ".join(f"{each.name}: {each}" for each in self.metadata.inputs) or "none"

@@ -57,7 +57,8 @@ class LocalModel(Model):
 
     def close(self) -> None:
         """Finalize the model; it cannot be asked any more."""
-        self._submitter.close(SECONDS_MAX)
+        self._submitter.end()
+        self._submitter.wait(SECONDS_MAX)
         self._local.finalize()
 
     def __enter__(self) -> LocalModel:
@@ -105,7 +106,7 @@ class LocalCore:
 
     # ---- what a server answers
 
-    async def fetch(self, name: str, /, **_: Any) -> Any:
+    async def fetch(self, name: str, scope: object = None, /, **_: Any) -> Any:
         """Metadata and configuration."""
         config = self._config.as_dict
         if name == "config":

@@ -43,6 +43,7 @@ cdef class StepRun:
 
     cdef int heard(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
         cdef EnsembleRun run = self.run
+        run.executed = run.executed or request.executed or not status
         if final:
             self.finished = True
             self.request = None
@@ -318,6 +319,7 @@ cdef class EnsembleRun:
         if self.done:
             return 0
         self.done = True
+        self.executed = self.executed or self.executing()
         reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.OTHER
         ensemble.stats.count_failure(reason, ensemble.clock.now_ns() - self.queued_ns)
         ensemble.stats.last_inference_ms = ensemble.clock.epoch_ms()
@@ -330,6 +332,14 @@ cdef class EnsembleRun:
             (<AnswerSink>sink).failed(self, status, f"in ensemble '{ensemble.signature.name}', {message}", True)
             self.input = None
         return 0
+
+    cdef bint executing(self) except -1:
+        """A model may have a step of it: all that do not wait in a queue."""
+        cdef StepRun step
+        for step in self.active or ():
+            if step.request is not None and not step.request.queued:
+                return True
+        return False
 
     cdef int close(self) except -1:
         """Nothing more is done for this request: what its steps still do is taken back."""
