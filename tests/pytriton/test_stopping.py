@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 60
 WARM_UP = ModelConfig(model_warmup=[ModelWarmup("w", 1, {"a": WarmupInput(np.float32, (1,), zero_data=True)}, 1)])
 STUCK = """
-import time
+import threading
 
 class TritonPythonModel:
     def initialize(self, args):
         open({begun!r}, "w").close()
-        time.sleep(600)
+        threading.Event().wait(600)
 """
 CONFIG = 'backend: "python" input [{name: "a" data_type: TYPE_FP32 dims: [1]}]'
 FORKS = """
