@@ -35,15 +35,24 @@ CLIENT_SECONDS_MAX: Final = 7 * 24 * 3600
 CLIENT_CONNECT_SECONDS_MAX: Final = 10.0
 """Seconds for one connection to be made, TLS included."""
 CLIENT_CONNECTIONS: Final = 64
-"""Connections of one client, where it is not told otherwise: who finds all in use waits."""
+"""Connections of one client, where it is not told otherwise; a call waits while all are in use."""
 CLIENT_CONNECTIONS_MAX: Final = 4096
 """Connections and concurrent requests that a client can be told to have; each connection takes a descriptor."""
 CLIENT_CONCURRENCY: Final = 16
 """Requests of `submit` that a client makes at one time, each in a thread."""
 CLIENT_SUBMITTED_MAX: Final = 1024
-"""Requests of `submit` that wait for a thread; whoever submits more waits."""
+"""Requests of `submit` that wait for a thread; beyond, `submit` blocks."""
 CLIENT_REGION_BYTES_MAX: Final = 1 << 30
 """Bytes of shared memory that one client has at one time; requests beyond go through the socket."""
+CLIENT_UNREAD_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of a stream's whole answers that an asyncio client holds unread; then the server gets no more window, of which
+HTTP2_STREAM_WINDOW_BYTES may still come."""
+CLIENT_REGIONS_LEFT_MAX: Final = 512
+"""Regions that a client has still to unregister, as its server did not answer; beyond, it makes no further ones."""
+CLIENT_RETRY_AFTER_SECONDS_MAX: Final = 3600.0
+"""Seconds of a server's Retry-After that a client believes; most calls have less time, and are not made again then."""
+CLIENT_WRITERS_MAX: Final = 64
+"""Writers of requests that a client keeps for the next ones, as many as it has connections by default."""
 CLIENT_HEADS_MAX: Final = 1024
 """Heads of requests that a client remembers, one for each model and version."""
 HTTP_CHUNKED_BODY_BYTES_MAX: Final = 1 << 30

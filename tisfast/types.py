@@ -51,6 +51,10 @@ STATUS_CODES: Final[dict[Status, StatusCodes]] = {
 }
 
 
+EXECUTED_FIELD: Final = "tisfast-executed"
+"""Header of a 503, trailer of an UNAVAILABLE: a model may have executed the request, or a part of it."""
+
+
 class DataType(NamedTuple):
     """One tensor element type.
 
@@ -101,6 +105,7 @@ def split_identity(identity: str) -> tuple[str, str]:
     """Namespace and name; for servers with --model-namespacing, where no name has the sign in it."""
     namespace, _, name = identity.rpartition(NAMESPACE_SIGN)
     return namespace, name
+
 
 NO_DEVICE: Final = -1
 """The GPU of a model whose inputs come in host memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import queue
 import signal
 
 import numpy as np
@@ -105,21 +106,124 @@ def test_a_tensor_that_is_returned_goes_from_region_to_region_on_the_gpu(started
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
 
 
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_an_output_is_written_where_the_client_wants_it(started, export, stand_in, module):
+    _, client = started(IDENTITY, module=module)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    before = stand_in.counted()
+    for offset in (NBYTES - 64, 4096):
+        client.infer("m", **asked(module, 64, offset, "wanted"))
+    after = stand_in.counted()
+    found = wanted.read(NBYTES)
+    for at in (4096, NBYTES - 64):
+        assert found[at : at + 64] == VALUES.tobytes()[at : at + 64]
+    assert found.count(0) >= NBYTES - 128  # and nothing else was written
+    assert [after[name] - before[name] for name in COPIES] == [0, 0, 2]
+
+
+def test_an_output_that_has_no_room_is_an_error_and_is_not_written(started, export, stand_in):
+    _, client = started(IDENTITY)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    request = asked(tritonclient.http, 256, 0, "wanted")
+    request["outputs"][0].set_shared_memory("wanted", 128, 0)
+    with pytest.raises(InferenceServerException, match=r"for output 'B' \(128 bytes\) should be at least 256 bytes"):
+        client.infer("m", **request)
+    assert wanted.read(256) == bytes(256)
+
+
+def test_where_the_worker_cannot_open_the_client_s_memory_the_server_writes(started, export, stand_in):
+    server, client = started(IDENTITY)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    stand_in.fail("cuIpcOpenMemHandle_v2", OUT_OF_MEMORY, after=1)  # the input, then no output
+    for _ in range(2):
+        client.infer("m", **asked(tritonclient.http, output="wanted"))
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+    server.says("go by way of host memory: this model's process cannot open that memory (cuIpcOpenMemHandle_v2: out")
+
+
+def test_each_request_of_a_batch_has_its_own_place(started, export, stand_in):
+    config = CONFIG + GPU + STAYS + "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100000 }"
+    _, client = started(IDENTITY, config, tritonclient.grpc)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    answers: queue.Queue[object] = queue.Queue()
+    before = stand_in.counted()
+    for at in range(8):
+        request = asked(tritonclient.grpc, 4096, (7 - at) * 4096, "wanted")
+        request["inputs"][0].set_shape([1, 1024])
+        client.async_infer("m", callback=lambda result, error: answers.put(error), **request)
+    assert [answers.get(timeout=30) for _ in range(8)] == [None] * 8
+    after = stand_in.counted()
+    assert wanted.read(8 * 4096) == VALUES.tobytes()[: 8 * 4096]
+    assert [after[name] - before[name] for name in COPIES] == [0, 0, 8]
+
+
 STEP = """step {{
-    model_name: "m{0}" model_version: -1 input_map {{ key: "B" value: "{1}" }} output_map {{ key: "B" value: "{2}" }}
+    model_name: "m{0}" model_version: -1 input_map {{ key: "{1}" value: "{2}" }} output_map {{ key: "B" value: "{3}" }}
 }}"""
-ENSEMBLE = f"""
+
+
+def ensemble(name, *steps):
+    """Of models m0, m1, ...; name: of their input; steps: tensors from and to."""
+    return f"""
 platform: "ensemble"
 input [ {{ name: "A" data_type: TYPE_FP32 dims: [ -1 ] }} ]
 output [ {{ name: "B" data_type: TYPE_FP32 dims: [ -1 ] }} ]
-ensemble_scheduling {{ {STEP.format(0, "A", "x")} {STEP.format(1, "x", "y")} {STEP.format(2, "y", "B")} }}
+ensemble_scheduling {{ {" ".join(STEP.format(at, name, *ends) for at, ends in enumerate(steps))} }}
 """
 
 
-def test_an_ensemble_of_three_hands_it_on_without_a_copy(stand_in, serve, write_model, connect, export):
+PART = f"""{IDENTITY.replace('"B", tensor', '"B", Part(tensor)')}
+
+class Part:
+    # The second half of a tensor of 1024 numbers.
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, stream=None):
+        from tisfast_worker import dlpack
+
+        return dlpack.capsule_of(self.tensor, self.tensor.address() + 2048, [512], 11, self.__dlpack_device__())
+"""
+
+
+def test_a_part_of_an_input_under_another_name_stays_where_it_is(stand_in, serve, write_model, connect, export):
+    write_model("m0", PART, CONFIG + GPU + STAYS)
+    write_model("m1", IDENTITY, CONFIG + GPU + STAYS)
+    folder = write_model("m", "", ensemble("A", ("A", "x"), ("x", "B")))
+    (folder / "1/model.py").unlink()
+    client = connect(serve("--allow-client-shm=true").ready())
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    before = stand_in.counted()
+    client.infer("m", **asked(tritonclient.http, 4096, 0, "wanted"))
+    after = stand_in.counted()
+    assert wanted.read(2048) == VALUES.tobytes()[2048:4096]
+    assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("answer", ["tensor", 'pb_utils.Tensor.from_dlpack("B", tensor.to_dlpack())'])
+def test_an_ensemble_of_three_hands_it_on_without_a_copy(stand_in, serve, write_model, connect, export, answer):
     for at in range(3):
-        write_model(f"m{at}", RETURNED, (CONFIG + GPU + STAYS).replace('"A"', '"B"'))
-    folder = write_model("m", "", ENSEMBLE)
+        code = RETURNED.replace("return tensor", f"return {answer}")
+        write_model(f"m{at}", code, (CONFIG + GPU + STAYS).replace('"A"', '"B"'))
+    folder = write_model("m", "", ensemble("B", ("A", "x"), ("x", "y"), ("y", "B")))
     (folder / "1/model.py").unlink()
     client = connect(serve("--allow-client-shm=true").ready())
     given, wanted = export(NBYTES), export(NBYTES)

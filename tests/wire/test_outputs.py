@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.wire.helpers import FP32, answer, arena, binary, body, model, read_record, strings, tensor
 from tisfast.errors import BadRequest, Internal, NotFound, TisError
 from tisfast.native.region import DeviceRegion, Regions
-from tisfast.wire import infer, respond
+from tisfast.wire import compose, infer, outputs, respond
 
 F3 = struct.pack("<3f", 1, 2.5, -3)
 
@@ -69,6 +69,47 @@ def test_an_input_is_copied_from_its_region_at_each_use():
         table.get("a").store(5, values)
         request = parse(table, shared(offset=5), signature=signature)
         assert read_record(request)[1] == [(0, FP32, [3], values)]
+
+
+def with_place(**signature_fields):
+    """(request to a model on GPU 0 for output X in 12 bytes at 5 of a region, the region's table)."""
+    table, signature = regions(a=F3, o=bytes(20)), model(outputs=("O", "X"))
+    signature.device_outputs = 0
+    for name, value in signature_fields.items():
+        setattr(signature, name, value)
+    fields = {"id": "seven", "outputs": [into(name="X", shared_memory_offset=5)], "parameters": {"mine": "yes"}}
+    return parse(table, shared(), signature=signature, **fields), table
+
+
+def test_a_worker_is_told_where_outputs_on_its_gpu_go():
+    request, _ = with_place()
+    flags, id_bytes, parameters_bytes = struct.unpack_from("<6xH24xII", request.record)
+    assert (flags, id_bytes) == (16 | 64, 5)
+    texts = 48 + 16 + 16
+    assert request.record[texts:][: 5 + parameters_bytes] == b'seven{"mine":"yes"}'
+    end = texts + 5 + parameters_bytes
+    assert struct.unpack("<4Q", request.record[end + -end % 8 :]) == (1, 1, 0, 12)
+    assert compose.aim(request, 3) == [3 << 48 | 5]
+    assert struct.unpack("<4Q", request.record[end + -end % 8 :]) == (1, 1, 3 << 48 | 5, 12)
+
+
+@pytest.mark.parametrize("fields", [{"device_outputs": 1}, {"device_outputs": -1}, {"copies_regions": True}])
+def test_other_models_are_told_of_no_places(fields):
+    request, _ = with_place(**fields)
+    assert struct.unpack_from("<6xH", request.record) == (0,)
+    assert compose.aim(request, 3) == []
+
+
+def test_what_the_worker_has_written_there_is_not_copied_again():
+    request, table = with_place()
+    (place,) = compose.aim(request, 3)
+    table.get("o").store(5, F3)
+    given = answer(request, [(1, FP32, [3], 0, place, 12)])
+    assert outputs.region_bytes(given) == 0
+    outputs.write_regions(given)
+    assert table.get("o").fetch(0, 20) == bytes(5) + F3 + bytes(3)
+    with pytest.raises(Internal, match="output 'X' at arena 0, .* lies outside the request's blocks"):
+        answer(request, [(1, FP32, [3], 0, place + 4, 12)])
 
 
 def test_a_remembered_head_looks_its_region_up_again():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import struct
 
 import numpy as np
 import pytest
@@ -136,3 +137,11 @@ def test_a_reshape_that_loses_a_free_dimension_is_refused(dims, reshape):
 
     with pytest.raises(WireError, match="differ in free dimensions"):
         TensorSpec(0, "x", 11, dims, reshape)
+
+
+@pytest.mark.parametrize("tail", [b"", bytes(8), struct.pack("<Q195Q", 65, *[0] * 195), struct.pack("<4Q", 2, 0, 0, 0)])
+def test_places_for_outputs_that_are_not_whole_are_refused(tail):
+    bench = Bench(model_of([(11, 1)], [(11, 1)]))
+    data = record([(0, 11, (0,), (0, 0))], flags=16 | 64)
+    with pytest.raises(WireError, match="places of [0-9]+ outputs"):
+        bench.read(data + bytes(-len(data) % 8) + tail)

@@ -11,16 +11,21 @@ from tisfast.client.address import Tls
 from tisfast.client.arrays import Classification, classification
 from tisfast.client.checks import ModelMetadata, TensorMetadata
 from tisfast.client.errors import (
+    AlreadyExists,
     BadRequest,
     BadResponse,
     Cancelled,
+    ClientClosed,
     ConnectFailed,
     ConnectionLost,
+    Forbidden,
     Internal,
     NotFound,
     TimedOut,
     TisError,
+    Unauthenticated,
     Unavailable,
+    Unknown,
     Unsupported,
 )
 from tisfast.client.options import CallOptions, ClientOptions
@@ -32,10 +37,10 @@ if TYPE_CHECKING:
     from tisfast.client.async_client import AsyncClient, AsyncModel
 
 __all__ = [
-    "AsyncClient", "AsyncModel",
-    "BadRequest", "BadResponse", "CallOptions", "Cancelled", "Classification", "Client", "ClientOptions",
-    "ConnectFailed", "ConnectionLost", "Internal", "Model", "ModelMetadata", "NotFound", "Result", "Retries",
-    "TensorMetadata", "TimedOut", "TisError", "Tls", "Unavailable", "Unsupported", "classification",
+    "AlreadyExists", "AsyncClient", "AsyncModel", "BadRequest", "BadResponse", "CallOptions", "Cancelled",
+    "Classification", "Client", "ClientClosed", "ClientOptions", "ConnectFailed", "ConnectionLost", "Forbidden",
+    "Internal", "Model", "ModelMetadata", "NotFound", "Result", "Retries", "TensorMetadata", "TimedOut", "TisError",
+    "Tls", "Unauthenticated", "Unavailable", "Unknown", "Unsupported", "classification",
 ]  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class Tls:
     server_name: str = ""
 
     def context(self, grpc: bool) -> SSLContext:
-        """For one client.  Raises BadRequest for files that are none."""
+        """For one client.  Raises BadRequest for files that cannot be used."""
         import ssl  # noqa: PLC0415 - 10 ms, only for who needs it
 
         try:

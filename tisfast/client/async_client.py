@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from tisfast.client.core import ClientCore
@@ -110,18 +111,24 @@ class AsyncSequence:
 
 
 class AsyncResults(AsyncIterator[Result]):
-    """The answers of a stream, which begins with the first that is awaited.  Whoever leaves early calls `cancel`."""
+    """The answers of a stream, which begins with the first that is awaited.
+
+    It ends with its last reference, as when `async for` is left; `cancel` ends it at once.
+    """
 
     def __init__(self, model: AsyncModel, values: Sequence[Any], named: dict[str, Any]) -> None:
         self._model, self._values, self._named = model, values, named
         self._stream: ResultStream | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __anext__(self) -> Result:
         """The next answer."""
         if self._stream is None:
             self._stream = await self._model.stream_of(self._values, self._named)
+            self._loop = asyncio.get_running_loop()
         found = await self._stream.next()
         if found is None:
+            self._loop = None
             raise StopAsyncIteration
         return found
 
@@ -139,3 +146,9 @@ class AsyncResults(AsyncIterator[Result]):
     ) -> None:
         """No further answer is wanted."""
         self.cancel()
+
+    def __del__(self) -> None:
+        """Who leaves a stream has the server stop; this may be told to any thread."""
+        if self._stream is not None and self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed, and with it the connection
+                self._loop.call_soon_threadsafe(self._stream.cancel)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tisfast import limits
-from tisfast.client.errors import ConnectionLost, TimedOut
+from tisfast.client.errors import ClientClosed, ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.turns import Turns
 from tisfast.client.wire_socket import connect_failed
-from tisfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tisfast.client.address import Address
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
-T = TypeVar("T")
 
 
 class AsyncConnection(Protocol):
@@ -65,6 +63,10 @@ class Where:
         """The error of an answer that does not come."""
         return TimedOut(f"no answer came from {self.address} within the time that the call may take (timeout=)")
 
+    def closed_at_once(self) -> ConnectFailed:
+        """The error of a new connection that ended before anything was sent: a proxy without its server does so."""
+        return ConnectFailed(f"cannot connect to {self.address}: it closes connections at once; is a server behind it?")
+
     def lost(self, why: str) -> ConnectionLost:
         """The error of a connection that ended behind the request."""
         return ConnectionLost(
@@ -72,119 +74,74 @@ class Where:
         )
 
 
-async def wait(future: asyncio.Future[T], deadline: float, late: TimedOut) -> T:
-    """The future's value, or `late`.  asyncio.wait_for makes a task for each call, which costs more than the call."""
-
-    def end() -> None:
-        if not future.done():
-            future.set_exception(late)
-
-    handle = asyncio.get_running_loop().call_later(max(deadline - monotonic(), 0), end)
-    try:
-        return await future
-    finally:
-        handle.cancel()
-
-
 class AsyncPool(Generic[C]):
-    """At most so many connections, each used by one call at a time; who finds none free waits, in order."""
+    """At most so many connections, each used by one call at a time; a call that finds none free waits its turn."""
 
     def __init__(self, make: Callable[[float], Awaitable[C]], most: int) -> None:
         self._make = make
         self._most = most
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked child: connections are the parent's, and so is its loop."""
         self._idle: deque[C] = deque()
         self._busy: set[C] = set()
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._made = 0
-        self._closed = False
+        self._turns = Turns(self._most, self._late)
+
+    def _late(self) -> TimedOut:
+        return TimedOut(
+            f"none of the client's {self._most} connections came free in time; "
+            "AsyncClient(..., connections=N) sets how many there may be"
+        )
 
     async def take(self, deadline: float) -> C:
         """A connection, to be given back or dropped.
 
         Raises ConnectFailed, and TimedOut when none came free in time.
         """
-        while True:
-            if self._closed:
-                raise Unavailable("the client is closed")
-            if self._idle:
-                found = self._idle.pop()
-                if found.usable():
-                    break
-                self._made -= 1
-                found.close()
-                continue
-            if self._made < self._most:
-                found = await self._new(deadline)
-                break
-            await self._turn(deadline)
+        if not self._turns.enter_now():
+            await self._turns.enter(deadline)
+        try:
+            found = self._usable() or await self._made(deadline)
+        except BaseException:
+            self._turns.leave()
+            raise
         self._busy.add(found)
         return found
 
-    async def _new(self, deadline: float) -> C:
-        self._made += 1
-        try:
-            return await self._make(deadline)
-        except BaseException:
-            self._made -= 1
-            self._next()
-            raise
+    def _usable(self) -> C | None:
+        while self._idle:
+            found = self._idle.pop()
+            if found.usable():
+                return found
+            found.close()
+        return None
 
-    async def _turn(self, deadline: float) -> None:
-        """Until one may have come free."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        try:
-            await wait(
-                waiter,
-                deadline,
-                TimedOut(
-                    f"none of the client's {self._most} connections came free in time; "
-                    "AsyncClient(..., connections=N) sets how many there may be"
-                ),
-            )
-        except BaseException:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._next()  # it was this one's turn
-            raise
-        finally:
-            with suppress(ValueError):
-                self._waiting.remove(waiter)
-
-    def _next(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+    async def _made(self, deadline: float) -> C:
+        made = await self._make(deadline)
+        if self._turns.closed:
+            made.close()
+            raise ClientClosed("the client is closed")
+        return made
 
     def give(self, connection: C) -> None:
         """It is free."""
         self._busy.discard(connection)
-        if self._closed:
+        if self._turns.closed:
             connection.close()
             return
         self._idle.append(connection)
-        self._next()
+        self._turns.leave()
 
     def drop(self, connection: C) -> None:
         """It is of no further use."""
         self._busy.discard(connection)
         connection.close()
-        self._made -= 1
-        self._next()
+        self._turns.leave()
 
     def close(self) -> None:
         """Close all; calls that wait get an error."""
-        self._closed = True
+        self._turns.close()
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()
-        while self._waiting:
-            self._next()
-
-    def forget(self) -> None:
-        """In a forked child: connections are the parent's, and so is its loop."""
-        self._idle.clear()
-        self._busy.clear()
-        self._waiting.clear()
-        self._made = 0

@@ -13,6 +13,7 @@ from tisfast.wire.client_request import WantedOutputs
 from tisfast.wire.client_response import InferResponse
 
 if TYPE_CHECKING:
+    from tisfast.client.transport import Cancel
     from tisfast.wire.buffer_tensor import BufferTensor
 
 T = TypeVar("T")
@@ -25,10 +26,8 @@ JsonDict = dict[str, Any]
 class Call(Generic[T]):
     """Either kind."""
 
-    __slots__ = ("server_timeout_ns", "what")
+    __slots__ = ("server_timeout_ns",)
 
-    what: str
-    """For errors: "inference of model 'x'"."""
     server_timeout_ns: int
     """What the server is told of, 0 for nothing."""
 
@@ -40,13 +39,11 @@ class HttpCall(Call[T]):
 
     def __init__(
         self,
-        what: str,
         head: RequestHead,
         head_bytes: bytes,
         pieces: Sequence[Piece],
         read: Callable[[ResponseHead, Body], T],
     ) -> None:
-        self.what = what
         self.head = head
         self.head_bytes = head_bytes
         self.pieces = pieces
@@ -61,13 +58,11 @@ class GrpcCall(Call[T]):
 
     def __init__(
         self,
-        what: str,
         path: str,
         message: bytes | list[Any],
         metadata: Sequence[tuple[str, str]],
         read: Callable[[bytes], T],
     ) -> None:
-        self.what = what
         self.path = path
         self.message = message
         self.metadata = metadata
@@ -76,8 +71,19 @@ class GrpcCall(Call[T]):
         self.server_timeout_ns = 0
 
 
+class Scope(NamedTuple):
+    """What holds for all requests that one call makes: an inference may ask for metadata first.
+
+    deadline: of time.monotonic; headers: of each; cancel: what ends them.
+    """
+
+    deadline: float
+    headers: Mapping[str, str] | None = None
+    cancel: Cancel | None = None
+
+
 class InferRequest(NamedTuple):
-    """An inference, whatever the protocol.  server_timeout_us: 0 for none; headers: of this request alone."""
+    """An inference, whatever the protocol.  server_timeout_ns: 0 for none; headers: of this request alone."""
 
     model: str
     version: str
@@ -104,5 +110,5 @@ class Calls(Protocol):
     def live(self) -> Call[bool]:
         """Whether the server lives."""
 
-    def ask(self, name: str, /, **fields: Any) -> Call[JsonDict]:
+    def ask(self, name: str, headers: Mapping[str, str] | None = None, /, **fields: Any) -> Call[JsonDict]:
         """A call of this name of `admin.OPERATIONS`; the answer is what HTTP's JSON has."""

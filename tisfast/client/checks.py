@@ -76,8 +76,7 @@ class Signature:
         optional: the inputs that may be left out; None: nobody has asked which, and Missing is raised for all.
         """
         if len(values) > len(self._checked):
-            have = f"{len(self._checked)} inputs ({self._shown()})"
-            raise BadRequest(f"model '{self.model}' has {have}, {len(values)} were given")
+            raise self._too_many(values)
         pairs = zip(self._checked, values, strict=False)
         tensors = [self.tensor(spec, value) for spec, value in pairs if value is not None]
         if len(values) == len(self._checked) and not named:
@@ -92,6 +91,12 @@ class Signature:
             if (value := named.get(spec[0])) is not None:
                 tensors.append(self.tensor(spec, value))
         return self._complete(tensors, optional)
+
+    def by_position(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Values in the inputs' order, by name.  Raises BadRequest for too many."""
+        if len(values) > len(self._checked):
+            raise self._too_many(values)
+        return dict(zip(self.inputs, values, strict=False))
 
     def batch_of_one(self, at: int | str, value: Any) -> Array:
         """An input of one sample as a batch.  Raises BadRequest for an input that there is not."""
@@ -140,11 +145,12 @@ class Signature:
         """Of lists and numbers, which have no data type of their own; arrays of other libraries keep theirs."""
         name, datatype, dtype, dims = spec
         try:
-            if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-                return np.asarray(value)
-            found = np.asarray(value, dtype=np.object_ if datatype == "BYTES" else None)
+            own = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
+            found = np.asarray(value, dtype=np.object_ if datatype == "BYTES" and not own else None)
             if not found.shape and dims in ((1,), (-1,)):
-                found = found.reshape(1)  # one plain value
+                found = found.reshape(1)  # one plain value, or a scalar of numpy
+            if own:
+                return found
         except (TypeError, ValueError) as error:
             raise BadRequest(f"input '{name}' of model '{self.model}' cannot be made an array: {error}") from None
         if datatype == "BYTES" or found.size == 0:
@@ -161,6 +167,10 @@ class Signature:
             return datatype_of(array) == datatype
         except BadRequest:
             return False
+
+    def _too_many(self, values: Sequence[Any]) -> BadRequest:
+        have = f"{len(self._checked)} inputs ({self._shown()})"
+        return BadRequest(f"model '{self.model}' has {have}, {len(values)} were given")
 
     def _shown(self) -> str:
         return ", ".join(f"{each.name}: {each}" for each in self.metadata.inputs) or "none"

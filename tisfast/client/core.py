@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tisfast.client.address import Address, Tls, parse_url
-from tisfast.client.calls import Call, Calls, InferRequest, JsonDict, T
+from tisfast.client.calls import Call, Calls, InferRequest, JsonDict, Scope, T
 from tisfast.client.checks import ModelMetadata, metadata_of
 from tisfast.client.grpc_calls import GrpcCalls
 from tisfast.client.grpc_sync import GrpcTransport
@@ -77,11 +77,14 @@ class ClientCore:
                 pause = retries.pause(error, made, monotonic() - began)
                 if pause is None or monotonic() + pause >= deadline:
                     raise
-            await self.transport.pause(pause)
+            await self.transport.pause(pause, cancel)
 
-    async def fetch(self, name: str, /, **fields: Any) -> Any:
-        """A call of admin.OPERATIONS."""
-        return await self.ask(self.calls.ask(name, **fields))
+    async def fetch(self, name: str, scope: Scope | None = None, /, **fields: Any) -> Any:
+        """A call of admin.OPERATIONS; scope: of the call that needs it."""
+        if scope is None:
+            return await self.ask(self.calls.ask(name, **fields))
+        call = self.calls.ask(name, scope.headers, **fields)
+        return await self.ask(call, scope.deadline - monotonic(), cancel=scope.cancel)
 
     def model(self, name: str, version: str | int = "") -> ModelCore:
         """A model of the server; nothing is asked before it is used.  version: "" for what its policy serves."""

@@ -5,7 +5,7 @@ The classes are those of tisfast.errors, so one `except NotFound` catches what t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tisfast.errors import (
     AlreadyExists,
@@ -21,10 +21,15 @@ from tisfast.errors import (
     Unknown,
     Unsupported,
 )
+from tisfast.types import EXECUTED_FIELD
+
+if TYPE_CHECKING:
+    from tisfast.wire.grpc.client_session import GrpcCall
 
 __all__ = [
-    "AlreadyExists", "BadRequest", "BadResponse", "Cancelled", "ConnectFailed", "ConnectionLost", "Forbidden",
-    "Internal", "NotFound", "TimedOut", "TisError", "Unauthenticated", "Unavailable", "Unknown", "Unsupported",
+    "AlreadyExists", "BadRequest", "BadResponse", "Cancelled", "ClientClosed", "ConnectFailed", "ConnectionLost",
+    "Forbidden", "Internal", "NotFound", "TimedOut", "TisError", "Unauthenticated", "Unavailable", "Unknown",
+    "Unsupported",
 ]  # fmt: skip
 
 
@@ -36,8 +41,12 @@ class ConnectFailed(Unavailable, ConnectionError):
     """No connection: nothing of the request was sent, so it may be sent again."""
 
 
+class ClientClosed(Unavailable):
+    """The client was closed: no call is made any more."""
+
+
 class ConnectionLost(Unavailable, ConnectionError):
-    """The connection ended behind the request: nobody knows whether the model executed it."""
+    """The connection ended after the request was sent: the model may have executed it."""
 
 
 OF_HTTP: Final[dict[int, type[TisError]]] = {
@@ -56,6 +65,8 @@ OF_HTTP: Final[dict[int, type[TisError]]] = {
     503: Unavailable,
     504: TimedOut,
 }
+OF_PROXY: Final = (502, 504)
+"""Statuses that a proxy gives a call of either protocol when it had sent the request on."""
 OF_GRPC: Final[dict[int, type[TisError]]] = {
     1: Cancelled,
     3: BadRequest,
@@ -77,6 +88,12 @@ def of_http(status: int, text: str) -> TisError:
     return OF_HTTP.get(status, Unknown)(text or f"the server answered with HTTP status {status}", http_status=status)
 
 
-def of_grpc(code: int, text: str) -> TisError:
-    """The error of a gRPC status."""
-    return OF_GRPC.get(code, Unknown)(text or f"the server answered with gRPC status {code}", grpc_code=code)
+def of_grpc(call: GrpcCall) -> TisError:
+    """The error of a gRPC call that has ended."""
+    code, trailers = call.code, call.trailers or {}
+    if call.http_status in OF_PROXY and "grpc-status" not in trailers:
+        return of_http(call.http_status, call.text)
+    error = OF_GRPC.get(code, Unknown)(call.text or f"the server answered with gRPC status {code}", grpc_code=code)
+    if EXECUTED_FIELD in trailers:
+        error.facts["executed"] = True
+    return error

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from time import monotonic
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from tisfast import limits
-from tisfast.client.errors import TimedOut
+from tisfast.client.errors import ClientClosed, TimedOut
 from tisfast.client.transport import Cancel
 
 R = TypeVar("R")
@@ -33,7 +32,10 @@ class InferFuture(Future[R]):
 
 
 class Submitter:
-    """At most `concurrency` requests at one time, each in a thread; so many more wait, and then `submit` does."""
+    """At most `concurrency` requests at one time, each in a thread; CLIENT_SUBMITTED_MAX more wait.
+
+    `submit` blocks while there is no room, at most `seconds`.
+    """
 
     def __init__(self, concurrency: int, seconds: float) -> None:
         self._seconds = seconds
@@ -41,14 +43,20 @@ class Submitter:
         self._room = threading.Semaphore(self._most)
         self._executor = ThreadPoolExecutor(concurrency, "tisfast-client")
         self._open: set[InferFuture[Any]] = set()
+        self._lock = threading.Lock()  # what is submitted while it ends is either refused or ended
+        self._ended = False
 
     def submit(self, ask: Callable[[Cancel], R]) -> InferFuture[R]:
-        """Have it asked.  Raises TimedOut when there is no room for so long as a call may take."""
+        """Have it asked.  Raises TimedOut when there is no room for so long as a call may take, and ClientClosed."""
         if not self._room.acquire(timeout=self._seconds):
             raise TimedOut(f"{self._most} requests wait already, and none was answered within {self._seconds} s")
         future: InferFuture[R] = InferFuture()
-        self._open.add(future)
-        self._executor.submit(self._run, future, ask)
+        with self._lock:
+            if self._ended:
+                self._room.release()
+                raise ClientClosed("the client is closed")
+            self._open.add(future)
+            self._executor.submit(self._run, future, ask)
         return future
 
     def _run(self, future: InferFuture[R], ask: Callable[[Cancel], R]) -> None:
@@ -65,9 +73,14 @@ class Submitter:
             self._open.discard(future)
             self._room.release()
 
-    def close(self, seconds: float) -> None:
-        """End all that was submitted."""
-        deadline = monotonic() + seconds
+    def end(self) -> None:
+        """End all that was submitted; nothing is taken any more.  Does not wait."""
+        with self._lock:
+            self._ended = True
         for future in list(self._open):
             future.cancel()
-        self._executor.shutdown(wait=deadline > monotonic())
+        self._executor.shutdown(wait=False)
+
+    def wait(self, seconds: float) -> None:
+        """Until all that was submitted has ended, or so long."""
+        wait(list(self._open), seconds)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic
 
-from tisfast.client.async_socket import Where, wait
+from tisfast import limits
+from tisfast.client.async_socket import Where
 from tisfast.client.calls import Call, GrpcCall, T
-from tisfast.client.errors import of_grpc
+from tisfast.client.errors import ClientClosed, TimedOut, of_grpc
 from tisfast.client.grpc_sync import no_http2, server_timeout_ns
 from tisfast.client.transport import Cancel
-from tisfast.errors import BadResponse, TisError, Unavailable
+from tisfast.client.turns import Turns, wait
+from tisfast.errors import BadResponse, TisError
 from tisfast.wire.grpc.client_session import GrpcClientSession
 
 if TYPE_CHECKING:
@@ -81,7 +84,7 @@ class GrpcProtocol(asyncio.Protocol):
             elif kind == "end":
                 inbox.ended = True
                 if call.code:
-                    inbox.error = self._where.lost(self._gone) if self._gone else of_grpc(call.code, call.text)
+                    inbox.error = self._where.lost(self._gone) if self._gone else of_grpc(call)
                 del self._inboxes[call.id]
             else:
                 continue
@@ -108,10 +111,11 @@ class GrpcProtocol(asyncio.Protocol):
         """Another call may be made."""
         return not (self._gone or self._session.leaving or self._session.ended)
 
-    def begin(self, call: GrpcCall[Any], deadline: float) -> tuple[SessionCall, Inbox]:
-        """Send a call with one message."""
+    def begin(self, call: GrpcCall[Any], deadline: float, paced: bool = False) -> tuple[SessionCall, Inbox]:
+        """Send a call with one message.  paced: see GrpcClientSession.start, and `taken`."""
+        timeout_ns = server_timeout_ns(call, deadline)
         begun = self._session.start(
-            call.path, metadata=call.metadata, timeout_ns=server_timeout_ns(call, deadline), encoding=call.encoding
+            call.path, metadata=call.metadata, timeout_ns=timeout_ns, encoding=call.encoding, paced=paced
         )
         inbox = self._inboxes[begun.id] = Inbox()
         self._session.send(begun, call.message, last=True)
@@ -128,6 +132,12 @@ class GrpcProtocol(asyncio.Protocol):
             inbox.waiter = asyncio.get_running_loop().create_future()
             await wait(inbox.waiter, deadline, self._where.late())
         return inbox.messages.popleft()
+
+    def taken(self, call: SessionCall, message: bytes) -> None:
+        """A message of a paced call is read."""
+        if not self._gone:
+            self._session.taken(call, message)
+            self._flush()
 
     def cancel(self, call: SessionCall) -> None:
         """No further message is wanted; the server is told."""
@@ -156,7 +166,10 @@ class AsyncGrpcStream(Generic[T]):
         except BaseException:
             self.cancel()
             raise
-        return None if message is None else self._call.read(message)
+        if message is None:
+            return None
+        self._connection.taken(self._begun, message)
+        return self._call.read(message)
 
     def cancel(self) -> None:
         """See transport.Stream."""
@@ -168,52 +181,53 @@ class AsyncGrpcTransport:
 
     def __init__(self, address: Address, context: SSLContext | None, server_name: str, connections: int) -> None:
         self._where = Where(address, context, server_name)
+        self._most = connections
+        self.forget()
+
+    def forget(self) -> None:
+        """See transport.Transport."""
         self._connection: GrpcProtocol | None = None
         self._connecting: asyncio.Future[GrpcProtocol] | None = None
         self._all: set[GrpcProtocol] = set()
-        self._room = connections
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._closed = False
+        self._turns = Turns(self._most, self._where.late)
 
     async def _connect(self, deadline: float) -> GrpcProtocol:
-        while True:
-            if self._closed:
-                raise Unavailable("the client is closed")
-            if self._connection is not None and self._connection.usable:
-                return self._connection
-            if self._connecting is None:  # the first one connects, for all
-                self._connecting = asyncio.ensure_future(self._new(deadline))
-            made = self._connecting
-            try:
-                self._connection = await asyncio.shield(made)
-            finally:
-                if made.done() and self._connecting is made:
-                    self._connecting = None
-
-    async def _new(self, deadline: float) -> GrpcProtocol:
-        made = await self._where.connect(lambda: GrpcProtocol(self._where), deadline)
-        self._all = {each for each in self._all if each.usable} | {made}
+        if self._connection is not None and self._connection.usable:
+            return self._connection
+        if self._turns.closed:
+            raise ClientClosed("the client is closed")
+        if self._connecting is None:  # the first one connects for all; each waits by its own deadline
+            coroutine = self._where.connect(
+                lambda: GrpcProtocol(self._where), monotonic() + limits.CLIENT_CONNECT_SECONDS_MAX
+            )
+            self._connecting = asyncio.ensure_future(coroutine)
+            self._connecting.add_done_callback(self._on_connected)
+        connecting = self._connecting
+        await asyncio.wait([connecting], timeout=max(deadline - monotonic(), 0))
+        if not connecting.done():
+            raise TimedOut(f"there was no time left to connect to {self._where.address}")
+        if connecting.cancelled():
+            raise ClientClosed("the client is closed")
+        made = connecting.result()
+        if not made.usable:
+            raise self._where.closed_at_once()
         return made
 
-    async def _enter(self, deadline: float) -> None:
-        while self._room <= 0:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await wait(waiter, deadline, self._where.late())
-        self._room -= 1
-
-    def _leave(self) -> None:
-        self._room += 1
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+    def _on_connected(self, connecting: asyncio.Future[GrpcProtocol]) -> None:
+        if self._connecting is connecting:
+            self._connecting = None
+        if connecting.cancelled() or connecting.exception() is not None:
+            return  # whoever waits is told
+        self._connection = made = connecting.result()
+        self._all = {each for each in self._all if each.usable} | {made}
+        if self._turns.closed:
+            made.close()
 
     async def ask(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> T:
         """See transport.Transport.  Whoever cancels the task that awaits it has the server told."""
         assert isinstance(call, GrpcCall)
-        await self._enter(deadline)
+        if not self._turns.enter_now():
+            await self._turns.enter(deadline)
         try:
             connection = await self._connect(deadline)
             begun, inbox = connection.begin(call, deadline)
@@ -226,28 +240,25 @@ class AsyncGrpcTransport:
             finally:
                 connection.cancel(begun)
         finally:
-            self._leave()
+            self._turns.leave()
         return call.read(message)  # type: ignore[no-any-return]
 
     async def stream(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> AsyncGrpcStream[T]:
         """See transport.Transport."""
         assert isinstance(call, GrpcCall)
         connection = await self._connect(deadline)
-        begun, inbox = connection.begin(call, deadline)
+        begun, inbox = connection.begin(call, deadline, paced=True)
         return AsyncGrpcStream(connection, begun, inbox, call)
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, cancel: Cancel | None) -> None:
         """See transport.Transport."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
         """See transport.Transport."""
-        self._closed = True
+        self._turns.close()
+        if self._connecting is not None:
+            self._connecting.cancel()
         for connection in self._all:
             connection.close()
         await asyncio.sleep(0)  # the loop closes what was aborted in its next turn
-
-    def forget(self) -> None:
-        """See transport.Transport."""
-        self._connection, self._connecting = None, None
-        self._all.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from tisfast import limits
 from tisfast.client import admin
 from tisfast.client.calls import GrpcCall, InferRequest, JsonDict
 from tisfast.descriptors import message_class
@@ -16,7 +17,6 @@ from tisfast.wire.client_response import InferResponse
 from tisfast.wire.grpc.client_codec import RequestMessage, read_infer_response, read_stream_response
 
 SERVICE: Final = "/inference.GRPCInferenceService/"
-WRITERS_MAX: Final = 64
 
 
 class GrpcCalls:
@@ -51,12 +51,12 @@ class GrpcCalls:
             parameters=parameters,
             id=request.id,
         )
-        if len(self._writers) < WRITERS_MAX:
+        if len(self._writers) < limits.CLIENT_WRITERS_MAX:
             self._writers.append(writer)
         metadata = self._metadata
         if request.headers:
             metadata = (*metadata, *request.headers.items())
-        call = GrpcCall(request.model, SERVICE + method, message, metadata, read)
+        call = GrpcCall(SERVICE + method, message, metadata, read)
         call.encoding = self._coding
         call.server_timeout_ns = request.server_timeout_ns
         return call
@@ -72,18 +72,21 @@ class GrpcCalls:
         """See calls.Calls."""
         return self._call("ServerLive", {}, lambda fields: bool(fields.get("live", False)))
 
-    def ask(self, name: str, /, **fields: Any) -> GrpcCall[Any]:
+    def ask(self, name: str, headers: Mapping[str, str] | None = None, /, **fields: Any) -> GrpcCall[Any]:
         """See calls.Calls."""
         method, wanted, shape = admin.OPERATIONS[name].grpc(fields)
-        return self._call(method, wanted, shape)
+        return self._call(method, wanted, shape, headers)
 
-    def _call(self, method: str, fields: JsonDict, shape: Any) -> GrpcCall[Any]:
+    def _call(
+        self, method: str, fields: JsonDict, shape: Any, headers: Mapping[str, str] | None = None
+    ) -> GrpcCall[Any]:
         message = encoded(f"inference.{method}Request", fields)
 
         def read(answer: bytes) -> Any:
             return shape(decoded(f"inference.{method}Response", answer))
 
-        return GrpcCall(method, SERVICE + method, message, self._metadata, read)
+        metadata = (*self._metadata, *headers.items()) if headers else self._metadata
+        return GrpcCall(SERVICE + method, message, metadata, read)
 
 
 def encoded(name: str, fields: JsonDict) -> bytes:

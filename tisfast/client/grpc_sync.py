@@ -5,7 +5,6 @@ One call at a time on a connection: the thread that asks also reads, so nothing 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from contextlib import suppress
 from time import monotonic
@@ -15,7 +14,7 @@ from tisfast import tuning
 from tisfast.client.calls import Call, GrpcCall, T
 from tisfast.client.errors import of_grpc
 from tisfast.client.pool import Pool
-from tisfast.client.transport import Cancel, cancelled
+from tisfast.client.transport import Cancel, cancelled, sleep
 from tisfast.client.wire_socket import WireSocket, connect
 from tisfast.errors import BadResponse, TisError
 from tisfast.wire.grpc.client_session import GrpcClientSession
@@ -128,13 +127,12 @@ class GrpcConnection:
     def _error(self, call: SessionCall) -> TisError:
         if self._socket.aborted:
             return cancelled()
-        return self._socket.lost(call.text) if self._lost else of_grpc(call.code, call.text)
+        return self._socket.lost(call.text) if self._lost else of_grpc(call)
 
     def _flush(self, deadline: float) -> None:
         data = self._session.outgoing()
         if data:
-            with suppress(ConnectionError):  # what the server said before it went is still to be read
-                self._socket.send((data,), len(data), deadline)
+            self._socket.send((data,), len(data), deadline)  # what the server said before it went is still to be read
 
 
 class GrpcStream(Generic[T]):
@@ -230,9 +228,9 @@ class GrpcTransport:
         assert isinstance(call, GrpcCall)
         return GrpcStream(self._pool, self._begin(call, deadline, cancel), call, cancel)
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, cancel: Cancel | None) -> None:
         """See transport.Transport."""
-        time.sleep(seconds)
+        sleep(seconds, cancel)
 
     async def close(self) -> None:
         """See transport.Transport."""

@@ -7,9 +7,10 @@ import select
 from typing import TYPE_CHECKING, Any
 
 from tisfast.client.assembler import ResponseAssembler
-from tisfast.client.async_socket import AsyncPool, Where, wait
+from tisfast.client.async_socket import AsyncPool, Where
 from tisfast.client.calls import Body, Call, HttpCall, T
 from tisfast.client.transport import Cancel, Stream
+from tisfast.client.turns import wait
 from tisfast.errors import BadResponse, TisError, Unsupported
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
     async def ask(self, call: HttpCall[T], deadline: float) -> tuple[ResponseHead, Body]:
         """Send the request, and read its response."""
         assert self._transport is not None
+        if self._gone is not None:  # a new connection that ended before its first request
+            raise self._gone if isinstance(self._gone, BadResponse) else self._where.closed_at_once()
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         self._assembler.begin(call.head)
         self._transport.writelines([call.head_bytes, *call.pieces])
@@ -131,7 +134,7 @@ class AsyncHttpTransport:
         """HttpCalls refuses such calls."""
         raise Unsupported("HTTP has no streams of tensors")
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, cancel: Cancel | None) -> None:
         """See transport.Transport."""
         await asyncio.sleep(seconds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -13,12 +13,11 @@ from tisfast.client.address import Address
 from tisfast.client.calls import Body, HttpCall, InferRequest, JsonDict, Piece, T
 from tisfast.client.errors import of_http
 from tisfast.errors import BadRequest, BadResponse, TisError, Unsupported
+from tisfast.types import EXECUTED_FIELD
 from tisfast.wire.client_head import RequestHead, ResponseHead
 from tisfast.wire.client_request import RequestBody, infer_target
 from tisfast.wire.client_response import InferResponse, ResponseReader, error_text
 from tisfast.wire.compress import compress, decompress
-
-RETRY_AFTER_SECONDS_MAX: Final = 3600.0
 
 
 class HttpCalls:
@@ -46,12 +45,12 @@ class HttpCalls:
             request.tensors, outputs=request.outputs, parameters=parameters, id=request.id
         )
         nbytes, json_bytes = writer.nbytes, writer.json_bytes
-        if len(self._writers) < limits.CLIENT_CONNECTIONS_MAX:
+        if len(self._writers) < limits.CLIENT_WRITERS_MAX:
             self._writers.append(writer)
         if self._coding:
             pieces = [compress(self._coding, *pieces)]
             nbytes = len(pieces[0])
-        return HttpCall(request.model, head, head.with_body(nbytes, json_bytes), pieces, self._read_infer)
+        return HttpCall(head, head.with_body(nbytes, json_bytes), pieces, self._read_infer)
 
     def stream(self, request: InferRequest) -> Any:
         """Raises Unsupported: over HTTP a stream's answers are text."""
@@ -70,10 +69,10 @@ class HttpCalls:
         """See calls.Calls."""
         return self._call("GET", "/v2/health/live", None, _read_health)
 
-    def ask(self, name: str, /, **fields: Any) -> HttpCall[Any]:
+    def ask(self, name: str, headers: Mapping[str, str] | None = None, /, **fields: Any) -> HttpCall[Any]:
         """See calls.Calls."""
         method, target, body = admin.OPERATIONS[name].http(fields)
-        return self._call(method, target, body, lambda head, got: _json(self._good(head, got)))
+        return self._call(method, target, body, lambda head, got: _json(self._good(head, got)), headers)
 
     def text(self, target: str) -> HttpCall[str]:
         """A page that is text."""
@@ -81,11 +80,13 @@ class HttpCalls:
 
     # ----
 
-    def _call(self, method: str, target: str, body: JsonDict | None, read: Any) -> HttpCall[T]:
+    def _call(
+        self, method: str, target: str, body: JsonDict | None, read: Any, headers: Mapping[str, str] | None = None
+    ) -> HttpCall[T]:
         data = b"" if body is None else orjson.dumps(body)
-        head = self._head(method, target)
+        head = self._head(method, target, headers)
         head_bytes = head.without_body() if method == "GET" else head.with_body(len(data))
-        return HttpCall(f"{method} {target}", head, head_bytes, [data] if data and method != "GET" else [], read)
+        return HttpCall(head, head_bytes, [data] if data and method != "GET" else [], read)
 
     def _infer_head(self, request: InferRequest) -> RequestHead:
         key = (request.model, request.version)
@@ -113,9 +114,11 @@ class HttpCalls:
                 raise BadResponse(f"the server's answer cannot be expanded: {broken.message}") from None
         if not 200 <= head.status < 300:
             error = of_http(head.status, error_text(bytes(body)))
+            if head.first(EXECUTED_FIELD) is not None:
+                error.facts["executed"] = True
             wanted = head.first("retry-after") or ""
             if wanted.isdigit():
-                error.facts["retry_after"] = min(float(wanted), RETRY_AFTER_SECONDS_MAX)
+                error.facts["retry_after"] = min(float(wanted), limits.CLIENT_RETRY_AFTER_SECONDS_MAX)
             raise error
         return body
 

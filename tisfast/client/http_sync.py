@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from tisfast.client.assembler import ResponseAssembler
 from tisfast.client.calls import Body, Call, HttpCall, T
 from tisfast.client.pool import Pool
-from tisfast.client.transport import Cancel, Stream, cancelled
+from tisfast.client.transport import Cancel, Stream, cancelled, sleep
 from tisfast.client.wire_socket import WireSocket, connect
 from tisfast.errors import BadResponse, Unsupported
 
@@ -42,11 +41,7 @@ class HttpConnection:
         assembler, socket = self._assembler, self._socket
         assembler.begin(call.head)
         pieces = [call.head_bytes, *call.pieces]
-        failed = ""
-        try:
-            socket.send(pieces, sum(map(len, pieces)), deadline)
-        except ConnectionError as error:  # a server that refuses a body says so before it has read it
-            failed = str(error)
+        failed = socket.send(pieces, sum(map(len, pieces)), deadline)  # who refuses a body answers before its end
         while True:
             n = socket.receive_into(assembler.buffer(), deadline)
             if n:
@@ -100,9 +95,9 @@ class HttpTransport:
         """HttpCalls refuses such calls."""
         raise Unsupported("HTTP has no streams of tensors")
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, cancel: Cancel | None) -> None:
         """See transport.Transport."""
-        time.sleep(seconds)
+        sleep(seconds, cancel)
 
     async def close(self) -> None:
         """See transport.Transport."""

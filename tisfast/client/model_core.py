@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from tisfast.client.calls import InferRequest, JsonDict, Parameters
+from tisfast import limits
+from tisfast.client.calls import InferRequest, JsonDict, Parameters, Scope
 from tisfast.client.checks import Missing, ModelMetadata, Signature, metadata_of, optional_inputs
+from tisfast.client.errors import Cancelled, TimedOut
 from tisfast.client.options import (
     NO_OPTIONS,
     CallOptions,
@@ -42,18 +44,33 @@ class ModelCore:
         """Inputs and outputs; asked once."""
         return (await self.signature()).metadata
 
-    async def signature(self) -> Signature:
+    async def signature(self, scope: Scope | None = None) -> Signature:
         """Its inputs, as values are held against them."""
-        return self._signature or await self._fetch()
+        return self._signature or await self._fetch(scope)
 
-    async def _fetch(self) -> Signature:
-        answer = await self._core.fetch("metadata", model=self.name, version=self.version)
+    def scope(self, named: Mapping[str, Any], cancel: Cancel | None = None) -> Scope | None:
+        """What a call's keywords say of all its requests; None: there is one, which says so itself.
+
+        A keyword may be an input of that name, so what is no timeout and no headers counts for nothing here.
+        """
+        if self._signature is not None and cancel is None:
+            return None
+        timeout, headers = named.get("timeout"), named.get("headers")
+        plain = isinstance(timeout, int | float) and 0 < timeout <= limits.CLIENT_SECONDS_MAX
+        seconds = float(timeout) if plain and timeout is not None else self._core.timeout
+        return Scope(monotonic() + seconds, headers if isinstance(headers, Mapping) else None, cancel)
+
+    def _scope_of(self, options: CallOptions) -> Scope:
+        return Scope(monotonic() + (call_timeout(options) or self._core.timeout), options.get("headers"))
+
+    async def _fetch(self, scope: Scope | None = None) -> Signature:
+        answer = await self._core.fetch("metadata", scope, model=self.name, version=self.version)
         self._signature = Signature(metadata_of(answer))
         return self._signature
 
-    async def config(self) -> JsonDict:
+    async def config(self, scope: Scope | None = None) -> JsonDict:
         """Its configuration, completed."""
-        return cast(JsonDict, await self._core.fetch("config", model=self.name, version=self.version))
+        return cast(JsonDict, await self._core.fetch("config", scope, model=self.name, version=self.version))
 
     async def ready(self) -> bool:
         """It takes inferences; a model that the server does not know is not ready."""
@@ -70,26 +87,31 @@ class ModelCore:
 
     async def call(self, values: Sequence[Any], named: dict[str, Any], cancel: Cancel | None = None) -> Any:
         """model(...): the array of the only output for values by position, else the Result."""
-        signature = self._signature or await self._fetch()
+        scope = None if self._signature is not None and cancel is None else self.scope(named, cancel)
+        signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
-        result = await self.request(signature, values, inputs, options, cancel=cancel)
+        result = await self.request(signature, values, inputs, options, scope=scope)
         return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result
 
     async def infer_with(
         self, inputs: Mapping[str, Any] | Sequence[Any], options: CallOptions = NO_OPTIONS, cancel: Cancel | None = None
     ) -> Result:
         """The Result for inputs by name or in order."""
-        signature = self._signature or await self._fetch()
+        checked_call(options)
+        scope = self.scope(options, cancel)
+        signature = self._signature or await self._fetch(scope)
         values, named = ((), inputs) if isinstance(inputs, Mapping) else (inputs, {})
-        return await self.request(signature, values, named, checked_call(options), cancel=cancel)
+        return await self.request(signature, values, named, options, scope=scope)
 
     async def sample_of(self, values: Sequence[Any], named: dict[str, Any], cancel: Cancel | None = None) -> Any:
         """As `call`, for one sample of a model with batches: the batch dimension is added, and taken away again."""
-        signature = self._signature or await self._fetch()
+        scope = self.scope(named, cancel)
+        signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
         one = [None if value is None else signature.batch_of_one(at, value) for at, value in enumerate(values)]
         more = {name: signature.batch_of_one(name, value) for name, value in inputs.items()}
-        result = (await self.request(signature, one, more, options, cancel=cancel)).mapped(lambda array: array[0])
+        answer = await self.request(signature, one, more, options, scope=scope)
+        result = answer.mapped(lambda array: array[0])
         return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result
 
     async def request(
@@ -99,11 +121,15 @@ class ModelCore:
         named: Mapping[str, Any],
         options: CallOptions,
         more: Parameters | None = None,
-        cancel: Cancel | None = None,
+        scope: Scope | None = None,
     ) -> Result:
-        """One inference.  more: parameters of a sequence, whose requests are made once and not again."""
-        request, timeout = await self._request(signature, values, named, options, more)
+        """One inference.  more: parameters of a sequence, whose requests are made once and not again.
+
+        scope: of the call, where it has made another request already, or can be cancelled.
+        """
+        request, timeout = await self._request(signature, values, named, options, more, scope)
         once = more is not None or not options.get("retry", True)
+        cancel = None if scope is None else scope.cancel
         response = await self._core.infer_request(request, timeout, not once, cancel)
         return response if isinstance(response, Result) else result_of(response)
 
@@ -114,15 +140,19 @@ class ModelCore:
         named: Mapping[str, Any],
         options: CallOptions,
         more: Parameters | None,
+        scope: Scope | None,
     ) -> tuple[InferRequest, float | None]:
+        timeout = call_timeout(options)
         try:
             tensors = signature.bind(values, named, self._optional)
         except BadRequest as error:
-            signature = await self._learn(signature, error)
+            if scope is None:
+                scope = self._scope_of(options)
+            signature = await self._learn(signature, error, scope)
             tensors = signature.bind(values, named, self._optional)
+        left = timeout if scope is None else scope.deadline - monotonic()
         if options is NO_OPTIONS and more is None:
-            return InferRequest(self.name, self.version, tensors), None
-        timeout = call_timeout(options)
+            return InferRequest(self.name, self.version, tensors), left
         parameters = request_parameters(options)
         return (
             InferRequest(
@@ -135,19 +165,23 @@ class ModelCore:
                 options.get("headers"),
                 0 if timeout is None else int(timeout * 1e9),
             ),
-            timeout,
+            left,
         )
 
-    async def _learn(self, signature: Signature, error: BadRequest) -> Signature:
+    async def _learn(self, signature: Signature, error: BadRequest, scope: Scope) -> Signature:
         """Values do not fit: perhaps an input may be left out, or the model has changed since it was asked."""
         if isinstance(error, Missing) and self._optional is None:
             try:
-                self._optional = optional_inputs(await self.config())
+                self._optional = optional_inputs(await self.config(scope))
+            except (Cancelled, TimedOut):
+                raise
             except TisError:  # who may not read configurations
                 self._optional = frozenset(signature.inputs)
             return signature
         try:
-            return await self._fetch()
+            return await self._fetch(scope)
+        except (Cancelled, TimedOut):
+            raise
         except TisError:
             raise error from None
 
@@ -155,16 +189,18 @@ class ModelCore:
 
     async def split(self, values: Sequence[Any], named: dict[str, Any], size: int) -> list[dict[str, Any]]:
         """Requests of at most `size` rows each (0: the model's max_batch_size), as inputs by name and options."""
-        signature = await self.signature()
+        scope = self.scope(named)
+        signature = await self.signature(scope)
         inputs, options = split_options(named, signature.inputs)
-        by_name = {**dict(zip(signature.inputs, values, strict=False)), **inputs}
+        by_name = {**signature.by_position(values), **inputs}
         arrays = {name: signature.array(name, value) for name, value in by_name.items()}
         rows = {len(array) if array.ndim else -1 for array in arrays.values()}
         if len(rows) != 1 or -1 in rows:
             shapes = ", ".join(f"{name}{list(array.shape)}" for name, array in arrays.items())
             raise BadRequest(f"the inputs of model '{self.name}' must have the same number of rows, they are {shapes}")
         if size <= 0:
-            size = int((await self.config()).get("max_batch_size", 0))
+            config = await self.config(scope or self._scope_of(options))
+            size = int(config.get("max_batch_size", 0))
             if size <= 0:
                 raise BadRequest(f"model '{self.name}' has no batches (max_batch_size is 0); call it for each sample")
         count = rows.pop()
@@ -175,9 +211,11 @@ class ModelCore:
 
     async def stream_of(self, values: Sequence[Any], named: dict[str, Any]) -> ResultStream:
         """The answers of a decoupled model to one request."""
-        signature = self._signature or await self._fetch()
+        scope = self.scope(named)
+        signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
-        request, timeout = await self._request(signature, values, inputs, options, None)
+        request, left = await self._request(signature, values, inputs, options, None, scope)
+        timeout = None if options.get("timeout") is None else left
         call = self._core.calls.stream(request)
         until = None if timeout is None else monotonic() + timeout
         stream = await self._core.transport.stream(call, until or monotonic() + self._core.timeout)

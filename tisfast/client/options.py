@@ -78,7 +78,7 @@ def split_options(
 
 
 def checked_call(options: CallOptions) -> CallOptions:
-    """Raises BadRequest for options that there are not."""
+    """Raises BadRequest for a name that is no option of a call."""
     for name in options:
         if name not in CALL_OPTIONS:
             raise BadRequest(f"'{name}' is no option of a call, which are {', '.join(sorted(CALL_OPTIONS))}")

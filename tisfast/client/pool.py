@@ -8,8 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from tisfast.client.errors import TimedOut
-from tisfast.errors import Unavailable
+from tisfast.client.errors import ClientClosed, TimedOut
 
 
 class Connection(Protocol):
@@ -28,8 +27,17 @@ class Connection(Protocol):
 C = TypeVar("C", bound=Connection)
 
 
+class Waiter(Generic[C]):
+    """One thread that waits.  found: the connection that it was handed; make: it may make one."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+        self.found: C | None = None
+        self.make = False
+
+
 class Pool(Generic[C]):
-    """At most so many connections, each used by one thread at a time; who finds none free waits.
+    """At most so many connections, each used by one thread at a time; a thread that finds none free waits its turn.
 
     make: a new one, by a deadline (time.monotonic).
     """
@@ -39,25 +47,26 @@ class Pool(Generic[C]):
         self._most = most
         self._idle: deque[C] = deque()
         self._busy: set[C] = set()
-        self._changed = threading.Condition()
-        self._waiting = 0
+        self._lock = threading.Lock()
+        self._waiting: deque[Waiter[C]] = deque()
         self._made = 0
         self._closed = False
 
     def take(self, deadline: float) -> C:
         """A connection, to be given back or dropped.
 
-        Raises ConnectFailed, and TimedOut when none came free in time.
+        Raises ConnectFailed, ClientClosed, and TimedOut when none came free in time.
         """
         while True:
-            try:
-                found = self._idle.pop()
-            except IndexError:
+            if self._idle and not self._waiting:  # whoever waits has the next one
+                try:
+                    found = self._idle.pop()
+                except IndexError:  # another thread was faster
+                    continue
+            else:
                 again = self._wait(deadline)
                 if again is None:
-                    found = self._new(deadline)
-                    self._busy.add(found)
-                    return found
+                    return self._new(deadline)
                 found = again
             self._busy.add(found)
             if found.usable():
@@ -66,40 +75,72 @@ class Pool(Generic[C]):
 
     def _wait(self, deadline: float) -> C | None:
         """One that came free, or None: a new one may be made."""
-        with self._changed:
-            self._waiting += 1
+        waiter: Waiter[C] = Waiter()
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            self._waiting.append(waiter)
+            self._hand_over()
+        try:
+            waiter.told.wait(max(deadline - monotonic(), 0))
+        except BaseException:  # Ctrl-C
+            self._leave(waiter)
+            raise
+        with self._lock:
+            if not waiter.told.is_set():
+                self._waiting.remove(waiter)
+                raise TimedOut(
+                    f"none of the client's {self._most} connections came free in time; "
+                    "Client(..., connections=N) sets how many there may be"
+                )
+        if waiter.found is None and not waiter.make:
+            raise ClientClosed("the client is closed")
+        return waiter.found
+
+    def _leave(self, waiter: Waiter[C]) -> None:
+        """It waits no longer; what it was handed goes to others."""
+        with self._lock:
+            if not waiter.told.is_set():
+                self._waiting.remove(waiter)
+            elif waiter.found is not None:
+                self._idle.append(waiter.found)
+            elif waiter.make:
+                self._made -= 1
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """What is free belongs to those that wait longest."""
+        while self._waiting:
+            waiter = self._waiting[0]
             try:
-                while True:
-                    if self._closed:
-                        raise Unavailable("the client is closed")
-                    if self._idle:
-                        return self._idle.pop()
-                    if self._made < self._most:
-                        self._made += 1
-                        return None
-                    left = deadline - monotonic()
-                    if left <= 0 or not self._changed.wait(left):
-                        raise TimedOut(
-                            f"none of the client's {self._most} connections came free in time; "
-                            "Client(..., connections=N) sets how many there may be"
-                        )
-            finally:
-                self._waiting -= 1
+                waiter.found = self._idle.pop()
+            except IndexError:
+                if self._made >= self._most:
+                    return
+                self._made += 1
+                waiter.make = True
+            self._waiting.popleft()
+            waiter.told.set()
 
     def _new(self, deadline: float) -> C:
         try:
-            return self._make(deadline)
+            made = self._make(deadline)
         except BaseException:
             self._gone()
             raise
+        self._busy.add(made)
+        if self._closed:
+            self.drop(made)
+            raise ClientClosed("the client is closed")
+        return made
 
     def give(self, connection: C) -> None:
         """It is free."""
         self._busy.discard(connection)
         self._idle.append(connection)
         if self._waiting:
-            with self._changed:
-                self._changed.notify()
+            with self._lock:
+                self._hand_over()
         if self._closed:
             self._empty()
 
@@ -110,15 +151,16 @@ class Pool(Generic[C]):
         self._gone()
 
     def _gone(self) -> None:
-        with self._changed:
+        with self._lock:
             self._made -= 1
-            self._changed.notify()
+            self._hand_over()
 
     def close(self) -> None:
         """Close those that are idle, and end the calls of the others."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            while self._waiting:
+                self._waiting.popleft().told.set()
         for connection in list(self._busy):
             connection.abort()
         self._empty()

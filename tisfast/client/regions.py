@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,8 +20,8 @@ import numpy as np
 
 from tisfast import limits, tuning
 from tisfast.client.arrays import NUMPY, Array, array_of, item_bytes
-from tisfast.client.calls import Calls, InferRequest
-from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.calls import Calls, InferRequest, Scope
+from tisfast.client.errors import Cancelled, ConnectFailed, ConnectionLost, TimedOut
 from tisfast.client.results import Result, result_of
 from tisfast.errors import BadResponse, TisError, Unavailable
 from tisfast.wire.buffer_tensor import BufferTensor
@@ -44,8 +45,8 @@ UNKNOWN: Final = "Unable to find"
 class Region:
     """Memory with a file, which the server maps, too."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.name = f"tisfast-{os.getpid()}-{secrets.token_hex(8)}"
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
         self.nbytes = nbytes
         self._path = FOLDER / self.name
         fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -64,7 +65,7 @@ class Region:
         self._path.unlink(missing_ok=True)
 
 
-class Slot(NamedTuple):
+class OutputPlace(NamedTuple):
     """The place of one output: offset and bytes in its region."""
 
     offset: int
@@ -89,13 +90,13 @@ class SharedMemory:
         self._refused = False
         self._lock = threading.Lock()
         self._free: list[Region] = []
-        self._doomed: list[Region] = []
-        self.registered: set[str] = set()
-        self._nbytes = 0
+        self._held: dict[str, int] = {}  # bytes of the regions that are free, used or being made
+        self._doomed: list[str] = []  # regions that the server is still to be told of
+        self.registered: set[str] = set()  # all that the server may have
         self._known: dict[Key, Known | None] = {}
 
     def wanted(self, request: InferRequest) -> bool:
-        """It has something large to send, or its answer had."""
+        """Its inputs are large."""
         if self._refused:
             return False
         nbytes = 0
@@ -116,18 +117,18 @@ class SharedMemory:
         known = self._known.get(key) if retry and request.outputs is None else None
         inputs = sum(_aligned(tensor.nbytes) for tensor in request.tensors)
         outputs = sum(_aligned(nbytes) for _, nbytes in known.outputs) if known is not None else 0
-        region = await self._take(inputs + outputs, deadline)
+        region = await self._take(inputs + outputs, Scope(deadline, None, cancel))
         if region is None:
-            return await self._core.ask(self._core.calls.infer(request), timeout, retry, cancel)
-        placed, slots = _placed(request, region, known)
+            return await self._core.ask(self._core.calls.infer(request), deadline - monotonic(), retry, cancel)
+        placed, places = _placed(request, region, known)
         try:
             response = await self._core.ask(self._core.calls.infer(placed), deadline - monotonic(), retry, cancel)
-            arrays = [self._array(each, region, slots.get(each.name)) for each in response.outputs]
+            arrays = [self._array(each, region, places.get(each.name)) for each in response.outputs]
         except TisError as error:
-            self._doom(region)
-            return await self._again(error, key, request, deadline, retry)
+            self._doom(region.name)
+            return await self._again(error, key, request, Scope(deadline, None, cancel), retry)
         except BaseException:
-            self._doom(region)
+            self._doom(region.name)
             raise
         self._give(region)
         if key not in self._known and retry and request.outputs is None:
@@ -135,7 +136,7 @@ class SharedMemory:
         return result_of(response, arrays)
 
     async def _again(
-        self, error: TisError, key: Key, request: InferRequest, deadline: float, retry: bool
+        self, error: TisError, key: Key, request: InferRequest, scope: Scope, retry: bool
     ) -> InferResponse:
         """What the server refused because of its regions is asked without them."""
         if isinstance(error, Unavailable | TimedOut | BadResponse):
@@ -146,18 +147,18 @@ class SharedMemory:
             self._forget_all()  # the server has started again
         else:
             raise error
-        return await self._core.ask(self._core.calls.infer(request), deadline - monotonic(), retry)
+        return await self._core.ask(self._core.calls.infer(request), scope.deadline - monotonic(), retry, scope.cancel)
 
-    def _array(self, tensor: BufferTensor, region: Region, slot: Slot | None) -> Array:
+    def _array(self, tensor: BufferTensor, region: Region, place: OutputPlace | None) -> Array:
         if tensor.region is None:
             return array_of(tensor)
         dtype = NUMPY[tensor.datatype]
         nbytes = item_bytes(tensor.datatype) * int(np.prod(tensor.shape, dtype=np.int64))
-        if slot is None or not 0 <= nbytes <= slot.nbytes:
+        if place is None or not 0 <= nbytes <= place.nbytes:
             raise BadResponse(
                 f"output '{tensor.name}' of {nbytes} bytes lies in shared memory, where nobody asked for it"
             )
-        return region.bytes[slot.offset : slot.offset + nbytes].view(dtype).reshape(tensor.shape).copy()
+        return region.bytes[place.offset : place.offset + nbytes].view(dtype).reshape(tensor.shape).copy()
 
     def _learn(self, key: Key, response: InferResponse) -> None:
         outputs = tuple(
@@ -171,44 +172,57 @@ class SharedMemory:
 
     # ---- regions
 
-    async def _take(self, nbytes: int, deadline: float) -> Region | None:
-        await self._unregister_doomed()
+    async def _take(self, nbytes: int, scope: Scope) -> Region | None:
+        """A region of so many bytes or more; None: the request goes through the socket."""
+        await self._unregister_doomed(scope.deadline)
+        name = f"tisfast-{os.getpid()}-{secrets.token_hex(8)}"
         with self._lock:
             for at in range(len(self._free) - 1, -1, -1):
                 if self._free[at].nbytes >= nbytes:
                     return self._free.pop(at)
-            size = max(tuning.CLIENT_REGION_BYTES_MIN, 1 << (nbytes - 1).bit_length())
-            while self._free and self._nbytes + size > limits.CLIENT_REGION_BYTES_MAX:
-                self._doomed.append(self._free.pop(0))
-                self._nbytes -= self._doomed[-1].nbytes
-            if self._nbytes + size > limits.CLIENT_REGION_BYTES_MAX:
+            if len(self._doomed) >= limits.CLIENT_REGIONS_LEFT_MAX:
                 return None
-            self._nbytes += size
-        region = await self._make(size, deadline)
-        if region is None:
-            with self._lock:
-                self._nbytes -= size
-        return region
-
-    async def _make(self, size: int, deadline: float) -> Region | None:
+            size = max(tuning.CLIENT_REGION_BYTES_MIN, 1 << (nbytes - 1).bit_length())
+            held = sum(self._held.values())
+            while self._free and held + size > limits.CLIENT_REGION_BYTES_MAX:
+                held -= self._drop(self._free.pop(0).name)
+            if held + size > limits.CLIENT_REGION_BYTES_MAX:
+                return None
+            self._held[name] = size
+        made = None
         try:
-            region = Region(size)
+            made = await self._make(name, size, scope)
+        finally:
+            if made is None:
+                self._doom(name)
+        return made
+
+    async def _make(self, name: str, size: int, scope: Scope) -> Region | None:
+        """None: the server does not have it.  Raises what ends the call, and errors where shared memory is a must."""
+        try:
+            region = Region(name, size)
         except OSError as error:
             self._refuse(Unavailable(f"{size} bytes of shared memory cannot be had: {error}"))
             return None
-        call = self._core.calls.ask(
-            "system_register", name=region.name, key=f"/{region.name}", offset=0, byte_size=size
-        )
+        call = self._core.calls.ask("system_register", name=name, key=f"/{name}", offset=0, byte_size=size)
+        self.registered.add(name)  # from now on the server may have it, whatever becomes of the call
         try:
-            await self._core.ask(call, deadline - monotonic(), retry=False)
-        except (ConnectFailed, ConnectionLost, TimedOut):
+            await self._core.ask(call, scope.deadline - monotonic(), self._must, scope.cancel)
+        except Cancelled:
             raise
+        except (ConnectFailed, ConnectionLost, TimedOut) as error:
+            if isinstance(error, ConnectFailed):
+                self.registered.discard(name)
+            if self._must:
+                raise ConnectFailed(f"shared_memory=True, but no region could be registered: {error.message}") from None
+            return None  # nothing was executed; the socket has its own fortune
         except TisError as error:
+            self.registered.discard(name)
             self._refuse(error)
             return None
         finally:
             region.unlink()
-        self.registered.add(region.name)
+        self.registered.add(name)  # the server may have been found to be another one meanwhile (`_forget_all`)
         return region
 
     def _refuse(self, error: TisError) -> None:
@@ -222,48 +236,63 @@ class SharedMemory:
         with self._lock:
             self._free.append(region)
 
-    def _doom(self, region: Region) -> None:
-        """The server may still write into it: nobody uses it again."""
+    def _doom(self, name: str) -> None:
+        """Nobody uses it again: it was not made, or the server may still write into it."""
         with self._lock:
-            self._nbytes -= region.nbytes
-            self._doomed.append(region)
+            self._drop(name)
+
+    def _drop(self, name: str) -> int:
+        if name in self.registered:
+            self._doomed.append(name)
+        return self._held.pop(name, 0)
 
     def _forget_all(self) -> None:
+        """The server has none of those that are registered."""
         with self._lock:
-            self._doomed += self._free
+            for region in self._free:
+                self._held.pop(region.name, None)
             self._free = []
-            self._nbytes = 0
             self.registered.clear()
             self._doomed.clear()
 
-    async def _unregister_doomed(self) -> None:
+    async def _unregister_doomed(self, deadline: float) -> None:
+        deadline = min(deadline, monotonic() + tuning.CLIENT_CANCEL_SECONDS)
         while self._doomed:
             try:
-                region = self._doomed.pop()
+                name = self._doomed.pop()
             except IndexError:
                 return
-            await self._unregister(region.name)
+            if not await self._unregister(name, deadline):
+                self._doomed.append(name)  # another time
+                return
 
-    async def _unregister(self, name: str) -> None:
-        self.registered.discard(name)
+    async def _unregister(self, name: str, deadline: float) -> bool:
+        """False: the server did not answer."""
         try:
             call = self._core.calls.ask("system_unregister", name=name)
-            await self._core.ask(call, tuning.CLIENT_CANCEL_SECONDS, retry=False)
+            await self._core.ask(call, deadline - monotonic(), retry=False)
+        except (Unavailable, TimedOut):
+            return False
         except TisError:
-            return  # a server that has gone has none
+            pass  # a server that has started again knows no such region
+        self.registered.discard(name)
+        return True
 
     def forget(self) -> None:
         """In a forked child: regions and server's names are the parent's."""
         self._lock = threading.Lock()
         self._forget_all()
+        self._held.clear()
 
     async def close(self) -> None:
         """Unregister all."""
         with self._lock:
             self._refused = True
             self._free, self._doomed = [], []
+        deadline = monotonic() + tuning.CLIENT_CANCEL_SECONDS
         for name in list(self.registered):
-            await self._unregister(name)
+            if not await self._unregister(name, deadline):
+                return  # a server that has gone has none
 
 
 def unregister_left(registered: set[str], calls: Calls, make: Callable[[], Transport], pid: int) -> None:
@@ -273,12 +302,11 @@ def unregister_left(registered: set[str], calls: Calls, make: Callable[[], Trans
     if not registered or os.getpid() != pid:
         return
     transport = make()
+    deadline = monotonic() + tuning.CLIENT_CANCEL_SECONDS
     try:
         for name in list(registered):
-            deadline = monotonic() + tuning.CLIENT_CANCEL_SECONDS
-            run(transport.ask(calls.ask("system_unregister", name=name), deadline))
-    except TisError:
-        pass  # a server that has gone has none
+            with suppress(TisError):  # a server that has gone has none
+                run(transport.ask(calls.ask("system_unregister", name=name), deadline))
     finally:
         run(transport.close())
 
@@ -291,7 +319,7 @@ def _plain(tensor: BufferTensor) -> bool:
     return tensor.datatype not in ("BYTES", "BF16")
 
 
-def _placed(request: InferRequest, region: Region, known: Known | None) -> tuple[InferRequest, dict[str, Slot]]:
+def _placed(request: InferRequest, region: Region, known: Known | None) -> tuple[InferRequest, dict[str, OutputPlace]]:
     """The request with its large tensors in the region, and the places of its outputs."""
     at = 0
     tensors = []
@@ -305,13 +333,13 @@ def _placed(request: InferRequest, region: Region, known: Known | None) -> tuple
         at += _aligned(nbytes)
     if known is None:
         return request._replace(tensors=tensors), {}
-    slots: dict[str, Slot] = {}
+    places: dict[str, OutputPlace] = {}
     wanted: list[Any] = []
     for name, nbytes in known.outputs:
         if nbytes == 0:
             wanted.append(WantedOutput(name))
             continue
-        slots[name] = Slot(at, nbytes)
+        places[name] = OutputPlace(at, nbytes)
         wanted.append(WantedOutput(name, region=region.name, nbytes=nbytes, offset=at))
         at += _aligned(nbytes)
-    return request._replace(tensors=tensors, outputs=WantedOutputs(wanted)), slots
+    return request._replace(tensors=tensors, outputs=WantedOutputs(wanted)), places

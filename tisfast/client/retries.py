@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.errors import ClientClosed, ConnectFailed, ConnectionLost, TimedOut
 from tisfast.errors import TisError, Unavailable
 
 
@@ -24,7 +24,8 @@ class Retries:
         """Seconds until the call is made again; None: it is not.
 
         made: how often it was made; passed: seconds since the first time.  Only what has executed nothing is made
-        again: no connection, and what the server itself says is for later (HTTP 503, gRPC UNAVAILABLE).
+        again: no connection, and what the server itself says is for later (HTTP 503, gRPC UNAVAILABLE), but for what
+        it marks as perhaps executed.
         """
         if made > self.count or not repeatable(error):
             return None
@@ -39,7 +40,9 @@ def repeatable(error: TisError) -> bool:
     """The same call may be made again without harm, and may succeed."""
     if isinstance(error, ConnectFailed):
         return True
-    return isinstance(error, Unavailable) and not isinstance(error, ConnectionLost | TimedOut)
+    if isinstance(error, ClientClosed | ConnectionLost | TimedOut) or error.facts.get("executed"):
+        return False
+    return isinstance(error, Unavailable)
 
 
 NO_RETRIES: Final = Retries(count=0)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tisfast.client.calls import Parameters
+from tisfast.client.errors import ConnectionLost, TimedOut
 from tisfast.client.options import NO_OPTIONS, split_options
 from tisfast.errors import BadRequest, TisError
 
@@ -32,14 +33,19 @@ class SequenceCore:
 
     async def call(self, values: Sequence[Any], named: dict[str, Any]) -> Any:
         """As a model is called; last=True ends the sequence with this request."""
-        signature = await self._model.signature()
+        scope = self._model.scope(named)
+        signature = await self._model.signature(scope)
         inputs, options = split_options(named, signature.inputs)
         last = "last" not in signature.inputs and bool(inputs.pop("last", False))
         if self._ended:
             raise BadRequest(f"sequence {self.id!r} of model '{self._model.name}' has ended; begin another one")
         parameters: Parameters = {"sequence_id": self.id, "sequence_start": not self._started, "sequence_end": last}
+        try:
+            result: Result = await self._model.request(signature, values, inputs, options, parameters, scope=scope)
+        except (ConnectionLost, TimedOut):
+            self._ended = last  # the server may have it, and a request is made once
+            raise
         self._latest = (values, inputs)
-        result: Result = await self._model.request(signature, values, inputs, options, parameters)
         self._started = True
         self._ended = last
         return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tisfast import tuning
 from tisfast.client.checks import ModelMetadata
 from tisfast.client.core import ClientCore
+from tisfast.client.errors import ClientClosed
 from tisfast.client.futures import InferFuture, Submitter
 from tisfast.client.grpc_sync import GrpcTransport
 from tisfast.client.http_sync import HttpTransport
@@ -40,6 +43,12 @@ class Client:
 
     def __init__(self, url: str = "localhost:8000", **options: Unpack[ClientOptions]) -> None:
         self._core = ClientCore(url, _transport, options)
+        self._closed = False
+        self.forget()
+        _alive.add(self)
+
+    def forget(self) -> None:
+        """In a forked child: the threads of `submit` are the parent's."""
         self._submitter: Submitter | None = None
         self._lock = threading.Lock()
 
@@ -49,9 +58,12 @@ class Client:
 
     def _submit(self, ask: Callable[[Cancel], Any]) -> InferFuture[Any]:
         with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is closed")
             if self._submitter is None:
                 self._submitter = Submitter(self._core.concurrency, self._core.timeout)
-        return self._submitter.submit(ask)
+            submitter = self._submitter
+        return submitter.submit(ask)
 
     def live(self) -> bool:
         """The server answers."""
@@ -114,12 +126,18 @@ class Client:
         run(self._core.unregister_region(name))
 
     def close(self) -> None:
-        """End all calls and connections; the client cannot be used any more."""
+        """End all calls and connections; the client cannot be used any more.
+
+        Waits at most some seconds: for the server, which unregisters regions, and for the threads of `submit`.
+        """
         with self._lock:
-            submitter, self._submitter = self._submitter, None
+            self._closed = True
+            submitter = self._submitter
         if submitter is not None:
-            submitter.close(tuning.CLIENT_CANCEL_SECONDS)
+            submitter.end()
         run(self._core.close())
+        if submitter is not None:
+            submitter.wait(tuning.CLIENT_CANCEL_SECONDS)
 
     def __enter__(self) -> Self:
         """For `with`."""
@@ -130,6 +148,17 @@ class Client:
     ) -> None:
         """As `close`."""
         self.close()
+
+
+_alive: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _forget() -> None:
+    for client in list(_alive):
+        client.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class Model:
@@ -222,7 +251,7 @@ class Sequence:
 
 
 class ResultIterator(Iterator[Result]):
-    """The answers of a stream.  Whoever leaves early calls `cancel`, or uses it as a context manager."""
+    """The answers of a stream, which ends with its last reference; `cancel`, or a `with` block, ends it at once."""
 
     def __init__(self, stream: ResultStream) -> None:
         self._stream = stream

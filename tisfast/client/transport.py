@@ -6,6 +6,7 @@ The blocking ones have the same coroutines, which never suspend: `run` runs them
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -68,14 +69,28 @@ class Transport(Protocol):
     async def stream(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> Stream[T]:
         """Begin a call with any number of answers."""
 
-    async def pause(self, seconds: float) -> None:
-        """Between two attempts."""
+    async def pause(self, seconds: float, cancel: Cancel | None) -> None:
+        """Between two attempts.  Raises Cancelled."""
 
     async def close(self) -> None:
         """End all calls and connections."""
 
     def forget(self) -> None:
         """In a forked child: what is open is the parent's."""
+
+
+def sleep(seconds: float, cancel: Cancel | None) -> None:
+    """A pause of a thread, which `cancel` ends.  Raises Cancelled."""
+    if cancel is None:
+        time.sleep(seconds)
+        return
+    ended = threading.Event()
+    try:
+        cancel.begin(ended.set)
+        if ended.wait(seconds):
+            raise cancelled()
+    finally:
+        cancel.end()
 
 
 def run(coroutine: Coroutine[Any, Any, R]) -> R:

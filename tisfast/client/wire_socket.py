@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tisfast.client.calls import Piece
 
 TIMEVAL: Final = struct.Struct("@ll")
+TLS_RECORD_BYTES: Final = 16 * 1024
 PIECES_MAX: Final = 512  # of one sendmsg; the kernel takes 1024
 
 
@@ -40,19 +41,32 @@ class WireSocket:
         self._poll.register(made, select.POLLIN)
         self.aborted = False
 
-    def send(self, pieces: Sequence[Piece], nbytes: int, deadline: float) -> None:
-        """Send all.  Raises TimedOut, and OSError when the server takes no more."""
+    def send(self, pieces: Sequence[Piece], nbytes: int, deadline: float) -> str:
+        """Send all, which gives "", or why the server takes no more.  Raises TimedOut."""
         self._allow(deadline)
         try:
             if nbytes <= tuning.CLIENT_JOINED_BYTES_MAX:
-                self._socket.sendall(b"".join(pieces) if len(pieces) > 1 else pieces[0])
-            elif self._tls:
-                for piece in pieces:
-                    self._socket.sendall(piece)
+                pieces = (b"".join(pieces) if len(pieces) > 1 else pieces[0],)
+            if self._tls:
+                self._send_records(pieces, deadline)
+            elif len(pieces) == 1:
+                self._socket.sendall(pieces[0])
             else:
                 self._send_all(pieces, deadline)
-        except (BlockingIOError, TimeoutError):
-            raise self._late("the server did not take the request") from None
+        except OSError as error:
+            if _is_wait(error) or isinstance(error, TimeoutError):
+                raise self._late("the request was not taken") from None
+            return str(error) or type(error).__name__
+        return ""
+
+    def _send_records(self, pieces: Sequence[Piece], deadline: float) -> None:
+        """Over TLS: each record may wait for as long as the socket allows, so that is set anew for each."""
+        for piece in pieces:
+            view = memoryview(piece)
+            at = 0
+            while at < len(view):
+                at += self._socket.send(view[at : at + TLS_RECORD_BYTES])
+                self._allow(deadline)
 
     def _send_all(self, pieces: Sequence[Piece], deadline: float) -> None:
         left = [memoryview(piece) for piece in pieces]
@@ -128,8 +142,8 @@ class WireSocket:
 
 
 def _is_wait(error: OSError) -> bool:
-    """It says that there is nothing yet: TLS has a class of its own for that."""
-    return isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError"
+    """It says that nothing goes yet: TLS has classes of its own for that."""
+    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def connect(address: Address, context: SSLContext | None, deadline: float, server_name: str = "") -> WireSocket:

@@ -44,6 +44,7 @@ cdef class InferRequest:
     cdef object facts                    # what a custom batching strategy knows of it (strategy.Candidate), else None
     cdef RequestRefusal refusal                 # set by the scheduler that hands it back
     cdef readonly bint done
+    cdef readonly bint executed          # a model may have executed it, or a part of it
     cdef list calls                      # engine.calls.Call: what its model asks of others on its behalf, or None
     cdef public object trace             # telemetry.trace.Trace of a sampled request, else None
     cdef uint32_t responses              # of a decoupled model: told so far

@@ -49,6 +49,7 @@ cdef class EnsembleRun(InferRequest):
     cdef int count_times(self, InferRequest request) except -1
     cdef int step_failed(self, Scope scope, int status, str message) except -1
     cdef int fail(self, int status, str message) except -1
+    cdef bint executing(self) except -1
     cdef int close(self) except -1
 
 cdef class EnsembleRuntime(CachingRuntime):

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport Clock
 from tisfast.engine.ensemble_graph cimport reshaped
 from tisfast.engine.ensemble_limits cimport Entry, StepLimits
-from tisfast.engine.ensemble_scope cimport answer_of, dissolve, moved, new_scope, sequence_of, step_inputs
+from tisfast.engine.ensemble_scope cimport answer_of, dissolve, moved, new_scope, sequence_of, step_inputs, step_ways
 from tisfast.native.memory cimport Arena
 from tisfast.wire.compose cimport compose, tensors_of, tensors_of_input
 from tisfast.wire.record cimport InferInput
@@ -42,6 +42,7 @@ cdef class StepRun:
 
     cdef int heard(self, InferRequest request, Answer answer, int status, str message, bint final) except -1:
         cdef EnsembleRun run = self.run
+        run.executed = run.executed or request.executed or not status
         if final:
             self.finished = True
             self.request = None
@@ -158,6 +159,8 @@ cdef class EnsembleRun:
         cdef list inputs
         step.runtime = runtime
         inputs = step_inputs(scope, step.step, runtime.signature, step.fields)
+        if self.input.shared_outputs and runtime.signature.device_outputs >= 0 and not self.input.model.copies_regions:
+            step.fields.ways = step_ways(step.step, runtime.signature, self.selection, self.input)
         input = compose(runtime.signature, runtime.arena, inputs, step.fields)
         step.batch = input.batch if runtime.signature.max_batch_size > 0 else 0
         for number in step.step.needs:
@@ -296,6 +299,7 @@ cdef class EnsembleRun:
         if self.done:
             return 0
         self.done = True
+        self.executed = self.executed or self.executing()
         reason = FailureReason.CANCELED if status == CANCELLED else FailureReason.OTHER
         ensemble.stats.count_failure(reason, ensemble.clock.now_ns() - self.queued_ns)
         ensemble.stats.last_inference_ms = ensemble.clock.epoch_ms()
@@ -308,6 +312,14 @@ cdef class EnsembleRun:
             (<AnswerSink>sink).failed(self, status, f"in ensemble '{ensemble.signature.name}', {message}", True)
             self.input = None
         return 0
+
+    cdef bint executing(self) except -1:
+        """A model may have a step of it: all that do not wait in a queue."""
+        cdef StepRun step
+        for step in self.active or ():
+            if step.request is not None and not step.request.queued:
+                return True
+        return False
 
     cdef int close(self) except -1:
         """Nothing more is done for this request: what its steps still do is taken back."""

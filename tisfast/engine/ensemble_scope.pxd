@@ -34,6 +34,10 @@ cdef int dissolve(Scope root) except -1
 # What a step's model gets.  Writes into `fields` what earlier steps have said of the sequence.
 cdef list step_inputs(Scope scope, StepPlan step, ModelSignature signature, ComposeFields fields)
 
+# Where the client wants outputs of the ensemble in GPU memory that this step makes and no other one takes: OutputForm by
+# output of the step's model; None: nowhere.
+cdef dict step_ways(StepPlan step, ModelSignature signature, Selection selection, InferInput request)
+
 # The response that a scope is, once all requested outputs are there or known to be missing.  Its tensors leave it.
 cdef Answer answer_of(Scope scope, list graph_outputs, InferInput request)
 

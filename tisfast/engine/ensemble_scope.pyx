@@ -5,6 +5,7 @@ from libc.stdint cimport uint16_t
 from tisfast.engine.ensemble_graph cimport GraphOutput, Selection, StepPlan, fit_shape, reshaped
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.compose cimport ComposeFields
+from tisfast.wire.infer_plan cimport OutputChoice, OutputForm
 from tisfast.wire.joined_answer cimport join_answer
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
@@ -71,6 +72,21 @@ cdef list step_inputs(Scope scope, StepPlan step, ModelSignature signature, Comp
             shape = fit_shape(shape, spec.dims, signature.max_batch_size > 0, held.batch)
         inputs.append(held.tensor.renamed(name, shape))
     return inputs
+
+
+cdef dict step_ways(StepPlan step, ModelSignature signature, Selection selection, InferInput request):
+    cdef OutputChoice choice = <OutputChoice>request.outputs
+    cdef GraphOutput graph_output
+    cdef OutputForm way
+    cdef dict ways = {}
+    for name, number in step.outputs.items():
+        if selection.uses[number] != 1:
+            continue
+        for graph_output in selection.graph_outputs:
+            way = choice.ways.get((<TensorSpec>request.model.output_by_name[graph_output.name]).index)
+            if graph_output.tensor == number and way is not None and way.region is not None:
+                ways[(<TensorSpec>signature.output_by_name[name]).index] = way
+    return ways or None
 
 
 cdef Answer answer_of(Scope scope, list graph_outputs, InferInput request):

@@ -259,6 +259,7 @@ cdef class ModelRuntime:
     # ---- answers
 
     cdef int leave_instance(self, Link link, InferRequest request, bint failed, Times *times) except -1:
+        request.executed = True
         request.times = times[0]
         request.link = None
         self.inflight -= 1
@@ -312,6 +313,7 @@ cdef class ModelRuntime:
 
     cdef int reschedule(self, Link link, InferRequest request, Times *times) except -1:
         cdef int64_t now_ns = self.clock.now_ns()
+        request.executed = True
         request.link = None
         link.inflight -= 1
         if request.closes_batch and not self.signature.decoupled:
@@ -342,6 +344,7 @@ cdef class ModelRuntime:
     cdef int respond(
         self, Link link, InferRequest request, Answer answer, int status, str message, bint final, Times *times) except -1:
         cdef int64_t now_ns = self.clock.now_ns()
+        request.executed = True
         if request.responses == 0:
             self.timings.first_response.add(now_ns - request.queued_ns)
         self.stats.count_response(
@@ -506,6 +509,7 @@ cdef class ModelRuntime:
         failure = None  # of one request's front: the others are told first
         for request in requests:
             self.inflight -= 1
+            request.executed = True
             request.link = None
             self.scheduler.finished(request, None, True)
             self.stats.count_failure(FailureReason.BACKEND, self.clock.now_ns() - request.queued_ns)

@@ -29,7 +29,7 @@ cdef int send_answer(SocketWriter sender, ResponseBody body, Answer answer, Head
     try:
         body.render(answer)
     except TisError as error:
-        return send_response(sender, error_response(error.status, error.message), head, closes)
+        return send_response(sender, error_response(error.status, error.message, True), head, closes)
     sender.status = 200
     if head.accept_encoding:
         tensors = [body.segments[i].data[:body.segments[i].nbytes] for i in range(body.count)]
@@ -85,7 +85,7 @@ cdef int send_generated(SocketWriter sender, ResponseBody body, Answer answer, H
     try:
         render_generate(text, answer)
     except TisError as error:
-        return send_response(sender, error_response(error.status, error.message), head, closes)
+        return send_response(sender, error_response(error.status, error.message, True), head, closes)
     sender.status = 200
     json_bytes = text.used
     text.put_bytes(JSON_HEAD)

@@ -80,7 +80,7 @@ cdef class Exchange(AnswerSink):
             return
         if job.error is not None:
             self.answer = None
-            self.respond(error_response(job.error.status, job.error.message))
+            self.respond(error_response(job.error.status, job.error.message, True))
             return
         self.rendered = job.rendered
         if not self.rendered.tensors:
@@ -92,7 +92,7 @@ cdef class Exchange(AnswerSink):
         self.request = None
         if self.connection is None:
             return 0
-        return self.respond(error_response(Status(status), message))
+        return self.respond(error_response(Status(status), message, request.executed))
 
     cdef int respond(self, object response) except -1:
         self.response = response
@@ -109,7 +109,7 @@ cdef class Exchange(AnswerSink):
         if self.connection is None:
             return  # the client has gone
         if response.cancelled():
-            self.respond(error_response(Status.UNAVAILABLE, "the server stopped before it could answer"))
+            self.respond(error_response(Status.UNAVAILABLE, "the server stopped before it could answer", True))
         elif response.exception() is None:
             self.respond(response.result())
         else:  # our bug: answered, and reported by the loop
@@ -156,7 +156,7 @@ cdef class GenerateExchange(Exchange):
         self.answer = None
         if not final:  # nobody reads what may still come
             self.runtime.cancel(request)
-        return self.respond(error_response(status, message))
+        return self.respond(error_response(status, message, request.executed))
 
     cdef bint send(self, SocketWriter sender, ResponseBody body) except -1:
         if self.rendered is not None:

@@ -132,9 +132,14 @@ class Placement:
 
 def device_inputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -> int:
     """The GPU in whose memory a model takes its inputs: all its instances are there, and it has asked for it."""
+    asked = config.parameters.get(FORCE_CPU_PARAMETER) == "no"
+    return device_outputs(config, instances) if asked else NO_DEVICE
+
+
+def device_outputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -> int:
+    """The GPU that a model's workers write outputs to: all its instances are there, and can leave tensors there."""
     gpus = {instance.device_id if instance.kind == "GPU" else NO_DEVICE for instance in instances}
-    asked = config.backend == PYTHON and config.parameters.get(FORCE_CPU_PARAMETER) == "no"
-    return gpus.pop() if asked and len(gpus) == 1 else NO_DEVICE
+    return gpus.pop() if config.backend == PYTHON and len(gpus) == 1 else NO_DEVICE
 
 
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:

@@ -30,7 +30,7 @@ from tisfast.errors import TisError
 from tisfast.models.backend_environment import backend_environment
 from tisfast.models.caching import in_thread, keep_answers, salt_of
 from tisfast.models.claims import Claims
-from tisfast.models.gpu_placement import Placement, device_inputs
+from tisfast.models.gpu_placement import Placement, device_inputs, device_outputs
 from tisfast.models.sequence_message import sequence_part
 from tisfast.models.served_model import ServedModel
 from tisfast.models.warm_up import WarmUp
@@ -283,6 +283,7 @@ async def assemble(  # noqa: PLR0913, PLR0917 - its parts
     placement = context.commons.placement
     placed = dict(zip(config.instances, placement.place(config.name, config.instances), strict=True))
     runtime.signature.device_inputs = device_inputs(config, placed.values())
+    runtime.signature.device_outputs = device_outputs(config, placed.values())
     claims = Claims(context.commons.limiter, runtime, tuple(placed.values()))
     strict = config.resources.strict_outputs
     strict_outputs = context.settings.strict_outputs if strict is None else strict

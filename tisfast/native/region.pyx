@@ -67,6 +67,8 @@ cdef class Region:
         if self.device < 0 and file.device < 0:
             (<ClientFile>file).check_size(start + nbytes)
             return self._copy(offset, file.at(start), nbytes, False)  # `write` catches what goes away on either side
+        if self.device >= 0 and file is self.file and start == offset:
+            return 0  # the worker has written it
         if self.device >= 0 and file.device >= 0:
             (<DeviceFile>self.file).memory.from_device(offset, (<DeviceFile>file).memory, start, nbytes)
             return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import orjson
 
-from tisfast.types import STATUS_CODES, Status
+from tisfast.types import EXECUTED_FIELD, STATUS_CODES, Status
 from tisfast.wire.compress import CODINGS, UNSUPPORTED_CODING, compress
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ JSON: Final = "application/json"
 PLAIN: Final = "text/plain"
 EVENTS: Final = "text/event-stream; charset=utf-8"
 BINARY: Final = "application/octet-stream"
+EXECUTED: Final = ((EXECUTED_FIELD.title(), "true"),)
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -62,9 +63,11 @@ def http_error(http_status: int, message: str) -> Response:
     return Response(http_status, JSON, orjson.dumps({"error": printable(message)}))
 
 
-def error_response(status: Status, message: str) -> Response:
-    """Triton's envelope for an error of ours."""
+def error_response(status: Status, message: str, executed: bool = False) -> Response:
+    """Triton's envelope for an error of ours.  executed: a model may have executed the request, which a 503 tells."""
     response = http_error(STATUS_CODES[status].http, message)
+    if executed and status == Status.UNAVAILABLE:
+        return response._replace(headers=EXECUTED)
     if message == UNSUPPORTED_CODING:  # the reply says what is
         return response._replace(headers=(("Accept-Encoding", ", ".join(CODINGS)),))
     return response

@@ -135,8 +135,11 @@ cdef class RequestBody:
         inputs: BufferTensor of each; parameters: of the request (sequence_id, priority, timeout in microseconds, the model's
         own); binary: inputs as bytes behind the JSON, and outputs so, too, unless `outputs` says how.  Raises BadRequest.
         """
+        cdef list pieces
         self.write(inputs, ALL_OUTPUTS if outputs is None else outputs, parameters, id, binary)
-        return [self.text.value(), *[(<BufferTensor>tensor).buffer() for tensor in self.parts]]
+        pieces = [self.text.value(), *[(<BufferTensor>tensor).buffer() for tensor in self.parts]]
+        self.parts.clear()  # the caller's tensors are not this object's to keep
+        return pieces
 
 
 cdef int put_text(TextBuffer text, str value) except -1:

@@ -10,6 +10,7 @@ from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.align cimport align64
 from tisfast.wire.draft cimport Draft, new_draft
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
+from tisfast.wire.outputs cimport output_places, place_outputs
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.request cimport count_elements, finish, new_plan
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
@@ -42,6 +43,7 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     cdef InferPlan plan = planned(model, tensors, fields)
     cdef Draft draft = new_draft(plan, plan.id, None)
     cdef InferInput request = InferInput.__new__(InferInput)
+    plan.template.output_places = output_places(plan, fields.ways)
     cdef Py_ssize_t id_bytes
     cdef const char *id_text = PyUnicode_AsUTF8AndSize(plan.id, &id_bytes)
     cdef uint64_t record_bytes = plan.template.nbytes(id_bytes)
@@ -62,8 +64,11 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     request.record_bytes = <uint32_t>record_bytes
     place(draft, request.record_block, align64(record_bytes), tensors, foreign)
     plan.template.write(request.record_block.data, draft.places, id_text, <uint32_t>id_bytes)
-    if foreign:
-        request.set_foreign(plan.template, foreign)
+    request.foreign = foreign or None
+    if plan.template.output_places:
+        place_outputs(request, plan, fields.ways)
+    if request.foreign is not None:
+        request.set_foreign(plan.template, request.foreign)
     return request
 
 

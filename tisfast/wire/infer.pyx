@@ -17,6 +17,7 @@ from tisfast.wire.draft cimport Draft, InferBody, new_draft
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_JSON, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.json_data cimport binary_head, fill_numbers, fill_strings, load_json, measure_strings
 from tisfast.wire.json_numbers cimport SPANS_MAX, Span, elided, find_spans, is_spelled, read_span
+from tisfast.wire.outputs cimport place_outputs
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.request cimport parse_plan, raw_plan
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
@@ -197,6 +198,8 @@ cdef InferInput assemble(Draft draft, InferBody body, uint64_t tail):
     place(draft, request, body.block, tail, free, body.regions)
     request.record_offset = home.offset
     plan.template.write(home.data, draft.places, id_text, <uint32_t>id_bytes)
+    if plan.template.output_places:
+        place_outputs(request, plan, (<OutputChoice>request.outputs).ways)
     if request.foreign is not None:
         request.set_foreign(plan.template, request.foreign)
     return request

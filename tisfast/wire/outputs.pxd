@@ -1,6 +1,14 @@
 # Outputs that are not given as their tensors, for every protocol.  Layer 2 (wire).
 from libc.stdint cimport uint64_t
-from tisfast.wire.record cimport Answer, OutputRef
+from tisfast.wire.infer_plan cimport InferPlan
+from tisfast.wire.record cimport Answer, InferInput, OutputRef
+
+# How many outputs of a request like this its worker could write to GPU memory of the client itself.  ways: OutputForm by
+# output index, or None.
+cdef int output_places(InferPlan plan, dict ways) except -1
+
+# Notes these places in a record that has room for them.  ways: bound to their regions.
+cdef int place_outputs(InferInput request, InferPlan plan, dict ways) except -1
 
 cdef class SpecialOutput:
     """Either the output has been written into a region, or its best classes stand for it.  Lives with its answer."""

@@ -23,8 +23,8 @@ cdef class InferInput:
     cdef Block record_block         # None when the record lies in `body` or `extra`
     cdef uint64_t record_offset     # in the arena
     cdef uint32_t record_bytes
-    cdef uint32_t places_at         # of the inputs' places in the record, set with `foreign`
-    cdef list foreign               # of ForeignInput: inputs in other memory than the model's input arena; None: all are there
+    cdef list foreign               # of ForeignInput: inputs, and places for outputs, in other memory than the model's input
+                                    # arena; None: all are there
     cdef uint64_t shared_outputs    # bit i: output i is written into a client's region, wherever it comes from
     cdef bint for_model             # another model asks: GPU memory that is passed through stays there, as nobody sends it
     cdef readonly object outputs    # front's own: how to write each output (wire/infer_plan), opaque to the engine
@@ -43,9 +43,9 @@ cdef class InferInput:
     cdef Arena arena(self)
     # Address of a byte of arena 0 that `owns` said yes to.
     cdef unsigned char *address(self, uint64_t offset) noexcept
-    # Inputs that lie elsewhere: marks the record, in which they have no place yet.  template: what it was written with.
+    # What lies elsewhere: marks the record, in which it has no place yet.  template: what it was written with.
     cdef int set_foreign(self, RecordTemplate template, list foreign) except -1
-    # Before a worker gets the request: the share id by which it knows the memory of this input.
+    # Before a worker gets the request: the share id by which it knows this memory.
     cdef void aim(self, ForeignInput foreign, uint16_t share) noexcept
     # The foreign input that [place, place + nbytes) lies in, as the worker names it; None: not one of this request.
     cdef ForeignInput foreign_at(self, uint64_t place, uint64_t nbytes)
@@ -58,7 +58,8 @@ cdef struct RequestHead:
     uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
 
 cdef enum:
-    LATE_FLAGS = 8 | 16 | 32        # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN, traced)
+    LATE_FLAGS = 8 | 16 | 32 | 64   # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN, traced,
+                                    # OUTPUT_PLACES)
 
 cdef struct InputRef:
     uint16_t index
@@ -71,6 +72,7 @@ cdef class RecordTemplate:
     cdef bytes head                 # fixed part, signature, padding
     cdef bytes tail                 # parameters, correlation text
     cdef readonly int count         # inputs
+    cdef int output_places          # there is room for so many at the end; they are written by wire/outputs
     cdef uint32_t nbytes(self, Py_ssize_t id_bytes) noexcept
     # `places`: offset in arena 0 and bytes of each input.  `at` has nbytes() of room.
     cdef void write(self, unsigned char *at, const uint64_t *places, const char *id, uint32_t id_bytes) noexcept

@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 from tisfast.native.memory cimport Arena, Block
 from tisfast.wire.json_fields cimport shown
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
-from tisfast.wire.tensors cimport FOREIGN, SHARE_SHIFT, ForeignInput, Tensor
+from tisfast.wire.tensors cimport FOREIGN, NO_INPUT, SHARE_SHIFT, ForeignInput, Tensor
 
 import json
 
@@ -86,18 +86,21 @@ cdef class InferInput:
         if self.record_bytes < sizeof(RequestHead) or head.parameters_bytes == 0:
             return b""
         return PyBytes_FromStringAndSize(
-            <const char *>at + self.record_bytes - head.correlation_bytes - head.parameters_bytes, head.parameters_bytes)
+            <const char *>at + sizeof(RequestHead) + align8(head.signature_bytes) + 16 * head.count + head.id_bytes,
+            head.parameters_bytes)
 
     cdef int set_foreign(self, RecordTemplate template, list foreign) except -1:
+        cdef ForeignInput each
         self.foreign = foreign
-        self.places_at = <uint32_t>PyBytes_GET_SIZE(template.head)
+        for each in foreign:
+            if each.position != NO_INPUT:
+                each.place_at = <uint32_t>PyBytes_GET_SIZE(template.head) + 16 * each.position
         (<RequestHead *>self.address(self.record_offset)).flags |= FOREIGN
         return 0
 
     cdef void aim(self, ForeignInput foreign, uint16_t share) noexcept:
-        cdef unsigned char *places = self.address(self.record_offset) + self.places_at
         foreign.place = <uint64_t>share << SHARE_SHIFT | foreign.tensor.offset
-        (<uint64_t *>places)[2 * foreign.position] = foreign.place
+        (<uint64_t *>self.address(self.record_offset + foreign.place_at))[0] = foreign.place
 
     cdef ForeignInput foreign_at(self, uint64_t place, uint64_t nbytes):
         cdef ForeignInput foreign
@@ -135,7 +138,9 @@ cdef class RecordTemplate:
     """See record.pxd."""
 
     cdef uint32_t nbytes(self, Py_ssize_t id_bytes) noexcept:
-        return <uint32_t>(PyBytes_GET_SIZE(self.head) + 16 * self.count + id_bytes + PyBytes_GET_SIZE(self.tail))
+        cdef uint32_t total = <uint32_t>(
+            PyBytes_GET_SIZE(self.head) + 16 * self.count + id_bytes + PyBytes_GET_SIZE(self.tail))
+        return total if self.output_places == 0 else align8(total) + 8 + 24 * <uint32_t>self.output_places
 
     cdef void write(self, unsigned char *at, const uint64_t *places, const char *id, uint32_t id_bytes) noexcept:
         memcpy(at, PyBytes_AS_STRING(self.head), PyBytes_GET_SIZE(self.head))
@@ -412,7 +417,8 @@ cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
     return 0
 
 
-# An input that lies elsewhere and was returned as it is.  False: the request has no such input.
+# An input that lies elsewhere and was returned as it is, or an output that the worker has written where the client wants
+# it.  False: the request has nothing there.
 cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t nbytes) except -1:
     cdef ForeignInput foreign = answer.input.foreign_at(place, nbytes)
     cdef Block copy

@@ -10,6 +10,7 @@ from tisfast.wire.check_request cimport check_fit
 from tisfast.wire.draft cimport InferBody
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_JSON, FROM_NOWHERE, FROM_REGION, InferPlan, OutputChoice, TensorPlan, find
 from tisfast.wire.json_fields cimport absent, list_of, not_a, text_of, truth, unsigned
+from tisfast.wire.outputs cimport output_places
 from tisfast.wire.record cimport InputRef, RecordTemplate, record_template
 from tisfast.wire.request_parameters cimport check_output_parameters, choose_output, request_parameter
 from tisfast.wire.signature cimport BYTES, FP16, BF16, ModelSignature, TensorSpec, item_bytes
@@ -84,6 +85,8 @@ cdef InferPlan finish(InferPlan plan, bytes parameters):
             inputs[i].shape = plan.tensors[i].shape
         plan.template = record_template(
             inputs, plan.count, plan.requested, plan.batch, plan.timeout_us, plan.flags, plan.correlation, parameters)
+        if plan.outputs.in_regions:
+            plan.template.output_places = output_places(plan, plan.outputs.ways)
     finally:
         if inputs != small:
             PyMem_Free(inputs)

@@ -38,6 +38,7 @@ class ModelSignature:
     record_room: int
     copies_regions: bool
     device_inputs: int
+    device_outputs: int
     def __init__(
         self,
         name: str,

@@ -5,6 +5,8 @@ from tisfast.wire.signature cimport ModelSignature
 
 cdef enum:
     FOREIGN = 16                    # request record's flag: places carry share ids in bits 48 to 63 (workers/WIRE.md)
+    OUTPUT_PLACES = 64              # the same: it says where the worker writes outputs that lie in GPU memory
+    NO_INPUT = 0xFFFFFFFF           # ForeignInput.position of such a place
     SHARE_SHIFT = 48
 
 cdef class Tensor:
@@ -31,9 +33,10 @@ cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_
 cdef bint referred(ModelSignature model, Tensor tensor) noexcept
 
 cdef class ForeignInput:
-    """One input of a request that lies outside its model's input arena."""
+    """One input of a request that lies outside its model's input arena, or a place there for one of its outputs."""
     cdef readonly Tensor tensor
-    cdef uint32_t position          # among the places of the request's record
+    cdef uint32_t position          # among the inputs of the request's record, or NO_INPUT
+    cdef uint32_t place_at          # where in the record its place stands
     cdef uint64_t place             # as the worker that has the request knows it: its share id and the offset
 
 cdef ForeignInput new_foreign(Tensor tensor, uint32_t position)

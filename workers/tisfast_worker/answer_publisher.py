@@ -191,10 +191,11 @@ class AnswerPublisher:
 class _EarlyRequest:
     """A request as the answer writer is to see it: nothing goes by reference, as the model may go on writing to it."""
 
-    _lease, windows = object(), None
+    _lease, windows, devices = object(), None, None
 
     def __init__(self, request):
         self.batch, self._head, self._request = request.batch, request._head, request
+        self.output_places = request.output_places
 
     def request_id(self):
         """For the log."""

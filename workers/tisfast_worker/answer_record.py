@@ -8,7 +8,7 @@ import struct
 import sys
 
 from tisfast_worker import dtypes, limits
-from tisfast_worker.device_tensor import DeviceInput
+from tisfast_worker.device_tensor import DeviceTensor
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import last_line, traceback_text
 from tisfast_worker.model import fits, wire_shape
@@ -289,13 +289,24 @@ class AnswerWriter:
                 place = request.passed_unread(tensor)
             own = place is not None
             sources.append(place if own else tensor.raw_bytes())
-        elif isinstance(tensor, DeviceInput) and (place := tensor.passed(request)) is not None:
+        elif isinstance(tensor, DeviceTensor) and (place := self._on_gpu(tensor, request)) is not None:
             own = True
             sources.append(place)
         else:
             own = False
             sources.append(tensor._content())
         facts += (tensor._name, tensor._code | (_PASSED if own else 0), shape)
+
+    def _on_gpu(self, tensor, request):
+        """(place, bytes) of a tensor that need not go by way of the host; None of one that must.
+
+        It is now where the client wants it, or lies in an input, where it stays.
+        """
+        spec, places = self._specs.get(tensor._name), request.output_places
+        place = places.get(spec.index) if places and spec is not None else None
+        if place is not None and (written := place.take(tensor)) is not None:
+            return written
+        return tensor.passed(request)
 
     def _knows(self, key):
         """Whether the configuration has all outputs of this layout."""

@@ -9,10 +9,31 @@ from tisfast_worker.errors import TritonModelException
 
 _LIBRARY = "libcuda.so.1"
 _LAZY_PEER_ACCESS = 1
+_NON_BLOCKING = 1
 
 
 class _Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+_ADDRESS = ctypes.c_uint64
+_POINTER = ctypes.c_void_p
+_SIGNATURES = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_POINTER), ctypes.c_int),
+    "cuDevicePrimaryCtxRelease_v2": (ctypes.c_int,),
+    "cuCtxPushCurrent_v2": (_POINTER,),
+    "cuCtxPopCurrent_v2": (ctypes.POINTER(_POINTER),),
+    "cuCtxSynchronize": (),
+    "cuStreamCreate": (ctypes.POINTER(_POINTER), ctypes.c_uint),
+    "cuStreamSynchronize": (_POINTER,),
+    "cuMemcpyDtoH_v2": (_POINTER, _ADDRESS, ctypes.c_size_t),
+    "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, ctypes.c_size_t, _POINTER),
+    "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_ADDRESS), _Handle, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (_ADDRESS,),
+    "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
+}
 
 
 class CudaError(Exception):
@@ -26,7 +47,7 @@ def copy_to_host(to, address, nbytes, device):
     try:
         with _Context(device) as call:
             call("cuCtxSynchronize")
-            call("cuMemcpyDtoH_v2", ctypes.c_void_p(to), ctypes.c_uint64(address), ctypes.c_size_t(nbytes))
+            call("cuMemcpyDtoH_v2", to, address, nbytes)
     except CudaError as error:
         raise TritonModelException(
             f"copying {nbytes} bytes of a tensor from GPU {device} to the host failed: {error}"
@@ -42,6 +63,38 @@ def wait(device):
         raise TritonModelException(f"the work that the model left on GPU {device} failed: {error}") from None
 
 
+class Gpu:
+    """The one GPU that this instance sees, with a stream of our own.  It keeps the device's context for good."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self):
+        """Raises CudaError."""
+        self._stream = _POINTER()
+        with _Context(0) as call:
+            device, context = ctypes.c_int(), _POINTER()
+            call("cuStreamCreate", self._stream, _NON_BLOCKING)
+            call("cuDeviceGet", device, 0)
+            call("cuDevicePrimaryCtxRetain", context, device.value)
+
+    def copy(self, to, source, nbytes):
+        """From device memory to device memory: what the model queued is done before, the copy when this returns.
+
+        Raises TritonModelException.
+        """
+        if not nbytes:
+            return
+        try:
+            with _Context(0) as call:
+                call("cuCtxSynchronize")
+                call("cuMemcpyDtoDAsync_v2", to, source, nbytes, self._stream)
+                call("cuStreamSynchronize", self._stream)
+        except CudaError as error:
+            raise TritonModelException(
+                f"copying {nbytes} bytes of an output to GPU memory of the client failed: {error}"
+            ) from None
+
+
 class OpenedMemory:
     """Memory of another process on the one GPU that this instance sees; closed when nothing refers to it any more.
 
@@ -53,20 +106,20 @@ class OpenedMemory:
     def __init__(self, handle):
         """`handle`: a cudaIpcMemHandle_t, 64 bytes.  Raises CudaError."""
         self.address = 0
-        pointer = ctypes.c_uint64()
-        device, context = ctypes.c_int(), ctypes.c_void_p()
+        pointer = _ADDRESS()
+        device, context = ctypes.c_int(), _POINTER()
         with _Context(0) as call:
-            call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
-            call("cuDeviceGet", ctypes.byref(device), 0)
-            call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.address, self._device = pointer.value, device
+            call("cuIpcOpenMemHandle_v2", pointer, _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+            call("cuDeviceGet", device, 0)
+            call("cuDevicePrimaryCtxRetain", context, device.value)
+        self.address, self._device = pointer.value, device.value
 
     def __del__(self):
         """A driver that has failed meanwhile has closed it."""
         if self.address:
             try:
                 with _Context(0) as call:
-                    call("cuIpcCloseMemHandle", ctypes.c_uint64(self.address))
+                    call("cuIpcCloseMemHandle", self.address)
                     call("cuDevicePrimaryCtxRelease_v2", self._device)
             except CudaError:
                 pass
@@ -85,32 +138,37 @@ class _Context:
             self._library = ctypes.CDLL(_LIBRARY)
         except OSError as error:
             raise CudaError(f"the NVIDIA driver cannot be loaded: {error}") from None
-        number, self._context = ctypes.c_int(), ctypes.c_void_p()
+        number, self._context = ctypes.c_int(), _POINTER()
         self.call("cuInit", 0)
-        self.call("cuDeviceGet", ctypes.byref(number), self._device)
+        self.call("cuDeviceGet", number, self._device)
         self._number = number.value
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._number)
+        self.call("cuDevicePrimaryCtxRetain", self._context, self._number)
         try:
             self.call("cuCtxPushCurrent_v2", self._context)
         except CudaError:
-            self._library.cuDevicePrimaryCtxRelease_v2(self._number)
+            self._function("cuDevicePrimaryCtxRelease_v2")(self._number)
             raise
         return self.call
 
     def __exit__(self, *_):
-        self._library.cuCtxPopCurrent_v2(ctypes.byref(self._context))
-        self._library.cuDevicePrimaryCtxRelease_v2(self._number)
+        self._function("cuCtxPopCurrent_v2")(self._context)
+        self._function("cuDevicePrimaryCtxRelease_v2")(self._number)
 
-    def call(self, function, *arguments):
+    def call(self, name, *arguments):
         try:
-            code = getattr(self._library, function)(*arguments)
+            code = self._function(name)(*arguments)
         except AttributeError:
-            raise CudaError(f"the NVIDIA driver has no {function}") from None
+            raise CudaError(f"the NVIDIA driver has no {name}") from None
         if code:
-            raise CudaError(f"{function}: {self._reason(code)}")
+            raise CudaError(f"{name}: {self._reason(code)}")
+
+    def _function(self, name):
+        function = getattr(self._library, name)
+        function.argtypes = _SIGNATURES[name]
+        return function
 
     def _reason(self, code):
         text = ctypes.c_char_p()
         if hasattr(self._library, "cuGetErrorString"):
-            self._library.cuGetErrorString(code, ctypes.byref(text))
+            self._function("cuGetErrorString")(code, text)
         return text.value.decode() if text.value else f"error {code}"

@@ -44,11 +44,29 @@ class DeviceTensor(Tensor):
     def _bytes(self):
         """A copy on the host, made once."""
         if self._host is None:
-            nbytes = count(self._memory.shape) * dtypes.TYPES[self._code][2]
+            nbytes = self.nbytes()
             host = ctypes.create_string_buffer(max(nbytes, 1))
-            cuda.copy_to_host(ctypes.addressof(host), self._memory.address, nbytes, self._device[1])
+            cuda.copy_to_host(ctypes.addressof(host), self.address(), nbytes, self._device[1])
             self._host = host
         return self._host
+
+    def nbytes(self):
+        """Of its data."""
+        return count(self._memory.shape) * dtypes.TYPES[self._code][2]
+
+    def address(self):
+        """On its GPU."""
+        return self._memory.address
+
+    def passed(self, request):
+        """(place, bytes) when it lies in an input of `request`, whatever made it; what was queued is done then."""
+        address, nbytes = self.address(), self.nbytes()
+        for memory in (request.devices or {}).values():
+            offset = address - memory.address
+            if 0 <= offset <= memory.nbytes - nbytes and nbytes:
+                cuda.wait(self._device[1])
+                return memory.place + offset, nbytes
+        return None
 
     def as_numpy(self):
         """Refused: it lies in GPU memory."""
@@ -85,11 +103,3 @@ class DeviceInput(DeviceTensor):
     def __init__(self, name, code, memory):
         """`memory`: a ClientMemory."""
         DeviceTensor.__init__(self, name, code, memory, _DEVICE)
-
-    def passed(self, request):
-        """(place, bytes) to answer `request` with, when it is its input; what the model queued there is done then."""
-        memory = self._memory
-        if memory.lease is not request._lease:
-            return None
-        cuda.wait(self._device[1])
-        return memory.place, memory.nbytes

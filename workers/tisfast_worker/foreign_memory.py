@@ -20,8 +20,9 @@ from tisfast_worker.device_tensor import ClientMemory
 from tisfast_worker.failure import WireError
 
 FLAG_FOREIGN = 16  # of a request record
+FLAG_OUTPUT_PLACES = 64
 SHARE_SHIFT = 48
-_OFFSET = (1 << SHARE_SHIFT) - 1
+OFFSET = (1 << SHARE_SHIFT) - 1
 _PAGE = mmap.PAGESIZE
 _MESSAGE = struct.Struct("<BBHIQQ")  # kind, guarded, share id, zero, first byte of the file, bytes
 _SHOW, _FORGET, _SHOW_DEVICE = 1, 2, 3
@@ -47,6 +48,12 @@ class Share:
         """
         self.serial, self.fd, self.guarded, self.begin, self.end = serial, fd, guarded, begin, begin + nbytes
         self.handle = self.opened = None  # of GPU memory: how it is opened, and that when it is first used
+
+    def memory(self):
+        """Of GPU memory: what it is opened as, from the first use on.  Raises CudaError."""
+        if self.opened is None:
+            self.opened = OpenedMemory(self.handle)
+        return self.opened
 
     def __del__(self):
         """The windows on it live on."""
@@ -93,6 +100,7 @@ class ForeignMemory:
         self._idle = {}  # (serial of the share, offset, bytes): windows
         self._idle_count = 0
         self._faults_counted = library.tf_faults_counted() != 0
+        self.gpu = None  # the cuda.Gpu for copies of outputs, when the first one is made
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
         self.written = set()  # inputs that the model writes into: copied from now on
@@ -179,15 +187,17 @@ class ForeignMemory:
 
     def on_device(self, place, nbytes, lease, layout):
         """The ClientMemory at a place for which `is_on_device`; `layout`: of the input.  Raises WireError."""
-        share, offset = self._shares[place >> SHARE_SHIFT], place & _OFFSET
+        share, offset = self._shares[place >> SHARE_SHIFT], place & OFFSET
         if offset + nbytes > share.end:
             raise WireError(f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: outside of it")
-        if share.opened is None:
-            try:
-                share.opened = OpenedMemory(share.handle)
-            except CudaError as error:
-                raise WireError(_UNOPENED.format(layout.name, error)) from None
-        return ClientMemory(share.opened, place, offset, nbytes, layout.shape, lease)
+        try:
+            return ClientMemory(share.memory(), place, offset, nbytes, layout.shape, lease)
+        except CudaError as error:
+            raise WireError(_UNOPENED.format(layout.name, error)) from None
+
+    def share_at(self, place):
+        """The Share of a place of the batch at hand; None when this worker was told of none."""
+        return self._shares.get(place >> SHARE_SHIFT)
 
     def window_ahead(self, place, nbytes, name, told):
         """A window for an answer to a call, which the server sent behind `told` messages; any thread.
@@ -203,7 +213,7 @@ class ForeignMemory:
         self._returned.append(window)
 
     def _window(self, shares, place, nbytes, lease, name):
-        share, offset = shares.get(place >> SHARE_SHIFT), place & _OFFSET
+        share, offset = shares.get(place >> SHARE_SHIFT), place & OFFSET
         if share is None or share.fd < 0 or offset < share.begin or offset + nbytes > share.end:
             raise WireError(
                 f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: "

@@ -14,6 +14,7 @@ cdef class ForeignTensor(ArenaTensor):
 cdef class ForeignRequest(ArenaRequest):
     cdef public ForeignMemory _memory
     cdef public dict devices, windows
+    cdef public object output_places
 
     @cython.locals(tensors=list)
     cpdef find(self, name)

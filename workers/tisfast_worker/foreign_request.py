@@ -37,16 +37,17 @@ class ForeignTensor(ArenaTensor):
 class ForeignRequest(ArenaRequest):
     """An ArenaRequest with at least one input that lies elsewhere.
 
-    By the input's position: `windows`, of those in host memory, and `devices`, of those in GPU memory.
+    By the input's position: `windows`, of those in host memory, and `devices`, of those in GPU memory.  By the output's
+    index: `output_places`, of those that the client wants in GPU memory, or None.
     """
 
-    __slots__ = ("_memory", "devices", "windows")
+    __slots__ = ("_memory", "devices", "output_places", "windows")
 
     def __init__(self, plan, execution, lease, head, refs, strings_at, memory):  # noqa: PLR0913, PLR0917 - ArenaRequest's
         """`memory`: the ForeignMemory.  Raises WireError when a place cannot be shown."""
         ArenaRequest.__init__(self, plan, execution, lease, head, refs, strings_at)
         self._memory = memory
-        self.devices, self.windows = {}, {}
+        self.devices, self.windows, self.output_places = {}, {}, None
         for at, layout in enumerate(plan.layouts):
             if refs[2 * at] >> SHARE_SHIFT == 0:
                 continue

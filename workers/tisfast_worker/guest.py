@@ -99,13 +99,16 @@ class Server:
         """Names of the models that are served."""
         return sorted(name for name, model in list(self._models.items()) if model.served and not model.gone)
 
-    def serve(self, name, config, backend, instances=0, version=1, timeout=limits.LOAD_ANSWER_SECONDS_MAX):
+    def serve(  # noqa: PLR0913, PLR0917 - all but three have defaults
+        self, name, config, backend, instances=0, version=1, timeout=limits.LOAD_ANSWER_SECONDS_MAX, take_over=False
+    ):
         """Have a model served; returns when it can be asked.  Raises GuestError.
 
         config: a ModelConfig as a dictionary, as JSON or as pbtxt text; tensors and all must be in it.
         backend: an object with `execute(requests)` (and `execute_batch(inputs)`, if it likes); or a backend: an
         ArrayBackend or RequestBackend of tisfast_worker.backend, or what makes one of a Model; a list of these has one
         for each instance.  instances: threads that execute, each with memory of its own; 0: as the configuration says.
+        take_over: from another guest that serves a model of this name, once this one can be asked.
         """
         given = list(backend) if isinstance(backend, (list, tuple)) else [backend]
         if len(given) > 1 and instances not in (0, len(given)):
@@ -113,20 +116,24 @@ class Server:
                 f"model '{name}': {len(given)} backends for {instances} instances; give as many as instances"
             )
         text, form = _configuration(config)
-        model = _Model(name, given, version)
+        model = _Model(name, given, version, next(self._numbers))
         known = self._models.setdefault(name, model)
-        if known is not model and not known.gone:
+        if known is not model and not (known.gone or known.taken):
             raise GuestError(
                 f"model '{name}' version {version} has a name that is served by this guest already,"
                 f" with version {known.version}; `leave` it first, or give one of them another name"
             )
         self._models[name] = model
-        order = {"t": "serve", "name": name, "form": form, "config": text, "version": version}
+        order = {"t": "serve", "n": model.order, "name": name, "form": form, "config": text, "version": version}
+        if take_over:
+            order["take_over"] = True
         order["instances"] = instances or (len(given) if len(given) > 1 else 0)
         try:
             self._ask(order, timeout)
         except BaseException:
             self._models.pop(name, None)
+            if not self._reason:  # nobody waits for the load any more, so the server is not to end it later
+                self._link.send({"t": "leave", "n": next(self._numbers), "name": name})
             raise
         model.served = True
 
@@ -136,8 +143,8 @@ class Server:
         if model is None:
             raise GuestError(f"model '{name}' is not served by this guest")
         model.leaving = True
-        if not model.gone:
-            self._ask({"t": "leave", "name": name}, timeout)
+        if not (model.gone or model.taken):
+            self._ask({"t": "leave", "n": next(self._numbers), "name": name}, timeout)
         self._models.pop(name, None)
 
     def wait(self, timeout=None):
@@ -161,14 +168,14 @@ class Server:
         self._expected = True
 
     def close(self, timeout=limits.CLOSE_SECONDS_MAX):
-        """Leave: models first finish what they have, for at most `timeout` seconds together."""
+        """Leave: models first finish what they have, for at most `timeout` seconds together; 0: at once."""
         if self._closing:
             return
         self._closing = True
         deadline = time.monotonic() + timeout
         threads = [
             threading.Thread(target=self._leave_quietly, args=(name, deadline), daemon=True)
-            for name in list(self._models)
+            for name in (list(self._models) if timeout > 0 else ())
         ]
         for thread in threads:
             thread.start()
@@ -199,12 +206,12 @@ class Server:
         return next((model for model in models if model.served and model.gone and not model.leaving), None)
 
     def _ask(self, order, timeout):
-        number, question = next(self._numbers), _Order()
+        number, question = order["n"], _Order()
         self._orders[number] = question
         try:
             if self._reason:
                 raise ServerGone(self._reason)
-            self._link.send(dict(order, n=number))
+            self._link.send(order)
             if not question.done.wait(timeout):
                 raise GuestError(f"the server has not done it within {timeout:g} s: {order['t']} '{order['name']}'")
         finally:
@@ -229,8 +236,12 @@ class Server:
             if order is not None:  # else nobody waits any more
                 order.error = str(message.get("error", ""))
                 order.done.set()
+        elif kind == "taken":
+            model = self._models.get(message.get("name"))
+            if model is not None:
+                model.taken = True
         elif kind == "seat":
-            self._seats[message["id"]] = Seat(self._link, self._library, message["id"], descriptors)
+            self._seats[message["id"]] = Seat(self._link, self._library, message["id"], message["n"], descriptors)
         else:
             seat = self._seats.get(message.get("id"))
             if seat is not None:  # else it has ended by itself
@@ -240,7 +251,7 @@ class Server:
         kind = message["t"]
         if kind == "load":
             model = self._models.get(message["model"]["name"])
-            if model is None:
+            if model is None or model.order != seat.order:  # nobody waits for that load any more
                 seat.send({"t": "failed", "kind": "init", "error": "this guest has no such model"})
             else:
                 seat.load(message, model, self._ended)
@@ -295,11 +306,15 @@ class _Order:
 
 
 class _Model:
-    """One model of this guest.  `gone`: why it is not served any more."""
+    """One model of this guest.
 
-    def __init__(self, name, given, version):
+    order: the number of the order that brought it.  `gone`: why it is not served any more; `taken`: another guest has
+    its name.
+    """
+
+    def __init__(self, name, given, version, order):
         self.name, self.served, self.leaving, self.gone = name, False, False, ""
-        self.version = version
+        self.version, self.order, self.taken = version, order, False
         self._given = given
         self._numbers = itertools.count()
 

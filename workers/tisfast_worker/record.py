@@ -4,10 +4,11 @@ import struct
 
 from tisfast_worker import limits
 from tisfast_worker.failure import WireError
-from tisfast_worker.foreign_memory import FLAG_FOREIGN
+from tisfast_worker.foreign_memory import FLAG_FOREIGN, FLAG_OUTPUT_PLACES
 from tisfast_worker.foreign_request import ForeignRequest
 from tisfast_worker.model import model_shape
 from tisfast_worker.native import RawMemory
+from tisfast_worker.output_places import output_places
 from tisfast_worker.request import ArenaRequest
 from tisfast_worker.sequence_request import ForeignSequenceRequest, SequenceRequest
 from tisfast_worker.tensor import InputLayout
@@ -53,7 +54,13 @@ class RequestReader:
             if refs[2 * at + 1] != size:
                 _check_sizes(plan, refs)
         if head[2] & FLAG_FOREIGN:
-            return self._elsewhere(plan, execution, lease, head, refs, offset + plan.strings_at, self._foreign)
+            request = self._elsewhere(plan, execution, lease, head, refs, offset + plan.strings_at, self._foreign)
+            if head[2] & FLAG_OUTPUT_PLACES:
+                end = plan.strings_at + head[6] + head[7] + head[8]
+                end += -end % 8
+                raw = self._memory.read(offset + end, max(nbytes - end, 0))
+                request.output_places = output_places(raw, self._foreign)
+            return request
         return self._here(plan, execution, lease, head, refs, offset + plan.strings_at)
 
     def _learn(self, signature, inputs, nbytes):

@@ -173,7 +173,7 @@ class ArenaRequest(InferenceRequest):
 
     __slots__ = ("_execution", "_head", "_lease", "_plan", "_refs", "_sender", "_strings_at", "batch")
     null = False  # fills an empty slot: sequence_request.py
-    windows = None  # on memory that is not the input arena's: ForeignRequest's
+    windows = devices = output_places = None  # in memory that is not the input arena's: ForeignRequest's
 
     def __init__(self, plan, execution, lease, head, refs, strings_at):  # noqa: PLR0913, PLR0917 - all that a record has
         """`head`: the record's fixed part; `refs`: offset and bytes per input; `strings_at`: of id and text."""

@@ -53,7 +53,7 @@ class StreamSender(InferenceResponseSender):
         *("taken_ns", "ticket", "backlog"),
     )
     # For the answer writer: no tensor of a stream is passed by reference, it may be written to again.
-    _lease, windows = object(), None
+    _lease, windows, devices, output_places = object(), None, None, None
 
     def __init__(self, stream_writer, request, ticket, taken_ns):
         """`request`: the ArenaRequest, not kept; `id_at`: of its id; `backlog`: of its answers, by the server."""

@@ -317,6 +317,7 @@ cdef class InferCall(InferenceStream):
 
     cdef int answered(self, InferRequest request, Answer answer, bint final) except -1:
         self.request = None
+        self.executed = True
         if self.finished:
             return 0  # the client has gone; dropping the answer gives its block back
         if written_bytes(answer, self.coding != IDENTITY) > self.shared.codec_bytes_min:
@@ -372,4 +373,5 @@ cdef class InferCall(InferenceStream):
         self.request = None
         if self.trace is not None and not self.finished:
             self.trace.mark("GRPC_SEND_START")
+        self.executed = request.executed
         return self.finish(grpc_code(status), message)

@@ -54,6 +54,7 @@ cdef class GrpcStream(AnswerSink):
     cdef object queue                    # deque of OutMessage and what `render` takes, or None
     cdef bytes http_status               # None: 200; of a call that was none of gRPC
     cdef int code                        # once finished
+    cdef bint executed                   # a model may have executed its request, which UNAVAILABLE tells
     cdef bytes message
     cdef int64_t out_tick                # when a byte last left, or began to wait
     cdef int64_t unsent                  # bytes of answers that lie in no arena, whose blocks would bound them

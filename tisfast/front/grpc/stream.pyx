@@ -21,7 +21,7 @@ from tisfast.native.http2 cimport CANCEL, Field, constant_field, copied_field
 from tisfast import defaults, limits, tuning
 from tisfast.errors import Internal, TisError
 from tisfast.native.memory import now_ns
-from tisfast.types import STATUS_CODES
+from tisfast.types import EXECUTED_FIELD, STATUS_CODES
 from tisfast.wire.compress import decompress
 
 cdef enum:
@@ -38,6 +38,7 @@ cdef int64_t CONNECTION_UNSENT_BYTES_MAX = limits.GRPC_CONNECTION_UNSENT_BYTES_M
 cdef object log = logging.getLogger("tisfast.grpc")
 cdef str MODEL_INFER_PATH = "/inference.GRPCInferenceService/ModelInfer"
 cdef str STREAM_INFER_PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
+cdef bytes EXECUTED = EXECUTED_FIELD.encode()
 cdef list CODES = [b"%d" % code for code in range(17)]
 cdef dict GRPC_CODE = {int(status): codes.grpc for status, codes in STATUS_CODES.items()}
 
@@ -444,7 +445,8 @@ cdef class GrpcStream(AnswerSink):
 
     cdef int _refuse(self) except -1:
         """Head and trailers in one (Trailers-Only)."""
-        cdef Field fields[5]
+        cdef Field fields[6]
+        cdef bint told = self.executed and self.code == GRPC_UNAVAILABLE
         self.head_sent = True
         fields[0] = constant_field(b":status", 7, b"200", 3)
         if self.http_status is not None:
@@ -452,9 +454,10 @@ cdef class GrpcStream(AnswerSink):
         fields[1] = constant_field(b"content-type", 12, b"application/grpc", 16)
         fields[2] = constant_field(b"grpc-accept-encoding", 20, b"identity, deflate, gzip", 23)
         fields[3] = status_field(self.code)
+        fields[4] = constant_field(PyBytes_AS_STRING(EXECUTED), PyBytes_GET_SIZE(EXECUTED), b"true", 4)
         if self.message is not None:
-            fields[4] = copied_field(b"grpc-message", 12, PyBytes_AS_STRING(self.message), PyBytes_GET_SIZE(self.message))
-        self.session.respond(self.id, fields, 4 + (self.message is not None), False)
+            fields[4 + told] = copied_field(b"grpc-message", 12, PyBytes_AS_STRING(self.message), PyBytes_GET_SIZE(self.message))
+        self.session.respond(self.id, fields, 4 + told + (self.message is not None), False)
         return self.session.touch()
 
     cdef int _trail(self) except -1:

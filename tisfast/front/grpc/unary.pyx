@@ -48,6 +48,7 @@ cdef class UnaryCall(GrpcStream):
         if self.finished:
             return  # the client has gone
         if answer.cancelled():
+            self.executed = True
             self.finish(GRPC_UNAVAILABLE, "the server stopped before it could answer")
         elif answer.exception() is not None:
             self._failed(answer.exception())

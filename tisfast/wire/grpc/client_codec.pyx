@@ -62,7 +62,8 @@ cdef class RequestMessage:
                     self._raw(tensor)
         self.parts.append(text.value())
         text.reset(TEXT_BYTES_KEPT)
-        return self.parts
+        parts, self.parts = self.parts, None  # the caller's tensors are not this object's to keep
+        return parts
 
     cdef int _raw(self, BufferTensor tensor) except -1:
         cdef TextBuffer text = self.text

@@ -23,11 +23,14 @@ cdef class GrpcCall:
     cdef bint half_closed                # nothing is added to them any more
     cdef bint deferred                   # the session was told that there is nothing to send
     cdef dict fields                     # of the header block that is coming
-    cdef int http_status                 # 0 before it has come
+    cdef readonly int http_status        # 0 before it has come
     cdef uint8_t prefix[5]
     cdef int prefix_bytes
     cdef uint64_t total, filled          # of the message that is arriving
     cdef object body                     # of it: a BytesIO, or None
+    cdef bint paced                      # who reads its messages says so (`taken`), and the server waits for that
+    cdef uint64_t unread                 # bytes of whole messages that are not taken
+    cdef uint64_t withheld               # bytes of the flow-control window that are not given back yet
 
 cdef class GrpcClientSession(Http2Client):
     cdef readonly bint leaving           # the server takes no further calls

@@ -40,6 +40,7 @@ cdef dict OF_HTTP = {400: INTERNAL, 401: 16, 403: 7, 404: UNIMPLEMENTED, 429: UN
 cdef dict OF_RESET = {NO_ERROR: INTERNAL, REFUSED_STREAM: UNAVAILABLE, CANCEL: CANCELLED, 0xB: RESOURCE_EXHAUSTED, 0xC: 7}
 cdef tuple UNITS = ((1, b"n"), (1_000, b"u"), (1_000_000, b"m"), (1_000_000_000, b"S"), (60_000_000_000, b"M"), (3_600_000_000_000, b"H"))
 cdef frozenset OURS = frozenset({"te", "content-type", "user-agent", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "host"})
+cdef uint64_t UNREAD_MAX = limits.CLIENT_UNREAD_BYTES_MAX
 cdef uint64_t MESSAGE_MAX = limits.GRPC_MESSAGE_BYTES_MAX
 
 
@@ -86,11 +87,12 @@ cdef class GrpcClientSession(Http2Client):
 
     # ---- calls
 
-    def start(self, str path, *, metadata=(), int64_t timeout_ns=0, str encoding="") -> GrpcCall:
+    def start(self, str path, *, metadata=(), int64_t timeout_ns=0, str encoding="", bint paced=False) -> GrpcCall:
         """Begin a call of /PACKAGE.SERVICE/METHOD.
 
         metadata: (name, value) of further fields, the value bytes where the name ends with -bin.  timeout_ns: the server is
-        told to give up after so long; 0: never.  encoding: its messages are compressed so ("gzip", "deflate").
+        told to give up after so long; 0: never.  encoding: its messages are compressed so ("gzip", "deflate").  paced: the server may
+        not run ahead of `taken` by more than some messages.
         Raises BadRequest for what is no metadata.
         """
         cdef GrpcCall call = GrpcCall.__new__(GrpcCall)
@@ -113,6 +115,7 @@ cdef class GrpcClientSession(Http2Client):
             n += 1
         call.path = path
         call.encoding = encoding
+        call.paced = paced
         call.id = self.request(fields, n, call, True)
         return call
 
@@ -136,6 +139,13 @@ cdef class GrpcClientSession(Http2Client):
         """End the call; the server is told."""
         if call.code < 0:
             self._fail(call, CANCELLED, "cancelled by the client")
+
+    def taken(self, GrpcCall call, bytes message) -> None:
+        """A message of a paced call is read: the server may send more."""
+        call.unread -= PREFIX_BYTES + <uint64_t>len(message)
+        if call.withheld and call.unread <= UNREAD_MAX:
+            self.consumed(call.id, 0, call.withheld)
+            call.withheld = 0
 
     cdef int _add(self, GrpcCall call, object message) except -1:
         cdef list parts = [bytes_part(message)] if type(message) is bytes else [
@@ -234,7 +244,11 @@ cdef class GrpcClientSession(Http2Client):
     cdef int on_data(self, object stream, const uint8_t *data, size_t n) except -1:
         cdef GrpcCall call = stream
         cdef size_t at = 0, part
-        self.consumed(call.id, n, n)
+        if call.unread > UNREAD_MAX:
+            call.withheld += n
+            self.consumed(call.id, n, 0)
+        else:
+            self.consumed(call.id, n, n)
         while at < n and call.code < 0 and call.http_status == 200:
             if call.body is None:
                 part = min(n - at, <size_t>(PREFIX_BYTES - call.prefix_bytes))
@@ -271,6 +285,8 @@ cdef class GrpcClientSession(Http2Client):
                 message = decompress(call.metadata.get("grpc-encoding", "identity"), message, self.message_max, "")
             except TisError as error:
                 return self._fail(call, INTERNAL, f"the server's message cannot be expanded: {error.message}")
+        if call.paced:
+            call.unread += PREFIX_BYTES + <uint64_t>len(message)
         self.events.append(("message", call, message))
         return 0
 

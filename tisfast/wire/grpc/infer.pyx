@@ -20,7 +20,8 @@ from tisfast.wire.grpc.request cimport parse_message
 from tisfast.wire.grpc.values cimport broken, text_of
 from tisfast.wire.head cimport canonical_version
 from tisfast.wire.infer cimport fetch, new_request, walk_strings
-from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPlan, TensorPlan
+from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_CONTENTS, FROM_REGION, InferPlan, OutputChoice, TensorPlan
+from tisfast.wire.outputs cimport place_outputs
 from tisfast.wire.record cimport InferInput
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
 
@@ -257,6 +258,8 @@ cdef InferInput assemble(Draft draft, InferBody body):
     request.record_bytes = <uint32_t>record_bytes
     request.record_offset = home.offset
     plan.template.write(home.data, draft.places, id_text, <uint32_t>id_bytes)
+    if plan.template.output_places:
+        place_outputs(request, plan, (<OutputChoice>request.outputs).ways)
     if request.foreign is not None:
         request.set_foreign(plan.template, request.foreign)
     return request

@@ -1,0 +1,202 @@
+"""What bounds a call bounds all that it asks: its time, its cancel, its headers; and a client ends in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import trustme
+
+from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
+from tisfast import client as tisfast_client
+from tisfast.client import AsyncClient, Cancelled, Client, ClientClosed, Retries, TimedOut, TisError, Tls, Unavailable
+
+A = np.ones(1, np.float32)
+BUSY = respond(b'{"error":"the queue is full"}', "503 Service Unavailable")
+
+
+def stall(connection: socket.socket) -> None:
+    while connection.recv(65536):
+        pass
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_the_time_of_a_call_bounds_its_first_question_for_metadata(scheme):
+    async def awaited(url):
+        async with AsyncClient(url) as client:
+            with pytest.raises(TimedOut):
+                await client.model("m")(A, timeout=0.05)
+            with pytest.raises(TimedOut):
+                await client.model("m").infer([A], timeout=0.05)
+
+    with answering(stall, stall, stall) as address:
+        url = f"{scheme}://{address}"
+        with Client(url) as client:
+            for ask in (client.model("m"), client.model("m").sample, client.model("m").batches):
+                with pytest.raises(TimedOut):
+                    ask(A, timeout=0.05)
+    with answering(stall, stall) as address:
+        asyncio.run(awaited(f"{scheme}://{address}"))
+
+
+def test_the_time_of_a_call_bounds_a_question_for_the_configuration():
+    with (
+        answering(in_turn(respond(METADATA), stall), stall) as address,
+        Client(address) as client,
+        pytest.raises(TimedOut),
+    ):
+        client.model("m")(timeout=0.2)  # the input is missing: may it be?
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_future_is_cancelled_while_it_asks_for_metadata(scheme):
+    begun = threading.Event()
+
+    def begin(connection: socket.socket) -> None:
+        connection.recv(65536)
+        begun.set()
+        stall(connection)
+
+    with answering(begin) as address, Client(f"{scheme}://{address}") as client:
+        future = client.model("m").submit(A)
+        assert begun.wait(60) and future.cancel()
+        assert isinstance(future.exception(60), Cancelled)
+
+
+def test_a_future_is_cancelled_in_the_pause_before_it_is_made_again():
+    patient = Retries(count=5, seconds=3600, pause_seconds=1800)
+    paused = threading.Event()
+
+    def busy(connection: socket.socket) -> None:
+        BUSY(connection)
+        paused.set()
+
+    with (
+        answering(in_turn(respond(METADATA), busy)) as address,
+        Client(address, retries=patient, timeout=4000) as client,
+    ):
+        future = client.model("m").submit(A)
+        assert paused.wait(60) and future.cancel()
+        assert isinstance(future.exception(60), Cancelled)
+
+
+def test_the_headers_of_a_call_go_with_its_question_for_metadata():
+    seen = []
+
+    def metadata(connection: socket.socket) -> None:
+        seen.append(read_request(connection))
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(METADATA) + METADATA)
+
+    with answering(in_turn(metadata, respond(ANSWER))) as address, Client(address) as client:
+        client.model("m")(A, headers={"x-me": "you"})
+    assert b"x-me: you" in seen[0]
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_closing_a_client_ends_what_was_submitted_and_refuses_more(scheme):
+    begun = threading.Event()
+
+    def begin(connection: socket.socket) -> None:
+        connection.recv(65536)
+        begun.set()
+        stall(connection)
+
+    with answering(begin) as address:
+        client = Client(f"{scheme}://{address}", concurrency=1)
+        model = client.model("m")
+        futures = [model.submit(A) for _ in range(3)]
+        assert begun.wait(60)
+        client.close()
+        assert isinstance(futures[0].exception(60), Cancelled)
+        assert all(future.cancelled() for future in futures[1:])
+        with pytest.raises(ClientClosed):
+            model.submit(A)
+        with pytest.raises(ClientClosed):
+            model(A)
+
+
+def test_closing_a_client_does_not_wait_for_a_connection_that_is_being_made():
+    """TLS is never agreed on, which nothing but time ends."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def begin(connection: socket.socket) -> None:
+        begun.set()
+        ended.wait(60)
+
+    with answering(begin) as address:
+        client = Client(f"https://{address}", tls=Tls(verify=False), retries=0)
+        future = client.model("m").submit(A)
+        assert begun.wait(60)
+        client.close()
+        assert not future.done()
+        ended.set()
+        with pytest.raises(TisError):
+            future.result(60)
+
+
+def test_a_server_that_reads_nothing_over_tls_is_a_timeout_and_one_that_goes_an_error(tmp_path):
+    import ssl  # noqa: PLC0415
+
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    ended = threading.Event()
+
+    def deaf(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            respond(METADATA)(encrypted)
+            ended.wait(60)
+
+    def going(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            respond(METADATA)(encrypted)
+            encrypted.recv(1)
+
+    big = np.zeros(10_000_000, np.float32)
+    options = {"tls": Tls(ca=f"{tmp_path}/ca.pem"), "shared_memory": False, "retries": 0}
+    with answering(deaf) as address, Client(f"https://{address}", **options) as client:
+        with pytest.raises(TimedOut, match="was not taken"):
+            client.model("m")(big, timeout=1)
+        ended.set()
+    with (
+        answering(going) as address,
+        Client(f"https://{address}", **options) as client,
+        pytest.raises(Unavailable, match="lost behind the request"),
+    ):
+        client.model("m")(big)
+
+
+def test_what_was_sent_is_not_kept(client):
+    class Mine(np.ndarray):
+        pass
+
+    model = client.model("add_one")
+    for size in (4, 100_000):
+        mine = np.ones(size, np.float32).view(Mine)
+        gone = weakref.ref(mine)
+        assert model(mine).sum() == 2 * size
+        del mine
+        gc.collect()
+        assert gone() is None
+
+
+def test_futures_after_a_fork(client):
+    model = client.model("add_one")
+    assert model.submit(A).result(60).tolist() == [2]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if model.submit(A).result(60).tolist() == [2] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_all_errors_are_classes_of_the_client():
+    from tisfast.client import errors  # noqa: PLC0415
+
+    assert all(getattr(tisfast_client, name) is getattr(errors, name) for name in errors.__all__)

@@ -1,0 +1,187 @@
+"""Calls that wait for a connection: each has its turn, whatever others do, and waits no longer than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from tests.client.helpers import ANSWER, METADATA, answering, in_turn, respond
+from tisfast.client import AsyncClient, Client, Retries, TimedOut, Tls, Unavailable
+
+A = np.ones(1, np.float32)
+AT_ONCE = Retries(count=2, pause_seconds=0.001)
+
+
+def run(url, work, **options):
+    async def main():
+        async with AsyncClient(url, **options) as client:
+            return await work(client)
+
+    return asyncio.run(main())
+
+
+def test_a_waiting_task_has_its_turn_though_another_asks_all_the_time(url):
+    async def work(client):
+        model, counts = client.model("add_one"), [0, 0]
+        await model.metadata()
+
+        async def ask(number):
+            while sum(counts) < 100:
+                await model(A)
+                counts[number] += 1
+
+        await asyncio.gather(ask(0), ask(1))
+        return counts
+
+    assert min(run(url, work, connections=1, timeout=30)) > 40
+
+
+def test_a_waiting_thread_has_its_turn_though_another_asks_all_the_time():
+    with (
+        answering(in_turn(respond(METADATA), *[respond(ANSWER)] * 3)) as address,
+        Client(address, connections=1, timeout=60) as client,
+    ):
+        model = client.model("m")
+        model.metadata()
+        pool = client._core.transport._pool
+        held = pool.take(float("inf"))
+        other = model.submit(A)
+        while not pool._waiting:
+            assert not other.done()
+        pool.give(held)
+        with pytest.raises(TimedOut):  # it was the other's before this thread could ask again
+            pool.take(0)
+        assert other.result(60).tolist() == [2]
+
+
+def test_a_turn_that_came_to_a_cancelled_task_goes_to_the_next_one(url):
+    async def work(client):
+        model = client.model("add_one")
+        await model.metadata()
+
+        async def first():
+            await model(A)
+            second.cancel()  # its turn has come in this moment
+
+        begun = asyncio.ensure_future(first())
+        second, third = (asyncio.ensure_future(model(A)) for _ in range(2))
+        await begun
+        return (await third).tolist()
+
+    assert run(url, work, connections=1, timeout=30) == [2]
+
+
+@contextmanager
+def closing():
+    """A proxy without its server: it accepts, and closes at once.  Gives its address, and a list that grows."""
+    accepted: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    listener.accept()[0].close()
+                except OSError:
+                    return
+                accepted.append(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", accepted
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_server_that_closes_connections_at_once_is_an_error_after_the_retries(scheme):
+    async def work(client):
+        for _ in range(10):
+            with pytest.raises(Unavailable):
+                await client.live()
+
+    with closing() as (address, accepted):
+        run(f"{scheme}://{address}", work, retries=AT_ONCE, timeout=60)
+    assert 10 <= len(accepted) <= 30
+
+
+@contextmanager
+def silent():
+    """It takes connections and says nothing, so that TLS is not agreed on.  Gives its address, and what it accepted."""
+    accepted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    accepted.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"grpcs://127.0.0.1:{listener.getsockname()[1]}", accepted
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
+            for connection in accepted:
+                connection.close()
+
+
+NOBODY = {"tls": Tls(verify=False), "retries": 0}
+
+
+def test_who_joins_a_connect_waits_by_its_own_time():
+    async def work(client):
+        patient = asyncio.ensure_future(client.model("m")(A, timeout=60))
+        await asyncio.sleep(0)
+        with pytest.raises(TimedOut):
+            await client.model("m")(A, timeout=0.05)
+        assert not patient.done()
+        patient.cancel()
+
+    with silent() as (url, _):
+        run(url, work, **NOBODY)
+
+
+def test_the_short_time_of_the_first_caller_ends_the_connect_for_nobody_else():
+    async def work(client):
+        hasty = asyncio.ensure_future(client.model("m")(A, timeout=0.05))
+        await asyncio.sleep(0)
+        patient = asyncio.ensure_future(client.model("m")(A, timeout=60))
+        with pytest.raises(TimedOut):
+            await hasty
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not patient.done()
+        patient.cancel()
+
+    with silent() as (url, _):
+        run(url, work, **NOBODY)
+
+
+def test_a_connect_that_failed_when_nobody_waited_is_nobodys_error():
+    async def work(client):
+        first = asyncio.ensure_future(client.live())
+        while not accepted:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        accepted[0].close()
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(client.live())
+        while len(accepted) < 2 and not second.done():
+            await asyncio.sleep(0)
+        assert not second.done()
+        second.cancel()
+
+    with silent() as (url, accepted):
+        run(url, work, **NOBODY)

@@ -1,0 +1,60 @@
+"""Where clients want outputs in their GPU memory (WIRE.md, Request record): written there by the worker, on the GPU."""
+
+import struct
+
+from tisfast_worker import limits
+from tisfast_worker.cuda import CudaError, Gpu
+from tisfast_worker.failure import WireError
+from tisfast_worker.foreign_memory import OFFSET
+from tisfast_worker.serving_context import current
+
+_UNWRITTEN = (
+    "outputs that a client wants in its GPU memory go by way of host memory: this model's process cannot open that "
+    "memory ({}). If client and server are in different containers, they need one IPC namespace"
+)
+
+
+def output_places(raw, foreign):
+    """{index of the output: OutputPlace}.  `raw`: the record from their number on; `foreign`: the ForeignMemory.
+
+    Raises WireError.
+    """
+    count = struct.unpack_from("<Q", raw)[0] if len(raw) >= 8 else 0
+    if not 0 < count <= limits.OUTPUTS_MAX or 8 + 24 * count > len(raw):
+        raise WireError(f"a request record says places of {count} outputs in {len(raw)} bytes")
+    found = {}
+    for at in range(count):
+        index, place, nbytes = struct.unpack_from("<3Q", raw, 8 + 24 * at)
+        share, offset = foreign.share_at(place), place & OFFSET
+        if share is not None and share.handle is not None and offset + nbytes <= share.end:
+            found[index] = OutputPlace(foreign, share, place, offset, nbytes)
+    return found
+
+
+class OutputPlace:
+    """Where a client wants an output in its GPU memory."""
+
+    __slots__ = ("_foreign", "_nbytes", "_offset", "_place", "_share")
+
+    def __init__(self, foreign, share, place, offset, nbytes):  # noqa: PLR0913, PLR0917 - its parts
+        """`foreign`: the ForeignMemory; `place`: as the server knows it, `offset`: of the Share; `nbytes`: its room."""
+        self._foreign, self._share, self._place, self._offset, self._nbytes = foreign, share, place, offset, nbytes
+
+    def take(self, tensor):
+        """Write a DeviceTensor there, and wait: (place, bytes).
+
+        None when it has no room, or cannot be opened here: the server tells the client, or copies.  Raises
+        TritonModelException.
+        """
+        nbytes = tensor.nbytes()
+        if nbytes > self._nbytes:
+            return None
+        try:
+            memory = self._share.memory()
+            if self._foreign.gpu is None:
+                self._foreign.gpu = Gpu()
+        except CudaError as error:
+            current().log("WARN", _UNWRITTEN.format(error), "output_places.py", 0, "unwritten")
+            return None
+        self._foreign.gpu.copy(memory.address + self._offset, tensor.address(), nbytes)
+        return self._place, nbytes
