@@ -55,7 +55,7 @@ PYTEST := $(PY) -m pytest -n $(AT_ONCE) --dist loadfile
 NONE_CHOSEN = $(if $(FLAGS),[ $$? = 5 ],false)
 BUILD := setup.py --quiet build_proto build_ext --inplace
 DEBUG_TREE := build/debug
-FAST_TESTS := $(addprefix tests/,native engine wire operations telemetry front processes models workers system/test_server_life.py)
+FAST_TESTS := $(addprefix tests/,native engine functions wire operations telemetry front processes models workers system/test_server_life.py)
 DEBUG_TESTS ?= $(FAST_TESTS)
 # Of these another Python, compiler or nghttp2 may make something else.
 NEWEST_TESTS := $(FAST_TESTS) tests/environments tests/repo tests/install
@@ -93,7 +93,7 @@ lint: $(DONE)/lint
 
 types: $(DONE)/built $(DONE)/lint
 	$(PY) -m mypy
-	$(PY) -m mypy examples/typed_client.py
+	$(PY) -m mypy examples/typed_client.py examples/functions/typed.py
 	@echo "stubs of compiled modules, beside what they are"
 	@$(PY) -m mypy.stubtest --concise --ignore-disjoint-bases --ignore-missing-stub --allowlist tests/stubtest.txt \
 	  --mypy-config-file pyproject.toml $(subst /,.,$(basename $(shell find tisfast -name '*.pyi')))
@@ -113,10 +113,10 @@ test-onnx: $(DONE)/built $(DONE)/test $(DONE)/weights
 test-mlflow: $(DONE)/built $(DONE)/test $(DONE)/mlflow
 	TISFAST_MLFLOW=$(abspath $(VENV))/mlflow/bin/mlflow $(PY) -m pytest tests/storage/test_mlflow_registry.py $(FLAGS)
 
-# Installing is most of it: what is there already is kept.
+# Environments that are there already are kept.  Each test waits for programs of its own: not file by file.
 test-clients: $(DONE)/built $(DONE)/test
 	$(PY) -m tests.clients.environments $(VENV)/clients $(CLIENTS)
-	TISFAST_CLIENTS=$(abspath $(VENV))/clients $(PYTEST) tests/clients $(FLAGS)
+	TISFAST_CLIENTS=$(abspath $(VENV))/clients $(PY) -m pytest -n $(AT_ONCE) tests/clients $(FLAGS)
 
 # Its tests want the ports 8000 to 8002, so it has a network of its own where that can be had.
 test-triton-qa: $(DONE)/built $(DONE)/test

@@ -4,6 +4,7 @@
     python -m perf.bench --quick               one short round of each case, about 7 minutes
     python -m perf.bench --only grpc           the rows whose line matches: 'http wrk', 'shared', 'grpc|start', ...
     python -m perf.bench --only 'mixed:|neighbours:|heavy:'    requests that are not alike, about 11 minutes
+    python -m perf.bench --only pytriton:      tisfast.pytriton beside the real PyTriton, about 6 minutes
     python -m perf.bench --only growth:        whether what one costs grows with their number, about 2 minutes
     python -m perf.bench --only http --list    which these are, and how long they take
 
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perf import machine
+from perf import beside_pytriton, machine, pytriton_rows
 from perf.bars import BARS, EXAMPLES, MEMORY_RATIO_MAX, METRICS_BARS, START_RATIO_MAX, Bar, Stage
 from perf.clients import WINDOWS, Client
 from perf.compare import SHARED_FLAGS, Effort, Pair, address, complaining, pair, together
@@ -84,15 +85,17 @@ class Selection(NamedTuple):
     singles: list[str]
     unlike: list[Unlike]
     scaling: list[Scaling]
+    pytriton: list[Bar]
+    numbers: list[pytriton_rows.Number]
 
     def lines(self) -> list[str]:
         """One for each row, as --only sees it."""
-        rows = (*self.loads, *self.metrics, *self.unlike, *self.scaling)
+        rows = (*self.loads, *self.metrics, *self.unlike, *self.scaling, *self.pytriton, *self.numbers)
         return [*self.singles, *(row.line() for row in rows)]
 
     def clients(self) -> set[Client]:
         """The load generators that this needs."""
-        return {bar.load.client for bar in (*self.loads, *self.metrics)}
+        return {bar.load.client for bar in (*self.loads, *self.metrics, *self.pytriton)}
 
     def seconds(self, effort: Effort) -> float:
         """About how long it takes."""
@@ -102,7 +105,8 @@ class Selection(NamedTuple):
         memory = ROUND_SECONDS[MEMORY_CASE] * (MEMORY_CASE in self.singles)
         unlike = sum(2 * effort.rounds * row.seconds_each() for row in self.unlike)
         scaling = SECONDS_EACH * effort.rounds * len(self.scaling)
-        return 2 * FOREIGN_SECONDS + loads + unlike + singles + memory + scaling
+        pytriton = beside_pytriton.seconds(self.pytriton, self.numbers, effort.rounds)
+        return 2 * FOREIGN_SECONDS + loads + unlike + singles + memory + scaling + pytriton
 
 
 def _run_seconds(bar: Bar, effort: Effort) -> float:
@@ -115,7 +119,9 @@ def select(only: str) -> Selection:
     loads, metrics = ([bar for bar in bars if wanted.search(bar.line())] for bars in (BARS, METRICS_BARS))
     singles = [case for case in (START_CASE, MEMORY_CASE) if wanted.search(case)]
     unlike, scaling = ([row for row in rows if wanted.search(row.line())] for rows in (UNLIKE, SCALING))
-    return Selection(loads, metrics, singles, unlike, scaling)
+    pytriton = [bar for bar in pytriton_rows.BARS if wanted.search(bar.line())]
+    numbers = [number for number in pytriton_rows.NUMBERS if wanted.search(number.line())]
+    return Selection(loads, metrics, singles, unlike, scaling, pytriton, numbers)
 
 
 def repository(folder: str, models: tuple[str, ...]) -> Path:
@@ -229,6 +235,7 @@ def _on_stage(stage: Stage, bars: list[Bar], effort: Effort, failures: list[str]
 def beside_no_metrics(bars: list[Bar], effort: Effort, failures: list[str]) -> list[Row]:
     """tisfast with metrics over tisfast without."""
     print(METRICS_HEAD, flush=True)
+
     def servers() -> tuple[Server, Server]:
         off, on = (Server("tisfast", [EXAMPLES.models], flags) for flags in METRICS_FLAGS)
         return off, on
@@ -280,7 +287,9 @@ def _need_clients(clients: set[Client]) -> None:
 
 
 def _measure(selection: Selection, effort: Effort) -> Results:
-    results = Results(machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [], [], [])
+    results = Results(
+        machine.busy_share(FOREIGN_SECONDS), machine.losses(FOREIGN_SECONDS), [], [], [], [], [], [], [], []
+    )
     print(foreign(results), lost(results), sep="\n", flush=True)
     results.singles.extend(_measure_singles(selection.singles, effort))
     if selection.loads:
@@ -295,6 +304,10 @@ def _measure(selection: Selection, effort: Effort) -> Results:
         print(SCALING_HEAD, flush=True)
         show = functools.partial(print, flush=True)
         results.scaling.extend(grown(selection.scaling, effort.rounds, effort.seconds, results.failures, show))
+    show = functools.partial(print, flush=True)
+    beside = beside_pytriton.beside_pytriton(selection.pytriton, selection.numbers, effort, results.failures, show)
+    results.pytriton.extend(beside.loads)
+    results.numbers.extend(beside.numbers)
     met = results.met()
     print(f"{sum(met)} of {len(met)} rows meet all their bars.", flush=True)
     return results

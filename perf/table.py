@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from perf import machine
 from perf.bars import Bar, is_met
 from perf.compare import Effort, Pair
+from perf.pytriton_rows import NUMBERS_HEAD, Beside
 from perf.scaling import SCALING_HEAD, Scaled, scaling_row
 from perf.unlike import UNLIKE_HEAD, Found, unlike_row
 
@@ -52,7 +53,7 @@ class Results(NamedTuple):
 
     foreign_busy, losses: of the machine before the run; loads: tisfast beside Triton; metrics: tisfast beside itself
     without metrics; singles: one number of each server; unlike: requests that are not alike, beside Triton;
-    scaling: what one costs among few and among many.
+    scaling: what one costs among few and among many; pytriton, numbers: tisfast.pytriton beside the real PyTriton.
     """
 
     foreign_busy: float
@@ -62,12 +63,14 @@ class Results(NamedTuple):
     singles: list[Measured]
     unlike: list[Found]
     scaling: list[Scaled]
+    pytriton: list[tuple[Bar, Pair]]
+    numbers: list[Beside]
     failures: list[str]
 
     def met(self) -> list[bool]:
         """Whether each row meets all its bars."""
-        rows = [all(bar.verdicts(found.ratio).values()) for bar, found in (*self.loads, *self.metrics)]
-        return rows + [each.met for each in (*self.singles, *self.unlike, *self.scaling)]
+        rows = [all(bar.verdicts(found.ratio).values()) for bar, found in (*self.loads, *self.metrics, *self.pytriton)]
+        return rows + [each.met for each in (*self.singles, *self.unlike, *self.scaling, *self.numbers)]
 
 
 def foreign(results: Results) -> str:
@@ -104,6 +107,7 @@ def head(a: str, b: str) -> str:
 
 HEAD: Final = head("Triton", "tisfast")
 METRICS_HEAD: Final = head("off", "on")
+PYTRITON_HEAD: Final = head("PyTriton", "tisfast")
 SINGLES_HEAD: Final = "| what | Triton | tisfast | ratio | at most | |\n|---|---|---|---|---|---|"
 
 
@@ -165,6 +169,9 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
         yield "\nWhat one costs among few and among many, tisfast alone:\n"
         yield SCALING_HEAD
         yield from map(scaling_row, results.scaling)
+    if results.pytriton or results.numbers:
+        yield "\ntisfast.pytriton beside PyTriton, the same program on both:"
+        yield from pytriton_lines(results.pytriton, results.numbers)
     if results.metrics:
         yield "\ntisfast beside itself without metrics:\n"
         yield METRICS_HEAD
@@ -172,6 +179,14 @@ def _lines(results: Results, effort: Effort) -> Iterator[str]:
         yield from (f"\n{spread(found)}" for _, found in results.metrics)
     for failure in results.failures:
         yield f"\nNot measured: {failure[:FAILURE_CHARS_MAX]}"
+
+
+def pytriton_lines(loads: list[tuple[Bar, Pair]], numbers: list[Beside]) -> Iterator[str]:
+    """Both tables of the group."""
+    if loads:
+        yield from ("", PYTRITON_HEAD, *(load_row(*each) for each in loads))
+    if numbers:
+        yield from ("", NUMBERS_HEAD, *(each.row() for each in numbers))
 
 
 def facts(results: Results, effort: Effort) -> dict[str, Any]:
@@ -188,6 +203,8 @@ def facts(results: Results, effort: Effort) -> dict[str, Any]:
         "singles": [{**s._asdict(), "ratio": s.ratio, "met": s.met} for s in results.singles],
         "unlike": [each.facts() for each in results.unlike],
         "scaling": [each.facts() for each in results.scaling],
+        "pytriton": [_load_facts(*each) for each in results.pytriton],
+        "numbers": [each.facts() for each in results.numbers],
         "failures": results.failures,
     }
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 SECONDS_MAX = 90  # on a machine that has much else to do
 LOOK_SECONDS = 0.002
 
@@ -25,6 +27,14 @@ def wait_until(condition: Callable[[], object], what: Callable[[], object] = str
     while not condition():
         assert time.monotonic() < deadline, f"not within {SECONDS_MAX} s: {what()}"
         time.sleep(LOOK_SECONDS)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Also when nobody has asked for its exit status yet, and when it ends while we look."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 class Gate:

@@ -115,12 +115,15 @@ class Server:
         self._registry = Registry(
             strict_readiness=settings.life.strict_readiness, namespaces=settings.repository.namespacing
         )
-        self._regions = ClientRegions(
-            _no_devices if settings.workers.cpu_only else Cuda, allowed=settings.allow_client_shm
-        )
         self._cache = _cache(settings.cache, loop)
         copies = DaemonExecutor(limits.COPY_THREADS_MAX, "tisfast-copying")
         self._nvml = nvml = None if settings.workers.cpu_only else open_nvml()
+        gpus = placement(settings.workers, nvml, machine.driver_gpus())
+        self._regions = ClientRegions(
+            _no_devices if settings.workers.cpu_only else Cuda,
+            allowed=settings.allow_client_shm,
+            gpu_of=gpus.number_of,
+        )
         limiter = RateLimiter(settings.rate_limit.grants) if settings.rate_limit.enabled else None
         self._storage = open_storage(settings.repository.paths, settings.storage)
         folders = tuple(str(self._storage.folder(path)) for path in settings.repository.paths)
@@ -131,7 +134,7 @@ class Server:
             self._registry,
             self._clock,
             loop,
-            SharedResources(self._cache, limiter, placement(settings.workers, nvml, machine.driver_gpus()), copies),
+            SharedResources(self._cache, limiter, gpus, copies),
         )
         if self._storage.remote:
             self._supervisor.lifecycle.fetch_with(self._storage.refresh)

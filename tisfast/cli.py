@@ -158,6 +158,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             strict_outputs=given["strict_outputs"],
             spin_us=spin_us(given["spin_us"], cgroups.cpu_quota(), notices),
             guest_directory=given["guest_directory"],
+            guest_models=tuple(given["guest_model"] or ()),
             environments=read_environment_settings(
                 given["environment_cache_dir"], environ, for_backends=given["backend_environments"] == "auto"
             ),

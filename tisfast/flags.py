@@ -115,6 +115,15 @@ SERVED: Final = (
         "tisfast's own: folder of mode 0700 in which processes of the same user find this server, to serve models of "
         "theirs (docs/guests.md)",
     ),
+    Flag(
+        "guest-model",
+        str,
+        None,
+        "Models",
+        "tisfast's own: model that a guest is to bring: the server is not ready before it serves it; repeat for "
+        "several",
+        repeat=True,
+    ),
     Flag("model-namespacing", boolean, False, "Models", "models of different repositories may have the same name"),
     Flag("model-load-thread-count", int, 4, "Models", "instances that may be loading at one time"),
     Flag("model-load-retry-count", int, 0, "Models", "further attempts for a model that fails to load"),

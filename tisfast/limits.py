@@ -495,6 +495,12 @@ LOCAL_STOP_SECONDS_MAX: Final = 10
 """Seconds in which such a server answers what it executes, when its program stops it; then it is killed."""
 LOCAL_CALL_SECONDS_MAX: Final = 3600
 """Seconds that a program waits for such a server's answer: a load may install an environment."""
+LOCAL_STATISTICS_SECONDS_MAX: Final = 5
+"""Seconds that it waits for counts, which a server that runs has at hand: a notebook shows them in each table."""
+FUNCTION_LEAVE_SECONDS_MAX: Final = 2
+"""Seconds that it waits for the last requests of a function that another one replaces; then they go on beside that."""
+FUNCTION_BATCH_SIZE_MAX: Final = 65536
+"""Rows of a batch that a function of a program may take."""
 START_ERRORS_TOLD_MAX: Final = 4
 """Errors of a start that failed, as the program which started the server is told; its log has all."""
 START_ERROR_CHARS_MAX: Final = 500

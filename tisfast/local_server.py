@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -77,6 +78,7 @@ class LocalServer:
         self._own_models, self.control_token = own_models, control_token
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        self._starting: _Running | None = None
         self._finalizer: weakref.finalize[..., LocalServer] | None = None
         self.http_address: str | None = None
         self.grpc_address: str | None = None
@@ -87,7 +89,7 @@ class LocalServer:
         with self._lock:
             if self._running is not None and self._running.alive():
                 raise BadRequest(f"the server (pid {self._running.process.pid}) runs already; stop it first")
-            running = _Running(self._given)
+            running = self._starting = _Running(self._given)
             try:
                 flags = [*self._flags, *(running.serve_models(self.control_token) if self._own_models else ())]
                 told = running.start(flags, self._environment, seconds_max)
@@ -95,6 +97,8 @@ class LocalServer:
             except BaseException:
                 running.end(0.0)
                 raise
+            finally:
+                self._starting = None
             self._running = running
             self.http_address, self.grpc_address = told.get("http"), told.get("grpc")
             self.metrics_address = told.get("metrics")
@@ -131,6 +135,12 @@ class LocalServer:
             if self._finalizer is not None:
                 self._finalizer.detach()
 
+    def give_up(self) -> None:
+        """Have a `start` fail that another thread is in, or that a signal handler interrupts; else nothing."""
+        starting = self._starting
+        if starting is not None:
+            starting.give_up()
+
     def _started(self) -> _Running:
         if self._running is None:
             raise Unavailable("the server has not been started; call start() first")
@@ -143,7 +153,8 @@ class _Running:
     def __init__(self, directory: Path | None) -> None:
         self._owner = os.getpid()
         self._folder = PrivateDirectory()
-        self._ending, self._guard = threading.Lock(), threading.Lock()
+        self._ending, self._guard = threading.Lock(), threading.RLock()
+        self._given_up = False
         self._pidfd = -1  # of the server; closed under the guard
         self.process: subprocess.Popen[bytes]
         self.guest: Any = None
@@ -177,6 +188,8 @@ class _Running:
                 start_new_session=True,  # the terminal's Ctrl-C is for this program
             )
             self._pidfd = os.pidfd_open(self.process.pid)
+            if self._given_up:
+                self.give_up()
         finally:
             os.close(ours)
             os.close(writer)
@@ -185,6 +198,13 @@ class _Running:
             return self._told(ready, time.monotonic() + seconds_max, seconds_max)
         finally:
             os.close(ready)
+
+    def give_up(self) -> None:
+        """End a process that is starting; the thread that waits for it sees its end."""
+        self._given_up = True
+        with self._guard:
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def join(self) -> None:
         """Be its guest.  Raises Unavailable."""

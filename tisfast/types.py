@@ -109,5 +109,3 @@ def split_identity(identity: str) -> tuple[str, str]:
 
 NO_DEVICE: Final = -1
 """The GPU of a model whose inputs come in host memory."""
-STEPS_DECIDE: Final = -2
-"""The GPU of an ensemble, which hands inputs on."""

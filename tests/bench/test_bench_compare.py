@@ -160,3 +160,6 @@ def test_a_missing_file_and_wrong_flags(tmp_path):
     assert "cannot be read (No such file or directory)" in run(good, str(tmp_path / "none"))[2]
     assert run(good, good, "--margin", "x")[0] == 99
     assert "--margin is -1" in run(good, good, "--margin", "-1")[2]
+    assert run(good)[0] == 99
+    assert run(good, good, "--unknown")[0] == 99
+    assert run("--help")[0] == 0

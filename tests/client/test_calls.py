@@ -51,6 +51,7 @@ def test_one_output_is_the_array_itself_by_position_and_a_result_by_name(client)
 
 def test_lists_and_numbers_become_what_the_model_wants(client):
     assert client.model("add_one")([1, 2]).tolist() == [2, 3]
+    assert client.model("add_one")(np.mean(A)).tolist() == [2.5]
     assert client.model("types")(IN_INT8=[-1, 2], IN_STRING=["a", "ü"])[1].tolist() == [b"a", "ü".encode()]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
-from tisfast.client import Cancelled, Client, NotFound
+from tisfast.client import BadRequest, Cancelled, Client, NotFound
 
 A = np.ones(1, np.float32)
 
@@ -31,6 +31,8 @@ def test_batches_are_split_and_joined(client):
     assert model.batches(A=rows, size=3).B.tolist() == (rows + 1).tolist()
     with pytest.raises(Exception, match="has no batches"):
         client.model("add_one").batches(A)
+    with pytest.raises(BadRequest, match=r"has 1 inputs \(A: .*\), 2 were given"):
+        model.batches(rows, rows)
     with pytest.raises(Exception, match=r"same number of rows, they are INPUT0\[4\], INPUT1\[2\]"):
         client.model("add_sub").batches(np.zeros(4, np.float32), np.zeros(2, np.float32))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,45 @@ class TritonPythonModel:
         a[:] = 7
         return [pb_utils.InferenceResponse([pb_utils.Tensor("B", a)])]
 """
+
+
+LATE = """
+from __future__ import annotations
+from dataclasses import dataclass
+import triton_python_backend_utils as pb_utils
+
+@dataclass
+class State:
+    n: int = 0
+
+class TritonPythonModel:
+    def execute(self, requests):
+        from helper import NUMBER
+        a = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", a * 0 + NUMBER)])]
+"""
+
+
+def test_each_model_has_its_own_helper_which_it_may_import_late(tmp_path):
+    def write(name: str, number: int):
+        folder = tmp_path / name / "1"
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text(LATE)
+        (folder / "helper.py").write_text(f"NUMBER = {number}\n")
+        (folder.parent / "config.pbtxt").write_text(
+            'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+            'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+        )
+        return folder.parent
+
+    path, modules = list(sys.path), set(sys.modules)
+    for name, number in (("first", 3), ("second", 5)):
+        with LocalModel(write(name, number)) as model:
+            assert model([1, 2]).tolist() == [number, number]
+            with pytest.raises(BadRequest):
+                model(["a"])
+    with LocalModel(tmp_path / "first") as first, LocalModel(tmp_path / "second") as second:
+        assert second([1]).tolist() == [5] and second.batches  # the one that was opened last imports first
+        assert first.name == "first"
+    assert [each for each in sys.path if str(tmp_path) in each] == [] and "helper" not in sys.modules
+    assert path == [each for each in sys.path if each in path] and "helper" not in modules

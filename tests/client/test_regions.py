@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.client.helpers import place_of
+from tests.client.helpers import ANSWER, METADATA, place_of, read_request
 from tests.system.helpers import ADD_ONE, ROOT
 from tests.waiting import wait_until
-from tisfast.client import Client, Unsupported
+from tisfast import limits
+from tisfast.client import AsyncClient, Client, ConnectFailed, TimedOut, Unsupported
 
 BIG = np.random.default_rng(3).random(150_000).astype(np.float32)
 GROWING = ADD_ONE.replace("return a + 1", "self.n = getattr(self, 'n', 0) + 1; return np.tile(a, self.n)").replace(
@@ -149,3 +153,121 @@ def test_a_forked_child_leaves_its_parents_regions_alone(client):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(client.regions()) == 1
     assert np.array_equal(model(BIG), BIG + 1)
+
+
+class RegionServer:
+    """An HTTP server of one model that adds one; `register` says what becomes of registrations."""
+
+    def __init__(self, register) -> None:
+        self._register = register
+        self.registered: list[str] = []
+        self.unregistered: list[str] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self):
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(60)
+        self._listener.close()
+
+    def _start(self, target, *args) -> None:
+        self._threads.append(threading.Thread(target=target, args=args))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._start(self._serve, connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            while request := read_request(connection):
+                target = request.split(b" ", 2)[1].decode()
+                name = target.split("/region/")[-1].split("/")[0]
+                if target.endswith("/register"):
+                    self.registered.append(name)
+                    if not self._register(connection):
+                        return
+                elif target.endswith("/unregister"):
+                    self.unregistered.append(name)
+                    say(connection, b"{}")
+                else:
+                    say(connection, ANSWER if target.endswith("/infer") else METADATA)
+
+
+def say(connection: socket.socket, body: bytes, status: str = "200 OK") -> bool:
+    connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    return True
+
+
+def test_a_registration_that_is_lost_is_made_good_and_the_request_goes_through_the_socket():
+    with RegionServer(lambda _: False) as server, Client(server.address) as client:
+        model = client.model("m")
+        for _ in range(3):
+            assert model(BIG).tolist() == [2]
+        client.close()
+        assert sorted(server.unregistered) == sorted(server.registered) and len(server.registered) == 3
+
+
+def test_a_registration_that_takes_too_long_is_taken_back_later():
+    def stall(connection: socket.socket) -> bool:
+        return connection.recv(1) != b""
+
+    with RegionServer(stall) as server, Client(server.address) as client:
+        with pytest.raises(TimedOut):
+            client.model("m")(BIG, timeout=0.2)
+        client.close()
+        assert server.unregistered == server.registered != []
+
+
+def test_a_cancelled_registration_is_taken_back_later():
+    begun = threading.Event()
+
+    def stall(connection: socket.socket) -> bool:
+        begun.set()
+        return connection.recv(1) != b""
+
+    async def main():
+        async with AsyncClient(server.address) as client:
+            model = client.model("m")
+            await model.metadata()
+            task = asyncio.ensure_future(model(BIG))
+            await asyncio.to_thread(begun.wait, 60)
+            task.cancel()
+            await asyncio.wait([task])
+
+    with RegionServer(stall) as server:
+        asyncio.run(main())
+        assert server.unregistered == server.registered != []
+
+
+def test_registrations_that_fail_use_up_no_memory(monkeypatch):
+    monkeypatch.setattr(limits, "CLIENT_REGION_BYTES_MAX", 4 << 20)  # the bound itself would take 512 failures
+    answers = iter([False] * 5 + [True] * 10)
+
+    def register(connection: socket.socket) -> bool:
+        return next(answers) and say(connection, b"{}")
+
+    with RegionServer(register) as server, Client(server.address) as client:
+        model = client.model("m")
+        for _ in range(7):
+            model(BIG)
+        assert len(server.registered) == 6  # the sixth was kept
+
+
+def test_a_region_that_cannot_be_had_where_it_is_a_must_is_no_lost_request():
+    with (
+        RegionServer(lambda _: False) as server,
+        Client(server.address, shared_memory=True, retries=0) as client,
+        pytest.raises(ConnectFailed, match="shared_memory=True, but no region could be registered"),
+    ):
+        client.model("m")(BIG)

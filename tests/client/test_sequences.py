@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from tisfast.client import BadRequest
+from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
+from tisfast.client import BadRequest, Client, ConnectionLost
 
 A = np.ones(1, np.float32)
 START, END = 1, 2
@@ -56,3 +57,30 @@ def test_a_block_that_is_left_by_an_error_ends_the_sequence_and_shows_the_error(
         raise ZeroDivisionError
     with model.sequence() as ask:
         assert (ask([[1]]).COUNTS - before.COUNTS)[0].tolist() == [1, 1]
+
+
+def test_a_value_that_was_refused_does_not_hinder_the_end(client):
+    model = client.model("counting")
+    with model.sequence() as ask:
+        before = ask([[4]])
+        with pytest.raises(BadRequest):
+            ask([["four"]])
+    with model.sequence() as ask:
+        assert (ask([[1]]).COUNTS - before.COUNTS)[0].tolist() == [1, 1]
+
+
+def test_a_last_request_that_was_lost_is_not_sent_again():
+    asked = []
+
+    def lose(connection) -> None:
+        asked.append(read_request(connection))
+
+    with (
+        answering(in_turn(respond(METADATA), respond(ANSWER), lose)) as address,
+        Client(address) as client,
+        client.model("m").sequence() as ask,
+    ):
+        ask(A)
+        with pytest.raises(ConnectionLost):
+            ask(A, last=True)
+    assert len(asked) == 1

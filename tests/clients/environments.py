@@ -1,6 +1,7 @@
 """Make an environment for each public client: python -m tests.clients.environments FOLDER [NAME...].
 
-What is there already is kept as long as what it must hold is the same.  Says how long each took.
+As many at one time as there are cores.  What is there already is kept as long as what it must hold is the same.  Says
+how long each took.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,17 +60,21 @@ def main(folder: Path, names: list[str]) -> int:
     if unknown:
         print(f"no such client: {', '.join(unknown)}; known are {', '.join(ENVIRONMENTS)}", file=sys.stderr)
         return 2
-    failed = False
-    for name in names or ENVIRONMENTS:
-        began = time.monotonic()
-        try:
-            made = make(ENVIRONMENTS[name], folder / name)
-        except Failed as e:
-            failed = True
-            print(f"{name}: cannot be installed: {e}", file=sys.stderr)
-            continue
-        print(f"{name}: {'installed' if made else 'is there'} after {time.monotonic() - began:.1f} s")
-    return int(failed)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made = pool.map(lambda name: _made(name, folder), names or ENVIRONMENTS)
+        return int(not all(list(made)))
+
+
+def _made(name: str, folder: Path) -> bool:
+    """Whether it is there now; says so."""
+    began = time.monotonic()
+    try:
+        made = make(ENVIRONMENTS[name], folder / name)
+    except Failed as e:
+        print(f"{name}: cannot be installed: {e}", file=sys.stderr, flush=True)
+        return False
+    print(f"{name}: {'installed' if made else 'is there'} after {time.monotonic() - began:.1f} s", flush=True)
+    return True
 
 
 def make(environment: Environment, folder: Path) -> bool:
@@ -98,8 +104,12 @@ def _python(environment: Environment, folder: Path) -> list[list[str]]:
             [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)],
             [uv, "pip", "install", "--quiet", "--python", python, *environment.packages],
         ]
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    return [[sys.executable, "-m", "venv", str(folder)], [*pip, *environment.packages]]
+    # This environment's pip installs there, without bytecode: what the programs import is compiled at their start.
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet"]
+    return [
+        [sys.executable, "-m", "venv", "--without-pip", str(folder)],
+        [*pip, "--no-compile", *environment.packages],
+    ]
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -222,6 +222,12 @@ def test_guests_have_no_namespace():
     )
 
 
+def test_models_of_guests_need_a_folder_where_guests_come():
+    with pytest.raises(ConfigError) as caught:
+        replace(WORKERS, guest_models=("m", "n"))
+    assert shown(caught.value) == "guest-model | --guest-model m: no guest can come; give --guest-directory, too"
+
+
 @pytest.mark.parametrize("name", ["a/b", "a\\b", "a\0b", ".a", "..", "/"])
 def test_the_name_of_a_configuration_is_that_of_a_file(name):
     with pytest.raises(ConfigError) as caught:

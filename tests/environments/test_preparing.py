@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.loops import fresh_loop
-from tests.waiting import Gate, until
+from tests.waiting import Gate, has_ended, until
 from tisfast.config.environments import EnvironmentSettings
 from tisfast.environments.build_errors import EnvironmentFailed
 from tisfast.environments.cache import EnvironmentCache
@@ -139,7 +139,7 @@ def test_when_nobody_waits_any_more_the_work_ends_with_all_it_started(environmen
         again.cancel()
         await asyncio.wait({again})
         await environments.close()
-        await until(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
+        await until(lambda: all(has_ended(each) for each in below))
 
     run(give_up())
     assert [entry for _, entry, _ in cache.entries()] == [None]  # not whole

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
@@ -37,6 +38,8 @@ HINTS = [
     (list[int], "INT64", (-1,), "list"),
     (Optional[float], "FP64", (1,), "item"),  # noqa: UP045 - people write it
     (NDArray[F] | None, "FP32", (-1,), "array"),
+    (Rows | None, "FP32", (-1, 4), "array"),
+    (Annotated[NDArray[F] | None, Shape(-1, 4)], "FP32", (-1, 4), "array"),
 ]
 
 
@@ -59,6 +62,22 @@ def test_a_hint_tells_type_and_shape(hint, datatype, dims, kind):
         ("x", datatype, dims, kind, False),
         ("y", datatype, dims, kind, True),
     ]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="this Python has no `type` statement")
+def test_an_alias_is_what_it_stands_for():
+    names = {"NDArray": NDArray, "np": np, "Annotated": Annotated, "Shape": Shape, "Iterator": Iterator}
+    exec(  # other Pythons cannot read it
+        "type Array[A, B] = np.ndarray[B, np.dtype[A]]\n"
+        "type Floats = NDArray[np.float32]\n"
+        "type Rows = Annotated[Floats | None, Shape(-1, 4)]\n"
+        "type Answers = Iterator[Floats]\n"
+        "def f(a: Array[np.int8, tuple[int, int]], b: Floats, c: Rows = None) -> Answers: ...",
+        names,
+    )
+    found = read(names["f"])
+    assert told(found.inputs) == [("a", "INT8", (-1, -1)), ("b", "FP32", (-1,)), ("c", "FP32", (-1, 4))]
+    assert found.streams and told(found.outputs) == [("output", "FP32", (-1,))]
 
 
 class Pair(NamedTuple):
@@ -213,6 +232,45 @@ def test_functions_without_names_are_called_in_order():
 def test_what_is_wrong_is_named(given, words):
     with pytest.raises(BadRequest, match=words):
         read(half, **given)
+
+
+def needs(a, b, c=1):
+    return a
+
+
+def in_order(a, b, /, c=1):
+    return a
+
+
+def anything(a, **more):
+    return a
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "words"),
+    [
+        (needs, ["zzz"], "has no argument 'zzz' for the input of that name; its arguments are: a, b, c"),
+        (needs, ["a"], "needs its argument 'b', and there is no input for it; its arguments are: a, b, c"),
+        (needs, ["", "", "", ""], "has no argument 'input_3'"),
+        (in_order, ["x"], "needs its argument 'b'"),
+        (in_order, ["x", "y", "z"], "has no argument 'z'"),
+        (anything, ["b"], "needs its argument 'a'"),
+    ],
+)
+def test_inputs_that_a_function_cannot_be_called_with_are_refused(function, names, words):
+    with pytest.raises(BadRequest, match=f"function 'f' {words}"):
+        read(function, inputs=[Tensor(name) for name in names], outputs=[Tensor("out")])
+    if all(names):
+        with pytest.raises(BadRequest, match=f"function 'f' {words}"):
+            read(function, sample=dict.fromkeys(names, 1.0), outputs=[Tensor("out")])
+
+
+@pytest.mark.parametrize(
+    ("function", "names"), [(needs, ["b", "a"]), (in_order, ["x", "y"]), (in_order, ["a", "b"]), (anything, ["a", "q"])]
+)
+def test_inputs_that_a_function_takes_are_served(function, names):
+    found = read(function, inputs=[Tensor(name) for name in names], outputs=[Tensor("out")])
+    assert [slot.name for slot in found.inputs] == names
 
 
 def test_one_value_does_not_go_with_batches():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "stand_in"
@@ -14,7 +16,7 @@ LIBRARY = "libcuda.so.1"
 COUNTERS = (
     "host_to_device", "device_to_host", "device_to_device", "host_bytes", "pinned_copies", "allocated", "freed",
     "opened", "closed", "used_after_free", "host_registered", "host_unregistered", "events_made", "events_ended",
-    "streams_made", "streams_ended",
+    "streams_made", "streams_ended", "operations_held",
 )  # fmt: skip
 OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
 EVER = 1 << 30  # as `times`
@@ -42,14 +44,26 @@ class StandIn:
         self._calls = ctypes.CDLL(str(library))
         self._calls.stand_in_allocated.restype = ctypes.c_uint64
 
-    def set(self, *, devices: int = 2, device_bytes: int = 1 << 30, delay_us: int = 200) -> None:
-        """How many GPUs, the memory of each, and how long what is queued in a stream waits."""
-        assert self._calls.stand_in_set(devices, ctypes.c_uint64(device_bytes), delay_us) == 0
+    def set(
+        self, *, devices: int = 2, device_bytes: int = 1 << 30, delay_us: int = 200, unlike: bool = False
+    ) -> None:
+        """How many GPUs, the memory of each, how long what is queued waits, and whether the last GPU is the fastest."""
+        assert self._calls.stand_in_set(devices, ctypes.c_uint64(device_bytes), delay_us, int(unlike)) == 0
 
     def reset(self) -> None:
         """As it is at the beginning: no faults, and as many GPUs."""
         self._calls.stand_in_reset()
+        self._calls.stand_in_hold(0)
         self.set()
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Meanwhile nothing that is queued in streams is done."""
+        assert self._calls.stand_in_hold(1) == 0
+        try:
+            yield
+        finally:
+            self._calls.stand_in_hold(0)
 
     def fail(self, name: str, code: int, *, after: int = 0, times: int = EVER) -> None:
         """Have calls of `name` fail in all processes, after so many that succeed.  code 0: no more."""

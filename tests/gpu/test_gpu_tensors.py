@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import queue
 import signal
@@ -13,44 +12,13 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.stand_in_driver import OUT_OF_MEMORY
+from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, RETURNED, STAYS, WHERE, asked, ensemble, register
+from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
 
 NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
-GPU = "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]"
-STAYS = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
 COPIES = ("host_to_device", "device_to_host", "device_to_device")
-CONFIG = """
-backend: "python"
-input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
-output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
-"""
-IDENTITY = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        found = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
-        assert not any(tensor.is_cpu() for tensor in found)
-        return [pb_utils.InferenceResponse([self.answer(tensor)]) for tensor in found]
-
-    def answer(self, tensor):
-        return pb_utils.Tensor.from_dlpack("B", tensor)
-"""
-RETURNED = IDENTITY.replace('pb_utils.Tensor.from_dlpack("B", tensor)', "tensor").replace('"A"', '"B"')
-"""The input itself, which has the output's name."""
-WHERE = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        tensors = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
-        print("on the CPU:", [tensor.is_cpu() for tensor in tensors], flush=True)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", t.as_numpy())]) for t in tensors]
-"""
-
-
 @pytest.fixture
 def started(stand_in, serve, write_model, connect):
     """started(code, config): (server, a client of it by the module)."""
@@ -61,19 +29,6 @@ def started(stand_in, serve, write_model, connect):
         return server, connect(server, module)
 
     return start
-
-
-def register(client, name, memory):
-    client.register_cuda_shared_memory(name, base64.b64encode(memory.handle), 0, memory.nbytes)
-
-
-def asked(module, nbytes=NBYTES, offset=0, output=None, name="A"):
-    tensor = module.InferInput(name, [nbytes // 4], "FP32")
-    tensor.set_shared_memory("given", nbytes, offset)
-    wanted = module.InferRequestedOutput("B")
-    if output:
-        wanted.set_shared_memory(output, nbytes, offset)
-    return {"inputs": [tensor], "outputs": [wanted]}
 
 
 @pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
@@ -169,21 +124,6 @@ def test_each_request_of_a_batch_has_its_own_place(started, export, stand_in):
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 8]
 
 
-STEP = """step {{
-    model_name: "m{0}" model_version: -1 input_map {{ key: "{1}" value: "{2}" }} output_map {{ key: "B" value: "{3}" }}
-}}"""
-
-
-def ensemble(name, *steps):
-    """Of models m0, m1, ...; name: of their input; steps: tensors from and to."""
-    return f"""
-platform: "ensemble"
-input [ {{ name: "A" data_type: TYPE_FP32 dims: [ -1 ] }} ]
-output [ {{ name: "B" data_type: TYPE_FP32 dims: [ -1 ] }} ]
-ensemble_scheduling {{ {" ".join(STEP.format(at, name, *ends) for at, ends in enumerate(steps))} }}
-"""
-
-
 PART = f"""{IDENTITY.replace('"B", tensor', '"B", Part(tensor)')}
 
 class Part:
@@ -247,6 +187,25 @@ def test_others_get_it_in_host_memory(started, export, stand_in, config):
     server.says("on the CPU: [True]")
 
 
+def test_gpus_are_known_by_their_uuid(stand_in, serve, write_model, connect, export):
+    stand_in.set(unlike=True)  # a client's GPU 0 is then the last one of the bus, as instances count
+    write_model("here", IDENTITY, CONFIG + GPU.replace("0", "1") + STAYS)
+    write_model("there", WHERE, CONFIG + GPU + STAYS)
+    server = serve("--allow-client-shm=true").ready()
+    client = connect(server)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    before = stand_in.counted()
+    client.infer("here", **asked(tritonclient.http, output="wanted"))
+    after = stand_in.counted()
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+    assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
+    assert client.infer("there", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+    server.says("on the CPU: [True]")
+
+
 def test_a_handle_that_the_worker_cannot_open_is_told_with_the_reason_and_the_remedy(started, export, stand_in):
     _, client = started(IDENTITY)
     given = export(NBYTES)
@@ -291,6 +250,37 @@ def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
     assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
     assert stand_in.counted()["used_after_free"] == 0
+
+
+@pytest.mark.parametrize("call", ["cuCtxSynchronize", "cuStreamSynchronize"])
+def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_in, call):
+    server, client = started(IDENTITY)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    client.infer("m", **asked(tritonclient.http, output="wanted"))
+    worker = server.worker("m_0_0")
+    stand_in.fail(call, LAUNCH_FAILED, times=1)
+    with pytest.raises(InferenceServerException, match=f"{call}: unspecified launch failure"):
+        client.infer("m", **asked(tritonclient.http, output="wanted"))
+    until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
+    client.infer("m", **asked(tritonclient.http, output="wanted"))
+    assert wanted.read(NBYTES) == VALUES.tobytes()
+
+
+def test_a_region_is_registered_again_where_the_server_has_lost_the_gpu(started, export, stand_in):
+    _, client = started(WHERE, CONFIG)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
+    for _ in range(2):
+        with pytest.raises(InferenceServerException, match="unspecified launch failure"):
+            client.infer("m", **asked(tritonclient.http))
+    client.unregister_cuda_shared_memory("given")
+    register(client, "given", given)
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
 
 
 def balance(stand_in, before):

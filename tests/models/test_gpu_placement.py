@@ -5,7 +5,7 @@ import pytest
 from tisfast.config.instance_groups import PlannedInstance
 from tisfast.config.settings import WorkerSettings
 from tisfast.errors import Unavailable
-from tisfast.models.gpu_placement import Placement, placement, visible_names
+from tisfast.models.gpu_placement import GPU_OF_NONE, Placement, placement, visible_names
 from tisfast.native.nvml import GpuFacts, GpuMemory
 
 GB = 10**9
@@ -22,6 +22,9 @@ class Gpus:
 
     def facts(self, name):
         return GpuFacts(name, self.capability[int(name)])
+
+    def uuid(self, name):
+        return bytes([int(name)]) * 16 if self.free[int(name)] is not None else None
 
     def memory(self, name):
         free = self.free[int(name)]
@@ -50,6 +53,18 @@ def devices(instances) -> list[int]:
 )
 def test_gpus_are_those_that_cuda_would_show(visible, expected):
     assert visible_names(visible, 3) == expected
+
+
+def test_gpus_are_known_by_their_uuid_in_whatever_order_the_driver_counts():
+    placed = Placement(("2", "0"), Gpus(1, 1, 1))
+    assert [placed.number_of(bytes([name]) * 16, 7) for name in (0, 2)] == [1, 0]
+    assert placed.number_of(bytes([1]) * 16, 7) == GPU_OF_NONE  # not visible: no instance is there
+
+
+@pytest.mark.parametrize("gpus", [None, Gpus(1, None)])
+def test_where_nobody_tells_uuids_both_count_alike(gpus):
+    assert Placement(("0", "1"), gpus).number_of(bytes(16), 7) == 7
+    assert Placement(("0", "1"), Gpus(1, 1)).number_of(b"", 7) == 7
 
 
 def test_instances_go_where_most_memory_is_free():

@@ -56,7 +56,7 @@ class HostMemory:
     """native.cuda.DeviceMemory without a GPU."""
 
     def __init__(self, device: HostDevice, data: bytearray) -> None:
-        self._device, self._data, self.nbytes = device, data, len(data)
+        self._device, self._data, self.nbytes, self.uuid = device, data, len(data), b""
         device.open_count += 1
 
     def __del__(self) -> None:

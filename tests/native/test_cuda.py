@@ -16,7 +16,8 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
-int opened, closed, streams, fail_copy, fail_context, fail_init, devices = 2, current = -1; static uint64_t size;
+int opened, closed, streams, resets, fail_copy, fail_context, fail_init, devices = 2, current = -1;
+static uint64_t size;
 static int contexts[8];
 int cuInit(unsigned flags) { return fail_init ? 100 : (int)flags; }
 int cuDeviceGetCount(int *n) { *n = devices; return 0; }
@@ -25,6 +26,7 @@ int cuDevicePrimaryCtxRetain(void **c, int d) {
     if (fail_context) return 2;
     contexts[d - 10] = d; *c = &contexts[d - 10]; return 0;
 }
+int cuDevicePrimaryCtxReset_v2(int d) { resets++; return d - 10 == current ? 0 : 101; }
 int cuCtxSetCurrent(void *c) { current = *(int *)c - 10; return 0; }
 int cuStreamCreate(void **s, unsigned flags) {
     streams++;
@@ -150,14 +152,31 @@ def test_a_device_is_set_up_once_for_all_handles(library, driver):
     assert [memory.nbytes for memory in memories] == [8, 8, 8]
 
 
+def test_a_lost_device_is_made_anew_with_the_next_handle(library, driver):
+    cuda = Cuda(library)
+    memory, data = cuda.open(handle(32), 0), ctypes.create_string_buffer(4)
+    driver.fail_copy.value = 1  # an illegal address, after which the driver has no more for this context
+    with pytest.raises(Internal, match="error 700"):
+        memory.to_host(0, ctypes.addressof(data), 4)
+    driver.fail_copy.value = 0
+    with pytest.raises(Internal, match="error 700; what was registered there before must be registered again"):
+        memory.to_host(0, ctypes.addressof(data), 4)
+    closed = driver.closed.value
+    del memory
+    assert (driver.closed.value, driver.resets.value) == (closed, 0)
+    cuda.open(handle(32), 0).to_host(0, ctypes.addressof(data), 4)
+    assert driver.resets.value == 1
+
+
 def test_copies_in_fail_as_copies_out_do(library, driver):
-    memory = Cuda(library).open(handle(32), 0)
+    cuda = Cuda(library)
+    memory = cuda.open(handle(32), 0)
     driver.fail_copy.value = 1
     data = ctypes.create_string_buffer(4)
     with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyHtoDAsync_v2: error 700"):
         memory.from_host(0, ctypes.addressof(data), 4)
     driver.fail_copy.value = 0
-    memory.from_host(0, ctypes.addressof(data), 4)
+    cuda.open(handle(32), 0).from_host(0, ctypes.addressof(data), 4)
 
 
 def test_a_device_that_cannot_be_set_up_is_the_request_s_error_and_is_tried_again(library, driver):

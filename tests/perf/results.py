@@ -10,6 +10,7 @@ from perf.compare import Pair
 from perf.figures import Figures
 from perf.machine import Losses
 from perf.open_loop import Tail
+from perf.pytriton_rows import STOP, Beside
 from perf.scaling import SCALING, Scaled
 from perf.table import Measured, Results
 from perf.unlike import UNLIKE, Found, Run
@@ -36,4 +37,5 @@ def results() -> Results:
     rates = [Figures(rate, math.nan, math.nan) for rate in (100.0, 390.0)]
     metrics = [(PREPARED, measured(PREPARED.load, *rates))]
     failures = ["bin4, side B: wrk gave no figures"]
-    return Results(0.01, Losses(12.0, 0.034, 5100.0), loads, metrics, [START], [UNEVEN], [GROWN], failures)
+    losses, stopped = Losses(12.0, 0.034, 5100.0), Beside(STOP, 30.0, 0.6)
+    return Results(0.01, losses, loads, metrics, [START], [UNEVEN], [GROWN], [], [stopped], failures)

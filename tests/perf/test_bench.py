@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from perf import pytriton_rows
 from perf.bars import BARS, METRICS_BARS
 from perf.bench import MEMORY_CASE, START_CASE, TRITON_DEATHS_MAX, _Loads, select
 from perf.compare import Effort
@@ -23,6 +24,8 @@ def test_all_rows_are_measured_unless_some_are_wanted():
     assert everything.singles == [START_CASE, MEMORY_CASE]
     assert everything.unlike == list(UNLIKE)
     assert everything.scaling == list(SCALING)
+    assert everything.pytriton == list(pytriton_rows.BARS)
+    assert everything.numbers == list(pytriton_rows.NUMBERS)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -57,13 +60,19 @@ def test_rows_of_growth():
     assert selection.scaling == list(SCALING) and selection.lines() == [row.line() for row in SCALING]
 
 
+def test_rows_beside_pytriton():
+    selection = select("pytriton:")
+    assert selection.pytriton and selection.numbers and not (selection.loads or selection.singles or selection.unlike)
+    assert selection.seconds(Effort(1, 1.0)) < 180
+
+
 def test_nothing_matches_what_is_nowhere():
     assert not select("ftp").lines()
 
 
 def test_a_part_is_short_enough_to_wait_for():
     assert select("grpc").seconds(EFFORT) < 480
-    assert select("^(?!mixed|neighbours|paced|heavy|growth)").seconds(EFFORT) < 1300
+    assert select("^(?!mixed|neighbours|paced|heavy|growth|pytriton)").seconds(EFFORT) < 1300
     assert select("^(mixed|neighbours|paced|heavy):").seconds(EFFORT) < 1200
 
 

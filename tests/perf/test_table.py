@@ -9,6 +9,7 @@ import pytest
 
 from perf.compare import Effort, Pair, together
 from perf.figures import Figures, middle
+from perf.pytriton_rows import MEMORY, STOP, Beside
 from perf.scaling import SCALING_HEAD, scaling_row
 from perf.table import HEAD, METRICS_HEAD, SINGLES_HEAD, facts, load_row, markdown, spread
 from perf.unlike import UNLIKE_HEAD, unlike_row
@@ -61,13 +62,22 @@ def test_rows_have_as_many_cells_as_their_heads():
 def test_the_page_has_every_row_and_failure():
     page = results()
     text = markdown(page, Effort(3, 1.5))
-    single = (START.row(), unlike_row(UNEVEN), scaling_row(GROWN))
+    single = (START.row(), unlike_row(UNEVEN), scaling_row(GROWN), page.numbers[0].row())
     for row in (load_row(SMALL, page.loads[0][1]), load_row(*page.metrics[0]), *single):
         assert row in text
-    assert "2 of 6 rows meet all their bars" in text
+    assert "2 of 7 rows meet all their bars" in text
     assert "Not measured: bin4, side B" in text
     assert "Not quiet" not in text
     assert "lost its core 12 times a second for more than 50 µs, 3.4% of the time, 5,100 µs at the longest" in text
+
+
+def test_a_number_beside_pytriton_may_have_a_bar_of_its_own():
+    """A ratio that looks well is not enough where a time was promised."""
+    assert results().numbers[0].row() == (
+        "| pytriton: stop() with 4 idle clients connected | 30.00 s | 0.60 s | 0.020 | 0.50 s | **missed** |"
+    )
+    assert Beside(STOP, 30.0, 0.4).met
+    assert not Beside(MEMORY, 100.0, 101.0).met and Beside(MEMORY, 100.0, 99.0).met
 
 
 def test_close_rounds_are_compared_each_in_itself():

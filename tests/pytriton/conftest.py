@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.pytriton.served import start
+from tests.pytriton.served import add, model, start
+from tisfast.pytriton.triton import TritonSecurityConfig
 
 
 @pytest.fixture
@@ -17,3 +18,12 @@ def triton(tmp_path):
     yield make
     for each in made:
         each.stop()
+
+
+@pytest.fixture(scope="module")
+def closed_to_strangers(tmp_path_factory):
+    """A server that tells those without a token nothing of itself and its models."""
+    security = TritonSecurityConfig(access_token="key", restricted_endpoints=["health", "model-config"])
+    triton = start(model("add", add), workspace=tmp_path_factory.mktemp("pytriton") / "work", security=security)
+    yield triton
+    triton.stop()

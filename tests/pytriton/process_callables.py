@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from tisfast.pytriton.decorators import batch
+from tisfast.pytriton.exceptions import PyTritonUnrecoverableError
 
 
 @batch
@@ -39,3 +40,17 @@ class OnlyHere:
 
     def __call__(self, requests):
         return [{"o": request["a"]} for request in requests]
+
+
+calls = []
+
+
+def calls_before(requests):
+    """How many calls this process has had."""
+    calls.append(len(requests))
+    return [{"o": 0 * request["a"] + len(calls) - 1} for request in requests]
+
+
+def give_up(requests):
+    """Nothing can go on."""
+    raise PyTritonUnrecoverableError("out of memory\nfor good")

@@ -108,6 +108,36 @@ def test_a_closed_client_says_so(url):
     asyncio.run(go())
 
 
+def test_who_waits_for_a_client_that_is_closed_is_told_so(url):
+    async def go():
+        client = AsyncioModelClient(url, "absent")
+        waiting = [asyncio.ensure_future(client.infer_sample(ONE)) for _ in range(2)]
+        while client._asking is None:
+            await asyncio.sleep(0)
+        await client.close()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(each) for each in asyncio.run(go())] == [PyTritonClientClosedError] * 2
+
+
+def test_a_model_that_need_not_be_ready_is_not_waited_for(url):
+    async def go():
+        async with AsyncioModelClient(url, "absent", ensure_model_is_ready=False) as client:
+            await client.infer_sample(ONE)
+
+    with pytest.raises(PyTritonClientInferenceServerError, match="absent"):
+        asyncio.run(go())
+
+
+def test_what_a_client_may_not_ask_is_an_error_at_once(closed_to_strangers):
+    async def go(name):
+        async with AsyncioModelClient(http(closed_to_strangers), name) as client:
+            await client.infer_sample(ONE)
+
+    with pytest.raises(PyTritonClientInferenceServerError, match="restricted"):
+        asyncio.run(go("add"))
+
+
 def test_helpers_are_awaited(url):
     async def go():
         async with create_asyncio_client(url) as client:

@@ -1,6 +1,7 @@
 """Groups of requests and of rows."""
 
 import asyncio
+import inspect
 
 import numpy as np
 import pytest
@@ -36,6 +37,25 @@ def test_groups_of_coroutines_are_awaited():
         return {"o": sum(inputs.values())}
 
     assert values(asyncio.run(f(requests(*MIXED)))) == [{"o": [1]}, {"o": [2]}, {"o": [3]}, {"o": [9]}, {"o": [13]}]
+
+
+def test_groups_behind_one_that_fails_are_ended():
+    made = []
+
+    async def answer(inputs):
+        if "b" in inputs:
+            raise ValueError("no b")
+        return {"o": inputs["a"]}
+
+    @group_by_keys
+    @batch
+    def f(**inputs):
+        made.append(answer(inputs))
+        return made[-1]
+
+    with pytest.raises(ValueError, match="no b"):
+        asyncio.run(f(requests({"b": [1]}, {"a": [2]}, {"a": [3], "b": [4]})))
+    assert [inspect.getcoroutinestate(each) for each in made] == [inspect.CORO_CLOSED] * 3
 
 
 def test_what_generators_yield_for_several_groups_cannot_be_put_together():

@@ -2,16 +2,21 @@
 
 import os
 
+import numpy as np
 import pytest
 
-from tests.pytriton.process_callables import Adder, OnlyHere, where
+from tests.pytriton.process_callables import Adder, OnlyHere, calls_before, give_up, where
 from tests.pytriton.served import ONE, A, add, http, model
+from tests.waiting import wait_until
 from tisfast.pytriton.client import FuturesModelClient, ModelClient
+from tisfast.pytriton.client.exceptions import PyTritonClientInferenceServerError
 from tisfast.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
     PyTritonValidationError,
 )
+from tisfast.pytriton.model_config import ModelConfig
+from tisfast.pytriton.model_config.common import ModelWarmup, WarmupInput
 from tisfast.pytriton.triton import RemoteTriton
 
 
@@ -58,3 +63,22 @@ def test_only_the_own_server_has_processes(triton, tmp_path):
     remote = RemoteTriton(http(triton()), workspace=tmp_path / "remote")
     with remote, pytest.raises(PyTritonInvalidOperationError, match="only the server of this program"):
         remote.bind(**model("m", add, processes=1))
+
+
+def test_processes_are_warmed_up_before_the_first_request(triton):
+    warmup = ModelWarmup("w", 1, {"a": WarmupInput(np.float32, (1,), zero_data=True)}, count=3)
+    running = triton(model("m", calls_before, [A], config=ModelConfig(model_warmup=[warmup]), processes=1))
+    with ModelClient(http(running), "m") as client:
+        assert client.infer_sample(ONE)["o"].tolist() == [3]
+
+
+def test_an_error_of_a_process_that_nobody_recovers_from_stops_the_server(triton, caplog):
+    running = triton(model("m", give_up, [A], processes=1), model("other", calls_before, [A], processes=1))
+    with (
+        ModelClient(http(running), "m") as client,
+        pytest.raises(PyTritonClientInferenceServerError, match="out of memory"),
+    ):
+        client.infer_sample(ONE)
+    wait_until(lambda: not running.is_connected())
+    assert not running.is_alive()
+    assert "everything is stopped: out of memory for good" in caplog.text

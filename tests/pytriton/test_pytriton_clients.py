@@ -338,7 +338,23 @@ def test_bounds_of_futures(url):
         client.infer_sample(ONE)
 
 
+def test_what_a_client_may_not_ask_is_an_error_at_once(closed_to_strangers):
+    with ModelClient(http(closed_to_strangers), "add", access_token="other") as client:
+        for call in (
+            lambda: client.wait_for_model(60),
+            lambda: client.model_config,
+            lambda: client.infer_sample(ONE),
+        ):
+            with pytest.raises(PyTritonClientInferenceServerError, match="restricted"):
+                call()
+
+
 # ---- decoupled
+
+
+def test_a_client_of_the_wrong_protocol_asks_nothing_before_it_says_so():
+    with pytest.raises(PyTritonClientValueError, match="only supported for grpc"):
+        DecoupledModelClient(f"localhost:{closed_port()}", "m", lazy_init=False)
 
 
 def test_answers_come_as_an_iterator(running):

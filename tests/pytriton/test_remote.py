@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.pytriton.served import ONE, add, grpc, http, model
+from tests.pytriton.served import ONE, A, add, grpc, http, model
 from tests.pytriton.unused_ports import closed_port
 from tests.waiting import wait_until
 from tisfast.local_server import LocalServer
@@ -46,13 +46,36 @@ def test_a_model_that_is_bound_later_is_loaded_at_once(triton, tmp_path):
         assert ask(http(server), "m") == [1]
 
 
-def test_a_name_belongs_to_one_program(triton, tmp_path):
+def constant(number):
+    """A callable that always answers it."""
+    return lambda requests: [{"o": 0 * request["a"] + number} for request in requests]
+
+
+def test_a_name_goes_to_who_serves_it_last_and_its_first_program_goes_on(triton, tmp_path):
+    server = triton(model("m", constant(1)), model("other", constant(2)))
+    url = http(server)
+    first, second = (RemoteTriton(url, workspace=tmp_path / name) for name in ("first", "second"))
+    with first, second:
+        first.bind(**model("m", constant(10)))
+        assert ask(url, "m") == [10]
+        second.bind(**model("m", constant(20), model_version=2))
+        assert ask(url, "m") == [20]
+        assert (server.is_alive(), first.is_alive(), second.is_alive()) == (True, True, True)
+        first.stop()
+        assert ask(url, "m") == [20]
+    assert server.is_alive()
+    assert ask(url, "other") == [2]
+    with pytest.raises(PyTritonClientTimeoutError), ModelClient(url, "m") as client:
+        client.wait_for_model(0.2)
+
+
+def test_a_name_that_could_not_be_taken_over_stays_where_it_is(triton, tmp_path):
     server = triton(model("m", add))
     with RemoteTriton(http(server), workspace=tmp_path / "remote") as remote:
-        with pytest.raises(PyTritonRuntimeError, match="model 'm' was not loaded"):
-            remote.bind(**model("m", add))
-        assert remote.is_alive()
-    assert ask(http(server), "m") == [1]
+        with pytest.raises(PyTritonRuntimeError, match="'m' was not loaded: .*'a' is declared more than once"):
+            remote.bind(**model("m", add, [A, A]))
+        assert ask(http(server), "m") == [1]
+        assert (server.is_alive(), remote.is_alive()) == (True, True)
 
 
 def test_the_end_of_the_server_is_the_end_of_remote_models(triton, tmp_path):

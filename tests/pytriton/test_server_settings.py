@@ -55,6 +55,14 @@ def test_the_environment_gives_what_is_not_given(monkeypatch):
     ]
 
 
+def test_an_environment_that_serves_nothing_may_be_overruled(monkeypatch):
+    for name in ("HTTP", "GRPC"):
+        monkeypatch.setenv(f"PYTRITON_TRITON_CONFIG_ALLOW_{name}", "false")
+    assert server_config.merged(TritonConfig(allow_http=True)) == TritonConfig(allow_http=True, allow_grpc=False)
+    with pytest.raises(PyTritonValidationError, match="has to be allowed"):
+        server_config.merged(None)
+
+
 def test_what_tells_or_changes_something_is_restricted_by_default():
     first, second = TritonSecurityConfig(), TritonSecurityConfig()
     assert first.restricted_endpoints == ["shared-memory", "model-repository", "statistics", "trace", "logging"]

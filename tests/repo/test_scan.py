@@ -98,6 +98,21 @@ def test_no_version_is_an_error_in_tritons_words(repo, add):
     assert "at least one version must be available under the version policy of model 'm'" in failure_of(repo)
 
 
+def test_no_version_is_an_error_that_names_folders_that_are_none(repo, add):
+    add("m", {"config.pbtxt": PYTHON, "00000123/model.py": MODEL})
+    assert failure_of(repo).endswith("ignore version directory '00000123' which contains leading zeros in its directory name")
+
+
+@pytest.mark.parametrize("config", [{}, {"config.pbtxt": 'backend: "tensorflow"'}])
+@pytest.mark.parametrize("given", ["repo", "repo/half"])
+def test_a_repository_of_tensorflow_serving_is_taken_for_what_it_is(repo, add, given, config):
+    """It has the SavedModel where Triton has a folder that holds one."""
+    folder = add("half", {"1/saved_model.pb": "x", "1/variables/variables.index": "x", **config})
+    reason = failure_of(repo.parent / given)
+    assert f"{folder}/1 is a SavedModel, as TensorFlow Serving has them" in reason
+    assert f"`tisfast serve half={folder}/1`" in reason and "half/1/model.savedmodel of a repository" in reason
+
+
 @pytest.mark.parametrize(
     ("files", "sign"),
     [

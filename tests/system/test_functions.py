@@ -30,8 +30,9 @@ X = np.arange(4, dtype=F)
 
 
 @pytest.fixture
-def scratch(monkeypatch):
+def scratch(monkeypatch, tmp_path_factory):
     """A temporary folder of this test's own, in which nothing is left."""
+    tmp_path_factory.getbasetemp()  # pytest's own folder lies elsewhere
     with tempfile.TemporaryDirectory(prefix="tf") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
@@ -438,9 +439,11 @@ def test_without_cloudpickle_it_says_what_to_install(monkeypatch, tmp_path):
 
 
 def test_an_environment_is_the_worker_s_python(serve, tmp_path):
-    found = subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "env"], check=False)
+    found = subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=False)
     if found.returncode:
         pytest.skip("this Python makes no virtual environments")
+    (packages,) = (tmp_path / "env/lib").glob("python*/site-packages")
+    (packages / "numpy.pth").write_text(str(Path(np.__file__).parents[1]))
 
     def where(x: NDArray[F]) -> str:
         return sys.prefix

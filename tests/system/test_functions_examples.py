@@ -37,3 +37,12 @@ def test_the_digits():
         found = [server.client()(pixels[at : at + 32]) for at in range(0, len(pixels), 32)]
     read = [int(row[0]) for rows in found for row in rows]
     assert sum(a == b for a, b in zip(read, right, strict=True)) > 0.88 * len(right)
+
+
+def test_the_typed_functions():
+    done = subprocess.run(
+        [sys.executable, str(Path(ROOT, "examples/functions/typed.py"))],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+    printed = "[0.0, 4.0] [3.0, 7.0]\n[0, 1, 2]\n[[0.0, 0.0, 0.0, 0.0], [4.0, 4.0, 4.0, 4.0]]\n['Centre', 'ends']\n"
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr

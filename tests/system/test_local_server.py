@@ -20,6 +20,7 @@ import uvloop
 
 from tests.descriptors import open_descriptors
 from tests.system.helpers import ROOT, SECONDS_MAX, until
+from tests.waiting import has_ended
 from tisfast.errors import BadRequest, Unavailable
 from tisfast.local_server import LocalServer, guest_runtime
 
@@ -293,7 +294,11 @@ def program(scratch):
 
 
 def gone(pid):
-    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "it has ended")
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    until(lambda: has_ended(process), "it has ended")
 
 
 @pytest.mark.parametrize(

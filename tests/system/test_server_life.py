@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.system.helpers import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, in_background, in_compute, until, with_gate
+from tests.waiting import has_ended
 
 
 def traceback_count(server, text: str) -> int:
@@ -277,14 +278,7 @@ def test_a_wrong_output_is_logged_once_with_who_and_for_whom(serve, write_model)
 
 
 def gone(processes) -> bool:
-    return not [p for p in processes if _runs(p)]
-
-
-def _runs(process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # it ended between the two questions
-        return False
+    return all(has_ended(each) for each in processes)
 
 
 def test_an_idle_server_ends_at_once_and_leaves_nothing(serve, write_model):

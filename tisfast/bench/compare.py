@@ -208,13 +208,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
+def main(arguments: Sequence[str], out: TextIO | None = None, err: TextIO | None = None) -> int:
     """The command.  Returns the exit code."""
+    out, err = out or sys.stdout, err or sys.stderr
     try:
         given = _parser().parse_args(list(arguments))
     except argparse.ArgumentError as error:
         err.write(f"tisfast bench compare: {error}\n")
         return USAGE
+    except SystemExit as ended:  # --help, and what argparse says by itself
+        return USAGE if ended.code else FINE
     try:
         for name in ("margin", "fail_above"):
             if not 0 <= getattr(given, name) < math.inf:

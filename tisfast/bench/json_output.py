@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from tisfast.bench.figures import client_parts, network_us, server_parts, supported, throughput
+from tisfast.bench.figures import client_parts, level_name, network_us, server_parts, supported, throughput
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.results import FAILED, Measurement, Run, ServerSplit
 from tisfast.bench.results import Histogram as AnyHistogram
@@ -25,8 +25,9 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
     """
     yield '{"experiments":['
     for number, level in enumerate(run.levels):
-        mode = "concurrency" if level.level.mode in ("concurrency", "count", "periodic") else "request_rate"
-        value = int(level.level.value) if float(level.level.value).is_integer() else level.level.value
+        closed = level_name(level) == "Concurrency"
+        mode = "concurrency" if closed else "request_rate"
+        value = int(level.level.value) if closed else float(level.level.value)
         head = json.dumps({"mode": mode, "value": value}, separators=(",", ":"))
         yield f'{"," if number else ""}{{"experiment":{head},"requests":['
         yield from _requests(level)

@@ -145,11 +145,12 @@ class Signature:
         """Of lists and numbers, which have no data type of their own; arrays of other libraries keep theirs."""
         name, datatype, dtype, dims = spec
         try:
-            if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-                return np.asarray(value)
-            found = np.asarray(value, dtype=np.object_ if datatype == "BYTES" else None)
+            own = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
+            found = np.asarray(value, dtype=np.object_ if datatype == "BYTES" and not own else None)
             if not found.shape and dims in ((1,), (-1,)):
-                found = found.reshape(1)  # one plain value
+                found = found.reshape(1)  # one plain value, or a scalar of numpy
+            if own:
+                return found
         except (TypeError, ValueError) as error:
             raise BadRequest(f"input '{name}' of model '{self.model}' cannot be made an array: {error}") from None
         if datatype == "BYTES" or found.size == 0:

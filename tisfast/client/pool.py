@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
@@ -59,14 +58,16 @@ class Pool(Generic[C]):
         Raises ConnectFailed, ClientClosed, and TimedOut when none came free in time.
         """
         while True:
-            found = None
-            if not self._waiting:  # whoever waits has the next one
-                with suppress(IndexError):
+            if self._idle and not self._waiting:  # whoever waits has the next one
+                try:
                     found = self._idle.pop()
-            if found is None:
-                found = self._wait(deadline)
-                if found is None:
+                except IndexError:  # another thread was faster
+                    continue
+            else:
+                again = self._wait(deadline)
+                if again is None:
                     return self._new(deadline)
+                found = again
             self._busy.add(found)
             if found.usable():
                 return found

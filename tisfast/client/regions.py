@@ -119,7 +119,7 @@ class SharedMemory:
         outputs = sum(_aligned(nbytes) for _, nbytes in known.outputs) if known is not None else 0
         region = await self._take(inputs + outputs, Scope(deadline, None, cancel))
         if region is None:
-            return await self._core.ask(self._core.calls.infer(request), timeout, retry, cancel)
+            return await self._core.ask(self._core.calls.infer(request), deadline - monotonic(), retry, cancel)
         placed, places = _placed(request, region, known)
         try:
             response = await self._core.ask(self._core.calls.infer(placed), deadline - monotonic(), retry, cancel)

@@ -15,6 +15,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, cast
@@ -82,11 +83,16 @@ class LocalCore:
         self._lock = threading.Lock()  # `execute` is called by one thread at a time, as a worker calls it
         self._pb = _pb_utils()
         self._config = _config(folder)
-        module = _module(folder, self.version, self._config)
-        self._config = _completed(module, self._config, self._pb)
-        self._model = module.TritonPythonModel()
-        if hasattr(self._model, "initialize"):
-            self._model.initialize(self._arguments(folder))
+        self._imports = ModelImports(folder, self.version)
+        try:
+            module = _module(folder, self.version, self._config)
+            self._config = _completed(module, self._config, self._pb)
+            self._model = module.TritonPythonModel()
+            if hasattr(self._model, "initialize"):
+                self._model.initialize(self._arguments(folder))
+        except BaseException:
+            self._imports.end()
+            raise
 
     def _arguments(self, folder: Path) -> dict[str, str]:
         return {
@@ -101,8 +107,11 @@ class LocalCore:
 
     def finalize(self) -> None:
         """Its end."""
-        if hasattr(self._model, "finalize"):
-            self._model.finalize()
+        try:
+            if hasattr(self._model, "finalize"):
+                self._model.finalize()
+        finally:
+            self._imports.end()
 
     # ---- what a server answers
 
@@ -260,20 +269,47 @@ def _completed(module: ModuleType, config: LoadedConfig, pb_utils: Any) -> Loade
     return auto_complete.merge_completed(config, given.as_json())
 
 
+class ModelImports:
+    """What lies in a model's folders can be imported, as in a worker, until `end`.
+
+    A module of that name which is loaded already, another model's `helper` perhaps, is out of the way meanwhile.
+    """
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self._folders = [str(folder / version), str(folder)]
+        names = {path.stem for each in self._folders for path in Path(each).glob("*") if _importable(path)}
+        self._others = {name: module for name, module in list(sys.modules.items()) if name.partition(".")[0] in names}
+        for name in self._others:
+            del sys.modules[name]
+        sys.path[:0] = self._folders
+        importlib.invalidate_caches()
+
+    def end(self) -> None:
+        """The model's modules are forgotten, and the others are back."""
+        for each in self._folders:
+            with suppress(ValueError):
+                sys.path.remove(each)
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None) or ""
+            if any(file.startswith(f"{each}/") for each in self._folders):
+                del sys.modules[name]
+        sys.modules.update(self._others)
+
+
+def _importable(path: Path) -> bool:
+    return path.suffix == ".py" or (path / "__init__.py").is_file()
+
+
 def _module(folder: Path, version: str, config: LoadedConfig) -> ModuleType:
-    """The model's file as a module of its own; what lies beside it can be imported, as in a worker."""
+    """The model's file as a module of its own."""
     file = folder / version / (config.default_model_filename or "model.py")
     if not file.is_file():
         raise NotFound(f"{file} is missing: LocalModel runs models that are Python files")
     spec = importlib.util.spec_from_file_location(f"{folder.name}_{version}_model", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    sys.path[:] = [str(file.parent), str(folder), *before]
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
+    sys.modules[spec.name] = module  # dataclasses and pickle look for it there
+    spec.loader.exec_module(module)
     if not hasattr(module, "TritonPythonModel"):
         raise BadRequest(f"{file} has no class TritonPythonModel")
     return module

@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
@@ -25,6 +26,7 @@ from tisfast.types import Status
 from tisfast.wire.plain_values import describe_model
 
 if TYPE_CHECKING:
+    from tisfast.executor import DaemonExecutor
     from tisfast.native.memory import MemoryFile
     from tisfast.wire.signature import ModelSignature
 
@@ -68,16 +70,21 @@ class Bounds(NamedTuple):
 
 
 class Codec:
-    """One process.  free: called when it has done a job; ended: when it is dead, and may write to nothing any more."""
+    """One process.
+
+    copies: threads for what jobs copy; free: called when it has done a job; ended: when it is dead, and may write to
+    nothing any more.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         bounds: Bounds,
+        copies: DaemonExecutor | None,
         free: Callable[[Codec], None],
         ended: Callable[[Codec], None],
     ) -> None:
-        self._loop, self._free, self._ended = loop, free, ended
+        self._loop, self._copies, self._free, self._ended = loop, copies, free, ended
         self._seconds = bounds.job_seconds
         self._process, self._socket = spawn(bounds.memory_bytes)
         try:
@@ -196,6 +203,26 @@ class Codec:
         self._outbox.append((data, os.dup(fd) if fd >= 0 else -1))
         if len(self._outbox) == 1:
             self._flush()
+
+    def send_after(self, work: Callable[[], None], kept: object, *message: object) -> None:
+        """See CodecFace."""
+        done = self._loop.run_in_executor(self._copies, work)
+        done.add_done_callback(partial(self._send_after, self.job, kept, message))
+
+    def _send_after(
+        self, job: Job | None, kept: object, message: tuple[object, ...], done: asyncio.Future[None]
+    ) -> None:
+        """A thread has done its part, whatever has become of the job meanwhile."""
+        del kept
+        error = done.exception()
+        if self.closing or self.job is not job:
+            return
+        if isinstance(error, TisError):
+            self.send("refused", int(error.status), error.message)
+        elif error is not None:
+            self.kill(f"its copy failed: {error!r}")
+        else:
+            self.send(*message)
 
     def _flush(self) -> None:
         while self._outbox:

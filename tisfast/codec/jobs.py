@@ -35,6 +35,9 @@ class CodecFace(Protocol):
     def send(self, *message: object, fd: int = -1) -> None:
         """A message, and a copy of a descriptor."""
 
+    def send_after(self, work: Callable[[], None], kept: object, *message: object) -> None:
+        """A message once a thread has done `work`, which may raise TisError; `kept` stays until then."""
+
 
 class ParseTarget(Protocol):
     """The model of a request: its signature, and the arena that its requests lie in."""
@@ -156,8 +159,7 @@ class ParseJob(Job):
         elif kind == "region":
             self._show(codec, self._region(*question))
         elif kind == "copy":
-            self._copy(*question)
-            codec.send("copied")
+            self._copy(codec, *question)
         else:
             super().asked(codec, kind, *question)
 
@@ -168,11 +170,13 @@ class ParseJob(Job):
         fd = region.file.fd if region.device < 0 else -1
         codec.send("region", region.key, region.offset, region.nbytes, region.device, fd=fd)
 
-    def _copy(self, name: str, offset: int, place: int, nbytes: int) -> None:
-        """Memory of a device, to a place in the arena."""
+    def _copy(self, codec: CodecFace, name: str, offset: int, place: int, nbytes: int) -> None:
+        """Memory of a device, to a place in the arena.  The block outlives the copy, whatever the process does."""
         for block in self.blocks:
             if block.offset <= place and place + nbytes <= block.offset + block.nbytes:
-                return self._region(name).copy_to(offset, block, place - block.offset, nbytes)
+                at = place - block.offset
+                work = partial(_copy_region, [self._region(name), block], offset, at, nbytes)
+                return codec.send_after(work, block, "copied")
         raise Internal(f"a codec process asked for {nbytes} bytes at {place}, outside its blocks")
 
     def finish(self, result: Any) -> None:
@@ -184,6 +188,12 @@ class ParseJob(Job):
         """See Job."""
         super().forget()
         self._body = self._claim = None
+
+
+def _copy_region(holder: list[Any], offset: int, at: int, nbytes: int) -> None:
+    """In a thread, which keeps nothing: memory is given back by the loop alone."""
+    block, region = holder.pop(), holder.pop()
+    region.copy_to(offset, block, at, nbytes)
 
 
 class Rendered(NamedTuple):

@@ -196,7 +196,7 @@ class Codecs:
         for codec in [each for each in self._idle if each.closing]:  # killed for what it said: it is as good as dead
             self._idle.pop(codec).cancel()
         if not self._idle:
-            codec = Codec(self._loop, self._bounds, self._free, self._ended)
+            codec = Codec(self._loop, self._bounds, self._copies, self._free, self._ended)
             self._codecs.add(codec)
             return codec
         codec, timer = self._idle.popitem()  # the one that worked last: its caches are warm

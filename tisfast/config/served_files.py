@@ -88,6 +88,11 @@ def loose_file(folder: Path, backends: Backends) -> str:
     return next((str(folder / name) for name in sorted(names) if Path(name).suffix in endings), "")
 
 
+def is_saved_model(folder: Path) -> bool:
+    """Whether a folder is what TensorFlow writes for a model."""
+    return any((folder / name).exists() for name in SAVED_MODEL)
+
+
 def _exists(path: Path) -> bool:
     """Raises ConfigError for what cannot be looked at: too long a name, a folder without rights."""
     try:
@@ -110,7 +115,7 @@ def _split(text: str) -> tuple[str, Path]:
 
 def _folder_ending(folder: Path, backends: Backends) -> str:
     """The ending of a model file that is this folder, "" of any other folder."""
-    if any((folder / name).exists() for name in SAVED_MODEL):
+    if is_saved_model(folder):
         return SAVED_MODEL_ENDING
     inside = [file for each in backends.all if each.folders for file in each.files if (folder / file).is_file()]
     if inside:

@@ -236,7 +236,8 @@ class WorkerSettings:
     gpu_limits: --model-load-gpu-limit, (GPU, fraction of its memory); capability_min: GPUs below are not used;
     memory_budget: bytes that all models' workers may take, 0 for no bound; strict_outputs: outputs that are not what
     the configuration says are errors; spin_us: how long a side that waits yields before it sleeps, 0 for no time;
-    guest_directory: where guests find the server, "" for none.
+    guest_directory: where guests find the server, "" for none; guest_models: what they are to bring before the server
+    is ready.
     """
 
     interpreter: str
@@ -250,11 +251,17 @@ class WorkerSettings:
     strict_outputs: bool = False
     spin_us: int = defaults.SPIN_US
     guest_directory: str = ""
+    guest_models: tuple[str, ...] = ()
     environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     hooks: SchedulerHooks = field(default_factory=SchedulerHooks)
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for limits that are not positive."""
+        """Raises ConfigError for limits that are not positive, and models of guests that cannot come."""
+        _require(
+            bool(self.guest_directory) or not self.guest_models,
+            "guest-model",
+            f"{', '.join(self.guest_models[:1])}: no guest can come; give --guest-directory, too",
+        )
         _require(
             self.execution_seconds_max > 0,
             "execution-timeout-secs",

@@ -11,21 +11,22 @@ noted, and done by the one `advance` of the request that is under way.
 
 from libc.stdint cimport int64_t, uint64_t
 from tisfast.engine.core cimport Clock
-from tisfast.engine.ensemble_graph cimport reshaped
+from tisfast.engine.ensemble_graph cimport GraphOutput, StepPlan, reshaped
 from tisfast.engine.ensemble_limits cimport Entry, StepLimits
 from tisfast.engine.ensemble_scope cimport answer_of, dissolve, moved, new_scope, sequence_of, step_inputs, step_ways
 from tisfast.native.memory cimport Arena
 from tisfast.wire.compose cimport compose, tensors_of, tensors_of_input
-from tisfast.wire.record cimport InferInput
-from tisfast.wire.signature cimport ModelSignature
+from tisfast.wire.record cimport InferInput, wants_device
+from tisfast.wire.signature cimport ModelSignature, TensorSpec
 from tisfast.wire.tensors cimport Tensor
 
 from collections import deque
 from contextlib import suppress
 
 from tisfast.errors import BadRequest, TisError, Unavailable
-from tisfast.types import Status
+from tisfast.types import NO_DEVICE as NONE, Status
 
+cdef int NO_DEVICE = NONE
 cdef int CANCELLED = Status.CANCELLED
 cdef int INTERNAL = Status.INTERNAL
 cdef int UNAVAILABLE = Status.UNAVAILABLE
@@ -161,6 +162,8 @@ cdef class EnsembleRun:
         inputs = step_inputs(scope, step.step, runtime.signature, step.fields)
         if self.input.shared_outputs and runtime.signature.device_outputs >= 0 and not self.input.model.copies_regions:
             step.fields.ways = step_ways(step.step, runtime.signature, self.selection, self.input)
+        if runtime.signature.device_inputs >= 0:
+            step.fields.device_wanted = self.device_wanted(step.step, runtime.signature.device_inputs)
         input = compose(runtime.signature, runtime.arena, inputs, step.fields)
         step.batch = input.batch if runtime.signature.max_batch_size > 0 else 0
         for number in step.step.needs:
@@ -175,6 +178,23 @@ cdef class EnsembleRun:
             return 0
         step.request = request
         return runtime.cancel(request) if self.done else 0
+
+    cdef int device_wanted(self, StepPlan step, int device) except -2:
+        """The device, where all that is made of the step's outputs takes them there; else NO_DEVICE."""
+        cdef GraphOutput graph_output
+        cdef StepPlan consumer
+        cdef ModelSignature taker
+        for number in step.outputs.values():
+            for consumer in <list>self.selection.consumers[number]:
+                taker = (<Runtime>self.ensemble.resolve(consumer.model, consumer.version)).signature
+                if taker.device_inputs != device or taker.copies_regions:
+                    return NO_DEVICE
+            for graph_output in self.selection.graph_outputs:
+                index = (<TensorSpec>self.input.model.output_by_name[graph_output.name]).index
+                if graph_output.tensor == number and not (
+                        self.input.shared_outputs >> <int>index & 1 or wants_device(self.input, device)):
+                    return NO_DEVICE
+        return device
 
     cdef int arrived(self, StepRun step, Answer answer) except -1:
         """A response of a step; None: it gave none."""

@@ -11,7 +11,6 @@ import functools
 import importlib
 import inspect
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -81,30 +80,22 @@ def write_model(function: Any, signature: Signature, execution: Execution, repos
     """The model's folder, written beside its place and moved there.  Raises BadRequest."""
     if Path(signature.name).name != signature.name or signature.name.startswith("."):
         raise BadRequest(f"'{signature.name}' is no name of a model: a folder has it, and it begins with no dot")
+    from tisfast.repo.written_folder import write_folder  # noqa: PLC0415 - only for who exports
+
     folder = repository / signature.name
     if folder.exists() and not (folder / MARK).is_file():
         raise BadRequest(
             f"{folder} is there already and was not written by tisfast.export; remove it, or give another name"
         )
-    pickled = _pickled(function, signature.name)
-    made, old = (repository / f".{signature.name}.{os.getpid()}{end}" for end in ("", ".old"))
-    shutil.rmtree(made, ignore_errors=True)
-    try:
-        version = made / "1"
-        version.mkdir(parents=True)
-        (version / "model.py").write_text(MODEL.format(name=signature.name))
-        (version / "function.json").write_text(call_text(signature))
-        (version / "function.pkl").write_bytes(pickled)
-        _copy_cloudpickle(version)
-        config = signature.config(execution.batch_size, execution.delay, execution.instances)
-        config.update(_environment(execution.environment, made, signature.name))
-        (made / "config.pbtxt").write_text(_pbtxt(config))
-        if folder.exists():
-            folder.rename(old)
-        made.rename(folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+    files = {
+        "1/model.py": MODEL.format(name=signature.name).encode(),
+        MARK: call_text(signature).encode(),
+        "1/function.pkl": _pickled(function, signature.name),
+        **_reader(),
+    }
+    config = signature.config(execution.batch_size, execution.delay, execution.instances)
+    told, more = _environment(execution.environment, signature.name)
+    write_folder(folder, config | told, files | more)
     return folder
 
 
@@ -168,29 +159,23 @@ def _is_installed(module: ModuleType) -> bool:
     return any(os.sep + folder + os.sep in file for folder in folders)
 
 
-def _copy_cloudpickle(version: Path) -> None:
+def _reader() -> dict[str, bytes]:
+    """The files of cloudpickle."""
     package = Path(str(importlib.import_module("cloudpickle").__file__)).parent
-    shutil.copytree(package, version / "reader" / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))
+    return {f"1/reader/cloudpickle/{file.name}": file.read_bytes() for file in package.glob("*.py")}
 
 
-def _environment(given: Any, folder: Path, name: str) -> dict[str, Any]:
-    """The parameters of the configuration."""
+def _environment(given: Any, name: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """(of the configuration, files): what they say about the worker's Python."""
+    files: dict[str, bytes] = {}
     if not given:
-        return {}
+        return {}, files
     if isinstance(given, (str, os.PathLike)):
         path = Path(given).expanduser().absolute()
         if not path.exists():
             raise BadRequest(f"function '{name}': environment={os.fspath(given)!r} does not exist")
         told = str(path)
     else:
-        (folder / REQUIREMENTS).write_text("".join(f"{line}\n" for line in given))
+        files[REQUIREMENTS] = "".join(f"{line}\n" for line in given).encode()
         told = f"$$TRITON_MODEL_DIRECTORY/{REQUIREMENTS}"
-    return {"parameters": {"EXECUTION_ENV_PATH": {"string_value": told}}}
-
-
-def _pbtxt(config: dict[str, Any]) -> str:
-    from google.protobuf import json_format, text_format  # noqa: PLC0415 - only for who exports
-
-    from tisfast.config import schema  # noqa: PLC0415
-
-    return str(text_format.MessageToString(json_format.ParseDict(config, schema.model_config())))
+    return {"parameters": {"EXECUTION_ENV_PATH": {"string_value": told}}}, files

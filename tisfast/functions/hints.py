@@ -60,6 +60,7 @@ def hints_of(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
 def slot_of_hint(hint: Any, name: str, where: str, *, batched: bool) -> Slot | None:
     """The slot that a hint describes, None where it says too little.  Raises BadRequest."""
     dims: tuple[int, ...] | None = None
+    hint = _without_none(hint)
     if get_origin(hint) is Annotated:
         hint, *more = get_args(hint)
         shapes = [each for each in more if isinstance(each, tuple)]
@@ -83,6 +84,7 @@ def slot_of_hint(hint: Any, name: str, where: str, *, batched: bool) -> Slot | N
 
 def answer_hint(hint: Any) -> tuple[Any, bool]:
     """(what one answer is, whether there are any number of them)."""
+    hint = _named(hint)
     origin = get_origin(hint)
     if origin in STREAMS and get_args(hint):
         return get_args(hint)[0], True
@@ -93,6 +95,7 @@ def answer_hint(hint: Any) -> tuple[Any, bool]:
 
 def parts_of(hint: Any) -> dict[str, Any]:
     """The hints of the outputs by their names: of a named tuple, a typed dictionary, a tuple, or one alone."""
+    hint = _named(hint)
     if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
         return typing.get_type_hints(hint, include_extras=True)
     if typing.is_typeddict(hint):
@@ -102,10 +105,21 @@ def parts_of(hint: Any) -> dict[str, Any]:
     return {"output": hint}
 
 
+def _named(hint: Any) -> Any:
+    """What an alias made by `type` stands for; from numpy 2.5 on NDArray is one."""
+    while hasattr(alias := get_origin(hint) or hint, "__value__") and hasattr(alias, "__type_params__"):
+        given = dict(zip(alias.__type_params__, get_args(hint), strict=False))
+        hint = alias.__value__
+        if given:
+            hint = hint[tuple(given[each] for each in hint.__parameters__)]
+    return hint
+
+
 def _without_none(hint: Any) -> Any:
+    hint = _named(hint)
     if get_origin(hint) in (typing.Union, types.UnionType):
         rest = [each for each in get_args(hint) if each is not type(None)]
-        return rest[0] if len(rest) == 1 else hint
+        return _named(rest[0]) if len(rest) == 1 else hint
     return hint
 
 

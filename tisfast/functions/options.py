@@ -7,13 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
+from tisfast import limits
 from tisfast.errors import BadRequest
 from tisfast.functions.tensors import Tensor
 
 BATCH_SIZE: Final = 64
 """The largest batch of batch=True."""
-BATCH_SIZE_MAX: Final = 65536
-INSTANCES_MAX: Final = 64
 
 
 class FunctionOptions(TypedDict, total=False):
@@ -75,9 +74,9 @@ def execution_of(options: Mapping[str, Any], title: str) -> Execution:
     batch_size = (BATCH_SIZE if batch else 0) if isinstance(batch, bool) else batch
     delay, instances = options.get("delay", 0.0), options.get("instances", 0)
     processes, environment = options.get("processes", 0), options.get("environment")
-    _check_whole(f"{title}: batch", batch_size, 0, BATCH_SIZE_MAX)
-    _check_whole(f"{title}: instances", instances, 0, INSTANCES_MAX)
-    _check_whole(f"{title}: processes", processes, 0, INSTANCES_MAX)
+    _check_whole(f"{title}: batch", batch_size, 0, limits.FUNCTION_BATCH_SIZE_MAX)
+    _check_whole(f"{title}: instances", instances, 0, limits.GUEST_INSTANCES_MAX)
+    _check_whole(f"{title}: processes", processes, 0, limits.GUEST_INSTANCES_MAX)
     if not isinstance(delay, (int, float)) or not 0 <= delay < math.inf:
         raise BadRequest(f"{title}: delay must be a number of seconds from 0, not {delay!r}")
     if delay and not batch_size:

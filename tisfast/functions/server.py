@@ -1,33 +1,21 @@
-"""`tisfast.serve`: functions of this program behind a server of its own."""
+"""`tisfast.serve`: functions of this program behind a server of its own.  Layer 6."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
-import importlib
-import json
 import secrets
-import shutil
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping
+from html import escape
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from tisfast import limits
-from tisfast.errors import BadRequest, Internal, Unavailable
-from tisfast.functions.exporting import given_of, unmade_method, write_model
-from tisfast.functions.options import (
-    Execution,
-    FunctionOptions,
-    ServeOptions,
-    ServerOptions,
-    check_known,
-    execution_of,
-)
-from tisfast.functions.signature import Signature, name_of, read_signature
+from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.functions.options import FunctionOptions, ServeOptions, ServerOptions, check_known, execution_of
+from tisfast.functions.served import Served, control_client
+from tisfast.functions.signature import name_of
 from tisfast.functions.table import Rates, html_table
 from tisfast.local_server import LocalServer, guest_runtime
 
@@ -52,7 +40,8 @@ def serve(*functions: Any, **options: Unpack[ServeOptions]) -> FunctionServer:
     about = {key: value for key, value in options.items() if key in FunctionOptions.__annotations__}
     settings = {key: value for key, value in options.items() if key in ServerOptions.__annotations__}
     named = _named(functions, str(about.pop("name", "")))
-    with _opening:
+    # At a port of its own a server has no twin, and user code that takes its time holds up nobody.
+    with _opening if settings.get("http_port", HTTP_PORT) else contextlib.nullcontext():
         server = _running_twin(settings, set(named))
         made = None if server is not None else FunctionServer(**settings)  # type: ignore[arg-type]
         try:
@@ -79,9 +68,10 @@ class FunctionServer:
         token = secrets.token_urlsafe(32)
         variables = options.get("environ")
         self._local = LocalServer(_flags(options), environment=variables, own_models=True, control_token=token)
-        self._served: dict[str, _Served] = {}
+        self._served: dict[str, Served] = {}
         self._clients: dict[str, Client] = {}
-        self._lock = threading.RLock()
+        self._changing = set[str]()  # names of functions that come or go, each in one thread
+        self._guard = threading.Condition()  # of these three; nobody waits with it held
         self._stopping = False
         self._rates = Rates(time.monotonic())
         self._local.start()
@@ -111,7 +101,7 @@ class FunctionServer:
     @property
     def models(self) -> list[str]:
         """The names of what it serves."""
-        return sorted(self._served)
+        return sorted(list(self._served))  # noqa: C414 - other threads may change it
 
     def alive(self) -> bool:
         """Whether it runs."""
@@ -124,25 +114,38 @@ class FunctionServer:
         check_known(options, "add", FunctionOptions)
         name = options.get("name") or name_of(function)
         execution = execution_of(options, f"function '{name}'")
-        served = _Served(function, name, execution, options)
-        with self._lock:
+        served = Served(function, name, execution, options)
+        with self._change(name):
+            old = None
             try:
-                self._alive_or_raise()
-                self._remove(name)
+                old = self._take_away(name, limits.FUNCTION_LEAVE_SECONDS_MAX)
                 served.begin(self._local)
-            except BaseException:
-                served.close()
+                with self._guard:
+                    self._alive_or_raise()
+                    self._served[name] = served
+            except BaseException as error:
+                with contextlib.suppress(Exception):  # the first error is the one to mend
+                    served.close()
+                if old is not None:
+                    self._bring_back(name, old, error)
                 raise
-            self._served[name] = served
+            if old is not None:
+                old.close()
         return self
 
-    def remove(self, name: str) -> None:
-        """Serve it no longer; returns when its last request is answered.  Raises NotFound, Unavailable."""
-        with self._lock:
+    def remove(self, name: str, seconds_max: float = limits.LOCAL_STOP_SECONDS_MAX) -> bool:
+        """Serve it no longer: new requests do not find it.  Raises BadRequest, Unavailable.
+
+        True when its last request is answered, False when `seconds_max` pass first.  Objects are torn down after that.
+        """
+        with self._change(name):
             if name not in self._served:
                 raise BadRequest(f"'{name}' is not served; these are: {', '.join(self.models) or 'nothing'}")
-            self._alive_or_raise()
-            self._remove(name)
+            old = self._take_away(name, seconds_max)
+            assert old is not None
+            answered = old.answered
+            old.close()
+            return answered
 
     def client(self, name: str = "", *, protocol: str = "http") -> Model:
         """A client of one function, to be called like it: `server.client()(x)`.
@@ -156,15 +159,15 @@ class FunctionServer:
         address = self.grpc_address if protocol == "grpc" else self.url
         if address is None:
             raise BadRequest("this server has no gRPC: give it a grpc_port")
-        with self._lock:
+        with self._guard:
             if protocol not in self._clients:
                 self._clients[protocol] = Client(f"grpc://{address}" if protocol == "grpc" else address)
             return self._clients[protocol].model(name or self.models[0])
 
     def statistics(self) -> list[dict[str, Any]]:
         """What the server counts of each model, as its HTTP API has it.  Raises Unavailable."""
-        found: list[dict[str, Any]] = _ask(self._local, "GET", "/v2/models/stats")["model_stats"]
-        return found
+        with control_client(self._local, limits.LOCAL_STATISTICS_SECONDS_MAX) as client:
+            return client.statistics()
 
     # ---- how it ends
 
@@ -189,13 +192,14 @@ class FunctionServer:
         try:
             self._local.stop(seconds_max)
         finally:
-            with self._lock:
-                for client in self._clients.values():
-                    client.close()
+            _servers.discard(self)
+            with self._guard:
+                ended: list[Client | Served] = [*self._clients.values(), *self._served.values()]
                 self._clients.clear()
-                for served in self._served.values():
-                    served.close()
                 self._served.clear()
+            with contextlib.ExitStack() as last:  # each, also where another one raises
+                for each in reversed(ended):
+                    last.callback(each.close)
 
     def __enter__(self) -> Self:
         """For `with`."""
@@ -215,114 +219,88 @@ class FunctionServer:
 
     def _repr_html_(self) -> str:
         """A table for notebooks."""
-        with contextlib.suppress(Unavailable):
-            if self.alive():
-                counted = self._rates.count(time.monotonic(), self.statistics())
-                return html_table(self.url, [each.signature for each in self._served.values()], counted)
-        return "<p>tisfast server, stopped</p>"
+        if not self.alive():
+            return "<p>tisfast server, stopped</p>"
+        try:
+            counted = self._rates.count(time.monotonic(), self.statistics())
+        except TisError as error:
+            return f"<p>tisfast server at {self.url}: {escape(str(error))}</p>"
+        return html_table(self.url, [each.signature for each in list(self._served.values())], counted)
 
     # ---- parts
 
     def _alive_or_raise(self) -> None:
-        if not self.alive():
+        if self._stopping or not self.alive():
             raise Unavailable("the server has ended; serve the function anew")
 
-    def _remove(self, name: str) -> None:
-        served = self._served.pop(name, None)
-        if served is not None:
-            try:
-                served.end(self._local)
-            finally:
-                served.close()
-
-
-class _Served:
-    """One function, from its signature to its end."""
-
-    def __init__(self, function: Any, name: str, execution: Execution, options: Mapping[str, Any]) -> None:
-        """Makes the objects of a class.  Raises BadRequest, and what the user's code raises."""
-        guest_runtime()  # finds the package
-        self._runtime = importlib.import_module("tisfast_worker.function_model")
-        self._function, self._execution = function, execution
-        self._owners: list[Any] = []
-        self._backends: list[Any] = []
+    @contextlib.contextmanager
+    def _change(self, name: str) -> Iterator[None]:
+        """One thread at a time adds or removes functions of a name.  Raises Unavailable."""
+        with self._guard:
+            free = self._guard.wait_for(lambda: name not in self._changing, limits.LOCAL_CALL_SECONDS_MAX)
+            self._alive_or_raise()
+            if not free:
+                seconds = limits.LOCAL_CALL_SECONDS_MAX
+                raise Unavailable(f"another thread has been changing '{name}' for {seconds} s; wait for that one")
+            self._changing.add(name)
         try:
-            self._read(name, options)
+            yield
+        finally:
+            with self._guard:
+                self._changing.discard(name)
+                self._guard.notify_all()
+
+    def _take_away(self, name: str, seconds_max: float) -> Served | None:
+        """What has the name, which is not served any more.  It is to be closed."""
+        served = self._served.get(name)
+        if served is None:
+            return None
+        try:
+            served.end(self._local, seconds_max)
+        except TisError:
+            raise  # it is served still
         except BaseException:
-            self.close()
+            self._served.pop(name, None)
+            served.close()
             raise
-        if execution.processes:
-            self.close()  # the workers make objects of their own
+        self._served.pop(name, None)
+        return served
 
-    def begin(self, local: LocalServer) -> None:
-        """Serve it.  Raises Unavailable, BadRequest."""
-        execution, signature = self._execution, self.signature
-        if execution.processes:
-            write_model(self._function, signature, execution, local.models)
-            _ask(local, "POST", f"/v2/repository/models/{quote(signature.name, safe='')}/load")
-            return
-        config = signature.config(execution.batch_size, execution.delay, execution.instances)
-        backends = self._backends if len(self._backends) > 1 else self._backends[0]
+    def _bring_back(self, name: str, old: Served, error: BaseException) -> None:
+        """The next one could not take its place."""
         try:
-            local.guest.serve(signature.name, config, backends, instances=execution.instances)
-        except guest_runtime().GuestError as error:
-            raise Unavailable(str(error)) from error
-
-    def end(self, local: LocalServer) -> None:
-        """Serve it no longer.  Raises Unavailable."""
-        if self._execution.processes:
-            _ask(local, "POST", f"/v2/repository/models/{quote(self.signature.name, safe='')}/unload")
-            shutil.rmtree(local.models / self.signature.name, ignore_errors=True)
-            return
-        try:
-            local.guest.leave(self.signature.name)
-        except guest_runtime().GuestError as error:
-            if self.signature.name in local.guest.models:
-                raise Unavailable(str(error)) from error
-
-    def close(self) -> None:
-        """End the objects of a class."""
-        owners, self._owners = self._owners, []
-        for owner in owners:
-            self._runtime.closed(owner)
-
-    def _read(self, name: str, options: Mapping[str, Any]) -> None:
-        execution, given = self._execution, given_of(options)
-        unmade = unmade_method(self._function, options) if execution.processes else None
-        copies = execution.instances if isinstance(self._function, type) and not execution.processes else 1
-        callables = [self._opened() for _ in range(copies)] if unmade is None else [unmade]
-        self.signature: Signature = read_signature(callables[0], name, given, batched=bool(execution.batch_size))
-        if not execution.processes:
-            call = self.signature.call()
-            self._backends = [self._runtime.FunctionModel(each, call) for each in callables]
-
-    def _opened(self) -> Any:
-        callable_, owner = self._runtime.opened(self._function)
-        if not callable(callable_):
-            raise BadRequest(
-                f"{self._function!r:.200} cannot be served: it is neither callable nor has it a method predict"
-            )
-        if owner is not self._function:
-            self._owners.append(owner)
-        return callable_
+            if not old.answered:
+                raise Unavailable("it has not answered its last requests")
+            old.begin(self._local)
+            with self._guard:
+                self._alive_or_raise()
+                self._served[name] = old
+        except Exception as why:
+            with contextlib.suppress(Exception):
+                old.close()
+            raise Unavailable(
+                f"'{name}' is not served any more: {error}. The function before it does not come back: {why}"
+            ) from error
 
 
 _opening = threading.Lock()
-_servers: weakref.WeakSet[FunctionServer] = weakref.WeakSet()
+_servers = set[FunctionServer]()
+"""Of this program, until they are stopped: who keeps only a client of one keeps the server, too."""
 
 
 def _running_twin(settings: Mapping[str, Any], names: set[str]) -> FunctionServer | None:
     """This program's server at the same ports, where what is served again has its names."""
     port = settings.get("http_port", HTTP_PORT)
-    for server in list(_servers) if port else ():
-        if server.settings.get("http_port", HTTP_PORT) != port or not server.alive():
-            continue
-        if server.settings == settings and names & set(server.models):
-            return server
-        raise BadRequest(
-            f"this program has a server at port {port} already, with {', '.join(server.models) or 'no functions'}: "
-            "add(function) to that one, stop() it, or choose another http_port (0: any that is free)"
-        )
+    for server in list(_servers):
+        if not server.alive():
+            _servers.discard(server)  # it has ended by itself
+        elif port and server.settings.get("http_port", HTTP_PORT) == port:
+            if server.settings == settings and names & set(server.models):
+                return server
+            raise BadRequest(
+                f"this program has a server at port {port} already, with {', '.join(server.models) or 'no functions'}: "
+                "add(function) to that one, stop() it, or choose another http_port (0: any that is free)"
+            )
     return None
 
 
@@ -359,22 +337,3 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     if not options.get("log", False):
         found.append("--log-info=false")
     return [*found, *options.get("flags", ())]
-
-
-def _ask(local: LocalServer, method: str, path: str) -> Any:
-    """A call of the server's HTTP API.  Raises Unavailable, Internal."""
-    host, _, port = str(local.http_address).rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=limits.LOCAL_CALL_SECONDS_MAX)
-    try:
-        headers = {"Authorization": f"Bearer {local.control_token}"}
-        connection.request(method, path, b"{}" if method == "POST" else None, headers)
-        answer = connection.getresponse()
-        text = answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"the server (pid {local.pid}) does not answer: {error}") from error
-    finally:
-        connection.close()
-    body = json.loads(text) if text else {}
-    if answer.status != 200:
-        raise Internal(str(body.get("error", body)))
-    return body

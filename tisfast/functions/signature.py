@@ -108,6 +108,7 @@ def read_signature(function: Callable[..., Any], name: str, given: Given, *, bat
         ]
     else:
         inputs = _hinted_inputs(parameters, hints, title, batched)
+    _check_arguments(function, parameters, [each.name for each in inputs], title)
     positional = _is_positional(parameters, [each.name for each in inputs], title)
     if given.outputs is not None:
         outputs = _given_outputs(given.outputs, title)
@@ -211,6 +212,29 @@ def _sampled_outputs(result: Any, title: str, batched: bool) -> list[Slot]:
         slot_of_value(value, name, f"{title}, output '{name}' of the sample", batched=batched)
         for name, value in result.items()
     ]
+
+
+def _check_arguments(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter] | None, inputs: list[str], title: str
+) -> None:
+    """Raises BadRequest where the function cannot be called with the inputs."""
+    if parameters is None:
+        return
+    ordered = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_ONLY]
+    if ordered and not any(name in parameters for name in inputs):
+        inputs = [*ordered[: len(inputs)], *inputs[len(ordered) :]]  # in order, as these have no names for a caller
+    listed = ", ".join(parameters) or "none"
+    named = inspect.signature(function).parameters.values()
+    unknown = [name for name in inputs if name not in parameters]
+    if unknown and not any(each.kind is each.VAR_KEYWORD for each in named):
+        raise BadRequest(
+            f"{title} has no argument '{unknown[0]}' for the input of that name; its arguments are: {listed}"
+        )
+    missing = [name for name, each in parameters.items() if each.default is each.empty and name not in inputs]
+    if missing:
+        raise BadRequest(
+            f"{title} needs its argument '{missing[0]}', and there is no input for it; its arguments are: {listed}"
+        )
 
 
 def _is_positional(parameters: Mapping[str, inspect.Parameter] | None, inputs: list[str], title: str) -> bool:

@@ -11,12 +11,13 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tisfast.config.backends import PYTHON
 from tisfast.config.instance_groups import PlannedInstance, UsableGpus
 from tisfast.config.unsupported import FORCE_CPU_PARAMETER
 from tisfast.errors import Unavailable
+from tisfast.limits import DEVICE_MAX
 from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tisfast.native.nvml import GpuMemory, Gpus
 
 log = logging.getLogger("tisfast.models")
+
+GPU_OF_NONE: Final = DEVICE_MAX + 1
 
 
 def visible_names(visible: str | None, count: int) -> tuple[str, ...]:
@@ -95,6 +98,16 @@ class Placement:
         if instance.kind != "GPU":
             return {}
         return {"CUDA_VISIBLE_DEVICES": self._names[instance.device_id]} | self._order
+
+    def number_of(self, uuid: bytes, otherwise: int) -> int:
+        """The number of a GPU by its UUID, as the server's driver may count in another order than workers do.
+
+        One that no instance may be on has a number that none has; otherwise: where nobody can tell.
+        """
+        uuids = [None if self._gpus is None else self._gpus.uuid(name) for name in self._names]
+        if not uuid or None in uuids:
+            return otherwise
+        return uuids.index(uuid) if uuid in uuids else GPU_OF_NONE
 
     def _placed(self, instance: PlannedInstance, chosen: Counter[int]) -> PlannedInstance:
         """chosen: instances of the same model that have been placed so far, by device."""

@@ -41,6 +41,7 @@ log = logging.getLogger("tisfast.guests")
 NOWHERE: Final = Path(os.devnull)
 """The folder of a model that has none: nothing lies below it."""
 _RETURN = "try again: it is served when its guest has returned"
+_TAKEN = "another guest serves a model of this name now"
 _LEFT = "its guest has taken it away; it is served again when the guest brings it"
 
 
@@ -62,8 +63,9 @@ class GuestHost:
 class GuestModel:
     """One model of a guest, from its order to its end."""
 
-    def __init__(self, guest: Guest, name: str, version: str) -> None:
-        self.guest, self.name, self.version = guest, name, version
+    def __init__(self, guest: Guest, name: str, version: str, order: int) -> None:
+        """order: the number of the guest's order."""
+        self.guest, self.name, self.version, self.order = guest, name, version, order
         self.served: ServedModel | None = None
         self.leaving = False
         self.ending = False
@@ -88,6 +90,7 @@ class GuestModels:
         self._context, self._registry, self._lifecycle, self._leaving = context, registry, lifecycle, leaving
         self._checks = checks
         self._models: dict[str, GuestModel] = {}
+        self._loading: set[GuestModel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -116,22 +119,22 @@ class GuestModels:
                 f"model '{name}': the {guest.title} serves {limits.GUEST_MODELS_MAX} models, which is the limit for "
                 "one guest; let one leave, or serve it in another process"
             )
-        config = await asyncio.to_thread(self._checks.read, name, order)
-        async with self._lifecycle.kept_from(name):
-            if self._stopping:
-                raise Unavailable("the server is stopping")
-            if (why := self.why(name)) != "":
-                raise BadRequest(f"{why}; choose another name")
-            model = self._models[name] = GuestModel(guest, name, version)
-            self._registry.declare(name, version, "LOADING")
-            try:
-                await self._load(model, config)
-            except BaseException as error:
-                self._failed(model, error)
-                raise
+        model = GuestModel(guest, name, version, order["n"])
+        self._loading.add(model)
+        try:
+            config = await asyncio.to_thread(self._checks.read, name, order)
+            async with self._lifecycle.kept_from(name):
+                await self._take(model, config, take_over=order.get("take_over") is True)
+        finally:
+            self._loading.discard(model)
 
     async def leave(self, guest: Guest, name: str) -> None:
         """No longer, as the guest wishes: done when its last request is answered.  Raises TisError."""
+        loading = [each for each in self._loading if each.guest is guest and each.name == name]
+        if loading:
+            for each in loading:
+                each.leaving = True  # it is let go of when it has been loaded
+            return
         model = self._models.get(name)
         if model is None or model.guest is not guest or model.served is None:
             raise BadRequest(f"model '{name}' is not served by this guest")
@@ -167,6 +170,39 @@ class GuestModels:
     def _of(self, guest: Guest) -> list[GuestModel]:
         return [each for each in self._models.values() if each.guest is guest]
 
+    async def _take(self, model: GuestModel, config: LoadedConfig, *, take_over: bool) -> None:
+        """Load it; what had the name serves until then.  Raises TisError."""
+        if self._stopping:
+            raise Unavailable("the server is stopping")
+        before = self._models.get(model.name)
+        if before is not None and not take_over:
+            raise BadRequest(f"{self.why(model.name)}; choose another name")
+        if before is None:
+            self._models[model.name] = model
+            self._registry.declare(model.name, model.version, "LOADING")
+        try:
+            await self._load(model, config)
+        except BaseException as error:
+            if before is None:
+                self._failed(model, error)
+            raise
+        if before is not None and before.served is not None:
+            self._hand_over(before)
+
+    def _hand_over(self, model: GuestModel) -> None:
+        """Its name is another guest's from now on: it answers what it has, and its own guest goes on."""
+        model.leaving = True
+        model.guest.tell({"t": "taken", "name": model.name})
+        served = model.served
+        assert served is not None
+
+        def gone() -> None:
+            model.served = None  # as in `_gone`
+            self._registry.unloaded(model.name, model.version)
+
+        self._leaving.begin(served, f"{model.title}: {_TAKEN}; try again", gone)
+        log.info("%s has lost its name to another guest", model.title, extra=_facts(model))
+
     async def _load(self, model: GuestModel, config: LoadedConfig) -> None:
         version = Version(_source(config, int(model.version)), VersionSource(int(model.version), NOWHERE, NOWHERE))
         places = VersionFolders("", "", machine.arena_use_bytes(), "")
@@ -178,11 +214,14 @@ class GuestModels:
             await gather(*(instance.load() for instance in served.instances))
             if self._stopping or any(instance.is_over for instance in served.instances):
                 raise Internal(f"an instance of {model.title} has ended meanwhile, or the server is stopping")
+            if model.leaving:
+                raise BadRequest(f"{model.title} was taken away by its guest while it was loaded")
         except BaseException:
             await served.stop(0, "the model failed to load")
             raise
         model.served = served
         served.loaded()
+        self._models[model.name] = model
         self._registry.switch(model.name, [served.runtime])
         log.info("%s is served by %d instance(s)", model.title, len(served.instances), extra=_facts(model))
 
@@ -191,7 +230,7 @@ class GuestModels:
 
         def bear(worker: Worker) -> Seat:
             worker.ended.add_done_callback(lambda ended: self._instance_ended(model, ended.result().text))
-            return Seat(worker, model.guest)
+            return Seat(worker, model.guest, model.order)
 
         def birth(planned: PlannedInstance, _placed: PlannedInstance, load: Message) -> Birth:
             return Birth(

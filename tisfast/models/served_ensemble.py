@@ -19,7 +19,7 @@ from tisfast.processes import machine
 from tisfast.processes.instance import Instance
 from tisfast.repo.dependencies import no_version
 from tisfast.repo.labels import read_labels
-from tisfast.types import STEPS_DECIDE, split_identity
+from tisfast.types import NO_DEVICE, split_identity
 from tisfast.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -154,6 +154,18 @@ def _not_loaded(ensemble: str, model: str, registry: Registry) -> str:
     return f"{about} Model '{model}' loading failed with error:{reasons}"
 
 
+def _device_inputs(config: LoadedConfig, models: Sequence[ModelSignature]) -> int:
+    """The GPU where all steps take the ensemble's own inputs; what must be copied for one of them is copied at once."""
+    assert config.ensemble is not None
+    own = {tensor.name for tensor in config.inputs}
+    taken = {
+        NO_DEVICE if model.copies_regions else model.device_inputs
+        for step, model in zip(config.ensemble.steps, models, strict=True)
+        if any(tensor in own for _, tensor in step.inputs)
+    }
+    return taken.pop() if len(taken) == 1 else NO_DEVICE
+
+
 def _signature(config: LoadedConfig, version: str, folder: Path, models: Sequence[ModelSignature]) -> ModelSignature:
     """Labels are those of the step that makes an output, where the ensemble names none."""
     assert config.ensemble is not None
@@ -168,5 +180,5 @@ def _signature(config: LoadedConfig, version: str, folder: Path, models: Sequenc
         for field, tensor in zip(outputs, config.outputs, strict=True)
     ]
     signature = ModelSignature(config.name, version, config.max_batch_size, config.decoupled, inputs, labelled)
-    signature.device_inputs = STEPS_DECIDE
+    signature.device_inputs = _device_inputs(config, models)
     return signature

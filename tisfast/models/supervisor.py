@@ -242,6 +242,8 @@ class Supervisor:
         self._guests = Guests(self._guest_directory, self._loop, models)
         self._guest_models = models
         self.lifecycle.why_not = models.why
+        for name in self._workers.guest_models:
+            self._registry.declare(name, "", "LOADING")
 
     async def stop(self, seconds: float) -> None:
         """Unload everything within `seconds`: workers that do not finalize in time are killed."""

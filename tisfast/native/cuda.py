@@ -16,6 +16,7 @@ from tisfast.errors import BadRequest, Internal
 
 HANDLE_BYTES: Final = 64
 """sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
+UUID_BYTES: Final = 16
 LIBRARY: Final = "libcuda.so.1"
 _LAZY_PEER_ACCESS: Final = 1
 _NON_BLOCKING: Final = 1
@@ -26,9 +27,13 @@ class CudaMissing(Exception):
 
 
 class DeviceMemory(Protocol):
-    """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`."""
+    """One opened handle; closed when the last reference is gone.  Addresses are the host's; offsets within `nbytes`.
+
+    uuid: of the GPU that it was opened on; b"" where the driver tells none.
+    """
 
     nbytes: int
+    uuid: bytes
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """Copy out; done when it returns.  Raises Internal."""
@@ -57,6 +62,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
     "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
     "cuDevicePrimaryCtxRetain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
+    "cuDevicePrimaryCtxReset_v2": (ctypes.c_int,),
     "cuCtxSetCurrent": (ctypes.c_void_p,),
     "cuStreamCreate": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
     "cuStreamSynchronize": (ctypes.c_void_p,),
@@ -70,8 +76,16 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
+# After these no call in the context succeeds any more (the driver API's documentation of CUresult).
+_FATAL: Final = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+
+
 class _Failed(Exception):
     """A call of the driver's failed; the text names call and reason."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.is_fatal = code in _FATAL
 
 
 class _Driver:
@@ -92,7 +106,17 @@ class _Driver:
             return
         text = ctypes.c_char_p()
         known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value
-        raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}")
+        raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}", code)
+
+
+    def uuid(self, device: ctypes.c_int) -> bytes:
+        """Of a GPU, or of the MIG part of one that this process sees; b"" from a driver that tells none."""
+        raw = (ctypes.c_ubyte * UUID_BYTES)()
+        for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
+            function = getattr(self._library, name, None)
+            if function is not None and function(ctypes.byref(raw), device) == 0:
+                return bytes(raw)
+        return b""
 
 
 class _Device:
@@ -100,10 +124,12 @@ class _Device:
 
     def __init__(self, driver: _Driver, number: int) -> None:
         self._driver = driver
-        device = ctypes.c_int()
+        self.lost = ""
+        device = self._number = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), number)
         self._context = ctypes.c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        self.uuid = driver.uuid(device)
         self._stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
 
@@ -114,11 +140,25 @@ class _Device:
 
     def copy(self, name: str, to: int, source: int, nbytes: int) -> None:
         """Raises Internal."""
+        if self.lost:
+            raise Internal(f"{self.lost}; what was registered there before must be registered again")
         try:
             self.call(name, to, source, nbytes, self._stream)
             self._driver.call("cuStreamSynchronize", self._stream)
         except _Failed as error:
-            raise Internal(f"copying {nbytes} bytes of GPU memory failed: {error}") from error
+            text = f"copying {nbytes} bytes of GPU memory failed: {error}"
+            if error.is_fatal:
+                self.lost = text
+            raise Internal(text) from error
+
+    def close(self, base: int) -> None:
+        """Memory that was opened here; with a lost context it has gone."""
+        if not self.lost:
+            self.call("cuIpcCloseMemHandle", base)
+
+    def reset(self) -> None:
+        """A lost context makes room for a new one."""
+        self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
 
 
 class _Opened:
@@ -129,9 +169,10 @@ class _Opened:
         device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
         self._device = device
         self._base: int = base.value
-        weakref.finalize(self, device.call, "cuIpcCloseMemHandle", base.value)
+        weakref.finalize(self, device.close, base.value)
         device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
         self.nbytes: int = start.value + size.value - base.value
+        self.uuid: bytes = device.uuid
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
         """See DeviceMemory."""
@@ -167,6 +208,10 @@ class Cuda:
         try:
             if device >= self._count:
                 raise _Failed(f"device_id is {device}, there are {self._count} GPUs")
+            known = self._devices.get(device)
+            if known is not None and known.lost:
+                del self._devices[device]
+                known.reset()
             if device not in self._devices:
                 self._devices[device] = _Device(self._driver, device)
             return _Opened(self._devices[device], handle)

@@ -10,6 +10,7 @@ import ctypes
 import logging
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
 log = logging.getLogger("tisfast.gpu")
 LIBRARY: Final = "libnvidia-ml.so.1"
@@ -55,6 +56,9 @@ class Gpus(Protocol):
     def facts(self, name: str) -> GpuFacts | None:
         """None when there is no such GPU."""
 
+    def uuid(self, name: str) -> bytes | None:
+        """16 bytes; None when it does not tell."""
+
     def memory(self, name: str) -> GpuMemory | None:
         """None when it does not tell."""
 
@@ -82,6 +86,15 @@ class Nvml:
         """See Gpus.  A MIG part has the capability of its GPU."""
         device = self._device(name)
         return None if device is None else GpuFacts(name, self._capability(device))
+
+    def uuid(self, name: str) -> bytes | None:
+        """See Gpus."""
+        device = self._device(name)
+        text = None if device is None else self._uuid(device)
+        try:
+            return None if text is None else UUID(text.partition("-")[2]).bytes
+        except ValueError:
+            return None
 
     def memory(self, name: str) -> GpuMemory | None:
         """See Gpus."""
@@ -111,11 +124,16 @@ class Nvml:
                 return None
         return major.value + minor.value / 10
 
+    def _uuid(self, device: ctypes.c_void_p) -> str | None:
+        """`GPU-` or `MIG-`, then the number."""
+        text = ctypes.create_string_buffer(UUID_BYTES)
+        failed = self._library.nvmlDeviceGetUUID(device, text, ctypes.c_uint(UUID_BYTES))
+        return None if failed else text.value.decode()
+
     def _read(self, index: int) -> GpuReading | None:
-        device = self._device(str(index))
-        uuid = ctypes.create_string_buffer(UUID_BYTES)
-        library = self._library
-        if device is None or library.nvmlDeviceGetUUID(device, uuid, ctypes.c_uint(UUID_BYTES)):
+        device, library = self._device(str(index)), self._library
+        uuid = None if device is None else self._uuid(device)
+        if device is None or uuid is None:
             return None
         use = _ask(library.nvmlDeviceGetUtilizationRates, device, _Utilization())
         memory = _ask(library.nvmlDeviceGetMemoryInfo, device, _Memory())
@@ -123,7 +141,7 @@ class Nvml:
         limit = _ask(library.nvmlDeviceGetEnforcedPowerLimit, device, ctypes.c_uint())
         energy = _ask(library.nvmlDeviceGetTotalEnergyConsumption, device, ctypes.c_ulonglong())
         return GpuReading(
-            uuid.value.decode(),
+            uuid,
             None if use is None else use.gpu / 100,
             None if memory is None else int(memory.total),
             None if memory is None else int(memory.used),

@@ -9,7 +9,7 @@ cdef class Region:
     cdef readonly str key             # of the system family, as registered; "" for devices
     cdef readonly uint64_t offset     # of the region in the file
     cdef readonly uint64_t nbytes
-    cdef readonly int device          # -1: system memory, a SystemRegion
+    cdef readonly int device          # as registered; -1: system memory, a SystemRegion
     cdef readonly MemoryFile file     # what it is a part of: a ClientFile or a DeviceFile
     # Raises BadRequest with Triton's wording when [offset, offset + nbytes) is not within the region.
     cdef int check(self, uint64_t offset, uint64_t nbytes) except -1
@@ -43,6 +43,6 @@ cdef class DeviceRegion(Region):
 cdef class Regions:
     """All registered regions by name: one name space for both families."""
     cdef dict by_name
-    cdef public uint64_t copied_at_once  # bytes that one request may have copied out of system memory where it is read
+    cdef public uint64_t copied_at_once  # bytes that one request may have copied where it is read
     # Raises NotFound.
     cdef Region find(self, str name)

@@ -21,7 +21,9 @@ class SystemRegion(Region):
     def __init__(self, name: str, key: str, fd: int, offset: int, nbytes: int) -> None: ...
 
 class DeviceRegion(Region):
-    def __init__(self, name: str, memory: DeviceMemory, device: int, handle: bytes, nbytes: int) -> None: ...
+    def __init__(
+        self, name: str, memory: DeviceMemory, device: int, handle: bytes, nbytes: int, gpu: int | None = None
+    ) -> None: ...
 
 class Regions:
     copied_at_once: int

@@ -190,14 +190,17 @@ cdef class DeviceFile(MemoryFile):
 
 
 cdef class DeviceRegion(Region):
-    """The first `nbytes` of device memory; handle: its cudaIpcMemHandle_t.  Raises BadRequest when it is not that large."""
+    """The first `nbytes` of device memory; handle: its cudaIpcMemHandle_t.  Raises BadRequest when it is not that large.
 
-    def __cinit__(self, str name, memory, int device, bytes handle, uint64_t nbytes):
+    device: the GPU as clients count; gpu: as models' instances do, None: the same.
+    """
+
+    def __cinit__(self, str name, memory, int device, bytes handle, uint64_t nbytes, gpu=None):
         self.name = name
         self.key = ""
         self.device = device
         self.nbytes = nbytes
-        self.file = DeviceFile(memory, device, handle)
+        self.file = DeviceFile(memory, device if gpu is None else gpu, handle)
         if nbytes == 0 or nbytes > memory.nbytes:
             raise BadRequest(
                 f"failed to register shared memory region '{name}': invalid args (byte_size {nbytes}; the memory behind "

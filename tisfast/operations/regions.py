@@ -22,15 +22,19 @@ KEY_BYTES_MAX: Final = 255
 class ClientRegions:
     """Registered regions of both families.
 
-    allowed: --allow-client-shm; devices: called when the first CUDA region is to be registered, may raise CudaMissing.
+    allowed: --allow-client-shm; devices: called when the first CUDA region is to be registered, may raise CudaMissing;
+    gpu_of: the number by which instances know the GPU of a UUID that the driver counts otherwise; None: the driver's.
     `table` is what codecs look regions up in.
     """
 
-    def __init__(self, devices: Callable[[], Devices], *, allowed: bool) -> None:
+    def __init__(
+        self, devices: Callable[[], Devices], *, allowed: bool, gpu_of: Callable[[bytes, int], int] | None = None
+    ) -> None:
         self.table = Regions()
         self._load_devices = devices
         self._devices: Devices | None = None
         self._allowed = allowed
+        self._gpu_of = gpu_of
 
     # ---- system
 
@@ -76,7 +80,8 @@ class ClientRegions:
                 f"{limits.DEVICE_MAX})"
             )
         memory = self._cuda(name).open(raw_handle, device_id)
-        self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size))
+        gpu = device_id if self._gpu_of is None else self._gpu_of(memory.uuid, device_id)
+        self.table.add(DeviceRegion(name, memory, device_id, raw_handle, byte_size, gpu))
 
     def unregister_cuda(self, name: str) -> None:
         """Unregister one region of device memory; "": all."""

@@ -342,8 +342,9 @@ def _close_all(fds: list[int]) -> None:
 class Seat:
     """The place of one worker in a guest: worker.WorkerBody."""
 
-    def __init__(self, worker: Worker, guest: Guest) -> None:
-        self._worker, self._guest = worker, guest
+    def __init__(self, worker: Worker, guest: Guest, order: int) -> None:
+        """order: the number that the guest gave the order which it belongs to."""
+        self._worker, self._guest, self._order = worker, guest, order
 
     @property
     def pid(self) -> int:
@@ -355,7 +356,7 @@ class Seat:
         if self._guest.ended:
             raise Internal(f"the {self._guest.title} has gone")
         self._guest.instances[self._worker.id] = self
-        self._guest.tell({"t": "seat", "id": self._worker.id}, fds)
+        self._guest.tell({"t": "seat", "id": self._worker.id, "n": self._order}, fds)
 
     def tell(self, message: Message) -> None:
         """With the instance's id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 Answer = Callable[[Any], Any]
@@ -37,7 +37,7 @@ def follow(call: Callable[[], Any], answer: Answer, ended: Ended = lambda error:
         if inspect.isasyncgen(result):
             return _later_items(result, answer, ended)
         if inspect.isawaitable(result):
-            return _later(result, answer, ended)
+            return _Later(_later(result, answer, ended), result, ended)
         made = answer(result)
     except BaseException as error:
         ended(error)
@@ -68,6 +68,32 @@ async def _later_items(items: AsyncIterator[Any], answer: Answer, ended: Ended) 
         raise
     finally:
         ended(error)
+
+
+class _Later(Coroutine[Any, Any, Any]):
+    """A coroutine that awaits `inner`, which ends with it even where nobody has begun it."""
+
+    def __init__(self, outer: Coroutine[Any, Any, Any], inner: Awaitable[Any], ended: Ended) -> None:
+        self._outer, self._inner, self._ended = outer, inner, ended
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._outer.__await__()
+
+    def send(self, value: Any) -> Any:
+        """See Coroutine."""
+        return self._outer.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        """See Coroutine."""
+        return self._outer.throw(*raised)
+
+    def close(self) -> None:
+        """See Coroutine."""
+        if inspect.getcoroutinestate(self._outer) == inspect.CORO_CREATED:
+            self._ended(None)  # what has not begun cannot say so itself
+        self._outer.close()
+        if isinstance(self._inner, Coroutine):
+            self._inner.close()
 
 
 async def _later(result: Awaitable[Any], answer: Answer, ended: Ended) -> Any:

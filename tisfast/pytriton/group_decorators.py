@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,21 +63,37 @@ def in_groups(name: str, calls: Sequence[Callable[[], Any]], merge: Callable[[li
 
     name: of the decorator.  Raises PyTritonRuntimeError for generators, whose items belong to one group each.
     """
-    results = [call() for call in calls]
-    if any(inspect.isgenerator(result) or inspect.isasyncgen(result) for result in results):
-        if len(results) == 1:
-            return results[0]
-        raise PyTritonRuntimeError(
-            f"The @{name} decorator cannot put together what generators yield: the callable got requests of "
-            f"{len(results)} groups."
-        )
+    results: list[Any] = []
+    try:
+        for call in calls:
+            results.append(call())
+        if any(inspect.isgenerator(result) or inspect.isasyncgen(result) for result in results):
+            if len(results) == 1:
+                return results[0]
+            raise PyTritonRuntimeError(
+                f"The @{name} decorator cannot put together what generators yield: the callable got requests of "
+                f"{len(results)} groups."
+            )
+    except BaseException:
+        _close(results)
+        raise
     if any(inspect.isawaitable(result) for result in results):
         return _merged_later(results, merge)
     return merge(results)
 
 
 async def _merged_later(results: Sequence[Any], merge: Callable[[list[Any]], Any]) -> Any:
-    return merge([await result for result in results])
+    try:
+        return merge([await result for result in results])
+    finally:
+        _close(results)
+
+
+def _close(results: Sequence[Any]) -> None:
+    """End coroutines and generators that nobody goes on with; those that have ended stay so."""
+    for result in results:
+        if isinstance(result, Coroutine) or inspect.isgenerator(result):
+            result.close()
 
 
 def _bytes_of(row: Any) -> bytes:

@@ -56,6 +56,7 @@ class BoundModel:
         self.callables = _callables(infer_func)
         self.config = _described(self, inputs, outputs, config or ModelConfig())
         self.strict = strict
+        self.trace_config: list[str] = []
         for each in self.callables:
             give_context(each, self.config)
 
@@ -80,13 +81,18 @@ class BoundModel:
 
     def warm_up(self) -> None:
         """Call all callables with the requests of the warm-up; what they raise is logged."""
-        requests = generate_warmup_requests(self.config.model_warmup or ())
-        for each in self.callables:
-            for inputs in requests:
-                try:
-                    _call_once(each, [Request(dict(inputs))])
-                except Exception:
-                    log.exception("model '%s': a warm-up has failed; the model is loaded all the same", self.name)
+        warm_up(self.callables, self.config)
+
+
+def warm_up(callables: Sequence[Infer], config: TritonModelConfig) -> None:
+    """Call them with the requests of the warm-up; what they raise is logged.  Raises PyTritonBadParameterError."""
+    requests = generate_warmup_requests(config.model_warmup or ())
+    for each in callables:
+        for inputs in requests:
+            try:
+                _call_once(each, [Request(dict(inputs))])
+            except Exception:
+                log.exception("model '%s': a warm-up has failed; the model is loaded all the same", config.model_name)
 
 
 def _callables(infer_func: Any) -> list[Infer]:

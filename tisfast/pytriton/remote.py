@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import time
 from typing import Any, Final
 
 from tisfast.client import Client, TisError
@@ -14,12 +15,14 @@ from tisfast.pytriton.client.url import TritonUrl
 from tisfast.pytriton.client.utils import create_client_from_url, wait_for_server_ready
 from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from tisfast.pytriton.exceptions import PyTritonRuntimeError
-from tisfast.pytriton.triton_base import TritonBase, warn_of_verbose_logs
+from tisfast.pytriton.triton_base import StoppedMeanwhile, TritonBase, warn_of_verbose_logs
 from tisfast.pytriton.utils.workspace import Workspace
 
 log = logging.getLogger("tisfast.pytriton")
 _GUESTS: Final = ("guests(", ")")
 """Around the folder, among the extensions that the server's metadata names."""
+_LOOK_S: Final = 0.5
+"""Between two looks at whether a server is still wanted that is not there yet."""
 
 
 class RemoteTriton(TritonBase):
@@ -41,10 +44,7 @@ class RemoteTriton(TritonBase):
     def _join(self) -> Any:
         guest = guest_runtime()
         with create_client_from_url(self._url.with_scheme, headers=self._headers) as client:
-            try:
-                wait_for_server_ready(client, DEFAULT_TRITON_STARTUP_TIMEOUT_S)
-            except PyTritonClientTimeoutError as error:
-                raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
+            self._wait_for_server(client)
             self._warn(client)
             directory = self._directory(client)
         try:
@@ -60,6 +60,17 @@ class RemoteTriton(TritonBase):
         return guest is None or not guest.gone
 
     # ---- parts
+
+    def _wait_for_server(self, client: Client) -> None:
+        """Raises TimeoutError.  Looks between for `stop`, which another thread may have called."""
+        deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
+        while not self._stop_wanted:
+            try:
+                return wait_for_server_ready(client, _LOOK_S)
+            except PyTritonClientTimeoutError as error:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
+        raise StoppedMeanwhile(f"`stop` was called before the server at {self._url.with_scheme} was ready")
 
     def _directory(self, client: Client) -> str:
         """Where guests meet the server.  Raises PyTritonRuntimeError."""

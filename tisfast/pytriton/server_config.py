@@ -100,28 +100,12 @@ class TritonConfig:
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> TritonConfig:
         """Values are made what their fields are; unknown keys are logged and left out.  Raises ValueError."""
-        known = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-        unknown = sorted(set(config) - set(known))
-        if unknown:
-            log.warning("TritonConfig has no field %s: it is left out", ", ".join(unknown))
-        return cls(**{name: _cast(known[name], value) for name, value in config.items() if name in known})
+        return cls(**_known_fields(config))
 
     @classmethod
     def from_env(cls) -> TritonConfig:
         """Of the variables PYTRITON_TRITON_CONFIG_NAME, and NAME_0, NAME_1 and so on of lists.  Raises ValueError."""
-        known = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-        found: dict[str, Any] = {}
-        lists: dict[str, list[tuple[int, str]]] = {}
-        for variable, value in os.environ.items():
-            if not variable.startswith(ENVIRONMENT_PREFIX):
-                continue
-            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-            base, _, number = name.rpartition("_")
-            if known.get(base, "").startswith("list") and number.isdigit():
-                lists.setdefault(base, []).append((int(number), value))
-            else:
-                found[name] = value
-        return cls.from_dict(found | {name: [text for _, text in sorted(items)] for name, items in lists.items()})
+        return cls(**_environment_fields())
 
 
 @dataclass
@@ -153,8 +137,8 @@ class TritonSecurityConfig:
 class TritonLifecyclePolicy:
     """When the server starts, and how it gets its models.
 
-    launch_triton_on_startup: at the beginning of the `with` block, else by `run` or `serve`.  local_model_store: models
-    are loaded before the server listens for clients, instead of one by one by a server that listens.
+    launch_triton_on_startup: at the beginning of the `with` block, else by `run` or `serve`.  local_model_store: the
+    server is not ready before it serves all models that are bound when it starts; else it is ready without them.
     """
 
     launch_triton_on_startup: bool = True
@@ -167,7 +151,7 @@ VertextAILifecyclePolicy: Final = TritonLifecyclePolicy(launch_triton_on_startup
 
 def merged(explicit: TritonConfig | None) -> TritonConfig:
     """What was given, and what the environment says of what was not."""
-    values = TritonConfig.from_env().to_dict()
+    values = _environment_fields()
     if explicit is not None:
         values |= {name: value for name, value in explicit.to_dict().items() if value is not None}
     return TritonConfig(**values)
@@ -182,6 +166,37 @@ def flags_of(config: TritonConfig) -> list[str]:
                 text = str(each).lower() if isinstance(each, bool) else str(each)
                 flags.append(f"--{name.replace('_', '-')}={text}")
     return flags
+
+
+def _known_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as their fields have them; unknown keys are logged and left out."""
+    known = _kinds()
+    unknown = sorted(set(config) - set(known))
+    if unknown:
+        log.warning("TritonConfig has no field %s: it is left out", ", ".join(unknown))
+    return {name: _cast(known[name], value) for name, value in config.items() if name in known}
+
+
+def _environment_fields() -> dict[str, Any]:
+    """What the environment says: it need not be a whole configuration, as the program may say other things."""
+    known = _kinds()
+    found: dict[str, Any] = {}
+    lists: dict[str, list[tuple[int, str]]] = {}
+    for variable, value in os.environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        base, _, number = name.rpartition("_")
+        if known.get(base, "").startswith("list") and number.isdigit():
+            lists.setdefault(base, []).append((int(number), value))
+        else:
+            found[name] = value
+    return _known_fields(found | {name: [text for _, text in sorted(items)] for name, items in lists.items()})
+
+
+def _kinds() -> dict[str, str]:
+    """The annotation of each field, as text."""
+    return {field.name: str(field.type) for field in dataclasses.fields(TritonConfig)}
 
 
 def _cast(kind: str, value: Any) -> Any:

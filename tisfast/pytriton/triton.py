@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import pathlib
@@ -21,7 +22,7 @@ from tisfast.pytriton.exceptions import (
     PyTritonValidationError,
 )
 from tisfast.pytriton.models import BoundModel
-from tisfast.pytriton.process_models import write_model
+from tisfast.pytriton.process_models import Reports, write_model
 from tisfast.pytriton.remote import RemoteTriton
 from tisfast.pytriton.server_config import (
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -67,6 +68,10 @@ TRITONSERVER_DIST_DIR: Final = pathlib.Path(__file__).parent
 """For programs that name them: the server sizes its memory itself, and there is no tritonserver."""
 _SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
 VERTEX_AI_PORT: Final = 8080
+EXIT_TIMEOUT_S: Final = 20
+"""Of running inferences at `stop`, where exit_timeout_secs says nothing."""
+STOP_MARGIN_S: Final = 3
+"""What the server has for its own end beside that, before it is killed."""
 _PRIVATE_FLAGS: Final = "private.flags"
 
 
@@ -92,6 +97,7 @@ class Triton(TritonBase):
         )
         self._security = security_config or TritonSecurityConfig()
         self._server: LocalServer | None = None
+        self._reports: Reports | None = None  # of workers, while there are some
         super().__init__(workspace)
 
     def __enter__(self) -> Triton:
@@ -133,22 +139,31 @@ class Triton(TritonBase):
         server = self._server
         if server is None or not server.alive():
             began = time.monotonic()
-            server = LocalServer(self._flags(), own_models=True)
+            server = self._server = LocalServer(self._flags(), own_models=True)
             try:
                 server.start(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
             except TisError as error:
                 if time.monotonic() - began >= DEFAULT_TRITON_STARTUP_TIMEOUT_S:
                     raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
                 raise
-            self._server = server
             warn_of_verbose_logs(self._config.log_verbose)
         return server.guest
 
     def _leave(self, guest: Any) -> None:
         server, self._server = self._server, None
+        reports, self._reports = self._reports, None
+        if reports is not None:
+            reports.close()
         if server is not None:
-            warn_of_verbose_logs(self._config.log_verbose)
-            server.stop()
+            if guest is not None:
+                warn_of_verbose_logs(self._config.log_verbose)
+            server.stop(self._exit_timeout() + STOP_MARGIN_S)
+
+    def _interrupt(self) -> None:
+        server = self._server
+        if server is not None:
+            server.give_up()
+        super()._interrupt()
 
     def _reached(self, guest: Any) -> bool:
         return guest is not None and self._server is not None and self._server.alive()
@@ -165,6 +180,8 @@ class Triton(TritonBase):
             raise PyTritonInvalidOperationError(
                 f"model '{model.name}' is served by processes already, with another version; give it another name"
             )
+        if self._reports is None:
+            self._reports = Reports(server.models, functools.partial(self._unrecoverable, self._guest))
         try:
             write_model(server.models, model)
             self._load_folder(model)
@@ -196,9 +213,15 @@ class Triton(TritonBase):
 
     # ---- parts
 
+    def _exit_timeout(self) -> int:
+        """Seconds that running inferences have when it stops."""
+        given = self._config.exit_timeout_secs
+        return EXIT_TIMEOUT_S if given is None else given
+
     def _flags(self) -> list[str]:
         """Those that hold a secret lie in a file: a command line is read by everybody on the machine."""
         config = _for_vertex_ai(merged(self._config))
+        config.exit_timeout_secs = self._exit_timeout()
         restricted = ",".join(self._security.restricted_endpoints or ())
         if restricted:
             token = f"{restricted}:{TRITON_ACCESS_HEADER}={self._security.access_token}"
@@ -208,6 +231,8 @@ class Triton(TritonBase):
         flags.append("--model-control-mode=explicit")
         if config.model_repository is not None:
             flags.append("--load-model=*")
+        if self._policy.local_model_store:
+            flags += [f"--guest-model={each.name}" for each in self._models if not each.processes]
         if private:
             path = self._workspace.path / _PRIVATE_FLAGS
             path.parent.mkdir(parents=True, exist_ok=True)  # it runs again after a stop

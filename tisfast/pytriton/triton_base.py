@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
+import os
 import pathlib
 import threading
 import weakref
@@ -34,6 +36,10 @@ WAIT_FORM_MODEL_TIMEOUT_S: Final = 60.0
 """Seconds in which the server must have taken a model."""
 
 
+class StoppedMeanwhile(PyTritonInvalidOperationError):
+    """`stop` was called, in another thread or by a signal handler, before `connect` or `bind` had ended."""
+
+
 class TritonBase:
     """Models of this program and the connection over which a server has them.
 
@@ -48,7 +54,8 @@ class TritonBase:
         self._guest: Any = None
         self._lock = threading.RLock()
         self._news = threading.Condition()
-        self._connected = False
+        self._connected = self._connecting = False
+        self._stop_wanted = False  # by a `stop` that waits for the lock, or that `connect` was interrupted by
         _stop_at_exit(self)
 
     def __enter__(self: Base) -> Base:
@@ -81,7 +88,8 @@ class TritonBase:
         Raises PyTritonValidationError, PyTritonInvalidOperationError for a name that is taken, and what loading raises.
         """
         model = BoundModel(model_name, infer_func, inputs, outputs, int(model_version), config, strict, processes)
-        self._trace(trace_config)
+        model.trace_config = list(trace_config or self._default_trace_config())
+        telemetry.trace_with(model.trace_config)
         with self._lock:
             if any(model.same_as(each) for each in self._models):
                 raise PyTritonInvalidOperationError("Cannot add model with the same name twice.")
@@ -90,21 +98,29 @@ class TritonBase:
             self._models.append(model)
 
     def connect(self) -> None:
-        """Reach the server and load all models.  Raises TimeoutError when the server is not ready in time."""
+        """Reach the server and load all models.
+
+        Raises TimeoutError when the server is not ready in time, StoppedMeanwhile when `stop` comes first.
+        """
         with self._lock:
             if self._connected:
                 return
-            self._guest = self._join()
+            self._connecting = True
             try:
+                guest = self._guest = self._join()
                 for model in self._models:
                     self._load(model)
-            except BaseException:  # else a second try would find what the first one left
-                guest, self._guest = self._guest, None
-                self._served.clear()
-                self._leave(guest)
+                self._connected = True
+            except BaseException as error:  # undone, else a second try would find what the first one left
+                if self._undo():
+                    raise _stopped() from error
                 raise
-            self._connected = True
-            threading.Thread(target=self._watch, args=(self._guest,), name="tisfast-pytriton", daemon=True).start()
+            finally:
+                self._connecting = False
+            if self._stop_wanted:
+                self._undo()
+                raise _stopped()
+            threading.Thread(target=self._watch, args=(guest,), name="tisfast-pytriton", daemon=True).start()
         self._tell_connected()
 
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
@@ -116,19 +132,26 @@ class TritonBase:
                     self._news.wait(monitoring_period_s)
         except KeyboardInterrupt:
             log.info("interrupted: the server is stopped")
+        except StoppedMeanwhile:
+            log.info("stopped before it served")
         finally:
             self.stop()
 
     def stop(self) -> bool:
-        """Let go of all models and of the server; False when there was nothing to stop."""
+        """Let go of all models and of the server; False when there was nothing to stop.
+
+        A `connect` or a warm-up that another thread is in ends at once.
+        """
+        self._stop_wanted = True
+        self._tell_waiters()
+        if self._connecting:
+            self._interrupt()
         with self._lock:
-            guest, self._guest = self._guest, None
-            was_connected, self._connected = self._connected, False
-            self._served.clear()
-            self._leave(guest)
-            self._workspace.clean()
-        with self._news:
-            self._news.notify_all()
+            if self._connecting:  # a signal handler interrupts it: it looks for that wish before it returns
+                return True
+            was_connected = self._connected
+            self._undo()
+        self._tell_waiters()
         return was_connected
 
     def is_alive(self) -> bool:
@@ -160,6 +183,12 @@ class TritonBase:
         """Whether the server is there."""
         raise NotImplementedError
 
+    def _interrupt(self) -> None:
+        """Have `connect`, which is at work, fail soon.  Called without the lock."""
+        guest = self._guest
+        if guest is not None:
+            guest.close(timeout=0)
+
     def _load_processes(self, model: BoundModel) -> None:
         """Have the server load a model whose callable is pickled."""
         raise PyTritonInvalidOperationError(
@@ -177,47 +206,85 @@ class TritonBase:
 
     def _load(self, model: BoundModel) -> None:
         """Raises PyTritonBadParameterError for a configuration out of range, PyTritonRuntimeError from the server."""
+        if self._stop_wanted:
+            raise _stopped()
         config = model.server_config()
         if model.processes:
             self._load_processes(model)
             self._served.add((model.name, model.version))
             return
-        model.warm_up()
+        self._warm_up(model)
         guest = guest_runtime()
         try:
             self._guest.serve(
                 model.name,
                 config,
-                model.backends(self._unrecoverable),
+                model.backends(functools.partial(self._unrecoverable, self._guest)),
                 len(model.callables),
                 model.version,
                 timeout=WAIT_FORM_MODEL_TIMEOUT_S,
+                take_over=True,
             )
         except guest.GuestError as error:
             raise PyTritonRuntimeError(f"model '{model.name}' was not loaded: {error}") from error
         self._served.add((model.name, model.version))
 
-    def _unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
-        """In a model's thread, which has to answer first."""
-        log.error("a callable cannot go on, so everything is stopped: %s", error)
-        threading.Thread(target=self.stop, name="tisfast-pytriton-stop", daemon=True).start()
+    def _warm_up(self, model: BoundModel) -> None:
+        """In a thread of its own, as a callable may hang and `stop` is not to wait for it."""
+        if not model.config.model_warmup:
+            return
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                model.warm_up()
+            finally:
+                done.set()
+                self._tell_waiters()
+
+        threading.Thread(target=run, name="tisfast-warm-up", daemon=True).start()
+        with self._news:
+            self._news.wait_for(lambda: self._stop_wanted or done.is_set())
+        if self._stop_wanted:
+            raise _stopped()
+
+    def _undo(self) -> bool:
+        """Let go of everything, under the lock.  Returns whether `stop` wished it, and then the workspace goes, too."""
+        guest, self._guest = self._guest, None
+        self._connected = False
+        self._served.clear()
+        wished, self._stop_wanted = self._stop_wanted, False
+        self._leave(guest)
+        if wished:
+            self._workspace.clean()
+        return wished
+
+    def _unrecoverable(self, guest: Any, error: PyTritonUnrecoverableError | str) -> None:
+        """In a model's thread, which has to answer first.  guest: the connection that the model had."""
+        threading.Thread(
+            target=self._stop_of,
+            args=(guest, "a callable cannot go on, so everything is stopped: %s", error),
+            name="tisfast-pytriton-stop",
+            daemon=True,
+        ).start()
 
     def _watch(self, guest: Any) -> None:
         """In a thread: stop when the server or a model ends by itself."""
-        gone = guest_runtime().GuestError
         try:
             guest.wait()
-            return
-        except gone as error:
-            if self._guest is not guest:
-                return
-            log.error("everything is stopped: %s", error)
-        self.stop()
+        except guest_runtime().GuestError as error:
+            self._stop_of(guest, "everything is stopped: %s", error)
 
-    def _trace(self, trace_config: Sequence[str] | None) -> None:
-        wanted = list(trace_config or self._default_trace_config())
-        if wanted and telemetry.get_telemetry_tracer() is None:
-            telemetry.set_telemetry_tracer(telemetry.build_proxy_tracer_from_triton_config(wanted))
+    def _stop_of(self, guest: Any, why: str, reason: object) -> None:
+        """Stop, unless that has happened and the program has gone on to another connection."""
+        with self._lock:
+            if guest is not None and self._guest is guest:
+                log.error(why, reason)
+                self.stop()
+
+    def _tell_waiters(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
 
 def warn_of_verbose_logs(level: Any) -> None:
@@ -226,13 +293,17 @@ def warn_of_verbose_logs(level: Any) -> None:
         log.warning(_VERBOSE, level)
 
 
+def _stopped() -> StoppedMeanwhile:
+    return StoppedMeanwhile("`stop` was called before the server and all models were there")
+
+
 def _stop_at_exit(server: TritonBase) -> None:
-    """Without keeping it alive until then."""
-    reference = weakref.ref(server)
+    """Without keeping it alive until then.  What the program forks ends without it: it has no part in the server."""
+    reference, owner = weakref.ref(server), os.getpid()
 
     def stop() -> None:
         found = reference()
-        if found is not None:
+        if found is not None and os.getpid() == owner:
             found.stop()
 
     atexit.register(stop)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from tisfast.config import error_texts, schema
 from tisfast.config.backends import BUILT_IN, PYTHON_BASED_FILE, BackendInfo, Backends
 from tisfast.config.model_config import ConfigDraft
+from tisfast.config.served_files import is_saved_model
 from tisfast.repo.layout import exists, is_file, stays_inside
+
+SAVED_MODEL: Final = "model.savedmodel"
 
 
 def fill_from_files(draft: ConfigDraft, folder: Path, version: Path | None, backends: Backends = BUILT_IN) -> None:
@@ -60,8 +64,19 @@ def _backend(draft: ConfigDraft, version: Path | None, backends: Backends) -> Ba
     present = next((backends.of_file(name) for name in backends.files if version and exists(version / name)), None)
     if named is None and present is None and version is not None:
         hint = f'write backend: "python", or put model.py into {version}'
-        report.wrong(error_texts.no_backend(message.name), ("backend",), hint=hint)
+        report.wrong(error_texts.no_backend(message.name), ("backend",), hint=saved_model_hint(version) or hint)
     return named or present
+
+
+def saved_model_hint(folder: Path) -> str:
+    """The hint where a folder is a SavedModel and not one that holds it, as TensorFlow Serving wants it; else ""."""
+    if not is_saved_model(folder):
+        return ""
+    return (
+        f"{folder} is a SavedModel, as TensorFlow Serving has them: serve it as it lies by "
+        f"`tisfast serve {folder.parent.name}={folder}`, or move what it holds into "
+        f"{folder.parent.name}/1/{SAVED_MODEL} of a repository"
+    )
 
 
 def model_files(draft: ConfigDraft, versions: Sequence[Path]) -> list[Path]:
@@ -98,4 +113,4 @@ def _missing(file: Path) -> tuple[str, str]:
         return f"in {file.parent} is no regular file", "put the model's file in its place"
     others = sorted(path.name for path in file.parent.glob(f"*{file.suffix}") if path.is_file())
     hint = f'default_model_filename: "{others[0]}" would take that one' if others else f"put {file.name} there"
-    return f"not found in {file.parent}", hint
+    return f"not found in {file.parent}", saved_model_hint(file.parent) or hint

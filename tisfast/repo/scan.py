@@ -16,7 +16,7 @@ from tisfast.environments.environment import Environment
 from tisfast.environments.environment_kind import PARAMETER
 from tisfast.errors import ConfigError
 from tisfast.repo import layout
-from tisfast.repo.completion import check_model_files, fill_from_files, model_files
+from tisfast.repo.completion import check_model_files, fill_from_files, model_files, saved_model_hint
 from tisfast.repo.environment_parameter import read_environment
 from tisfast.repo.model_file import may_complete
 from tisfast.repo.model_names import steps_of
@@ -25,6 +25,8 @@ from tisfast.repo.snapshot import FileEntry, Snapshot, entry_of, snapshot
 
 CONFIG: Final = "config.pbtxt"
 CONFIGS: Final = "configs"
+NOTES_MAX: Final = 3
+"""Folders that are no versions, which an error names."""
 
 
 class NotUnique(ConfigError):
@@ -233,7 +235,9 @@ def _chosen(draft: ConfigDraft, versions: layout.Versions, folder: Path) -> tupl
         draft.report.wrong(
             f"at least one version must be available under the version policy of model '{folder.name}'",
             ("version_policy",),
-            hint=_folder_above(folder) or f"policy {policy}, versions present: {present}",
+            hint=saved_model_hint(folder)
+            or _folder_above(folder)
+            or "; ".join((f"policy {policy}, versions present: {present}", *versions.notes[:NOTES_MAX])),
         )  # fmt: skip
     return numbers
 

@@ -13,6 +13,7 @@ cdef class ComposeFields:
     cdef public uint16_t sequence_flags # 1 start, 2 end
     cdef public bytes parameters        # JSON object text, b"" for none
     cdef public object requested        # names of outputs, None for all
+    cdef int device_wanted              # InferInput's
     cdef dict ways                      # OutputForm by output index: where a client wants an output in GPU memory; or None
 
 # A request to `model` of these tensors (list of Tensor, any order), with its record in a new block of `arena`, the model's

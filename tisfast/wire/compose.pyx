@@ -18,10 +18,11 @@ from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, new_foreign
 
 import struct
 
-from tisfast import limits, tuning
+from tisfast import limits, tuning, types
 from tisfast.errors import Internal
 from tisfast.wire import refusals
 
+cdef int NO_DEVICE = types.NO_DEVICE
 cdef Py_ssize_t RANK_MAX = limits.TENSOR_RANK_MAX
 cdef Py_ssize_t FOREIGN_INPUTS_MAX = limits.FOREIGN_INPUTS_MAX
 cdef uint64_t OFFSET_MASK = ((<uint64_t>1) << SHARE_SHIFT) - 1
@@ -37,6 +38,7 @@ cdef class ComposeFields:
         self.id = ""
         self.correlation = 0
         self.parameters = b""
+        self.device_wanted = NO_DEVICE
 
 
 cdef InferInput compose(ModelSignature model, Arena arena, list tensors, ComposeFields fields):
@@ -59,6 +61,7 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     request.shape_key = plan.shape_key
     request.outputs = plan.outputs
     request.for_model = True
+    request.device_wanted = fields.device_wanted
     request.record_block = arena.take(align64(record_bytes) + copied_bytes(plan, tensors))
     request.record_offset = request.record_block.offset
     request.record_bytes = <uint32_t>record_bytes

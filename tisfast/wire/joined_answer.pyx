@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.native.memory cimport Block
 from tisfast.wire.record cimport (
-    Answer, InferInput, InputRef, OutputRef, layout_of, signature_bytes_of, write_signature)
+    Answer, InferInput, InputRef, OutputRef, layout_of, signature_bytes_of, wants_device, write_signature)
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec
 from tisfast.wire.tensors cimport Tensor, new_tensor
 
@@ -79,8 +79,9 @@ cdef int place(Answer answer) except -1:
                            f"shape asks for {out.nbytes}")
         out.nbytes = tensor.nbytes
         out.data = tensor.address()
-        if out.data == NULL and tensor.file.device >= 0 and answer.input.shared_outputs >> out.index & 1:
-            continue  # from there to a region
+        if out.data == NULL and tensor.file.device >= 0 and (
+                answer.input.shared_outputs >> out.index & 1 or wants_device(answer.input, tensor.file.device)):
+            continue  # from there to a region, or to a model
         if out.data == NULL:
             answer.tensors[i] = tensor = copied(answer, tensor)
             out.data = tensor.address()

@@ -18,6 +18,9 @@ cdef class SpecialOutput:
     cdef readonly tuple shape             # of `strings`
     cdef readonly uint64_t elements       # of `strings`
 
+# The worker has written it where the client wants it.
+cdef bint is_written(Answer answer, OutputRef *out) except -1
+
 # For an output whose bit is set in OutputChoice.special; once per answer.  Raises Internal when the region is too small,
 # BadRequest when the output cannot be classified or its region has gone.
 cdef bint into_region(Answer answer, OutputRef *out) except -1

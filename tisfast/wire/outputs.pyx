@@ -101,12 +101,14 @@ cdef SpecialOutput to_region(Answer answer, OutputForm way, TensorSpec spec, Out
     return special
 
 
-# The worker has written it where the client wants it.
 cdef bint is_written(Answer answer, OutputRef *out) except -1:
-    cdef OutputForm way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]
+    cdef OutputForm way
     cdef uint64_t start
     cdef Tensor tensor
-    if out.data != NULL or way.target is None:
+    if out.data != NULL or not into_region(answer, out):
+        return False
+    way = <OutputForm>(<OutputChoice>answer.input.outputs).ways[out.index]
+    if way.target is None:
         return False
     tensor = source_of(answer, out, &start)
     return tensor.file is way.target.file and tensor.offset + start == way.target.offset + way.offset

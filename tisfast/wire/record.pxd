@@ -26,7 +26,8 @@ cdef class InferInput:
     cdef list foreign               # of ForeignInput: inputs, and places for outputs, in other memory than the model's input
                                     # arena; None: all are there
     cdef uint64_t shared_outputs    # bit i: output i is written into a client's region, wherever it comes from
-    cdef bint for_model             # another model asks: GPU memory that is passed through stays there, as nobody sends it
+    cdef bint for_model             # another model asks
+    cdef int device_wanted          # then: the GPU where what is passed through may stay, as all that take it are there; or -1
     cdef readonly object outputs    # front's own: how to write each output (wire/infer_plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
@@ -130,3 +131,6 @@ cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) 
 cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)
 # What of it read_answer has left: in any thread, while nobody uses the answer.  Raises TisError.
 cdef int copy_inputs(Answer answer) except -1
+
+# Whether who asks takes memory of this GPU as it is.
+cdef bint wants_device(InferInput request, int device) noexcept

@@ -431,7 +431,7 @@ cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t n
         return True
     if answer.input.shared_outputs >> out.index & 1:
         return True  # from there to there, under the guard
-    if answer.input.for_model and foreign.tensor.file.device >= 0:
+    if foreign.tensor.file.device >= 0 and wants_device(answer.input, foreign.tensor.file.device):
         return True
     # Its owner may take it away while it is being sent.
     copy = answer.input.arena().take(nbytes)
@@ -446,6 +446,10 @@ cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t n
         answer.copies = []
     answer.copies.append(copy)
     return True
+
+
+cdef bint wants_device(InferInput request, int device) noexcept:
+    return request.for_model and request.device_wanted == device
 
 
 cdef int copy_inputs(Answer answer) except -1:

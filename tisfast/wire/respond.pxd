@@ -29,4 +29,4 @@ cdef int put_elements(
     TextBuffer text, int dtype, const unsigned char *data, uint64_t nbytes, uint64_t elements, str name) except -1
 
 # About how many bytes must be written, compared or compressed for it (`all`: compressed, so binary ones, too).
-cdef uint64_t text_bytes(Answer answer, bint all) noexcept
+cdef uint64_t text_bytes(Answer answer, bint all) except? 0xFFFFFFFFFFFFFFFF

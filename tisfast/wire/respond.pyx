@@ -15,7 +15,7 @@ from libc.math cimport isfinite, isnan, signbit
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.wire.infer_plan cimport OutputChoice
-from tisfast.wire.outputs cimport SpecialOutput, prepare
+from tisfast.wire.outputs cimport SpecialOutput, is_written, prepare
 from tisfast.wire.record cimport Answer, InferInput, OutputRef
 from tisfast.wire.signature cimport (
     BF16, BOOL, BYTES, FP16, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, TensorSpec)
@@ -81,7 +81,7 @@ cdef class ResponseBody:
         return 0
 
 
-cdef uint64_t text_bytes(Answer answer, bint all) noexcept:
+cdef uint64_t text_bytes(Answer answer, bint all) except? 0xFFFFFFFFFFFFFFFF:
     cdef OutputChoice choice = <OutputChoice>answer.input.outputs
     cdef OutputRef *out
     cdef uint64_t total = 0
@@ -91,7 +91,7 @@ cdef uint64_t text_bytes(Answer answer, bint all) noexcept:
         if not answer.input.requested >> out.index & 1:
             continue
         if choice.special >> out.index & 1:
-            total += out.nbytes
+            total += 0 if is_written(answer, out) else out.nbytes
         elif not choice.is_binary(out.index):
             total += out.nbytes if out.dtype == BYTES else NUMBER_TEXT_FACTOR * out.nbytes
         elif all:

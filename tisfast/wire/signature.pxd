@@ -57,7 +57,7 @@ cdef class ModelSignature:
     cdef readonly bint has_strings       # some input is of BYTES: its elements are counted where they lie
     cdef readonly uint64_t all_outputs   # bit i for each output
     cdef public bint copies_regions      # inputs in clients' memory are copied first: decoupled models, and those with a cache
-    cdef public int device_inputs        # the GPU whose memory its workers take inputs in, types.NO_DEVICE or STEPS_DECIDE
+    cdef public int device_inputs        # the GPU whose memory its workers take inputs in, or types.NO_DEVICE
     cdef public int device_outputs       # the GPU that its workers write outputs to themselves, or types.NO_DEVICE
     cdef readonly uint64_t expanded_bytes_max    # of a compressed body; 2^63 where an input's size is open
     cdef readonly uint32_t record_room   # bytes that a request record of this model usually needs

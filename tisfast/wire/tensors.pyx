@@ -7,10 +7,9 @@ from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.native.region cimport SystemRegion
 from tisfast.wire.signature cimport BYTES, ModelSignature
 
-from tisfast import tuning, types
+from tisfast import tuning
 from tisfast.types import BY_CODE
 
-cdef int STEPS_DECIDE = types.STEPS_DECIDE
 cdef uint64_t REFERENCE_BYTES_MIN = tuning.REFERENCE_BYTES_MIN
 
 
@@ -65,12 +64,10 @@ cdef Tensor new_tensor(str name, int dtype, tuple shape, MemoryFile file, uint64
 
 
 cdef bint by_reference(ModelSignature model, int dtype, MemoryFile file, uint64_t offset, uint64_t nbytes) noexcept:
-    cdef bint taken
     if (offset + nbytes) >> SHARE_SHIFT:
         return False
     if file.device >= 0:  # of any size: a copy to the host costs more than a place
-        taken = file.device == model.device_inputs or model.device_inputs == STEPS_DECIDE
-        return taken and nbytes > 0 and dtype != BYTES and not model.copies_regions
+        return file.device == model.device_inputs and nbytes > 0 and dtype != BYTES and not model.copies_regions
     if nbytes < REFERENCE_BYTES_MIN:
         return False
     return not file.guarded or (dtype != BYTES and not model.copies_regions)

@@ -127,6 +127,8 @@ class AnswerPublisher:
     def wrong(self, request, traceback, text):
         """One response is not as it must be: its request is told, and this is for the log."""
         self._trace([request.request_id()], traceback, text)
+        if self._execution is not None:
+            self._execution.device_lost = self.writer.device_lost
 
     def _show(self, execution):
         leases, tickets = execution.leases, execution.tickets

@@ -8,6 +8,7 @@ import struct
 import sys
 
 from tisfast_worker import dtypes, limits
+from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.device_tensor import DeviceTensor
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import last_line, traceback_text
@@ -74,6 +75,7 @@ class AnswerWriter:
         self._layouts = {}  # by what they are of; None: outputs are among it that the configuration does not have
         self._differences = OutputDifferences(model)
         self._reserved = None
+        self.device_lost = None  # why no answer can come from the GPU any more
 
     def spec_of(self, name):
         """The TensorSpec of an output, or None."""
@@ -141,6 +143,9 @@ class AnswerWriter:
             return self._wrong(request, str(error), "")
         except OutputArenaFull as error:
             return self.full(error)
+        except DeviceLost as error:
+            self.device_lost = str(error)
+            return self._wrong(request, self.device_lost, "")
         except Exception as error:  # user objects answer for themselves here: __str__ of elements, subclasses of ours
             text = f"a response of model '{self._model.name}' cannot be encoded: {last_line(error)}"
             return self._wrong(request, text, traceback_text(error))

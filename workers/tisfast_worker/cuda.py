@@ -36,8 +36,24 @@ _SIGNATURES = {
 }
 
 
+# After these no call of the process succeeds any more (the driver API's documentation of CUresult).
+_FATAL = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+
+
 class CudaError(Exception):
-    """A call of the driver's failed, or there is no driver; the text says what and why."""
+    """A call of the driver's failed, or there is no driver; the text says what and why.
+
+    is_fatal: this process can use its GPU no more.
+    """
+
+    def __init__(self, text, code=0):
+        """`code`: the driver's, 0 without a call."""
+        Exception.__init__(self, text)
+        self.is_fatal = code in _FATAL
+
+
+class DeviceLost(TritonModelException):
+    """The process can use its GPU no more: its requests fail, and it must be started again."""
 
 
 def copy_to_host(to, address, nbytes, device):
@@ -49,9 +65,8 @@ def copy_to_host(to, address, nbytes, device):
             call("cuCtxSynchronize")
             call("cuMemcpyDtoH_v2", to, address, nbytes)
     except CudaError as error:
-        raise TritonModelException(
-            f"copying {nbytes} bytes of a tensor from GPU {device} to the host failed: {error}"
-        ) from None
+        text = f"copying {nbytes} bytes of a tensor from GPU {device} to the host failed: {error}"
+        raise _failure(text, error) from None
 
 
 def wait(device):
@@ -60,7 +75,11 @@ def wait(device):
         with _Context(device) as call:
             call("cuCtxSynchronize")
     except CudaError as error:
-        raise TritonModelException(f"the work that the model left on GPU {device} failed: {error}") from None
+        raise _failure(f"the work that the model left on GPU {device} failed: {error}", error) from None
+
+
+def _failure(text, error):
+    return (DeviceLost if error.is_fatal else TritonModelException)(text)
 
 
 class Gpu:
@@ -90,9 +109,8 @@ class Gpu:
                 call("cuMemcpyDtoDAsync_v2", to, source, nbytes, self._stream)
                 call("cuStreamSynchronize", self._stream)
         except CudaError as error:
-            raise TritonModelException(
-                f"copying {nbytes} bytes of an output to GPU memory of the client failed: {error}"
-            ) from None
+            text = f"copying {nbytes} bytes of an output to GPU memory of the client failed: {error}"
+            raise _failure(text, error) from None
 
 
 class OpenedMemory:
@@ -160,7 +178,7 @@ class _Context:
         except AttributeError:
             raise CudaError(f"the NVIDIA driver has no {name}") from None
         if code:
-            raise CudaError(f"{name}: {self._reason(code)}")
+            raise CudaError(f"{name}: {self._reason(code)}", code)
 
     def _function(self, name):
         function = getattr(self._library, name)

@@ -12,6 +12,7 @@ class Execution:
     seen: what the model is given, where that is more than the requests; None: they are it.
     senders: (request, SingleAnswer) of those that asked for their sender; sent: the `id` of those that it has answered.
     rescheduled: requests whose release flags ask for another execution.
+    device_lost: why the process can use its GPU no more, or None.
     attempts: how often it was tried; arrays: the lease that the arrays of the whole batch refer to, or None.
 
     Requests refer to it, and a model may keep a request.  So nothing in it refers to a request, or to memory of one,
@@ -19,8 +20,8 @@ class Execution:
     """
 
     __slots__ = (
-        *("arrays", "attempts", "deliver", "leases", "refused", "rescheduled", "seen", "senders", "sent"),
-        *("taken_ns", "tickets", "times"),
+        *("arrays", "attempts", "deliver", "device_lost", "leases", "refused", "rescheduled", "seen", "senders"),
+        *("sent", "taken_ns", "tickets", "times"),
     )
 
     def __init__(self, deliver, taken_ns):
@@ -28,7 +29,7 @@ class Execution:
         self.deliver, self.taken_ns, self.times = deliver, taken_ns, (taken_ns, taken_ns, taken_ns)
         self.leases, self.tickets = [], []
         self.refused = self.senders = self.rescheduled = self.sent = ()
-        self.seen = self.arrays = None
+        self.seen = self.arrays = self.device_lost = None
         self.attempts = 0
 
     @property

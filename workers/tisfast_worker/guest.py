@@ -99,13 +99,16 @@ class Server:
         """Names of the models that are served."""
         return sorted(name for name, model in list(self._models.items()) if model.served and not model.gone)
 
-    def serve(self, name, config, backend, instances=0, version=1, timeout=limits.LOAD_ANSWER_SECONDS_MAX):
+    def serve(  # noqa: PLR0913, PLR0917 - all but three have defaults
+        self, name, config, backend, instances=0, version=1, timeout=limits.LOAD_ANSWER_SECONDS_MAX, take_over=False
+    ):
         """Have a model served; returns when it can be asked.  Raises GuestError.
 
         config: a ModelConfig as a dictionary, as JSON or as pbtxt text; tensors and all must be in it.
         backend: an object with `execute(requests)` (and `execute_batch(inputs)`, if it likes); or a backend: an
         ArrayBackend or RequestBackend of tisfast_worker.backend, or what makes one of a Model; a list of these has one
         for each instance.  instances: threads that execute, each with memory of its own; 0: as the configuration says.
+        take_over: from another guest that serves a model of this name, once this one can be asked.
         """
         given = list(backend) if isinstance(backend, (list, tuple)) else [backend]
         if len(given) > 1 and instances not in (0, len(given)):
@@ -113,32 +116,40 @@ class Server:
                 f"model '{name}': {len(given)} backends for {instances} instances; give as many as instances"
             )
         text, form = _configuration(config)
-        model = _Model(name, given, version)
+        model = _Model(name, given, version, next(self._numbers))
         known = self._models.setdefault(name, model)
-        if known is not model and not known.gone:
+        if known is not model and not (known.gone or known.taken or known.leaving):
             raise GuestError(
                 f"model '{name}' version {version} has a name that is served by this guest already,"
                 f" with version {known.version}; `leave` it first, or give one of them another name"
             )
         self._models[name] = model
-        order = {"t": "serve", "name": name, "form": form, "config": text, "version": version}
+        order = {"t": "serve", "n": model.order, "name": name, "form": form, "config": text, "version": version}
+        if take_over:
+            order["take_over"] = True
         order["instances"] = instances or (len(given) if len(given) > 1 else 0)
         try:
             self._ask(order, timeout)
         except BaseException:
-            self._models.pop(name, None)
+            self._forget(model)
+            if not self._reason:  # nobody waits for the load any more, so the server is not to end it later
+                self._link.send({"t": "leave", "n": next(self._numbers), "name": name})
             raise
         model.served = True
 
     def leave(self, name, timeout=limits.LEAVE_SECONDS_MAX):
         """Serve a model no longer; returns when its last request is answered.  Raises GuestError."""
+        self.begin_leave(name).wait(timeout)
+
+    def begin_leave(self, name):
+        """A Leave: new requests do not find the model, and its name may be served anew.  Raises GuestError."""
         model = self._models.get(name)
         if model is None:
             raise GuestError(f"model '{name}' is not served by this guest")
         model.leaving = True
-        if not model.gone:
-            self._ask({"t": "leave", "name": name}, timeout)
-        self._models.pop(name, None)
+        left = model.gone or model.taken
+        order = None if left else self._begin({"t": "leave", "n": next(self._numbers), "name": name})
+        return Leave(order, lambda: self._forget(model))
 
     def wait(self, timeout=None):
         """Until the server goes, or a model of this guest is not served any more: raises ServerGone, or GuestError.
@@ -161,14 +172,14 @@ class Server:
         self._expected = True
 
     def close(self, timeout=limits.CLOSE_SECONDS_MAX):
-        """Leave: models first finish what they have, for at most `timeout` seconds together."""
+        """Leave: models first finish what they have, for at most `timeout` seconds together; 0: at once."""
         if self._closing:
             return
         self._closing = True
         deadline = time.monotonic() + timeout
         threads = [
             threading.Thread(target=self._leave_quietly, args=(name, deadline), daemon=True)
-            for name in list(self._models)
+            for name in (list(self._models) if timeout > 0 else ())
         ]
         for thread in threads:
             thread.start()
@@ -198,21 +209,25 @@ class Server:
         models = list(self._models.values())
         return next((model for model in models if model.served and model.gone and not model.leaving), None)
 
+    def _forget(self, model):
+        if self._models.get(model.name) is model:
+            del self._models[model.name]
+
     def _ask(self, order, timeout):
-        number, question = next(self._numbers), _Order()
+        self._begin(order).wait(timeout)
+
+    def _begin(self, order):
+        """The order, sent; it is known until the server has answered it, which bounds how many it takes."""
+        number, question = order["n"], _Order(f"{order['t']} '{order['name']}'")
         self._orders[number] = question
         try:
             if self._reason:
                 raise ServerGone(self._reason)
-            self._link.send(dict(order, n=number))
-            if not question.done.wait(timeout):
-                raise GuestError(f"the server has not done it within {timeout:g} s: {order['t']} '{order['name']}'")
-        finally:
-            del self._orders[number]
-        if question.gone:
-            raise ServerGone(self._reason)
-        if question.error:
-            raise GuestError(question.error)
+            self._link.send(order)
+        except BaseException:
+            self._orders.pop(number, None)
+            raise
+        return question
 
     def _tell_waiters(self):
         with self._news:
@@ -225,12 +240,16 @@ class Server:
         if kind == "welcome":
             self._welcome.set()
         elif kind == "done":
-            order = self._orders.get(message.get("n"))
-            if order is not None:  # else nobody waits any more
+            order = self._orders.pop(message.get("n"), None)
+            if order is not None:  # else the server says it twice
                 order.error = str(message.get("error", ""))
                 order.done.set()
+        elif kind == "taken":
+            model = self._models.get(message.get("name"))
+            if model is not None:
+                model.taken = True
         elif kind == "seat":
-            self._seats[message["id"]] = Seat(self._link, self._library, message["id"], descriptors)
+            self._seats[message["id"]] = Seat(self._link, self._library, message["id"], message["n"], descriptors)
         else:
             seat = self._seats.get(message.get("id"))
             if seat is not None:  # else it has ended by itself
@@ -240,7 +259,7 @@ class Server:
         kind = message["t"]
         if kind == "load":
             model = self._models.get(message["model"]["name"])
-            if model is None:
+            if model is None or model.order != seat.order:  # nobody waits for that load any more
                 seat.send({"t": "failed", "kind": "init", "error": "this guest has no such model"})
             else:
                 seat.load(message, model, self._ended)
@@ -267,7 +286,7 @@ class Server:
         for model in list(self._models.values()):
             model.fall(reason)
         for order in list(self._orders.values()):
-            order.gone = True
+            order.gone = reason
             order.done.set()
         self._tell_waiters()
 
@@ -286,20 +305,46 @@ class Server:
             seat.leave_child()
 
 
-class _Order:
-    """An order to the server that a thread waits for."""
+class Leave:
+    """A model that takes its leave.  Made by `Server.begin_leave`."""
 
-    def __init__(self):
+    def __init__(self, order, forget):
+        self._order, self._forget = order, forget
+
+    def wait(self, timeout=limits.LEAVE_SECONDS_MAX):
+        """Until its last request is answered.  Raises GuestError, also when the time is over; then wait again."""
+        if self._order is not None:
+            self._order.wait(timeout)
+        self._forget()
+
+
+class _Order:
+    """An order to the server that threads may wait for."""
+
+    def __init__(self, title):
         self.done = threading.Event()
-        self.error, self.gone = "", False
+        self.error, self.gone, self._title = "", "", title
+
+    def wait(self, timeout):
+        """Until it is done.  Raises GuestError."""
+        if not self.done.wait(timeout):
+            raise GuestError(f"the server has not done it within {timeout:g} s: {self._title}")
+        if self.gone:
+            raise ServerGone(self.gone)
+        if self.error:
+            raise GuestError(self.error)
 
 
 class _Model:
-    """One model of this guest.  `gone`: why it is not served any more."""
+    """One model of this guest.
 
-    def __init__(self, name, given, version):
+    order: the number of the order that brought it.  `gone`: why it is not served any more; `taken`: another guest has
+    its name.
+    """
+
+    def __init__(self, name, given, version, order):
         self.name, self.served, self.leaving, self.gone = name, False, False, ""
-        self.version = version
+        self.version, self.order, self.taken = version, order, False
         self._given = given
         self._numbers = itertools.count()
 

@@ -18,10 +18,10 @@ _GONE = "this instance is gone"
 class Seat(ControlMessages):
     """One instance by the server's messages: its descriptors, then what it loads, then when it ends."""
 
-    def __init__(self, link, library, id, fds):
-        """`fds`: the seven of WIRE.md's fork message, ours from now on."""
+    def __init__(self, link, library, id, order, fds):
+        """`order`: the number of the one that it belongs to; `fds`: the seven of WIRE.md's fork message, now ours."""
         super().__init__()
-        self.id = id
+        self.id, self.order = id, order
         self.model = None  # whose instance it is: the guest's, told by the load message
         self._link, self._library, self._fds = link, library, fds
         self._service = None

@@ -9,6 +9,7 @@ import time
 
 from tisfast_worker.batch_source import FOR_EVER
 from tisfast_worker.call_record import CallArena
+from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.execution import Execution
 from tisfast_worker.serving_context import current
 
@@ -55,6 +56,8 @@ class Loop:
             self._publisher.show(execution)
         if execution.refused:
             self._publisher.refuse(execution)
+        if execution.device_lost is not None:  # all is answered: the process ends, and the server starts another one
+            raise DeviceLost(execution.device_lost)
 
     def _tidy(self):
         self._outputs.rest()

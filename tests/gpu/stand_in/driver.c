@@ -1,6 +1,7 @@
 /* Devices, contexts and the names of errors.  See state.h. */
 #include "state.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct context { int device; _Atomic int retained; };
@@ -11,6 +12,22 @@ static _Thread_local struct context *stack[STACK_MAX];
 static _Thread_local int depth;
 
 int context_device(void) { return depth && stack[depth - 1] ? stack[depth - 1]->device : -1; }
+
+/* The devices that this process sees, in its order (CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES): how many. */
+static int visible(int *devices)
+{
+    const char *order = getenv("CUDA_DEVICE_ORDER"), *names = getenv("CUDA_VISIBLE_DEVICES");
+    int all = (int)state_get()->devices, count = 0;
+    int turned = atomic_load(&state_get()->unlike) && !(order && !strcmp(order, "PCI_BUS_ID"));
+    while (count < all && (!names || (*names >= '0' && *names <= '9'))) {
+        long number = names ? strtol(names, (char **)(uintptr_t)&names, 10) : count;
+        if (number >= all)
+            break;
+        devices[count++] = turned ? all - 1 - (int)number : (int)number;
+        names = names && *names == ',' ? names + 1 : names;
+    }
+    return count;
+}
 
 int cuInit(unsigned flags)
 {
@@ -32,16 +49,27 @@ int cuDriverGetVersion(int *version)
 int cuDeviceGetCount(int *count)
 {
     BEGIN();
-    *count = (int)state_get()->devices;
+    int devices[DEVICES_MAX];
+    *count = visible(devices);
     return OK;
 }
 
 int cuDeviceGet(int *device, int number)
 {
     BEGIN();
-    if (number < 0 || number >= (int)state_get()->devices)
+    int devices[DEVICES_MAX];
+    if (number < 0 || number >= visible(devices))
         return INVALID_DEVICE;
-    *device = number;
+    *device = devices[number];
+    return OK;
+}
+
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
+{
+    static const unsigned char all[15] = {0x57, 0xa4, 0xd1, 0x40};
+    BEGIN();
+    memcpy(uuid, all, sizeof all);
+    uuid[15] = (unsigned char)device;
     return OK;
 }
 
@@ -90,6 +118,15 @@ int cuDevicePrimaryCtxRelease_v2(int device)
         return INVALID_CONTEXT;
     if (atomic_fetch_sub(&contexts[device].retained, 1) == 1)
         memory_reset(device);
+    return OK;
+}
+
+int cuDevicePrimaryCtxReset_v2(int device)
+{
+    BEGIN();
+    if (device < 0 || device >= DEVICES_MAX)
+        return INVALID_DEVICE;
+    memory_reset(device);
     return OK;
 }
 

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#define UUID_FORMAT "GPU-57a4d140-0000-0000-0000-0000000000%02x" /* as cuDeviceGetUuid_v2 in driver.c */
+
 enum { FINE = 0, NO_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 
 /* A device is its number plus one. */
@@ -27,14 +29,14 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, uintptr_t *device)
 
 int nvmlDeviceGetUUID(uintptr_t device, char *uuid, unsigned nbytes)
 {
-    snprintf(uuid, nbytes, "GPU-stand-in-%u", (unsigned)device - 1);
+    snprintf(uuid, nbytes, UUID_FORMAT, (unsigned)device - 1);
     return FINE;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, uintptr_t *device)
 {
     unsigned index;
-    if (sscanf(uuid, "GPU-stand-in-%u", &index) != 1)
+    if (sscanf(uuid, UUID_FORMAT, &index) != 1)
         return NOT_FOUND;
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }

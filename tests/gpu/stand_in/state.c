@@ -140,8 +140,16 @@ int stand_in_counters(uint64_t *into)
     return OK;
 }
 
-/* devices, bytes of each, and how long a queued operation waits */
-int stand_in_set(uint32_t devices, uint64_t device_bytes, uint32_t delay_us)
+int stand_in_hold(uint32_t held)
+{
+    if (!state_get())
+        return NO_DEVICE;
+    atomic_store(&shared->held, held);
+    return OK;
+}
+
+/* devices, bytes of each, how long a queued operation waits, and whether the devices are of different speed */
+int stand_in_set(uint32_t devices, uint64_t device_bytes, uint32_t delay_us, uint32_t unlike)
 {
     if (!state_get() || devices > DEVICES_MAX)
         return INVALID_VALUE;
@@ -149,6 +157,7 @@ int stand_in_set(uint32_t devices, uint64_t device_bytes, uint32_t delay_us)
     shared->devices = devices;
     shared->device_bytes = device_bytes;
     shared->delay_us = delay_us;
+    shared->unlike = unlike;
     state_unlock();
     return OK;
 }

@@ -24,7 +24,8 @@ enum { DEVICES_MAX = 8, ALLOCATIONS_MAX = 4096, EVENTS_MAX = 4096, FAULTS_MAX = 
 /* In the order of tests/gpu/stand_in.py, COUNTERS. */
 enum counter {
     HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, HOST_BYTES, PINNED_COPIES, ALLOCATED, FREED, OPENED, CLOSED,
-    USED_AFTER_FREE, HOST_REGISTERED, HOST_UNREGISTERED, EVENTS_MADE, EVENTS_ENDED, STREAMS_MADE, STREAMS_ENDED, COUNTERS
+    USED_AFTER_FREE, HOST_REGISTERED, HOST_UNREGISTERED, EVENTS_MADE, EVENTS_ENDED, STREAMS_MADE, STREAMS_ENDED,
+    OPERATIONS_HELD, COUNTERS
 };
 
 struct allocation {
@@ -46,7 +47,8 @@ struct fault {
 
 struct state {
     _Atomic uint32_t ready;
-    _Atomic uint32_t devices, delay_us;
+    _Atomic uint32_t devices, delay_us, held; /* held: what is queued in streams is not done yet */
+    _Atomic uint32_t unlike; /* the last device is the fastest, so CUDA counts from there */
     uint64_t device_bytes, generations;
     uint64_t allocated[DEVICES_MAX];
     _Atomic uint64_t counters[COUNTERS];

@@ -42,6 +42,15 @@ static void sleep_us(uint32_t us)
     nanosleep(&time, NULL);
 }
 
+/* A test looks at what others do meanwhile. */
+static void wait_while_held(void)
+{
+    if (atomic_load(&state_get()->held))
+        state_count(OPERATIONS_HELD, 1);
+    while (atomic_load(&state_get()->held))
+        sleep_us(100);
+}
+
 static int between(device_pointer to, device_pointer from, size_t nbytes)
 {
     char *copy = malloc(nbytes ? nbytes : 1);
@@ -112,6 +121,7 @@ static void *work(void *argument)
         stream->busy = 1;
         pthread_mutex_unlock(&stream->lock);
         sleep_us(atomic_load(&state_get()->delay_us));
+        wait_while_held();
         failed = perform(each);
         free(each);
         pthread_mutex_lock(&stream->lock);
@@ -265,6 +275,7 @@ int cuMemcpyHtoDAsync_v2(device_pointer to, const void *from, size_t nbytes, str
     if (!stream_of(stream))
         return INVALID_HANDLE;
     settle(stream_of(stream));
+    wait_while_held();
     return memory_write(to, from, nbytes);
 }
 

@@ -17,6 +17,7 @@ from tisfast.pytriton.client.asyncio_utils import (
 )
 from tisfast.pytriton.client.base import Array, BaseModelClient, Values, client_errors
 from tisfast.pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
+from tisfast.pytriton.client.utils import read_config
 from tisfast.pytriton.model_config.triton_model_config import TritonModelConfig
 
 Kind = TypeVar("Kind", bound="AsyncioModelClient")
@@ -148,13 +149,25 @@ class AsyncioModelClient(BaseModelClient):
         """Asked once, however many calls wait for it."""
         if self._model_config is not None:
             return self._model_config
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(
-                asyncio_get_model_config(self._client, self._model_name, self._model_version, self._init_timeout_s)
-            )
-            self._asking.add_done_callback(self._forget)
-        self._model_config = await asyncio.shield(self._asking)
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = asyncio.ensure_future(self._ask_config())
+            asking.add_done_callback(self._forget)
+        try:
+            self._model_config = await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            if self._closed and asking.cancelled() and not _is_cancelled(asyncio.current_task()):
+                raise PyTritonClientClosedError("Client was closed before the model was ready") from None
+            raise
         return self._model_config
+
+    async def _ask_config(self) -> TritonModelConfig:
+        if self._ensure_ready:
+            return await asyncio_get_model_config(
+                self._client, self._model_name, self._model_version, self._init_timeout_s
+            )
+        with client_errors(_SERVER_ERROR):
+            return read_config(await self._model.config(), self._model_version)
 
     def _forget(self, asked: asyncio.Task[TritonModelConfig]) -> None:
         self._asking = None
@@ -164,6 +177,12 @@ class AsyncioModelClient(BaseModelClient):
     def _check_open(self) -> None:
         if self._closed:
             raise PyTritonClientClosedError("Client is closed")
+
+
+def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:
+    """Whether somebody has cancelled it; Python 3.10 does not tell."""
+    cancelling = getattr(task, "cancelling", None)
+    return cancelling is not None and cancelling() > 0
 
 
 class AsyncioDecoupledModelClient(AsyncioModelClient):

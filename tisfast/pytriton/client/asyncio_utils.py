@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tisfast.client import AsyncClient, BadRequest, NotFound, Unavailable
-from tisfast.pytriton.client.exceptions import PyTritonClientTimeoutError
+from tisfast.client import AsyncClient
+from tisfast.pytriton.client.base import client_errors
 from tisfast.pytriton.client.url import TritonUrl
 from tisfast.pytriton.client.utils import (
     LATEST_MODEL_VERSION,
     LOOK_SECONDS,
     NETWORK_TIMEOUT_S,
+    NOT_READY_ERRORS,
+    WAITING_ERROR,
+    Looks,
     ModelState,
     read_config,
     state_in,
@@ -82,12 +84,14 @@ async def asyncio_get_model_config(
 ) -> TritonModelConfig:
     """The configuration of a model, for which it waits.  Raises PyTritonClientTimeoutError."""
     await asyncio_wait_for_model_ready(client, model_name, model_version, timeout_s)
-    return read_config(await client.model(model_name, model_version or "").config(), model_version)
+    with client_errors():
+        return read_config(await client.model(model_name, model_version or "").config(), model_version)
 
 
 async def asyncio_get_model_state(client: AsyncClient, model_name: str, model_version: str | None = None) -> ModelState:
     """UNAVAILABLE for a model that the server does not know, too."""
-    return state_in(await client.models(), model_name, model_version)
+    with client_errors():
+        return state_in(await client.models(), model_name, model_version)
 
 
 def _not_ready(model_name: str, model_version: str | None) -> str:
@@ -97,15 +101,16 @@ def _not_ready(model_name: str, model_version: str | None) -> str:
 async def _until(
     ready: Callable[[], Awaitable[bool]], timeout_s: float, message: str, first_pause: float = LOOK_SECONDS[0]
 ) -> None:
-    deadline, pause = time.monotonic() + timeout_s, first_pause
-    while True:
-        remaining = deadline - time.monotonic()
-        try:
-            if await asyncio.wait_for(ready(), max(remaining, first_pause)):
-                return
-        except (Unavailable, NotFound, BadRequest, TimeoutError, asyncio.TimeoutError, OSError):
-            pass
-        if remaining <= 0:
-            raise PyTritonClientTimeoutError(message)
-        await asyncio.sleep(min(pause, remaining))
-        pause = min(2 * pause, max(LOOK_SECONDS[1], first_pause))
+    looks = Looks(timeout_s, message, first_pause)
+    while not await _is_ready(ready, max(looks.remaining_s, first_pause)):
+        await asyncio.sleep(looks.pause_s())
+
+
+async def _is_ready(ask: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
+    """See is_ready.  On Python 3.10 the error of a wait that takes too long is asyncio's own."""
+    not_ready = (*NOT_READY_ERRORS, asyncio.TimeoutError)
+    try:
+        with client_errors(WAITING_ERROR, but=not_ready):
+            return await asyncio.wait_for(ask(), timeout_s)
+    except not_ready:
+        return False

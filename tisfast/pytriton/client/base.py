@@ -174,10 +174,14 @@ def options_of(
 
 
 @contextmanager
-def client_errors(prefix: str = "Error occurred during inference request. Message: ") -> Iterator[None]:
-    """What tisfast's client raises, as PyTriton's errors."""
+def client_errors(
+    prefix: str = "Error occurred during inference request. Message: ", but: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """What tisfast's client raises, as PyTriton's errors.  but: errors that stay what they are."""
     try:
         yield
+    except but:
+        raise
     except _UNREACHABLE as error:
         raise PyTritonClientTimeoutError(f"Timeout occurred during inference request. Message: {error}") from error
     except TisError as error:

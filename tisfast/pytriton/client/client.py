@@ -17,6 +17,7 @@ from tisfast.pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
     PyTritonClientValueError,
 )
+from tisfast.pytriton.client.url import TritonUrl
 from tisfast.pytriton.client.utils import (
     create_client_from_url,
     not_ready,
@@ -102,12 +103,12 @@ class ModelClient(BaseModelClient):
     def wait_for_server(self, timeout_s: float) -> None:
         """Raises PyTritonClientTimeoutError when the server is not ready in time."""
         self._check_open()
-        wait_for_server_ready(self._client, timeout_s)
+        wait_for_server_ready(self._client, timeout_s, check=self._check_open)
 
     def wait_for_model(self, timeout_s: float) -> None:
         """Raises PyTritonClientTimeoutError when the model is not ready in time."""
         self._check_open()
-        wait_for_model_ready(self._client, self._model_name, self._model_version, timeout_s)
+        self._wait_for_model(timeout_s)
 
     def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Have the server load the model.  config: JSON; files: by VERSION/NAME.  Raises PyTritonClientError."""
@@ -182,9 +183,13 @@ class ModelClient(BaseModelClient):
         with self._lock:
             if self._model_config is None:
                 if self._ensure_ready:
-                    wait_for_model_ready(self._client, self._model_name, self._model_version, self._init_timeout_s)
+                    self._wait_for_model(self._init_timeout_s)
                 self._model_config = self._ask_config()
             return self._model_config
+
+    def _wait_for_model(self, timeout_s: float) -> None:
+        """Raises PyTritonClientClosedError, too: another thread may close the client."""
+        wait_for_model_ready(self._client, self._model_name, self._model_version, timeout_s, check=self._check_open)
 
     def _ask_config(self) -> TritonModelConfig:
         found: list[TritonModelConfig] = []
@@ -194,7 +199,7 @@ class ModelClient(BaseModelClient):
             return True
 
         with client_errors():
-            until(ask, self._init_timeout_s, not_ready(self._model_name, self._model_version))
+            until(ask, self._init_timeout_s, not_ready(self._model_name, self._model_version), self._check_open)
         return found[0]
 
     def _check_open(self) -> None:
@@ -221,6 +226,8 @@ class DecoupledModelClient(ModelClient):
         access_token: str | None = None,
     ) -> None:
         """See BaseModelClient.  Raises PyTritonClientValueError for a URL of HTTP."""
+        if TritonUrl.from_url(url).scheme == "http":
+            raise PyTritonClientValueError("DecoupledModelClient is only supported for grpc protocol")
         self._running: Callable[[], Any] = lambda: None  # the answers of the call that is not over
         super().__init__(
             url,
@@ -233,8 +240,6 @@ class DecoupledModelClient(ModelClient):
             ensure_model_is_ready=ensure_model_is_ready,
             access_token=access_token,
         )
-        if self._url.scheme == "http":
-            raise PyTritonClientValueError("DecoupledModelClient is only supported for grpc protocol")
 
     def close(self) -> None:
         """As of others; a call that is not over ends, and the server is told."""

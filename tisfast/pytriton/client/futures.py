@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
@@ -50,14 +50,15 @@ class FuturesModelClient:
             inference_timeout_s=inference_timeout_s,
             access_token=access_token,
         )
-        self._queue: queue.Queue[Work | None] = queue.Queue(max_queue_size or 0)
-        self._max_workers = max_workers
+        self._waiting: deque[Work] = deque()
+        self._max_waiting, self._max_workers = max_queue_size, max_workers
         self._wait_s = DEFAULT_INFERENCE_TIMEOUT_S if inference_timeout_s is None else inference_timeout_s
         self._non_blocking = non_blocking
-        self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._idle = 0  # threads that have no work, or have not begun yet
         self._closed = False
+        lock = threading.Lock()  # of all above
+        self._work_came, self._room_came = threading.Condition(lock), threading.Condition(lock)
 
     def __enter__(self: Kind) -> Kind:
         """For `with`."""
@@ -71,15 +72,18 @@ class FuturesModelClient:
 
     def close(self, wait: bool = True) -> None:
         """wait: until all that was asked is answered; else what waits is cancelled."""
-        with self._lock:
+        with self._work_came:
             if self._closed:
                 return
             self._closed = True
+            dropped = [] if wait else list(self._waiting)
+            if not wait:
+                self._waiting.clear()
             threads = list(self._threads)
-        if not wait:
-            self._cancel_waiting()
-        for _ in threads:
-            self._queue.put(None)
+            self._work_came.notify_all()
+            self._room_came.notify_all()
+        for future, _ in dropped:
+            future.cancel()
         if wait:
             for thread in threads:
                 thread.join()
@@ -112,50 +116,49 @@ class FuturesModelClient:
     # ---- parts
 
     def _submit(self, call: Callable[[], Any]) -> Future[Any]:
-        if self._closed:
-            raise PyTritonClientClosedError("FutureModelClient is already closed")
         future: Future[Any] = Future()
-        self._add_thread()
-        try:
-            self._queue.put((future, call), block=not self._non_blocking, timeout=self._wait_s)
-        except queue.Full:
-            raise PyTritonClientQueueFullError(
-                f"The queue has {self._queue.maxsize} requests that wait: it is full"
-            ) from None
+        with self._room_came:
+            if not self._non_blocking:
+                self._room_came.wait_for(lambda: self._closed or self._has_room(), self._wait_s)
+            if self._closed:
+                raise PyTritonClientClosedError("FutureModelClient is already closed")
+            if not self._has_room():
+                raise PyTritonClientQueueFullError(f"The queue has {self._max_waiting} requests that wait: it is full")
+            self._add_thread()
+            self._waiting.append((future, call))
+            self._work_came.notify()
         return future
 
+    def _has_room(self) -> bool:
+        return self._max_waiting is None or len(self._waiting) < self._max_waiting
+
     def _add_thread(self) -> None:
-        """One more, if there is none without work and there may be one."""
-        with self._lock:
-            count = len(self._threads)
-            if self._idle > self._queue.qsize() or (self._max_workers is not None and count >= self._max_workers):
-                return
-            thread = threading.Thread(target=self._work, name=f"tisfast-futures-{count}", daemon=True)
-            self._threads.append(thread)
+        """One more, if all have work, or will have, and there may be one."""
+        count = len(self._threads)
+        if self._idle > len(self._waiting) or (self._max_workers is not None and count >= self._max_workers):
+            return
+        thread = threading.Thread(target=self._work, name=f"tisfast-futures-{count}", daemon=True)
         thread.start()
+        self._threads.append(thread)
+        self._idle += 1
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            work = self._queue.get()
-            with self._lock:
-                self._idle -= 1
-            if work is None:
-                return
+        while (work := self._next()) is not None:
             future, call = work
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+            with self._work_came:
+                self._idle += 1
 
-    def _cancel_waiting(self) -> None:
-        while True:
-            try:
-                work = self._queue.get_nowait()
-            except queue.Empty:
-                return
-            if work is not None:
-                work[0].cancel()
+    def _next(self) -> Work | None:
+        """None when the client is closed and nothing waits."""
+        with self._work_came:
+            self._work_came.wait_for(lambda: self._waiting or self._closed)
+            self._idle -= 1
+            if not self._waiting:
+                return None
+            self._room_came.notify()
+            return self._waiting.popleft()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from tisfast.client import BadRequest, Client, NotFound, Unavailable
+from tisfast.pytriton.client.base import client_errors
 from tisfast.pytriton.client.exceptions import PyTritonClientTimeoutError
 from tisfast.pytriton.client.url import TritonUrl
 from tisfast.pytriton.client.warnings import NotSupportedTimeoutWarning
@@ -36,6 +37,9 @@ SERVER_READY_TIMEOUT_S: Final = 60.0
 MODEL_READY_TIMEOUT_S: Final = 300.0
 LOOK_SECONDS: Final = (0.02, 0.5)
 """Between two looks at a server that is not ready: first, and in the end."""
+NOT_READY_ERRORS: Final = (Unavailable, NotFound, BadRequest, TimeoutError, OSError)
+"""What is answered, or not, by who may be ready later; other errors are no question of time."""
+WAITING_ERROR: Final = "Error occurred while the server was asked whether it is ready. Message: "
 
 
 class ModelState(enum.Enum):
@@ -62,13 +66,23 @@ def create_client_from_url(
     return Client(address.with_scheme, timeout=timeout, retries=0, headers=dict(headers or {}))
 
 
+def _nothing() -> None:
+    """There is nothing to look at beside that."""
+
+
 def wait_for_server_ready(
-    client: Client, timeout_s: float | None = None, headers: Mapping[str, str] | None = None
+    client: Client,
+    timeout_s: float | None = None,
+    headers: Mapping[str, str] | None = None,
+    check: Callable[[], None] = _nothing,
 ) -> None:
-    """Raises PyTritonClientTimeoutError when the server is not live and ready in time."""
+    """Raises PyTritonClientTimeoutError when the server is not live and ready in time.
+
+    check: called before each look; what it raises ends the wait.
+    """
     limit = SERVER_READY_TIMEOUT_S if timeout_s is None else timeout_s
     with _having(client, headers, limit) as asked:
-        until(lambda: asked.live() and asked.ready(), limit, "Waiting for server to be ready timed out.")
+        until(lambda: asked.live() and asked.ready(), limit, "Waiting for server to be ready timed out.", check)
 
 
 def wait_for_model_ready(
@@ -77,14 +91,15 @@ def wait_for_model_ready(
     model_version: str | None = None,
     timeout_s: float | None = None,
     headers: Mapping[str, str] | None = None,
+    check: Callable[[], None] = _nothing,
 ) -> None:
-    """Raises PyTritonClientTimeoutError when server and model are not ready in time."""
+    """Raises PyTritonClientTimeoutError when server and model are not ready in time.  check: see above."""
     limit = MODEL_READY_TIMEOUT_S if timeout_s is None else timeout_s
     deadline = time.monotonic() + limit
     with _having(client, headers, limit) as asked:
-        wait_for_server_ready(asked, limit)
+        wait_for_server_ready(asked, limit, check=check)
         model = asked.model(model_name, model_version or "")
-        until(model.ready, max(0.0, deadline - time.monotonic()), not_ready(model_name, model_version))
+        until(model.ready, max(0.0, deadline - time.monotonic()), not_ready(model_name, model_version), check)
 
 
 def get_model_config(
@@ -97,14 +112,15 @@ def get_model_config(
     """The configuration of a model, for which it waits.  Raises PyTritonClientTimeoutError."""
     with _having(client, headers, NETWORK_TIMEOUT_S) as asked:
         wait_for_model_ready(asked, model_name, model_version, timeout_s)
-        return read_config(asked.model(model_name, model_version or "").config(), model_version)
+        with client_errors():
+            return read_config(asked.model(model_name, model_version or "").config(), model_version)
 
 
 def get_model_state(
     client: Client, model_name: str, model_version: str | None = None, headers: Mapping[str, str] | None = None
 ) -> ModelState:
     """UNAVAILABLE for a model that the server does not know, too."""
-    with _having(client, headers, NETWORK_TIMEOUT_S) as asked:
+    with _having(client, headers, NETWORK_TIMEOUT_S) as asked, client_errors():
         return state_in(asked.models(), model_name, model_version)
 
 
@@ -134,23 +150,46 @@ def not_ready(model_name: str, model_version: str | None) -> str:
     return f"Waiting for model {model_name}/{model_version or LATEST_MODEL_VERSION} to be ready timed out."
 
 
+class Looks:
+    """The moments in which something is looked at that is not ready.  Who waits does that between two of them."""
+
+    def __init__(self, timeout_s: float, message: str, first_pause_s: float = LOOK_SECONDS[0]) -> None:
+        """message: of the error at the end."""
+        self._deadline = time.monotonic() + timeout_s
+        self._message, self._pause_s = message, first_pause_s
+        self._pause_s_max = max(LOOK_SECONDS[1], first_pause_s)
+
+    @property
+    def remaining_s(self) -> float:
+        """Until the end."""
+        return self._deadline - time.monotonic()
+
+    def pause_s(self) -> float:
+        """Until the next look.  Raises PyTritonClientTimeoutError at the end."""
+        remaining = self.remaining_s
+        if remaining <= 0:
+            raise PyTritonClientTimeoutError(self._message)
+        pause, self._pause_s = self._pause_s, min(2 * self._pause_s, self._pause_s_max)
+        return min(pause, remaining)
+
+
 def is_ready(ask: Callable[[], bool]) -> bool:
-    """Whether something answers that it is ready; who cannot be reached is not."""
+    """Whether something answers that it is ready; who cannot be reached is not.  Raises PyTritonClientError."""
     try:
-        return ask()
-    except (Unavailable, NotFound, BadRequest, TimeoutError, OSError):
+        with client_errors(WAITING_ERROR, but=NOT_READY_ERRORS):
+            return ask()
+    except NOT_READY_ERRORS:
         return False
 
 
-def until(ready: Callable[[], bool], timeout_s: float, message: str) -> None:
-    """Look again and again.  Raises PyTritonClientTimeoutError with the message."""
-    deadline, pause = time.monotonic() + timeout_s, LOOK_SECONDS[0]
-    while not is_ready(ready):
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise PyTritonClientTimeoutError(message)
-        time.sleep(min(pause, remaining))
-        pause = min(2 * pause, LOOK_SECONDS[1])
+def until(ready: Callable[[], bool], timeout_s: float, message: str, check: Callable[[], None] = _nothing) -> None:
+    """Look again and again.  Raises PyTritonClientTimeoutError with the message, and what `check` raises."""
+    looks = Looks(timeout_s, message)
+    while True:
+        check()
+        if is_ready(ready):
+            return
+        time.sleep(looks.pause_s())
 
 
 @contextmanager

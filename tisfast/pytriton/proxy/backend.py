@@ -61,12 +61,12 @@ class CallableBackend:
             call.failed(error)
             raise
 
-    def request(self, request: Any, span: Any) -> Request:
-        """What the callable sees of a request."""
+    def request(self, request: Any) -> Request:
+        """What the callable sees of a request, but for its span."""
         data = {tensor.name(): tensor.as_numpy() for tensor in request.inputs() if tensor is not None}
         parameters = json.loads(request.parameters())
         wanted = request.requested_output_names()
-        return Request(data, parameters, span, list(wanted) if len(wanted) < len(self._types) else None)
+        return Request(data, parameters, None, list(wanted) if len(wanted) < len(self._types) else None)
 
     def responses(self, given: Sequence[Request], result: Any) -> list[Any]:
         """An InferenceResponse of each dictionary.  Raises ValueError for what is no result."""
@@ -104,8 +104,10 @@ class _Call:
     def __init__(self, backend: CallableBackend, requests: Sequence[Any]) -> None:
         self._backend = backend
         self._senders = [request.get_response_sender() for request in requests] if backend.decoupled else []
-        self._spans = RequestSpans(requests)
-        self.given = [backend.request(request, span) for request, span in zip(requests, self._spans.spans, strict=True)]
+        self.given = [backend.request(request) for request in requests]
+        self._spans = RequestSpans(requests)  # at the end, as whatever raises before `failed` can be called leaves none
+        for request, span in zip(self.given, self._spans.spans, strict=True):
+            request.span = span
 
     def whole(self, result: Any) -> list[Any] | None:
         """A list of dictionaries."""

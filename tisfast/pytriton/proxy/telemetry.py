@@ -76,6 +76,12 @@ def get_telemetry_tracer() -> Any:
     return _tracers[0] if _tracers else None
 
 
+def trace_with(trace_config: Sequence[str]) -> None:
+    """Have a tracer by these settings, unless there is one, or they are empty.  Raises as parse_trace_config."""
+    if trace_config and get_telemetry_tracer() is None:
+        set_telemetry_tracer(build_proxy_tracer_from_triton_config(trace_config))
+
+
 def start_span_from_span(span: Any, name: str) -> Any:
     """A span within another one, which the caller ends; None where there is no tracer."""
     tracer = get_telemetry_tracer()

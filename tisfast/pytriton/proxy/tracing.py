@@ -17,9 +17,13 @@ class RequestSpans:
     def __init__(self, requests: Sequence[Any]) -> None:
         """Starts them."""
         tracer = get_telemetry_tracer()
-        self.spans: list[Any] = [None] * len(requests)
-        if tracer is not None:
-            self.spans = [_start(tracer, request) for request in requests]
+        self.spans: list[Any] = []
+        try:
+            for request in requests:
+                self.spans.append(None if tracer is None else _start(tracer, request))
+        except BaseException as error:
+            self.end(error)
+            raise
 
     def end(self, error: BaseException | None) -> None:
         """All of them, once."""

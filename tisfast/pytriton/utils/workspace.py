@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import tempfile
@@ -26,7 +27,7 @@ class Workspace:
         if workspace_path is None:
             constants.PYTRITON_HOME.mkdir(parents=True, exist_ok=True)
             self._path = pathlib.Path(tempfile.mkdtemp(prefix="workspace_", dir=constants.PYTRITON_HOME))
-            weakref.finalize(self, _delete, self._path)
+            weakref.finalize(self, _delete_of, os.getpid(), self._path)
         else:
             self._path = pathlib.Path(workspace_path).resolve()
             self._path.mkdir(parents=True)
@@ -53,6 +54,12 @@ class Workspace:
     def clean(self) -> None:
         """Delete it with all that is in it; what cannot be deleted is a CleanupWarning."""
         _delete(self._path)
+
+
+def _delete_of(owner: int, path: pathlib.Path) -> None:
+    """Unless a process that the owner has forked ends, which has it only by copying."""
+    if os.getpid() == owner:
+        _delete(path)
 
 
 def _delete(path: pathlib.Path) -> None:

@@ -32,4 +32,4 @@ cdef class GrpcBody:
     cdef int wrap(self, str error) except -1
 
 # Bytes of an answer that must be compared (classes), or compressed if it is `coded`.
-cdef uint64_t written_bytes(Answer answer, bint coded) noexcept
+cdef uint64_t written_bytes(Answer answer, bint coded) except? 0xFFFFFFFFFFFFFFFF

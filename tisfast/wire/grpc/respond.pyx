@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from tisfast.wire.grpc.cursor cimport put_varint, varint_bytes
 from tisfast.wire.grpc.encode cimport encoded_parameters, field, text_field, varint
 from tisfast.wire.infer_plan cimport OutputChoice
-from tisfast.wire.outputs cimport SpecialOutput, prepare
+from tisfast.wire.outputs cimport SpecialOutput, is_written, prepare
 from tisfast.wire.record cimport Answer, AnswerLayout, InferInput, OutputRef
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
 from tisfast.wire.text_buffer cimport TextBuffer
@@ -128,7 +128,7 @@ cdef class GrpcBody:
         return self.add_piece(self.text.data, len(front))
 
 
-cdef uint64_t written_bytes(Answer answer, bint coded) noexcept:
+cdef uint64_t written_bytes(Answer answer, bint coded) except? 0xFFFFFFFFFFFFFFFF:
     cdef OutputChoice choice = <OutputChoice>answer.input.outputs
     cdef OutputRef *out
     cdef uint64_t total = 0
@@ -137,7 +137,8 @@ cdef uint64_t written_bytes(Answer answer, bint coded) noexcept:
         return 0
     for i in range(answer.count):
         out = &answer.outputs[i]
-        if answer.input.requested >> out.index & 1 and (coded or choice.special >> out.index & 1):
+        if answer.input.requested >> out.index & 1 and (coded or choice.special >> out.index & 1) and (
+                not is_written(answer, out)):
             total += out.nbytes
     return total
 

@@ -1,0 +1,64 @@
+"""Models whose tensors stay on a GPU, and what their clients say."""
+
+from __future__ import annotations
+
+import base64
+
+GPU = "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]"
+STAYS = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
+CONFIG = """
+backend: "python"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+IDENTITY = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        found = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
+        assert not any(tensor.is_cpu() for tensor in found)
+        return [pb_utils.InferenceResponse([self.answer(tensor)]) for tensor in found]
+
+    def answer(self, tensor):
+        return pb_utils.Tensor.from_dlpack("B", tensor)
+"""
+RETURNED = IDENTITY.replace('pb_utils.Tensor.from_dlpack("B", tensor)', "tensor").replace('"A"', '"B"')
+"""The input itself, which has the output's name."""
+WHERE = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
+        print("on the CPU:", [tensor.is_cpu() for tensor in tensors], flush=True)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("B", t.as_numpy())]) for t in tensors]
+"""
+
+
+def register(client, name, memory):
+    client.register_cuda_shared_memory(name, base64.b64encode(memory.handle), 0, memory.nbytes)
+
+
+def asked(module, nbytes=1 << 20, offset=0, output=None, name="A"):
+    tensor = module.InferInput(name, [nbytes // 4], "FP32")
+    tensor.set_shared_memory("given", nbytes, offset)
+    wanted = module.InferRequestedOutput("B")
+    if output:
+        wanted.set_shared_memory(output, nbytes, offset)
+    return {"inputs": [tensor], "outputs": [wanted]}
+
+
+STEP = """step {{
+    model_name: "m{0}" model_version: -1 input_map {{ key: "{1}" value: "{2}" }} output_map {{ key: "B" value: "{3}" }}
+}}"""
+
+
+def ensemble(name, *steps):
+    """Of models m0, m1, ...; name: of their input; steps: tensors from and to."""
+    return f"""
+platform: "ensemble"
+input [ {{ name: "A" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "B" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+ensemble_scheduling {{ {" ".join(STEP.format(at, name, *ends) for at, ends in enumerate(steps))} }}
+"""

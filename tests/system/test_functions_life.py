@@ -1,0 +1,178 @@
+"""Functions of tisfast.serve that hang, fail at their end, or are replaced; servers that nobody holds."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tisfast
+from tests.system.helpers import ROOT, SECONDS_MAX, until
+from tisfast.errors import TisError, Unavailable
+
+F = np.float32
+X = np.arange(4, dtype=F)
+PID = os.getpid()
+
+
+@pytest.fixture
+def serve():
+    """tisfast.serve at free ports; stopped in the end."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*functions, **options):
+            server = tisfast.serve(*functions, **{"http_port": 0, "grpc_port": None, **options})
+            stack.callback(server.stop)
+            return server
+
+        yield start
+
+
+def double(x: NDArray[F]) -> NDArray[F]:
+    return x * 2
+
+
+class Hanging:
+    """Does not answer before `gate` is open."""
+
+    def __init__(self) -> None:
+        self.entered, self.gate, self.torn = threading.Event(), threading.Event(), threading.Event()
+        made.append(self)
+
+    def predict(self, x: NDArray[F]) -> NDArray[F]:
+        self.entered.set()
+        assert self.gate.wait(SECONDS_MAX)
+        assert not self.torn.is_set()
+        return x
+
+    def teardown(self) -> None:
+        self.torn.set()
+
+
+made: list[Hanging] = []
+
+
+@pytest.fixture
+def hung(serve):
+    """(server, object, future of its answer): a function that hangs, beside one that does not."""
+    server = serve(Hanging, double)
+    hanging = made.pop()
+    answer = server.client("Hanging").submit(X)
+    assert hanging.entered.wait(SECONDS_MAX)
+    yield server, hanging, answer
+    hanging.gate.set()
+
+
+def test_a_function_that_hangs_is_replaced(hung):
+    server, hanging, answer = hung
+    server.add(double, name="Hanging")
+    assert server.client("Hanging")(X).tolist() == (X * 2).tolist() and server.models == ["Hanging", "double"]
+    assert not hanging.torn.is_set() and not answer.done()
+    server.remove("Hanging")
+    server.add(double, name="Hanging")
+    hanging.gate.set()
+    assert answer.result(SECONDS_MAX).tolist() == X.tolist()
+    assert hanging.torn.wait(SECONDS_MAX)
+    assert server.client("Hanging")(X).tolist() == (X * 2).tolist()
+
+
+def test_a_function_that_hangs_holds_up_no_other(hung):
+    server, hanging, answer = hung
+    removed = []
+    thread = threading.Thread(target=lambda: removed.append(server.remove("Hanging", SECONDS_MAX)))
+    thread.start()
+    until(lambda: not server.client("Hanging").ready(), "it takes its leave")
+    assert server.client("double")(X).tolist() == (X * 2).tolist()
+    server.add(double, name="more").remove("double")
+    assert server.client("more")(X).tolist() == (X * 2).tolist() and "<td>" in server._repr_html_()
+    assert thread.is_alive()
+    hanging.gate.set()
+    thread.join(SECONDS_MAX)
+    assert removed == [True] and hanging.torn.is_set() and answer.result(SECONDS_MAX).tolist() == X.tolist()
+    assert server.models == ["more"]
+
+
+def test_remove_waits_for_at_most_so_long(hung):
+    server, hanging, answer = hung
+    assert server.remove("Hanging", 0) is False
+    assert server.models == ["double"] and not hanging.torn.is_set()
+    hanging.gate.set()
+    assert answer.result(SECONDS_MAX).tolist() == X.tolist() and hanging.torn.wait(SECONDS_MAX)
+
+
+def test_the_function_before_one_that_hangs_is_said_to_be_gone(hung):
+    server, _, _ = hung
+    words = "'Hanging' is not served any more: .*it has not answered its last requests"
+    with pytest.raises(Unavailable, match=words):
+        server.add(double, name="Hanging", batch=2, delay=1e15)
+    assert server.models == ["double"]
+
+
+class Fragile:
+    """Its teardown raises."""
+
+    torn = 0
+
+    def predict(self, x: NDArray[F]) -> NDArray[F]:
+        return x
+
+    def teardown(self) -> None:
+        Fragile.torn += 1
+        raise RuntimeError(f"teardown {Fragile.torn}")
+
+
+def test_a_teardown_that_raises_costs_no_other_its_own(serve):
+    Fragile.torn = 0
+    server = serve({"a": Fragile, "b": Fragile, "c": Fragile}, instances=2)
+    with pytest.raises(RuntimeError, match="teardown 2"):
+        server.add(double, name="a")
+    assert server.client("a")(X).tolist() == (X * 2).tolist()
+    with pytest.raises(RuntimeError, match="teardown 4"):
+        server.remove("b")
+    assert server.models == ["a", "c"]
+    with pytest.raises(RuntimeError, match="teardown 6"):
+        server.stop()
+    assert Fragile.torn == 6 and server.models == []
+
+
+class OnlyHere:
+    """Cannot be made in a worker process."""
+
+    def setup(self) -> None:
+        if os.getpid() != PID:
+            raise RuntimeError("not in a worker")
+
+    def predict(self, x: NDArray[F]) -> NDArray[F]:
+        return x
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_function_that_cannot_begin_leaves_the_one_before_it(serve, processes):
+    server = serve(double, name="f", processes=processes)
+    with pytest.raises(Unavailable, match="max_queue_delay_microseconds"):
+        server.add(double, name="f", batch=2, delay=1e15)
+    assert server.client()(X).tolist() == (X * 2).tolist()
+    with pytest.raises(TisError, match="not in a worker"):
+        server.add(OnlyHere, name="f", processes=1)
+    assert server.models == ["f"] and server.client()(X).tolist() == (X * 2).tolist()
+
+
+def test_a_server_that_nobody_holds_serves_until_the_program_ends():
+    code = (
+        "import gc, numpy as np, tisfast\n"
+        "model = tisfast.serve(lambda x: x * 2, name='f', sample=(np.ones(2),), http_port=0, grpc_port=None).client()\n"
+        "gc.collect()\n"
+        "print(model(np.ones(2)))\n"
+    )
+    with tempfile.TemporaryDirectory(prefix="tf") as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": folder},
+        )  # fmt: skip
+        assert (done.returncode, done.stdout, done.stderr) == (0, "[2. 2.]\n", "")
+        until(lambda: not os.listdir(folder), "nothing is left in the temporary folder")
