@@ -2,9 +2,9 @@
 
     python -m perf.bench_agreement [--rounds N] [--server tisfast|triton]
 
-Both ask the same server with the same flags, in turn.  Requests are those that the server counts, CPU time is all of the
-client's process, its start included; that ratio holds on a busy machine.  `sleep_2ms` is slow enough that neither client is
-the limit: there throughput and p50 are compared.
+Both ask the same server with the same flags, in turn.  Requests are those that the server counts, CPU time is all of
+the client's process but what a short run takes, which is its start; that ratio holds on a busy machine.  `sleep_2ms` is
+slow enough that neither client is the limit: there throughput and p50 are compared.
 """
 
 from __future__ import annotations
@@ -37,16 +37,30 @@ class Said(NamedTuple):
     requests_per_cpu_second: float
 
 
-def run(command: Sequence[str], env: dict[str, str], server: Server, model: str) -> Said:
-    """One client, from its start to its end."""
+class Spent(NamedTuple):
+    """By one client, from its start to its end."""
+
+    requests: int
+    cpu_seconds: float
+    out: str
+
+
+def client(command: Sequence[str], env: dict[str, str], server: Server, model: str) -> Spent:
+    """Run it."""
     before, cpu = counted(server, model), cpu_seconds()
     done = subprocess.run(command, env=env, check=True, capture_output=True, text=True, timeout=SECONDS_MAX)
-    requests, spent = counted(server, model) - before, cpu_seconds() - cpu
-    rate = re.search(r"Throughput: ([\d.]+)", done.stdout)
-    p50 = re.search(r"p50 latency: (\d+)", done.stdout)
-    assert rate is not None, done.stdout
-    assert p50 is not None, done.stdout
-    return Said(float(rate[1]), float(p50[1]), requests / spent)
+    return Spent(counted(server, model) - before, cpu_seconds() - cpu, done.stdout)
+
+
+def run(command: Sequence[str], env: dict[str, str], server: Server, model: str) -> Said:
+    """A short run and a longer one: what the longer one has more is the load."""
+    short = client([*command, "-p", "100"], env, server, model)
+    long = client([*command, "-p", "1500"], env, server, model)
+    rate, p50 = (re.search(rf"{name}: ([\d.]+)", long.out) for name in ("Throughput", "p50 latency"))
+    assert rate is not None, long.out
+    assert p50 is not None, long.out
+    per_second = (long.requests - short.requests) / (long.cpu_seconds - short.cpu_seconds)
+    return Said(float(rate[1]), float(p50[1]), per_second)
 
 
 def counted(server: Server, model: str) -> int:
@@ -68,7 +82,7 @@ def compared(server: Server, protocol: str, model: str, concurrency: int, rounds
     """A line of the table: medians over the rounds."""
     url = f"127.0.0.1:{server.http if protocol == 'http' else server.grpc}"
     flags = ["-m", model, "-i", protocol, "-u", url, "--concurrency-range", str(concurrency)]
-    flags += ["-p", "1000", "-s", "999", "-r", "3"]
+    flags += ["-s", "999", "-r", "3"]
     theirs = launch.perf_analyzer(flags)
     ours = [sys.executable, "-m", "tisfast", "bench", *flags]
     pairs = []

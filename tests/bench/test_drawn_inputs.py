@@ -38,10 +38,10 @@ def test_a_shape_that_nobody_knows_is_asked_for():
 
 @pytest.mark.parametrize("shape", [(5,), (5, 4)])
 def test_a_shape_that_does_not_fit_is_refused(shape):
-    with pytest.raises(BadRequest, match=r"does not fit the input, whose shape is \[-1, 3\]"):
+    with pytest.raises(BadRequest, match=r"does not fit the input, shaped \[-1, 3\]"):
         Drawn(MODEL, 0, 1, {"A": shape, "T": (1, 2)}).tensors()
 
 
 def test_an_input_that_there_is_not_is_named():
-    with pytest.raises(BadRequest, match="--shape names the input 'B', which model 'm' does not have; its inputs are A, T"):
+    with pytest.raises(BadRequest, match="the input 'B', which model 'm' does not have; its inputs are A, T"):
         Drawn(MODEL, 0, 1, {"B": (1,)})

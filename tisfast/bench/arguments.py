@@ -260,7 +260,8 @@ def _load(given: Any) -> tuple[str, tuple[float, float, float]]:
     modes = [given.concurrency_range is not None or old, given.request_rate_range is not None]
     if sum([*modes, given.request_intervals is not None]) > 1:
         raise ConfigError(
-            "Cannot use more than one inference load mode: --concurrency-range, --request-rate-range, --request-intervals"
+            "Cannot use more than one inference load mode: --concurrency-range, --request-rate-range, "
+            "--request-intervals"
         )
     if given.request_intervals is not None:
         rate = Intervals(_intervals(given.request_intervals)).rate

@@ -24,6 +24,10 @@ class Strings(NamedTuple):
     text: str = ""
 
 
+LETTERS_128: Final = Strings()
+"""perf_analyzer's default."""
+
+
 class Drawn:
     """Makes the tensors of one request.  batches: the model's max_batch_size; shapes: of inputs with -1."""
 
@@ -36,7 +40,7 @@ class Drawn:
         *,
         zero: bool = False,
         seed: int = 0,
-        strings: Strings = Strings(),
+        strings: Strings = LETTERS_128,
     ) -> None:
         self._metadata, self._batches, self._batch_size, self._shapes = metadata, batches, batch_size, shapes
         self._zero, self._random = zero, np.random.default_rng(seed)
@@ -64,18 +68,18 @@ class Drawn:
         dims = spec.shape[1:] if self._batches else spec.shape
         given = self._shapes.get(spec.name)
         if given is not None and -1 in dims:
-            fits = len(given) == len(dims) and all(want in (-1, have) for want, have in zip(dims, given, strict=True))
-            if not fits:
+            pairs = zip(dims, given, strict=False)
+            if len(given) != len(dims) or any(want not in (-1, have) for want, have in pairs):
                 raise BadRequest(
-                    f"--shape {spec.name}:{','.join(map(str, given))} does not fit the input, whose shape is {list(dims)}"
+                    f"--shape {spec.name}:{','.join(map(str, given))} does not fit the input, shaped {list(dims)}"
                     + (" without the batch's dimension" if self._batches else "")
                 )
             dims = given
         if -1 in dims:
             example = ",".join("4" if dim == -1 else str(dim) for dim in dims)
             raise BadRequest(
-                f"input '{spec.name}' of model '{self._metadata.name}' contains dynamic shape {list(dims)}, provide shapes "
-                f"to send along with the request: --shape {spec.name}:{example}"
+                f"input '{spec.name}' of model '{self._metadata.name}' contains dynamic shape {list(dims)}, "
+                f"provide shapes to send along with the request: --shape {spec.name}:{example}"
             )
         return (self._batch_size, *dims) if self._batches else dims
 
