@@ -11,12 +11,14 @@ from typing import Any, Final
 
 from tisfast import __version__, limits
 from tisfast.bench.arguments import Given, read
+from tisfast.bench.compare import main as compare
 from tisfast.bench.csv_output import csv_files
 from tisfast.bench.drawn_inputs import Drawn, Strings
 from tisfast.bench.files import write_text
 from tisfast.bench.inputs import Reading, read_inputs
-from tisfast.bench.json_output import profile_export
+from tisfast.bench.json_output import document, document_text, profile_export
 from tisfast.bench.measure import Pacing, Progress, Stop
+from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
 from tisfast.bench.schedules import Constant, Intervals, Poisson
 from tisfast.bench.server_metrics import ServerMetrics
@@ -40,6 +42,8 @@ ASK_SECONDS: Final = 30.0
 
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit code."""
+    if arguments[:1] == ["compare"]:
+        return compare(arguments[1:])
     try:
         given = read(arguments)
         return _measure(given, tuple(arguments))
@@ -107,6 +111,10 @@ def _write(given: Given, run: Run) -> None:
             write_text(path, text)
     if given.export:
         write_text(given.export, "".join(profile_export(run, __version__)))
+    if given.json:
+        write_text(given.json, document_text(run))
+    if given.report:
+        write_text(given.report, page(document(run)))
 
 
 def _asked(given: Given, arguments: tuple[str, ...]) -> Asked:

@@ -105,6 +105,25 @@ def test_over_grpc(grpc_url, more):
     assert "Avg gRPC time: " in out
 
 
+def test_runs_are_saved_drawn_and_compared(server, tmp_path):
+    url, one, other, page = f"127.0.0.1:{server.port}", tmp_path / "1.json", tmp_path / "2.json", tmp_path / "run.html"
+    typed = ["-m", "add_one", "-u", url, "--shape", "A:4", "--concurrency-range", "1:3:2", *FAST]
+    assert bench(*typed, "--json", one, "--report", page)[0] == 0
+    assert bench(*typed, "--json", other)[0] == 0
+    code, out, err = bench("compare", one, other, "--fail-above", "1000")
+    assert (code, err) == (0, "")
+    assert "Concurrency 1\n" in out and "Concurrency 3\n" in out
+    assert re.search(r"infer/sec +[0-9.]+ +[0-9.]+ +[0-9.]+ ", out)
+    saved = json.loads(one.read_text())
+    assert [each["value"] for each in saved["levels"]] == [1, 3]
+    drawn = page.read_text()
+    assert drawn.startswith("<!DOCTYPE html>") and drawn.count("<svg") >= 2 and "add_one" in drawn
+    assert not re.search(r"""(src|href)=["']https?:""", drawn)  # it loads nothing
+    code, out, err = bench("compare", one, tmp_path / "none.json")
+    assert (code, out) == (99, "")
+    assert "none.json cannot be read (No such file or directory)" in err
+
+
 def test_client_and_server_count_the_same_requests(server):
     url = f"127.0.0.1:{server.port}"
     code, out, _ = bench(

@@ -98,6 +98,8 @@ class Given(NamedTuple):
     csv: str
     verbose_csv: bool
     export: str
+    json: str
+    report: str
     collect_metrics: bool
     metrics_url: str
     metrics_interval_ms: int
@@ -134,6 +136,8 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("-f", dest="csv", default="", metavar="FILE", help="a CSV file with perf_analyzer's columns")
     out.add_argument("--verbose-csv", action="store_true", help="more columns in it")
     out.add_argument("--profile-export-file", default="", metavar="FILE", help="a JSON file with each request")
+    out.add_argument("--json", default="", metavar="FILE", help="all figures as JSON, for `tisfast bench compare`")
+    out.add_argument("--report", default="", metavar="FILE", help="one HTML page with charts, which loads nothing")
     out.add_argument("-v", dest="verbose", action="count", default=0, help="a line for each window")
     refused = made.add_argument_group("refused")
     for name in REFUSED:
@@ -236,6 +240,8 @@ def read(arguments: Sequence[str]) -> Given:
         csv=given.csv,
         verbose_csv=given.verbose_csv,
         export=given.profile_export_file,
+        json=given.json,
+        report=given.report,
         collect_metrics=given.collect_metrics,
         metrics_url=given.metrics_url,
         metrics_interval_ms=interval,
