@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-SECONDS_MAX: Final = 60
+SECONDS_MAX: Final = 300  # of a command, under QEMU on a busy machine, too: no bar of speed
 SERVE_FLAGS: Final = (
     "--log-format=json",
     "--http-address=127.0.0.1",
