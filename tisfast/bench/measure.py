@@ -251,17 +251,21 @@ class LevelRun:
                 return
 
     def _close_window(self, server: ServerSide | None) -> None:
-        """The load goes on while the server says what it has counted; the window ends when that has come."""
+        """The load goes on while the server says what it has counted; the window ends when that has come.
+
+        With a number of requests nothing is under way any more: the window ends first.
+        """
         counters: Counters | None = None
+        ended = (self._loop.swap(), clocks()) if self._settings.request_count else None
         if server is not None:
             asked = server.look()
             deadline = time.monotonic_ns() + LOOK_NS
-            if self._settings.request_count:  # nothing is under way
+            if ended is not None:
                 wait([asked], LOOK_NS / SECOND_NS)
             while not asked.done() and (now := time.monotonic_ns()) < deadline:
                 self._turn(now + LOOKED_NS)
             counters = asked.result() if asked.done() else None
-        tally, after = self._loop.swap(), clocks()
+        tally, after = ended or (self._loop.swap(), clocks())
         before, self._clocks = self._clocks, after
         found = None
         if server is not None and counters is not None and self._counters is not None:
@@ -425,4 +429,3 @@ def added(splits: list[ServerSplit | None]) -> ServerSplit | None:
         if found is not None:
             parts[key] = found
     return ServerSplit(known[-1].model, known[-1].version, **numbers, batch_sizes=dict(sizes), composing=parts)
-
