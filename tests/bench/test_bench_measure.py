@@ -88,6 +88,19 @@ def test_the_servers_statistics_are_not_in_the_time_of_counted_requests(measure)
     assert found.ended_ns <= looks[-1]
 
 
+def test_errors_of_the_warm_up_are_not_those_of_the_level(measure):
+    """The warm-up lasts for several slices, so some of its errors have been taken before it ends."""
+    slow = threading.Event()
+
+    def answering(number: int) -> str:
+        slow.wait(0.03)
+        return "no luck" if number <= 8 else ""
+
+    with StubServer(answering) as server:
+        found = measure(server.port, Job(ONE, Settings(request_count=5, warm_up_count=10), 1))
+    assert found.errors.count == 0
+
+
 def test_windows_that_do_not_agree_are_told_with_their_figures(measure):
     with StubServer() as server:
         found = measure(server.port, Job(ONE, Settings(window_ms=100, stability_percent=0, trials=3), 1))

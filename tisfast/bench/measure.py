@@ -120,6 +120,8 @@ class LevelRun:
         if not loop.ready(began + int(limits.BENCH_CONNECT_SECONDS_MAX * SECOND_NS)):
             raise ConnectFailed(loop.lost_text or f"no connection within {limits.BENCH_CONNECT_SECONDS_MAX:g} s")
         counters = self._look_now()
+        if self._job.records:
+            loop.keep_records(self._job.records)
         try:
             if settings.warm_up_count:
                 loop.allow(settings.warm_up_count)
@@ -127,13 +129,13 @@ class LevelRun:
                 self._turns_until_done()
                 loop.allow(-1)
                 counters = self._look_now()
-            if self._job.records:
-                loop.keep_records(self._job.records)
             if settings.request_count:
                 loop.allow(settings.request_count)
             loop.swap()
             loop.swap_slice()
             loop.swap_errors()
+            self._seen.errors.clear()  # those of the warm-up
+            self._seen.first_error = None
             self._windows(counters)
         except Unavailable as gone:
             self._close_window(None)
@@ -330,7 +332,13 @@ class LevelRun:
         tally = loop.swap()
         if open_loop:
             seen.late = tally
-        unanswered = loop.in_flight + loop.scheduled
+        if loop.scheduled:
+            seen.stable = False
+            seen.reason += (
+                f"; {loop.scheduled} requests were due and had not left: the server takes less than this rate, and "
+                "latencies from the intended time are lower bounds"
+            )
+        unanswered = loop.in_flight
         if unanswered:
             text = f"no answer within {limits.BENCH_DRAIN_SECONDS_MAX:g} s behind the end of the level"
             seen.errors[("none", text)] += unanswered
