@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -267,6 +268,60 @@ def test_an_instance_whose_gpu_is_lost_is_started_again(started, export, stand_i
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
     client.infer("m", **asked(tritonclient.http, output="wanted"))
     assert wanted.read(NBYTES) == VALUES.tobytes()
+
+
+def test_an_answer_by_a_sender_ends_an_instance_whose_gpu_is_lost_too(started, export, stand_in):
+    early = IDENTITY.replace("        return [", "        for request, tensor in zip(requests, found):\n"
+        "            sender = request.get_response_sender()\n"
+        "            answer = pb_utils.InferenceResponse([self.answer(tensor)])\n"
+        "            sender.send(answer, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)\n"
+        "        return None\n        return [")  # fmt: skip
+    server, client = started(early)
+    given, wanted = export(NBYTES), export(NBYTES)
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    client.infer("m", **asked(tritonclient.http, output="wanted"))
+    worker = server.worker("m_0_0")
+    stand_in.fail("cuStreamSynchronize", LAUNCH_FAILED, times=1)
+    with pytest.raises(InferenceServerException, match="unspecified launch failure"):
+        client.infer("m", **asked(tritonclient.http, output="wanted"))
+    until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
+
+
+def test_outputs_of_a_client_that_has_left_are_not_written(started, export, stand_in):
+    waits = IDENTITY.replace("        found", """        import threading
+        for request in requests:
+            while request.request_id() == "waits" and not request.is_cancelled():
+                threading.Event().wait(0.001)
+        found""", 1)  # fmt: skip
+    server, client = started(waits)
+    given, wanted = export(NBYTES), export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    register(client, "wanted", wanted)
+    port = server.said(lambda r: r.get("event") == "ready", "ready")["grpc_port"]
+    before, ended = stand_in.counted()["device_to_device"], threading.Event()
+    with tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as grpc:
+        given_up = {"request_id": "waits", "callback": lambda result, error: ended.set()}
+        call = grpc.async_infer("m", **given_up, **asked(tritonclient.grpc, output="wanted"))
+        call.cancel()
+        assert ended.wait(60)
+    client.infer("m", **asked(tritonclient.http))  # behind it: there is one instance
+    assert wanted.read(NBYTES) == bytes(NBYTES)
+    assert stand_in.counted()["device_to_device"] == before
+
+
+@pytest.mark.parametrize("shift", [-4096, 0, 4096])
+def test_an_output_may_lie_upon_its_own_input(started, export, shift):
+    _, client = started(IDENTITY)
+    memory = export(NBYTES)
+    memory.write(VALUES.tobytes())
+    register(client, "given", memory)
+    call = asked(tritonclient.http, nbytes=NBYTES - 8192, offset=4096)
+    call["outputs"][0].set_shared_memory("given", NBYTES - 8192, 4096 + shift)
+    given = memory.read(NBYTES)[4096:][: NBYTES - 8192]
+    client.infer("m", **call)
+    assert memory.read(NBYTES)[4096 + shift :][: NBYTES - 8192] == given
 
 
 def test_a_region_is_registered_again_where_the_server_has_lost_the_gpu(started, export, stand_in):

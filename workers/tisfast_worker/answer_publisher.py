@@ -127,8 +127,6 @@ class AnswerPublisher:
     def wrong(self, request, traceback, text):
         """One response is not as it must be: its request is told, and this is for the log."""
         self._trace([request.request_id()], traceback, text)
-        if self._execution is not None:
-            self._execution.device_lost = self.writer.device_lost
 
     def _show(self, execution):
         leases, tickets = execution.leases, execution.tickets
@@ -202,6 +200,10 @@ class _EarlyRequest:
     def request_id(self):
         """For the log."""
         return self._request.request_id()
+
+    def is_cancelled(self):
+        """Whether the client has left."""
+        return self._request.is_cancelled()
 
 
 def _references(objects):

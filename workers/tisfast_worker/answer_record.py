@@ -309,7 +309,8 @@ class AnswerWriter:
         """
         spec, places = self._specs.get(tensor._name), request.output_places
         place = places.get(spec.index) if places and spec is not None else None
-        if place is not None and (written := place.take(tensor)) is not None:
+        # The region of a client that has left is used for something else: nobody wants the answer.
+        if place is not None and not request.is_cancelled() and (written := place.take(tensor)) is not None:
             return written
         return tensor.passed(request)
 

@@ -106,8 +106,9 @@ class Gpu:
         try:
             with _Context(0) as call:
                 call("cuCtxSynchronize")
-                call("cuMemcpyDtoDAsync_v2", to, source, nbytes, self._stream)
-                call("cuStreamSynchronize", self._stream)
+                if to != source:
+                    call("cuMemcpyDtoDAsync_v2", to, source, nbytes, self._stream)
+                    call("cuStreamSynchronize", self._stream)
         except CudaError as error:
             text = f"copying {nbytes} bytes of an output to GPU memory of the client failed: {error}"
             raise _failure(text, error) from None

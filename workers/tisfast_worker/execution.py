@@ -12,7 +12,6 @@ class Execution:
     seen: what the model is given, where that is more than the requests; None: they are it.
     senders: (request, SingleAnswer) of those that asked for their sender; sent: the `id` of those that it has answered.
     rescheduled: requests whose release flags ask for another execution.
-    device_lost: why the process can use its GPU no more, or None.
     attempts: how often it was tried; arrays: the lease that the arrays of the whole batch refer to, or None.
 
     Requests refer to it, and a model may keep a request.  So nothing in it refers to a request, or to memory of one,
@@ -20,7 +19,7 @@ class Execution:
     """
 
     __slots__ = (
-        *("arrays", "attempts", "deliver", "device_lost", "leases", "refused", "rescheduled", "seen", "senders"),
+        *("arrays", "attempts", "deliver", "leases", "refused", "rescheduled", "seen", "senders"),
         *("sent", "taken_ns", "tickets", "times"),
     )
 
@@ -29,7 +28,7 @@ class Execution:
         self.deliver, self.taken_ns, self.times = deliver, taken_ns, (taken_ns, taken_ns, taken_ns)
         self.leases, self.tickets = [], []
         self.refused = self.senders = self.rescheduled = self.sent = ()
-        self.seen = self.arrays = self.device_lost = None
+        self.seen = self.arrays = None
         self.attempts = 0
 
     @property

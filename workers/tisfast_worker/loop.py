@@ -56,8 +56,9 @@ class Loop:
             self._publisher.show(execution)
         if execution.refused:
             self._publisher.refuse(execution)
-        if execution.device_lost is not None:  # all is answered: the process ends, and the server starts another one
-            raise DeviceLost(execution.device_lost)
+        lost = self._publisher.writer.device_lost
+        if lost is not None:  # all is answered: the process ends, and the server starts another one
+            raise DeviceLost(lost)
 
     def _tidy(self):
         self._outputs.rest()

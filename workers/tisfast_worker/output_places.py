@@ -43,8 +43,8 @@ class OutputPlace:
     def take(self, tensor):
         """Write a DeviceTensor there, and wait: (place, bytes).
 
-        None when it has no room, or cannot be opened here: the server tells the client, or copies.  Raises
-        TritonModelException.
+        None when it has no room, cannot be opened here, or overlaps the tensor in part: the server tells the client, or
+        copies.  Raises TritonModelException.
         """
         nbytes = tensor.nbytes()
         if nbytes > self._nbytes:
@@ -56,5 +56,8 @@ class OutputPlace:
         except CudaError as error:
             current().log("WARN", _UNWRITTEN.format(error), "output_places.py", 0, "unwritten")
             return None
-        self._foreign.gpu.copy(memory.address + self._offset, tensor.address(), nbytes)
+        to, source = memory.address + self._offset, tensor.address()
+        if 0 < abs(to - source) < nbytes:  # CUDA does not say what such a copy gives
+            return None
+        self._foreign.gpu.copy(to, source, nbytes)
         return self._place, nbytes
