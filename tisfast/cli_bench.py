@@ -74,7 +74,11 @@ def _measure(given: Given, arguments: tuple[str, ...]) -> int:
                 if metrics is not None:
                     metrics.close()
     print(summary(run), end="", flush=True)
+    if session.failure is not None:
+        print(f"error: no further level was measured: {session.failure}", file=sys.stderr)
     _write(given, run)
+    if session.failure is not None:
+        return WRONG
     return exit_code(run, given.max_errors)
 
 
@@ -106,15 +110,26 @@ def _progress(given: Given) -> Callable[[Progress], None]:
 
 
 def _write(given: Given, run: Run) -> None:
-    if given.csv:
-        for path, text in csv_files(given.csv, run, verbose=given.verbose_csv).items():
+    """All that are asked for.  Raises what hindered the first one that could not be written, behind the others."""
+    failures: list[TisError] = []
+    for path, text in _files(given, run):
+        try:
             write_text(path, text)
+        except TisError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _files(given: Given, run: Run) -> Iterator[tuple[str, str]]:
+    if given.csv:
+        yield from csv_files(given.csv, run, verbose=given.verbose_csv).items()
     if given.export:
-        write_text(given.export, "".join(profile_export(run, __version__)))
+        yield given.export, "".join(profile_export(run, __version__))
     if given.json:
-        write_text(given.json, document_text(run))
+        yield given.json, document_text(run)
     if given.report:
-        write_text(given.report, page(document(run)))
+        yield given.report, page(document(run))
 
 
 def _asked(given: Given, arguments: tuple[str, ...]) -> Asked:

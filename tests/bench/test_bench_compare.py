@@ -60,6 +60,15 @@ def test_what_fails_is_stated(tmp_path):
     assert run(a, b, "--fail-above", "5")[0] == 4
 
 
+def test_the_margin_hides_no_regression(tmp_path):
+    a, b = of(tmp_path, "a.json"), of(tmp_path, "b.json", median_us=1040)
+
+    code, out, _ = run(a, b, "--margin", "10", "--fail-above", "2")
+
+    assert code == 4
+    assert "REGRESSION: p50 usec at concurrency 4 is worse by " in out
+
+
 def test_the_ratio_of_the_medians_is_in_its_interval(tmp_path):
     a, b = of(tmp_path, "a.json"), of(tmp_path, "b.json", median_us=1200, seed=3)
     rows = {row.name: row for row in compare([read_run(a)], [read_run(b)], 5.0)}

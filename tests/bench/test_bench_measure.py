@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -43,12 +45,12 @@ def measure():
     """Measure a stub: measure(port, job)."""
     loops = []
 
-    def measured(port: int, job: Job, stop: Stop | None = None, connections_max: int = 64):
+    def measured(port: int, job: Job, stop: Stop | None = None, connections_max: int = 64, server=None):
         form = Form(parse_url(f"127.0.0.1:{port}"), "stub")
         templates = http_templates(form, [Step([BufferTensor("A", "FP32", (1, 4), np.zeros(4, np.float32))])])
         address = ("127.0.0.1", port)
         loops.append(Loop(address, socket.AF_INET, HttpLoad, templates, slots=64, connections_max=connections_max))
-        return LevelRun(loops[-1], job, None, stop or Stop()).measure()
+        return LevelRun(loops[-1], job, server, stop or Stop()).measure()
 
     yield measured
     for loop in loops:
@@ -65,6 +67,38 @@ def test_three_windows_that_agree_are_the_result(measure):
     assert found.throughput == pytest.approx(found.completed / found.seconds)
     assert 0 < found.client.cpu_ns <= found.client.wall_ns
     assert sum(each.responses for each in found.windows) <= server.count
+
+
+def test_the_servers_statistics_are_not_in_the_time_of_counted_requests(measure):
+    """The window has ended before the server is asked for what it counted."""
+    looks = []
+
+    class Asked:
+        models = None
+
+        def look(self):
+            looks.append(time.monotonic_ns())
+            answered = Future()
+            answered.set_result(None)
+            return answered
+
+    with StubServer() as server:
+        found = measure(server.port, Job(ONE, Settings(request_count=5), 1), server=Asked())
+    assert found.completed == 5
+    assert found.ended_ns <= looks[-1]
+
+
+def test_errors_of_the_warm_up_are_not_those_of_the_level(measure):
+    """The warm-up lasts for several slices, so some of its errors have been taken before it ends."""
+    slow = threading.Event()
+
+    def answering(number: int) -> str:
+        slow.wait(0.03)
+        return "no luck" if number <= 8 else ""
+
+    with StubServer(answering) as server:
+        found = measure(server.port, Job(ONE, Settings(request_count=5, warm_up_count=10), 1))
+    assert found.errors.count == 0
 
 
 def test_windows_that_do_not_agree_are_told_with_their_figures(measure):
@@ -193,4 +227,3 @@ def test_it_says_when_the_client_is_the_limit(busy, waited, delayed, text):
     said = limited(busy, waited, Counted(0, 0, 0, delayed, lateness))
     assert text in said
     assert bool(said) == bool(text)
-

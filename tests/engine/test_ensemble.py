@@ -8,7 +8,9 @@ import gc
 import pytest
 
 from tests.engine.ensemble_helpers import Ensemble, chain, step
+from tests.engine.helpers import MS
 from tisfast import tuning
+from tisfast.config.sequence_settings import SequenceSettings
 from tisfast.engine.testing import expect
 from tisfast.errors import Unavailable
 from tisfast.types import Status
@@ -123,7 +125,7 @@ def test_and_is_missed_where_it_is_required():
     e = Ensemble(step("opt", "A=IN", "SUM=a MORE=b") + step("add", "A=a B=b", "SUM=OUT"), optional(), adder())
     e.send("oo", IN=1)
     e["opt"].run(made={"SUM": 7})
-    ((status, message), final), = e.told("oo")
+    (((status, message), final),) = e.told("oo")
     assert (status, final) == (INVALID, True)
     assert message.startswith("in ensemble 'e', [request id: oo] expected 2 inputs but got 1 inputs for model 'add'. ")
 
@@ -546,3 +548,25 @@ def test_a_tensor_is_kept_only_as_long_as_a_step_or_the_answer_needs_it():
     assert (e["x"].output.used_blocks, e["y"].output.used_blocks) == (0, 0)  # small: copied for the next step
     e["z"].run()
     assert e["z"].output.used_blocks == 1
+
+
+# ---- whether a model may have executed it
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_a_step_that_waits_to_be_executed_again_was_executed(rounds):
+    iterative = SequenceSettings(slots=2, oldest=True, iterative=True, idle_ns=1000 * MS)
+    steps = step("x", "A=IN", "B=OUT") + step("y", "A=IN", "B=MORE")
+    x = {"name": "x", "sequence": iterative, "max_batch_size": 1}
+    e = Ensemble(steps, x, {"name": "y", "max_batch_size": 1}, outputs="OUT MORE", mbs=1)
+    e["x"].link.slots = e["y"].link.slots = 1
+    e.send(id="other", IN=1)
+    request = e.send(IN=1)
+    for _ in range(rounds):  # the other one, then this one
+        e["x"].link.reschedule()
+    assert e["x"].link.ids() == e["y"].link.ids() == [["other"]]
+    assert request.executed is False
+    e["y"].runtime.refuse("it is gone")
+    [((status, message), _)] = e.told()
+    assert status == UNAVAILABLE and "it is gone" in message
+    assert request.executed is bool(rounds)

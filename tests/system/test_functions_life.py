@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -176,3 +178,51 @@ def test_a_server_that_nobody_holds_serves_until_the_program_ends():
         )  # fmt: skip
         assert (done.returncode, done.stdout, done.stderr) == (0, "[2. 2.]\n", "")
         until(lambda: not os.listdir(folder), "nothing is left in the temporary folder")
+
+
+def test_ctrl_c_does_not_wait_for_a_setup_that_hangs(serve, tmp_path):
+    began, ended = str(tmp_path / "began"), str(tmp_path / "ended")
+
+    class Slow:
+        def setup(self) -> None:
+            open(began, "w").close()
+            time.sleep(30)
+            open(ended, "w").close()
+
+        def predict(self, x: NDArray[F]) -> NDArray[F]:
+            return x
+
+    def interrupt():
+        until(lambda: os.path.exists(began), "its setup begins")
+        os.kill(PID, signal.SIGINT)
+
+    server = serve(double)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.add(Slow, name="slow", processes=1)
+    thread.join(SECONDS_MAX)
+    assert not os.path.exists(ended)
+    assert server.models == ["double"] and server.client()(X).tolist() == (X * 2).tolist()
+
+
+def test_remove_waits_for_the_requests_of_workers(serve, tmp_path):
+    began, gate = tmp_path / "began", tmp_path / "gate"
+    names = str(began), str(gate)
+
+    def gated(x: NDArray[F]) -> NDArray[F]:
+        open(names[0], "w").close()
+        while not os.path.exists(names[1]):
+            time.sleep(0.01)
+        return x
+
+    server = serve(gated, processes=1)
+    answer = server.client().submit(X)
+    until(began.exists, "it executes")
+    assert server.remove("gated", 0.1) is False
+    assert server.models == [] and not answer.done()
+    gate.touch()
+    assert answer.result(SECONDS_MAX).tolist() == X.tolist()
+    server.add(gated, processes=1)
+    assert server.client()(X).tolist() == X.tolist()
+    assert server.remove("gated") is True

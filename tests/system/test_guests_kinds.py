@@ -384,3 +384,45 @@ with join(sys.argv[1]) as server:
             assert values(server.infer("echo", [5.0])[1]) == [5.0]
             guest.communicate("\n", SECONDS_MAX)
         assert guest.returncode == 0, python
+
+
+def test_who_lost_its_name_goes_on_when_its_last_request_hangs(serve_guests, join, tmp_path):
+    server = serve_guests("--execution-timeout-secs=3")
+    first = join(
+        f"""
+class Hangs:
+    def execute(self, requests):
+        open({str(tmp_path / "begun")!r}, "w").close()
+        threading.Event().wait()
+
+with join(DIRECTORY) as server:
+    server.serve("one", TENSORS, Hangs())
+    say("serving")
+    sys.stdin.readline()
+    try:
+        say("waits:", server.wait(0), server.models)
+    except GuestError as error:
+        say("waits:", error)
+    sys.stdin.readline()
+"""
+    )
+    first.says("serving")
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(server.infer("one")))
+    asking.start()
+    until((tmp_path / "begun").exists, "it executes")
+    second = join(
+        """
+with join(DIRECTORY) as server:
+    server.serve("one", TENSORS, Add(1), take_over=True)
+    say("serving")
+    sys.stdin.readline()
+"""
+    )
+    second.says("serving")
+    asking.join(SECONDS_MAX)
+    [(status, answer)] = answers
+    assert status == 503 and "execution took longer than the limit of 3 s" in answer["error"]
+    first.tell("look")
+    assert first.says("waits:") == "waits: False ['one']"
+    assert server.infer("one")[0] == 200

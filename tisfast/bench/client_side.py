@@ -86,8 +86,8 @@ def limited(busy: float, waited: float, counted: Counted) -> str:
     if late.count and counted.delayed > LATE_SHARE * late.count:
         return (
             f"{counted.delayed / late.count:.0%} of the requests left more than 1 ms behind their time (the worst "
-            f"{late.maximum / 1e6:.1f} ms): no connection was free, or the client was late; latencies count from the "
-            "intended time"
+            f"{late.maximum / 1e6:.1f} ms): no connection was free, or the client was late; the latencies under "
+            "Client count from the sending, those under Trust from the intended time"
         )
     return ""
 

@@ -86,8 +86,8 @@ def _row(level: tuple[str, float], rounds: Rounds, ratio: Interval, p: float, ma
 
 
 def regressions(rows: Sequence[Row], percent: float) -> list[Row]:
-    """Those that are worse by more, and not by chance."""
-    return [row for row in rows if row.verdict == "worse" and row.worse > percent]
+    """Those that are worse by more, and not by chance; also where the margin calls them the same."""
+    return [row for row in rows if row.p < CHANCE and row.worse > percent]
 
 
 def _figures(first: Sequence[Saved], second: Sequence[Saved], level: tuple[str, float]) -> list[Rounds]:

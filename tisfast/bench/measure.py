@@ -120,6 +120,8 @@ class LevelRun:
         if not loop.ready(began + int(limits.BENCH_CONNECT_SECONDS_MAX * SECOND_NS)):
             raise ConnectFailed(loop.lost_text or f"no connection within {limits.BENCH_CONNECT_SECONDS_MAX:g} s")
         counters = self._look_now()
+        if self._job.records:
+            loop.keep_records(self._job.records)
         try:
             if settings.warm_up_count:
                 loop.allow(settings.warm_up_count)
@@ -127,13 +129,13 @@ class LevelRun:
                 self._turns_until_done()
                 loop.allow(-1)
                 counters = self._look_now()
-            if self._job.records:
-                loop.keep_records(self._job.records)
             if settings.request_count:
                 loop.allow(settings.request_count)
             loop.swap()
             loop.swap_slice()
             loop.swap_errors()
+            self._seen.errors.clear()  # those of the warm-up
+            self._seen.first_error = None
             self._windows(counters)
         except Unavailable as gone:
             self._close_window(None)
@@ -251,17 +253,21 @@ class LevelRun:
                 return
 
     def _close_window(self, server: ServerSide | None) -> None:
-        """The load goes on while the server says what it has counted; the window ends when that has come."""
+        """The load goes on while the server says what it has counted; the window ends when that has come.
+
+        With a number of requests nothing is under way any more: the window ends first.
+        """
         counters: Counters | None = None
+        ended = (self._loop.swap(), clocks()) if self._settings.request_count else None
         if server is not None:
             asked = server.look()
             deadline = time.monotonic_ns() + LOOK_NS
-            if self._settings.request_count:  # nothing is under way
+            if ended is not None:
                 wait([asked], LOOK_NS / SECOND_NS)
             while not asked.done() and (now := time.monotonic_ns()) < deadline:
                 self._turn(now + LOOKED_NS)
             counters = asked.result() if asked.done() else None
-        tally, after = self._loop.swap(), clocks()
+        tally, after = ended or (self._loop.swap(), clocks())
         before, self._clocks = self._clocks, after
         found = None
         if server is not None and counters is not None and self._counters is not None:
@@ -326,7 +332,13 @@ class LevelRun:
         tally = loop.swap()
         if open_loop:
             seen.late = tally
-        unanswered = loop.in_flight + loop.scheduled
+        if loop.scheduled:
+            seen.stable = False
+            seen.reason += (
+                f"; {loop.scheduled} requests were due and had not left: the server takes less than this rate, and "
+                "latencies from the intended time are lower bounds"
+            )
+        unanswered = loop.in_flight
         if unanswered:
             text = f"no answer within {limits.BENCH_DRAIN_SECONDS_MAX:g} s behind the end of the level"
             seen.errors[("none", text)] += unanswered
@@ -425,4 +437,3 @@ def added(splits: list[ServerSplit | None]) -> ServerSplit | None:
         if found is not None:
             parts[key] = found
     return ServerSplit(known[-1].model, known[-1].version, **numbers, batch_sizes=dict(sizes), composing=parts)
-

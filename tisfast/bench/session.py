@@ -22,7 +22,7 @@ from tisfast.bench.server_side import Models, ServerSide, composing_models
 from tisfast.bench.templates import Form, Step, call_fields, grpc_templates, http_templates
 from tisfast.client import Client, ConnectFailed, ModelMetadata
 from tisfast.client.address import Address
-from tisfast.errors import BadRequest, Unsupported
+from tisfast.errors import BadRequest, TisError, Unsupported
 
 SECOND_NS: Final = 1_000_000_000
 PROBE_NS: Final = 60 * SECOND_NS
@@ -95,9 +95,7 @@ def look_up(client: Client, asked: Asked) -> Model:
     if asked.batch_size > 1 and found.batches == 0:
         raise BadRequest("can not specify batch size > 1 as the model does not support batching")
     if found.decoupled and not asked.settings.streaming:
-        raise BadRequest(
-            f"model '{asked.model}' is decoupled: it answers in a stream, so add --streaming and -i grpc"
-        )
+        raise BadRequest(f"model '{asked.model}' is decoupled: it answers in a stream, so add --streaming and -i grpc")
     return found
 
 
@@ -113,10 +111,12 @@ class Session:
     stop: Stop = field(default_factory=Stop)
     progress: Callable[[Progress], None] = lambda _: None
     on_level: Callable[[Measurement], None] = lambda _: None
+    failure: TisError | None = None  # ended the run behind its first level
 
     def __post_init__(self) -> None:
         """Make the requests.  Raises BadRequest for what cannot be sent."""
         asked = self.asked
+        self._places = _resolved(asked.address)  # once: all levels measure the same server
         grpc = asked.address.grpc
         self._form = Form(
             asked.address,
@@ -144,6 +144,10 @@ class Session:
                 self.on_level(measured[-1])
                 if self.stop.requested:
                     break
+        except TisError as error:
+            if not measured:
+                raise
+            self.failure = error
         finally:
             if self._server is not None:
                 self._server.close()
@@ -166,7 +170,19 @@ class Session:
         )
 
     def probe(self) -> None:
-        """One request before all.  Raises BadRequest with the server's own words when it fails."""
+        """One request before all, to the first address that connects; all levels use that one.
+
+        Raises BadRequest with the server's own words when it fails.
+        """
+        for place in self._places[:-1]:
+            try:
+                socket.create_connection(place[0][:2], limits.BENCH_CONNECT_SECONDS_MAX).close()
+            except OSError:
+                continue
+            self._places = [place]
+            break
+        else:
+            self._places = self._places[-1:]
         loop = self._loop(1, 1)
         try:
             loop.open_connections(1)
@@ -189,7 +205,7 @@ class Session:
 
     def _loop(self, slots: int, connections_max: int) -> Loop:
         asked = self.asked
-        address, family = _resolved(asked.address)
+        address, family = self._places[0]
         make: Callable[[Loop], Any] = HttpLoad
         if asked.address.grpc:
             fields, places = call_fields(self._form), tuning.BENCH_CALLS_PER_CONNECTION
@@ -271,12 +287,13 @@ def _grpc_load(loop: Loop, **options: Any) -> GrpcLoad:
     return GrpcLoad(loop, **options)
 
 
-def _resolved(address: Address) -> tuple[Any, int]:
+def _resolved(address: Address) -> list[tuple[Any, int]]:
+    """All addresses of a name, with their families."""
     try:
-        family, _, _, _, found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConnectFailed(f"{address} has no address: {error.strerror or error}") from None
-    return found, family
+    return [(place, family) for family, _, _, _, place in found]
 
 
 def _allow_descriptors(connections: int) -> None:
@@ -289,4 +306,3 @@ def _allow_descriptors(connections: int) -> None:
                 f"{connections} connections need {wanted} file descriptors, this process may have {hard} (ulimit -n)"
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-

@@ -7,6 +7,7 @@ import importlib
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ class Served:
         self._owners: list[Any] = []
         self._backends: list[Any] = []
         self._leave: Any = None  # a guest.Leave, while its last requests are not answered
+        self._unloading = False  # as `_leave`, of workers
         try:
             self._read(name, options)
             if execution.processes:
@@ -53,6 +55,7 @@ class Served:
     def begin(self, local: LocalServer) -> None:
         """Serve it, also again after `end`.  Raises TisError."""
         execution, signature = self._execution, self.signature
+        self._unloading = False
         if execution.processes:
             write_model(self._function, signature, execution, local.models)
             try:
@@ -60,7 +63,7 @@ class Served:
                     client.load(signature.name)
             except BaseException:
                 with contextlib.suppress(TisError):  # the first error is the one to mend
-                    self._unload(local)
+                    self._unload(local, limits.FUNCTION_LEAVE_SECONDS_MAX)  # a load that was interrupted may hang
                 raise
             return
         config = signature.config(execution.batch_size, execution.delay, execution.instances)
@@ -77,8 +80,9 @@ class Served:
         """
         name = self.signature.name
         if self._execution.processes:
-            self._unload(local)
-            return True
+            self._unload(local, limits.LOCAL_CALL_SECONDS_MAX)
+            self._unloading = not self._unloaded(local, seconds_max)
+            return not self._unloading
         try:
             self._leave = local.guest.begin_leave(name)
         except guest_runtime().GuestError as error:
@@ -99,7 +103,7 @@ class Served:
     @property
     def answered(self) -> bool:
         """No request of it is open since its `end`."""
-        return self._leave is None
+        return self._leave is None and not self._unloading
 
     # ---- parts
 
@@ -123,11 +127,27 @@ class Served:
             self._owners.append(owner)
         return callable_
 
-    def _unload(self, local: LocalServer) -> None:
+    def _unload(self, local: LocalServer, seconds_max: float) -> None:
         """The server forgets the model, and its name is free.  Raises TisError."""
-        with control_client(local, limits.LOCAL_CALL_SECONDS_MAX) as client:
+        with control_client(local, seconds_max) as client:
             client.unload(self.signature.name)
         shutil.rmtree(local.models / self.signature.name, ignore_errors=True)
+
+    def _unloaded(self, local: LocalServer, seconds_max: float) -> bool:
+        """Whether its workers answer no request any more; the server's index says so, and no event does."""
+        end = time.monotonic() + seconds_max
+        with control_client(local, limits.LOCAL_STATISTICS_SECONDS_MAX) as client:
+            while True:
+                try:
+                    index = client.models()
+                except TisError:
+                    return not local.alive()
+                if not any(each["name"] == self.signature.name and each.get("state") == "UNLOADING" for each in index):
+                    return True
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                time.sleep(min(left, limits.LEAVING_LOOK_SECONDS))
 
     def _left(self, seconds_max: float) -> bool:
         """Whether no request of it is open any more; the server lets go of those that hang."""

@@ -192,7 +192,7 @@ class GuestModels:
     def _hand_over(self, model: GuestModel) -> None:
         """Its name is another guest's from now on: it answers what it has, and its own guest goes on."""
         model.leaving = True
-        model.guest.tell({"t": "taken", "name": model.name})
+        model.guest.tell({"t": "taken", "n": model.order, "name": model.name})
         served = model.served
         assert served is not None
 

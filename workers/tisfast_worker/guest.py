@@ -96,8 +96,9 @@ class Server:
 
     @property
     def models(self):
-        """Names of the models that are served."""
-        return sorted(name for name, model in list(self._models.items()) if model.served and not model.gone)
+        """Names of the models that are served, also by another guest that took the name over."""
+        served = [model for model in list(self._models.values()) if model.served]
+        return sorted(model.name for model in served if not model.gone or (model.taken and not self._reason))
 
     def serve(  # noqa: PLR0913, PLR0917 - all but three have defaults
         self, name, config, backend, instances=0, version=1, timeout=limits.LOAD_ANSWER_SECONDS_MAX, take_over=False
@@ -207,7 +208,8 @@ class Server:
 
     def _fallen(self):
         models = list(self._models.values())
-        return next((model for model in models if model.served and model.gone and not model.leaving), None)
+        left = [model for model in models if model.leaving or model.taken]
+        return next((model for model in models if model.served and model.gone and model not in left), None)
 
     def _forget(self, model):
         if self._models.get(model.name) is model:
@@ -246,7 +248,7 @@ class Server:
                 order.done.set()
         elif kind == "taken":
             model = self._models.get(message.get("name"))
-            if model is not None:
+            if model is not None and model.order == message.get("n"):  # else it has been served anew meanwhile
                 model.taken = True
         elif kind == "seat":
             self._seats[message["id"]] = Seat(self._link, self._library, message["id"], message["n"], descriptors)

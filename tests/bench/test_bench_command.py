@@ -1,0 +1,51 @@
+"""The command where something fails: what can still be measured or written is."""
+
+from __future__ import annotations
+
+import resource
+import socket
+
+from tests.bench.stub_server import StubServer
+from tisfast import cli_bench
+from tisfast.bench.session import DESCRIPTORS_KEPT
+
+SHORT = ["-p", "100", "-s", "1000000"]  # three windows that agree
+
+
+def bench(port: int, *more: object, host: str = "127.0.0.1") -> int:
+    return cli_bench.main(["-m", "stub", "-u", f"{host}:{port}", *SHORT, *map(str, more)])
+
+
+def test_the_address_of_a_name_that_connects_is_used(monkeypatch):
+    """As of 'localhost' where it is ::1 first and the server listens on IPv4 only."""
+    resolve = socket.getaddrinfo
+
+    def both(host, port, *more, **options):
+        if host != "localhost":
+            return resolve(host, port, *more, **options)
+        first = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))
+        return [first, *resolve("127.0.0.1", port, *more, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    with StubServer() as stub:
+        assert bench(stub.port, host="localhost") == 0
+
+
+def test_levels_before_a_failure_are_kept(tmp_path, monkeypatch, capsys):
+    """The second level wants more connections than this process may have."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (DESCRIPTORS_KEPT + 10, DESCRIPTORS_KEPT + 10))
+    with StubServer() as stub:
+        code = bench(stub.port, "--concurrency-range", "2:202:200", "-f", tmp_path / "x.csv")
+    told = capsys.readouterr()
+    assert code == 99
+    assert "Request concurrency: 2\n" in told.out
+    assert "error: no further level was measured: 202 connections need" in told.err
+    assert (tmp_path / "x.csv").read_text().count("\n") >= 2
+
+
+def test_one_file_that_cannot_be_written_does_not_lose_the_others(tmp_path, capsys):
+    with StubServer() as stub:
+        code = bench(stub.port, "-f", tmp_path / "no/x.csv", "--json", tmp_path / "x.json")
+    assert code == 99
+    assert "x.csv could not be written" in capsys.readouterr().err
+    assert (tmp_path / "x.json").stat().st_size > 0
