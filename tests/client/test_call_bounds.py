@@ -140,6 +140,43 @@ def test_closing_a_client_does_not_wait_for_a_connection_that_is_being_made():
             future.result(60)
 
 
+def test_a_server_that_answers_nothing_over_tls_is_a_timeout(tmp_path):
+    import ssl  # noqa: PLC0415
+
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    ended = threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True):
+            ended.wait(60)
+
+    with answering(silent) as address:
+        client = Client(f"https://{address}", tls=Tls(ca=f"{tmp_path}/ca.pem"), retries=0)
+        asked = client.model("m").submit(A, timeout=0.3)  # in a thread: it must end by itself
+        try:
+            with pytest.raises(TimedOut, match="no answer came"):
+                asked.result(30)
+            assert not ended.is_set()
+        finally:
+            ended.set()
+            client.close()
+
+
+def test_an_input_that_is_called_as_an_option_is_an_input():
+    metadata = METADATA.replace(b'"A"', b'"timeout"')
+    with (
+        answering(in_turn(respond(metadata), *[respond(ANSWER)] * 2)) as address,
+        Client(address, retries=0, connections=1, shared_memory=False) as client,
+    ):
+        model = client.model("m")
+        model.metadata()
+        assert model.submit(timeout=[1e-9]).result(60)["B"].tolist() == [2]
+        assert model.submit(timeout=np.float32(1e-9).reshape(1)).result(60)["B"].tolist() == [2]
+
+
 def test_a_server_that_reads_nothing_over_tls_is_a_timeout_and_one_that_goes_an_error(tmp_path):
     import ssl  # noqa: PLC0415
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from time import monotonic
 
 import numpy as np
 import pytest
 
 from tests.client.helpers import ANSWER, METADATA, answering, in_turn, respond
 from tisfast.client import AsyncClient, Client, Retries, TimedOut, Tls, Unavailable
+from tisfast.client.pool import Pool
 
 A = np.ones(1, np.float32)
 AT_ONCE = Retries(count=2, pause_seconds=0.001)
@@ -39,6 +42,42 @@ def test_a_waiting_task_has_its_turn_though_another_asks_all_the_time(url):
         return counts
 
     assert min(run(url, work, connections=1, timeout=30)) > 40
+
+
+def test_a_connection_may_be_dropped_by_the_garbage_collector_within_the_pool():
+    """A stream that nobody holds ends so, in whatever thread the collection runs."""
+
+    class Idle:
+        usable, close, abort = (lambda self: True), (lambda self: None), (lambda self: None)
+
+    class Stream:
+        def __init__(self, pool, connection):
+            self.pool, self.connection, self.itself = pool, connection, self
+
+        def __del__(self):
+            self.pool.drop(self.connection)
+
+    def wait_for(pool, connection, objects):
+        gc.collect()
+        Stream(pool, connection)
+        gc.set_threshold(objects)
+        gc.enable()
+        with suppress(TimedOut):
+            pool.take(monotonic() + 0.005)
+        gc.disable()
+
+    before = gc.get_threshold()
+    gc.disable()
+    try:
+        for objects in range(1, 60):
+            pool = Pool(lambda _: Idle(), 1)
+            taker = threading.Thread(target=wait_for, args=(pool, pool.take(monotonic() + 60), objects), daemon=True)
+            taker.start()
+            taker.join(20)
+            assert not taker.is_alive(), f"a collection after {objects} objects has stopped it"
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
 
 
 def test_a_waiting_thread_has_its_turn_though_another_asks_all_the_time():

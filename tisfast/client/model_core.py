@@ -60,6 +60,14 @@ class ModelCore:
         seconds = float(timeout) if plain and timeout is not None else self._core.timeout
         return Scope(monotonic() + seconds, headers if isinstance(headers, Mapping) else None, cancel)
 
+    def _settled(self, scope: Scope | None, named: Mapping[str, Any], options: CallOptions) -> Scope | None:
+        """The scope, now that it is known which keywords are inputs: these bound nothing and are no headers."""
+        if scope is None:
+            return None
+        if "timeout" in named and "timeout" not in options:
+            scope = scope._replace(deadline=monotonic() + self._core.timeout)
+        return scope._replace(headers=options.get("headers"))
+
     def _scope_of(self, options: CallOptions) -> Scope:
         return Scope(monotonic() + (call_timeout(options) or self._core.timeout), options.get("headers"))
 
@@ -90,6 +98,7 @@ class ModelCore:
         scope = None if self._signature is not None and cancel is None else self.scope(named, cancel)
         signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
+        scope = self._settled(scope, named, options)
         result = await self.request(signature, values, inputs, options, scope=scope)
         return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result
 
@@ -108,6 +117,7 @@ class ModelCore:
         scope = self.scope(named, cancel)
         signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
+        scope = self._settled(scope, named, options)
         one = [None if value is None else signature.batch_of_one(at, value) for at, value in enumerate(values)]
         more = {name: signature.batch_of_one(name, value) for name, value in inputs.items()}
         answer = await self.request(signature, one, more, options, scope=scope)
@@ -192,6 +202,7 @@ class ModelCore:
         scope = self.scope(named)
         signature = await self.signature(scope)
         inputs, options = split_options(named, signature.inputs)
+        scope = self._settled(scope, named, options)
         by_name = {**signature.by_position(values), **inputs}
         arrays = {name: signature.array(name, value) for name, value in by_name.items()}
         rows = {len(array) if array.ndim else -1 for array in arrays.values()}
@@ -214,6 +225,7 @@ class ModelCore:
         scope = self.scope(named)
         signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
+        scope = self._settled(scope, named, options)
         request, left = await self._request(signature, values, inputs, options, None, scope)
         timeout = None if options.get("timeout") is None else left
         call = self._core.calls.stream(request)

@@ -28,12 +28,27 @@ C = TypeVar("C", bound=Connection)
 
 
 class Waiter(Generic[C]):
-    """One thread that waits.  found: the connection that it was handed; make: it may make one."""
+    """One thread that waits.  found: the connection that it was handed; make: it may make one.
+
+    It waits at a bare lock: whoever tells it may be a collection of garbage within its own wait, which an Event's
+    lock would not let in.
+    """
 
     def __init__(self) -> None:
-        self.told = threading.Event()
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self.told = False
         self.found: C | None = None
         self.make = False
+
+    def wait(self, seconds: float) -> None:
+        """Until it is told, for so long."""
+        self._gate.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
+
+    def tell(self) -> None:
+        """Once."""
+        self.told = True
+        self._gate.release()
 
 
 class Pool(Generic[C]):
@@ -47,7 +62,9 @@ class Pool(Generic[C]):
         self._most = most
         self._idle: deque[C] = deque()
         self._busy: set[C] = set()
-        self._lock = threading.Lock()
+        # A stream that the garbage collector ends drops its connection in whatever thread the collection runs: it may
+        # hold the lock.
+        self._lock = threading.RLock()
         self._waiting: deque[Waiter[C]] = deque()
         self._made = 0
         self._closed = False
@@ -82,12 +99,12 @@ class Pool(Generic[C]):
             self._waiting.append(waiter)
             self._hand_over()
         try:
-            waiter.told.wait(max(deadline - monotonic(), 0))
+            waiter.wait(deadline - monotonic())
         except BaseException:  # Ctrl-C
             self._leave(waiter)
             raise
         with self._lock:
-            if not waiter.told.is_set():
+            if not waiter.told:
                 self._waiting.remove(waiter)
                 raise TimedOut(
                     f"none of the client's {self._most} connections came free in time; "
@@ -100,7 +117,7 @@ class Pool(Generic[C]):
     def _leave(self, waiter: Waiter[C]) -> None:
         """It waits no longer; what it was handed goes to others."""
         with self._lock:
-            if not waiter.told.is_set():
+            if not waiter.told:
                 self._waiting.remove(waiter)
             elif waiter.found is not None:
                 self._idle.append(waiter.found)
@@ -109,18 +126,25 @@ class Pool(Generic[C]):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """What is free belongs to those that wait longest."""
+        """What is free belongs to those that wait longest.  It may be called within itself, see _lock."""
         while self._waiting:
-            waiter = self._waiting[0]
+            found = None
             try:
-                waiter.found = self._idle.pop()
+                found = self._idle.pop()
             except IndexError:
                 if self._made >= self._most:
                     return
                 self._made += 1
-                waiter.make = True
-            self._waiting.popleft()
-            waiter.told.set()
+            try:
+                waiter = self._waiting.popleft()
+            except IndexError:  # the inner call told it
+                if found is None:
+                    self._made -= 1
+                else:
+                    self._idle.append(found)
+                return
+            waiter.found, waiter.make = found, found is None
+            waiter.tell()
 
     def _new(self, deadline: float) -> C:
         try:
@@ -160,7 +184,7 @@ class Pool(Generic[C]):
         with self._lock:
             self._closed = True
             while self._waiting:
-                self._waiting.popleft().told.set()
+                self._waiting.popleft().tell()
         for connection in list(self._busy):
             connection.abort()
         self._empty()

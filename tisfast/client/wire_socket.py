@@ -1,7 +1,7 @@
 """A connected socket with deadlines, for the blocking transports.  Layer 3 (client).
 
 The kernel keeps the time (SO_RCVTIMEO), set again only when it differs: Python's own timeouts cost a system call for
-each read and write.
+each read and write.  Over TLS they are needed: OpenSSL, called by Python, begins again when the kernel's time is over.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ class WireSocket:
         """Send all, which gives "", or why the server takes no more.  Raises TimedOut."""
         self._allow(deadline)
         try:
-            if nbytes <= tuning.CLIENT_JOINED_BYTES_MAX:
-                pieces = (b"".join(pieces) if len(pieces) > 1 else pieces[0],)
+            small = nbytes <= tuning.CLIENT_JOINED_BYTES_MAX
+            if small and len(pieces) > 1:
+                pieces = (b"".join(pieces),)
             if self._tls:
                 self._send_records(pieces, deadline)
-            elif len(pieces) == 1:
+            elif small:
                 self._socket.sendall(pieces[0])
             else:
                 self._send_all(pieces, deadline)
         except OSError as error:
-            if _is_wait(error) or isinstance(error, TimeoutError):
+            if _is_wait(error):
                 raise self._late("the request was not taken") from None
             return str(error) or type(error).__name__
         return ""
@@ -106,6 +107,8 @@ class WireSocket:
             return None if _is_wait(error) else b""
         finally:
             self._socket.setblocking(True)
+            if self._tls:
+                self._allowed = 0.0  # that was Python's own time
 
     def abort(self) -> None:
         """End what another thread waits for here."""
@@ -133,6 +136,9 @@ class WireSocket:
             raise self._late("no answer came")
         if not left <= self._allowed <= 1.1 * left + 0.001:
             self._allowed = 1.05 * left + 0.0005
+            if self._tls:
+                self._socket.settimeout(self._allowed)
+                return
             value = TIMEVAL.pack(int(self._allowed), int(self._allowed % 1 * 1e6))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
@@ -143,7 +149,8 @@ class WireSocket:
 
 def _is_wait(error: OSError) -> bool:
     """It says that nothing goes yet: TLS has classes of its own for that."""
-    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
+    late = isinstance(error, BlockingIOError | TimeoutError)
+    return late or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def connect(address: Address, context: SSLContext | None, deadline: float, server_name: str = "") -> WireSocket:
