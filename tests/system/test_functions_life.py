@@ -198,10 +198,14 @@ def test_ctrl_c_does_not_wait_for_a_setup_that_hangs(serve, tmp_path):
 
     server = serve(double)
     thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        server.add(Slow, name="slow", processes=1)
-    thread.join(SECONDS_MAX)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            server.add(Slow, name="slow", processes=1)
+        thread.join(SECONDS_MAX)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not os.path.exists(ended)
     assert server.models == ["double"] and server.client()(X).tolist() == (X * 2).tolist()
 
