@@ -254,4 +254,4 @@ def test_nothing_stays_open(url):
     ask()
     before = open_descriptors()
     ask()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before

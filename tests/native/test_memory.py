@@ -68,7 +68,7 @@ def test_nothing_is_left_behind():
     before = open_descriptors()
     for _ in range(50):
         Arena("test", 1 << 20, 1 << 20).take_block(100)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_arenas_have_no_name_in_dev_shm():

@@ -50,7 +50,7 @@ def test_a_region_beyond_the_file_is_refused_and_leaves_nothing(shm, offset, nby
     before = open_descriptors()
     with pytest.raises(BadRequest, match=r"failed to register shared memory region 'r': invalid args \(offset"):
         region(shm, offset, nbytes)
-    assert (open_descriptors(), mappings(shm)) == (before, 0)
+    assert open_descriptors() <= before and mappings(shm) == 0
 
 
 @given(
@@ -136,7 +136,7 @@ def test_thousands_of_regions_leave_no_descriptor_and_no_mapping(shm):
     before = open_descriptors()
     for _ in range(3000):
         region(shm, 4095, 100)
-    assert (open_descriptors(), mappings(shm)) == (before, 0)
+    assert open_descriptors() <= before and mappings(shm) == 0
 
 
 def test_a_region_lives_until_its_last_user_is_gone(shm):

@@ -64,4 +64,4 @@ def test_opening_leaves_no_descriptor_behind(tmp_path):
     for _ in range(10):
         with pytest.raises(OSError, match="not a regular file"):
             layout.open_file(tmp_path / "x")
-    assert open_descriptors() == before
+    assert open_descriptors() <= before

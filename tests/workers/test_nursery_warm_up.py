@@ -19,7 +19,7 @@ def test_it_leaves_nothing_open_and_no_modules():
     nursery_warm_up.rehearse(library, backend)
     before, modules = open_descriptors(), set(sys.modules)
     nursery_warm_up.rehearse(library, backend)
-    assert open_descriptors() == before and set(sys.modules) == modules
+    assert open_descriptors() <= before and set(sys.modules) == modules
 
 
 def test_what_goes_wrong_in_it_is_for_the_nursery_to_tell():
