@@ -173,7 +173,7 @@ def test_an_input_that_is_called_as_an_option_is_an_input():
     ):
         model = client.model("m")
         model.metadata()
-        assert model.submit(timeout=[1e-9]).result(60)["B"].tolist() == [2]
+        assert model.submit(timeout=1e-9).result(60)["B"].tolist() == [2]
         assert model.submit(timeout=np.float32(1e-9).reshape(1)).result(60)["B"].tolist() == [2]
 
 
