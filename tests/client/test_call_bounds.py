@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import socket
+import ssl
 import threading
 import weakref
 
@@ -140,14 +141,17 @@ def test_closing_a_client_does_not_wait_for_a_connection_that_is_being_made():
             future.result(60)
 
 
-def test_a_server_that_answers_nothing_over_tls_is_a_timeout(tmp_path):
-    import ssl  # noqa: PLC0415
-
+def server_context(folder):
+    """Of a TLS server at 127.0.0.1; the authority's certificate is in ca.pem of the folder."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    ended = threading.Event()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    return context
+
+
+def test_a_server_that_answers_nothing_over_tls_is_a_timeout(tmp_path):
+    context, ended = server_context(tmp_path), threading.Event()
 
     def silent(connection: socket.socket) -> None:
         with context.wrap_socket(connection, server_side=True):
@@ -178,13 +182,7 @@ def test_an_input_that_is_called_as_an_option_is_an_input():
 
 
 def test_a_server_that_reads_nothing_over_tls_is_a_timeout_and_one_that_goes_an_error(tmp_path):
-    import ssl  # noqa: PLC0415
-
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    ended = threading.Event()
+    context, ended = server_context(tmp_path), threading.Event()
 
     def deaf(connection: socket.socket) -> None:
         with context.wrap_socket(connection, server_side=True) as encrypted:
