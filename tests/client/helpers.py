@@ -75,6 +75,20 @@ def respond(body: bytes = b"{}", status: str = "200 OK", more: str = "") -> Call
     return behave
 
 
+@contextmanager
+def answering_anew(body: bytes) -> Iterator[tuple[str, threading.Event]]:
+    """A server that closes its first connection behind METADATA, and answers the second; an event says it is closed."""
+    closed = threading.Event()
+
+    def first(connection: socket.socket) -> None:
+        respond(METADATA)(connection)
+        connection.close()  # on this machine the client's end knows it at once
+        closed.set()
+
+    with answering(first, respond(body)) as address:
+        yield address, closed
+
+
 METADATA = (
     b'{"name":"m","versions":["1"],"platform":"python","inputs":[{"name":"A","datatype":"FP32","shape":[-1]}],'
     b'"outputs":[{"name":"B","datatype":"FP32","shape":[-1]}]}'

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
+from tests.client.helpers import ANSWER, METADATA, answering, answering_anew, in_turn, read_request, respond
 from tests.descriptors import open_descriptors
 from tisfast.client import (
     AsyncClient,
@@ -148,8 +148,18 @@ def test_what_is_for_later_is_asked_again():
 
     with answering(in_turn(respond(METADATA), BUSY, respond(ANSWER))) as address:
         assert run(address, work, retries=Retries(pause_seconds=0.001)) == [2]
-    with answering(respond(METADATA), respond(ANSWER)) as address:  # the first connection is closed by the server
-        assert run(address, work) == [2]
+
+
+def test_a_connection_that_the_server_has_closed_is_made_anew():
+    with answering_anew(ANSWER) as (address, closed):
+
+        async def work(client):
+            model = client.model("m")
+            assert (await model.metadata()).name == "m"
+            assert await asyncio.to_thread(closed.wait, 60)
+            return (await model(np.ones(1, np.float32))).tolist()
+
+        assert run(address, work, retries=0) == [2]
 
 
 def test_no_server_and_one_that_speaks_something_else():

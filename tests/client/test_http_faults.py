@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pytest
 
-from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
+from tests.client.helpers import ANSWER, METADATA, answering, answering_anew, in_turn, read_request, respond
 from tisfast.client import BadResponse, Client, ConnectFailed, ConnectionLost, Retries, TimedOut, Unavailable
 
 A = np.ones(1, np.float32)
@@ -79,8 +79,11 @@ def test_a_proxy_that_lost_its_server_is_not_asked_again():
 
 
 def test_a_connection_that_the_server_has_closed_is_made_anew():
-    with answering(respond(METADATA), respond(ANSWER)) as address:
-        assert ask(address).tolist() == [2]
+    with answering_anew(ANSWER) as (address, closed), Client(address, retries=0) as client:
+        model = client.model("m")
+        assert model.metadata().name == "m"
+        assert closed.wait(60)
+        assert model(A).tolist() == [2]
 
 
 @pytest.mark.parametrize(
