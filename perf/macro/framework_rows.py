@@ -98,7 +98,7 @@ def identities(chosen: dict[str, Framework], effort: Effort, folder: Path) -> It
 def network(name: str, framework: Framework, effort: Effort, folder: Path) -> Iterator[Row]:
     """One network, alone and served."""
     models = folder / f"network_{name}"
-    shape = Shape(", ".join(map(str, IMAGE)), f"1, {CLASSES}")
+    shape = Shape(", ".join(map(str, (-1, *IMAGE[1:]))), f"-1, {CLASSES}")
     version = write(models / "network", framework.backend, framework.network, shape)
     call, array = framework.call(version), np.ones(IMAGE, np.float32)
     case = "network/bin" + "x".join(map(str, IMAGE))

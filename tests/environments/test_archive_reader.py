@@ -156,14 +156,25 @@ def test_what_is_no_archive_is_told(tmp_path):
         read(path)
 
 
-def test_what_cannot_be_unpacked_here_is_told(tmp_path, monkeypatch):
-    path = tmp_path / "env.tar.zst"
-    path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(600))
-    if sys.version_info >= (3, 14):
-        pytest.skip("this Python unpacks zstd itself")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentFailed, match="is packed with zstd; install the program zstd"):
-        read(path)
+@pytest.mark.parametrize(
+    ("kind", "extension", "cure"),
+    [("tar.zst", "_zstd", "zstd; install the program zstd"), ("tar.xz", "_lzma", "xz; install the program xz")],
+)
+def test_what_cannot_be_unpacked_here_is_told(kind, extension, cure, tmp_path):
+    path = pack(tmp_path, kind)
+    program = f"""
+import sys
+sys.modules[{extension!r}] = None  # a CPython that was compiled without the library
+from tests.environments.test_archive_reader import read
+from pathlib import Path
+read(Path({str(path)!r}))
+"""
+    without = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, env=without, capture_output=True, text=True, timeout=60
+    )
+    what, _, hint = cure.partition("; ")
+    assert f"EnvironmentFailed: {path} is packed with {what}, which this Python cannot unpack; {hint}" in done.stderr
 
 
 def test_a_header_that_would_fill_the_memory_is_refused(tmp_path):

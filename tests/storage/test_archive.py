@@ -7,6 +7,8 @@ import gzip
 import io
 import os
 import random
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -170,3 +172,23 @@ def test_it_stops_when_told(blobs, tmp_path):
     stop.set()
     with pytest.raises(Cancelled):
         unpacked(tar_of({"a": "x"}), "m.tar.gz", blobs, tmp_path, stop)
+
+
+def test_a_python_without_xz_reads_other_archives_and_says_what_it_lacks(tmp_path):
+    for name, compression in (("deflated", zipfile.ZIP_DEFLATED), ("packed", zipfile.ZIP_LZMA)):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w", compression) as zipped:
+            zipped.writestr("model.py", "x")
+    program = f"""
+import sys, threading
+sys.modules["_lzma"] = None  # a CPython that was compiled without the library
+import tisfast.cli
+from pathlib import Path
+from tisfast.storage.archive import unpack
+from tisfast.storage.blobs import Blobs
+folder = Path({str(tmp_path)!r})
+for name in ("deflated.zip", "packed.zip"):
+    print(list(unpack(folder / name, name, Blobs(folder / "cache"), threading.Event())))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "['model.py']\n"
+    assert "packed.zip is no archive that can be read: Compression requires the (missing) lzma module" in done.stderr

@@ -6,7 +6,6 @@ The kind is told by the first bytes, not by the name.
 from __future__ import annotations
 
 import io
-import lzma
 import os
 import shutil
 import stat
@@ -17,8 +16,9 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, cast
 
@@ -37,21 +37,33 @@ _OTHER_KINDS: Final = {tarfile.CHRTYPE: "a device", tarfile.BLKTYPE: "a device",
 
 
 class Compression(NamedTuple):
-    """One way of packing a tar file.  programs: what unpacks it, the best first; module: of Python, does so as well."""
+    """One way of packing a tar file.  programs: what unpacks it, the best first; module: of Python, does so as well.
+
+    extension: what that module is made of; a CPython that was compiled without the library lacks it.
+    """
 
     magic: bytes
     name: str
     programs: tuple[tuple[str, ...], ...]
     module: str
+    extension: str
 
 
 # 847 MB out of gzip: igzip 1.4 s, pigz 3.1 s, Python's module 3.8 s, the program gzip 5.2 s.
 COMPRESSIONS: Final = (
-    Compression(b"\x1f\x8b", "gzip", (("igzip", "-dc"), ("pigz", "-dc")), "gzip"),
-    Compression(b"BZh", "bzip2", (("lbzip2", "-dc"),), "bz2"),
-    Compression(b"\xfd7zXZ\0", "xz", (("xz", "-dc", "-T0"),), "lzma"),
-    Compression(b"\x28\xb5\x2f\xfd", "zstd", (("zstd", "-dcq"),), "compression.zstd"),  # the module is 3.14's
+    Compression(b"\x1f\x8b", "gzip", (("igzip", "-dc"), ("pigz", "-dc")), "gzip", "zlib"),
+    Compression(b"BZh", "bzip2", (("lbzip2", "-dc"),), "bz2", "_bz2"),
+    Compression(b"\xfd7zXZ\0", "xz", (("xz", "-dc", "-T0"),), "lzma", "_lzma"),
+    Compression(b"\x28\xb5\x2f\xfd", "zstd", (("zstd", "-dcq"),), "compression.zstd", "_zstd"),  # the module is 3.14's
 )
+# A zip file may have LZMA in it; where CPython lacks that, zipfile says so with one of the others.
+_LZMA_ERRORS: tuple[type[Exception], ...] = ()
+with suppress(ModuleNotFoundError):
+    from lzma import LZMAError
+
+    _LZMA_ERRORS = (LZMAError,)
+UNREADABLE: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, *_LZMA_ERRORS)
+"""Exceptions of the standard library for archives that are damaged."""
 _MODULE: Final = """
 import importlib, shutil, sys
 module = importlib.import_module(sys.argv[1])
@@ -92,7 +104,7 @@ def opened(path: Path) -> Iterator[ArchiveReader]:
 def _damage_told(path: Path) -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+    except UNREADABLE as error:
         raise _damaged(path, str(error)) from error
     except OSError as error:
         if error.errno is not None:  # the disk's; bzip2's, of damaged data, have no number
@@ -133,8 +145,9 @@ def _unpacker(path: Path, kind: Compression) -> list[str]:
     program = next((each for each in kind.programs if shutil.which(each[0])), None)
     if program is not None:
         return list(program)
-    if kind.name == "zstd" and sys.version_info < (3, 14):
-        raise EnvironmentFailed(f"{path} is packed with zstd", f"install the program {kind.programs[0][0]}")
+    if find_spec(kind.extension) is None:
+        raise EnvironmentFailed(f"{path} is packed with {kind.name}, which this Python cannot unpack",
+                                f"install the program {kind.programs[0][0]}")  # fmt: skip
     return [sys.executable, "-I", "-S", "-c", _MODULE, kind.module]
 
 

@@ -5,27 +5,21 @@ from __future__ import annotations
 import errno
 import gzip
 import hashlib
-import lzma
 import os
-import tarfile
 import tempfile
 import threading
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, cast
 
 from tisfast import limits
-from tisfast.environments.archive_reader import tar_entries
+from tisfast.environments.archive_reader import UNREADABLE, tar_entries
 from tisfast.errors import Cancelled, ConfigError
 from tisfast.storage.blobs import Blob, Blobs
 
-BROKEN: Final = (
-    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError,
-    NotImplementedError, RuntimeError,
-)  # fmt: skip
+BROKEN: Final = (*UNREADABLE, gzip.BadGzipFile, NotImplementedError, RuntimeError)
 """Exceptions of the standard library for archives that are damaged, encrypted or of a kind that it does not know."""
 
 
