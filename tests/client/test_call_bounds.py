@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import trustme
 
-from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
+from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, recorded, respond
 from tisfast import client as tisfast_client
 from tisfast.client import AsyncClient, Cancelled, Client, ClientClosed, Retries, TimedOut, TisError, Tls, Unavailable
 
@@ -206,6 +206,33 @@ def test_a_server_that_reads_nothing_over_tls_is_a_timeout_and_one_that_goes_an_
         pytest.raises(Unavailable, match="lost behind the request"),
     ):
         client.model("m")(big)
+
+
+SENT, LATE = (np.frombuffer(text, np.float32) for text in (b"is sent!", b"is late!"))
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_call_without_time_is_not_sent(url, awaited):
+    async def main(url):
+        async with AsyncClient(url) as client:
+            model = client.model("identity_fp32")
+            await model(SENT)
+            with pytest.raises(TimedOut):
+                await model(LATE, timeout=1e-9)
+            if url.startswith("grpc"):
+                with pytest.raises(TimedOut):
+                    await model.stream(LATE, timeout=1e-9).__anext__()
+
+    with recorded(url) as (through, sent):
+        if awaited:
+            asyncio.run(main(through))
+        else:
+            with Client(through) as client:
+                model = client.model("identity_fp32")
+                model(SENT)
+                with pytest.raises(TimedOut):
+                    model(LATE, timeout=1e-9)
+    assert SENT.tobytes() in sent and LATE.tobytes() not in sent
 
 
 def test_what_was_sent_is_not_kept(client):
