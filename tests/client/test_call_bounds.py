@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import weakref
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -16,7 +17,19 @@ import trustme
 
 from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, recorded, respond
 from tisfast import client as tisfast_client
-from tisfast.client import AsyncClient, Cancelled, Client, ClientClosed, Retries, TimedOut, TisError, Tls, Unavailable
+from tisfast.client import (
+    AsyncClient,
+    BadRequest,
+    Cancelled,
+    Client,
+    ClientClosed,
+    Retries,
+    TimedOut,
+    TisError,
+    Tls,
+    Unavailable,
+    model_core,
+)
 
 A = np.ones(1, np.float32)
 BUSY = respond(b'{"error":"the queue is full"}', "503 Service Unavailable")
@@ -179,6 +192,41 @@ def test_an_input_that_is_called_as_an_option_is_an_input():
         model.metadata()
         assert model.submit(timeout=1e-9).result(60)["B"].tolist() == [2]
         assert model.submit(timeout=np.float32(1e-9).reshape(1)).result(60)["B"].tolist() == [2]
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Call it, and for calls it is 100 s later."""
+    passed = [0.0]
+    monkeypatch.setattr(model_core, "monotonic", lambda: monotonic() + passed[0])
+    return lambda: passed.__setitem__(0, 100.0)
+
+
+def test_an_input_of_a_sequence_that_is_called_as_an_option_is_an_input(later):
+    metadata = METADATA.replace(b'"A"', b'"timeout"')
+
+    def slow(connection: socket.socket) -> None:
+        later()
+        respond(metadata)(connection)
+
+    with answering(in_turn(slow, respond(ANSWER))) as address, Client(address) as client:
+        ask = client.model("m").sequence()
+        assert ask(timeout=50.0, last=True)["B"].tolist() == [2]  # 50 s would be over
+
+
+def test_a_timeout_may_be_a_scalar_of_numpy_and_nothing_but_a_number(later):
+    def slow(connection: socket.socket) -> None:
+        later()
+        respond(METADATA)(connection)
+
+    with answering(slow) as address, Client(address, timeout=3000) as client:
+        model = client.model("m")
+        with pytest.raises(TimedOut, match="nothing was sent"):
+            model(A, timeout=np.float32(50))
+        with pytest.raises(BadRequest, match="timeout='1' must be seconds"):
+            model(A, timeout="1")
+        with pytest.raises(BadRequest, match="timeout='1' must be seconds"):
+            Client(address, timeout="1")
 
 
 def test_a_server_that_reads_nothing_over_tls_is_a_timeout_and_one_that_goes_an_error(tmp_path):
