@@ -15,7 +15,7 @@ release = threading.Event()
 class Slow(ArrayBackend):
     def load(self):
         release.wait()
-    def execute_batch(self, inputs):
+    def execute_arrays(self, inputs):
         return {"B": inputs["A"] + 5}
 with join(DIRECTORY) as server:
     try:
@@ -65,7 +65,7 @@ class Slow(ArrayBackend):
     def load(self):
         say("loading")
         sys.stdin.readline()
-    def execute_batch(self, inputs):
+    def execute_arrays(self, inputs):
         return {"B": inputs["A"] + 5}
 with join(DIRECTORY) as server:
     server.serve("one", TENSORS, Slow, take_over=True)

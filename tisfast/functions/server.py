@@ -303,8 +303,8 @@ def _check_count() -> None:
     running = [server for server in list(_servers) if server.alive()]
     if len(running) >= limits.FUNCTION_SERVERS_MAX:
         raise BadRequest(
-            f"this program has {len(running)} servers, which is the limit: stop() those that are done; with http_port=0 "
-            "each tisfast.serve starts another one"
+            f"this program has {len(running)} servers, which is the limit: stop() those that are done; with "
+            "http_port=0 each tisfast.serve starts another one"
         )
 
 

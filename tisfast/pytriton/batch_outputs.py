@@ -81,6 +81,7 @@ class Later(Coroutine[Any, Any, Any]):
         self._outer, self._unbegun = outer, unbegun
 
     def __await__(self) -> Generator[Any, Any, Any]:
+        """See Coroutine."""
         return self._outer.__await__()
 
     def send(self, value: Any) -> Any:
