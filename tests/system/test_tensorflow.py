@@ -259,3 +259,9 @@ def test_a_saved_model_is_served_without_a_repository(serve_files, tmp_path, con
     assert infer(client, "flowers", x=A)["y"].shape == (3, 2)
     with pytest.raises(InferenceServerException, match="unexpected shape for input 'x'"):
         infer(client, "flowers", x=np.zeros((1, 5), np.float32))
+
+
+def test_a_saved_model_in_tensorflow_servings_layout_is_served_as_it_lies(serve_files, tmp_path, connect):
+    made.dense(tmp_path / "flowers" / "1")
+    client = connect(serve_files(f"flowers={tmp_path / 'flowers' / '1'}").ready(), grpcclient)
+    assert infer(client, "flowers", x=A)["y"].shape == (3, 2)
