@@ -110,7 +110,7 @@ def test_runs_are_saved_drawn_and_compared(server, tmp_path):
     typed = ["-m", "add_one", "-u", url, "--shape", "A:4", "--concurrency-range", "1:3:2", *FAST]
     assert bench(*typed, "--json", one, "--report", page)[0] == 0
     assert bench(*typed, "--json", other)[0] == 0
-    code, out, err = bench("compare", one, other, "--fail-above", "1000")
+    code, out, err = bench("compare", one, other, "--fail-above", "1e9")  # the machine may be busy meanwhile
     assert (code, err) == (0, "")
     assert "Concurrency 1\n" in out and "Concurrency 3\n" in out
     assert re.search(r"infer/sec +[0-9.]+ +[0-9.]+ +[0-9.]+ ", out)

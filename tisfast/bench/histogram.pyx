@@ -155,14 +155,6 @@ cdef class Histogram:
                     found += self.counts.pages[page][at]
         return found
 
-    def buckets(self) -> object:
-        """Three arrays, one element for each counter that is not 0: its least duration, its greatest, its count."""
-        pairs = self._counters()
-        page, at = np.divmod(pairs["place"].astype(np.int64), TF_HISTOGRAM_PAGE)
-        shift = np.maximum(page - 1, 0)
-        low = np.where(page == 0, at, (TF_HISTOGRAM_PAGE + at) << shift)
-        return low, low + (np.int64(1) << shift) - 1, pairs["count"].astype(np.int64)
-
     def _counters(self):
         cdef unsigned page
         found = []
@@ -213,6 +205,3 @@ cdef class Histogram:
         histogram.counts.maximum = maximum
         histogram.counts.squares = squares
         return histogram
-
-    def __reduce__(self):
-        return Histogram.from_bytes, (self.to_bytes(),)
