@@ -533,6 +533,8 @@ INSTANCES_MAX: Final = 1024
 """Instances of one model over all groups and devices: each is a process."""
 REPOSITORY_ENTRIES_MAX: Final = 65536
 """Entries read of one repository or model folder."""
+FOLDER_WRITERS_MAX: Final = 64
+"""Other programs and threads that put a folder of the same name there while a program puts its own."""
 INTERPRETER_CHECK_SECONDS_MAX: Final = 10
 """Seconds `tisfast check` gives a model's own interpreter to parse model.py."""
 
