@@ -206,6 +206,8 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         "failed",
         "client",
     )
+    beside = ("50", "99") if any(level["latency_from"] == "intended time" for level in levels) else ()
+    heads = (*heads, *(f"service time p{key}" for key in beside))
     rows = []
     for level in levels:
         latency = level["response_time"]
@@ -217,12 +219,14 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
             str(level["completed"]),
             str(level["errors"]["measured"]),
             f"{100 * level['client']['cpu_share']:.0f} % of a core",
+            *(_us(level["service_time"]["percentiles_us"][key]) for key in beside),
         ]
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     return (
         f'<section><h2>Levels</h2><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-        '<p class="soft">Latency counts from the intended time of sending. A percentile is shown where enough requests '
+        '<p class="soft">Latency counts from the intended time of sending, service time from the sending itself; '
+        "where no rate is asked for, both are the same. A percentile is shown where enough requests "
         "support it (p99: 368).</p></section>"
     )
 
