@@ -193,7 +193,7 @@ def _batches(levels: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(levels: Sequence[Mapping[str, Any]]) -> str:
-    heads = (
+    heads: tuple[str, ...] = (
         "level",
         "inferences/s",
         "mean",
@@ -207,7 +207,7 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         "client",
     )
     beside = ("50", "99") if any(level["latency_from"] == "intended time" for level in levels) else ()
-    heads = (*heads, *(f"service time p{key}" for key in beside))
+    heads = (*heads[:8], *(f"service time p{key}" for key in beside), *heads[8:])
     rows = []
     for level in levels:
         latency = level["response_time"]
@@ -215,11 +215,11 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         cells += [_us(latency["percentiles_us"][key]) for key in ("50", "90", "95", "99")]
         low, high = latency["intervals_us"].get("99", (None, None))
         cells.append(f"{_us(low)} to {_us(high)}" if low is not None else "-")
+        cells += [_us(level["service_time"]["percentiles_us"][key]) for key in beside]
         cells += [
             str(level["completed"]),
             str(level["errors"]["measured"]),
             f"{100 * level['client']['cpu_share']:.0f} % of a core",
-            *(_us(level["service_time"]["percentiles_us"][key]) for key in beside),
         ]
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
