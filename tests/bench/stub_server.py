@@ -25,6 +25,7 @@ ANSWER = json.dumps(
         "outputs": [{"name": "B", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}],
     }
 ).encode()
+CONFIG = {"name": "stub", "max_batch_size": 8}
 Answering = Callable[[int], str]
 """Of the number of the inference, from 1 on: waits as it likes, and gives "" for a good answer, "drop", or an error."""
 
@@ -46,12 +47,12 @@ class _Server(ThreadingHTTPServer):
 
 
 class StubServer:
-    """Serves the model 'stub' on `port`; `count` inferences have come."""
+    """Serves the model 'stub' on `port`; `count` inferences have come.  config: None: it has no such call."""
 
-    def __init__(self, answering: Answering = lambda _: "") -> None:
+    def __init__(self, answering: Answering = lambda _: "", config: dict[str, Any] | None = CONFIG) -> None:
         self.count = 0
         self.bodies: list[bytes] = []
-        self._answering = answering
+        self._answering, self._config = answering, config
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self.port = self._server.server_address[1]
@@ -98,7 +99,8 @@ class StubServer:
 
             def do_GET(self) -> None:
                 pages = {"/v2": {"name": "stub", "version": "1", "extensions": []}, "/v2/models/stub": METADATA}
-                pages["/v2/models/stub/config"] = {"name": "stub", "max_batch_size": 8}
+                if stub._config is not None:
+                    pages["/v2/models/stub/config"] = stub._config
                 found = pages.get(self.path)
                 self._send(200 if found else 404, json.dumps(found or {"error": f"no {self.path}"}).encode())
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tisfast.bench.client_side import Clocks, Counted, clocks, cost
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Loop, Tally
 from tisfast.bench.results import Errors, Level, Measurement, ServerSplit, Settings, Window
+from tisfast.bench.schedules import Pacing, Periodic
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.server_side import Counters, ServerSide, split
 from tisfast.client import ConnectFailed
@@ -32,13 +33,6 @@ LOOKED_NS: Final = 500_000
 """So often it is looked whether they have come."""
 SILENT_NS: Final = 60 * SECOND_NS
 """A window of a number of requests ends when no answer has come for so long."""
-
-
-class Pacing(Protocol):
-    """The intended times of an open loop."""
-
-    def take(self, seconds: float, /) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Those of the next so many seconds, ns from the start; empty when there are no further ones."""
 
 
 @dataclass
@@ -61,13 +55,15 @@ class Progress(NamedTuple):
 class Job:
     """How one level is measured.
 
-    pacing: makes the intended times of an open loop; connections: to open at the start; records: to keep.
+    pacing: makes the intended times of an open loop; periodic: how requests join; connections: to open at the start;
+    records: to keep.
     """
 
     level: Level
     settings: Settings
     connections: int
     pacing: Callable[[], Pacing] | None = None
+    periodic: Periodic | None = None
     records: int = 0
     metrics: ServerMetrics | None = None
     progress: Callable[[Progress], None] = lambda _: None
@@ -148,7 +144,10 @@ class LevelRun:
     def _start(self) -> None:
         self._base = time.monotonic_ns()
         self._slice_began, self._slice_end = self._base, self._base + SLICE_NS
-        if self._job.pacing is None:
+        joining = self._job.periodic
+        if joining is not None:
+            self._loop.keep_joining(joining.start, joining.end, joining.step, joining.period)
+        elif self._job.pacing is None:
             self._loop.keep_in_flight(int(self._job.level.value))
         else:
             self._loop.keep_in_flight(0)  # what was due in the warm-up is not any more
@@ -322,6 +321,7 @@ class LevelRun:
             loop.end()
         else:
             loop.allow(0)
+        loop.finish()
         deadline = time.monotonic_ns() + int(limits.BENCH_DRAIN_SECONDS_MAX * SECOND_NS)
         try:
             while (now := time.monotonic_ns()) < deadline and loop.run(min(deadline, now + SLICE_NS)):
@@ -364,6 +364,7 @@ class LevelRun:
             requests=sum(each.requests for each in tallies),
             completed=sum(each.completed for each in tallies),
             responses=sum(each.responses for each in tallies),
+            sequences=sum(each.sequences for each in tallies),
             delayed=delayed,
             errors=errors,
             response=_merged([each.response for each in counted]),
