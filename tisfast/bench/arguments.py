@@ -104,6 +104,7 @@ def _check_choices(given: Any) -> None:
     for name, value, choices in (
         ("-i", given.protocol.lower(), ("http", "grpc")),
         ("--request-distribution", given.request_distribution, ("constant", "poisson")),
+        ("--stop", given.stop, ("windows", "confidence")),
         ("--measurement-mode", given.measurement_mode, ("time_windows", "count_windows")),
         ("--input-tensor-format", given.input_tensor_format, ("binary", "json")),
         ("--output-tensor-format", given.output_tensor_format, ("binary", "json")),
@@ -115,8 +116,14 @@ def _check_choices(given: Any) -> None:
 
 def _counted(settings: Settings, count: int) -> Settings:
     """A load that sends so many requests and no more."""
-    if settings.request_count or settings.warm_up_count:
-        name = "--request-count" if settings.request_count else "--warmup-request-count"
+    named = {
+        "--request-count": settings.request_count > 0,
+        "--warmup-request-count": settings.warm_up_count > 0,
+        "--stop confidence": settings.stop == "confidence",
+        "--measurement-mode count_windows": settings.measurement_mode == "count_windows",
+    }
+    name = next((name for name, used in named.items() if used), "")
+    if name:
         raise ConfigError(f"{name} has no place in a load that says itself how many requests it sends: leave it out")
     return replace(settings, request_count=count)
 
@@ -260,6 +267,7 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
         request_count=_not_negative("--request-count", given.request_count),
         warm_up_count=_not_negative("--warmup-request-count", given.warmup_request_count),
         measurement_request_count=_positive("--measurement-request-count", given.measurement_request_count),
+        stop=given.stop,
         stability_percent=given.stability_percentage,
         trials=_positive("-r", given.max_trials),
         percentile=given.percentile,
@@ -302,10 +310,12 @@ def _check_loads(given: Any, mode: str, levels: tuple[float, float, float], sett
     if settings.request_count and settings.request_count < start:
         what = "concurrency" if mode == "concurrency" else "request rate"
         raise ConfigError(f"--request-count can not be less than {what}")
+    if settings.stop == "confidence" and (settings.request_count or settings.measurement_mode == "count_windows"):
+        raise ConfigError("--stop confidence decides how many are sent: leave out --request-count and count_windows")
     if given.request_period is not None and given.periodic_concurrency_range is None:
         raise ConfigError("--request-period belongs to --periodic-concurrency-range, which is not given")
-    if given.fixed_schedule and (settings.request_count or settings.warm_up_count):
-        raise ConfigError("--fixed-schedule sends each step of --input-data once: leave the number of requests out")
+    if given.fixed_schedule:
+        _counted(settings, 1)
     if given.fixed_schedule and not any(each not in ("random", "zero") for each in given.input_data):
         raise ConfigError('--fixed-schedule needs --input-data FILE, whose steps have a "timestamp" in milliseconds')
 

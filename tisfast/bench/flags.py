@@ -153,6 +153,7 @@ def _add_measuring(made: argparse.ArgumentParser) -> None:
     group.add_argument("--measurement-mode", default="time_windows", metavar="time_windows|count_windows")
     group.add_argument("--measurement-request-count", type=int, default=50, help="of count_windows")
     group.add_argument("-s", "--stability-percentage", type=float, default=10.0, help="three windows agree so far")
+    group.add_argument("--stop", default="windows", metavar="windows|confidence", help="tisfast's own: how it ends")
     group.add_argument("-r", "--max-trials", type=int, default=10, help="windows at most")
     group.add_argument("--percentile", type=int, default=-1, help="compared instead of the average")
     group.add_argument("--max-errors", type=int, default=0, help="tisfast's own: more end with exit code 1")

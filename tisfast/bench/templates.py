@@ -103,15 +103,15 @@ def _message_marks(message: bytes) -> Marks:
 def _http_check(reader: ResponseReader, check: Check | None) -> Callable[[bytes, int], str] | None:
     if check is None:
         return None
-    return lambda body, json_bytes: _checked(check, lambda: reader.infer(body, json_bytes))
+    return lambda body, json_bytes: _wrong(check, lambda: reader.infer(body, json_bytes))
 
 
-def _checked(check: Check, read: Callable[[], InferResponse]) -> str:
-    """An answer that cannot be read is wrong, too."""
+def _wrong(check: Check, read: Callable[[], InferResponse]) -> str:
+    """What is wrong with an answer, or "".  One that cannot be read is a wrong one: its connection goes on."""
     try:
         return check(read())
     except TisError as error:
-        return error.message
+        return f"the answer cannot be read: {error.message}"
 
 
 def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
@@ -133,10 +133,10 @@ def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
 
 
 def _grpc_check(check: Check | None) -> Callable[[bytes], str] | None:
+    """Of a stream, too: the message within is given."""
     if check is None:
         return None
-    # Of a stream, too: the message within is given.
-    return lambda message: _checked(check, lambda: read_infer_response(message))
+    return lambda message: _wrong(check, lambda: read_infer_response(message))
 
 
 def call_fields(form: Form) -> CallFields:
