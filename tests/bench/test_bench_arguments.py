@@ -132,8 +132,8 @@ def test_a_file_that_exists_is_not_written_over(tmp_path):
 
 
 def test_how_a_level_ends_is_chosen_by_a_flag_of_our_own():
-    assert read(["-m", "x"]).settings.stop == "windows"
-    assert read(["-m", "x", "--stop", "confidence", "-s", "3"]).settings.stop == "confidence"
+    assert read(["-m", "x"]).asked.settings.stop == "windows"
+    assert read(["-m", "x", "--stop", "confidence", "-s", "3"]).asked.settings.stop == "confidence"
     for more in (["--request-count", "9"], ["--measurement-mode", "count_windows"]):
         with pytest.raises(ConfigError, match="leave out --request-count and count_windows"):
             read(["-m", "x", "--stop", "confidence", *more])
