@@ -121,6 +121,19 @@ def test_a_request_whose_time_has_not_come_does_not_go(loop_of):
         assert loop.scheduled == 0
 
 
+def test_no_more_go_in_the_end_than_were_allowed(loop_of):
+    with StubServer() as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(2)
+        loop.follow(np.full(5, time.monotonic_ns()))
+        assert done(loop)
+        assert (loop.end(), loop.scheduled) == (0, 0)
+        assert done(loop)
+    assert server.count == 2
+
+
 def test_an_open_loop_opens_further_connections_where_all_are_busy(loop_of):
     both = threading.Barrier(3)
 

@@ -228,7 +228,7 @@ cdef class Loop:
         """Nothing further is due: what was due before still goes.  Gives the number of requests that wait."""
         cdef int64_t now = monotonic()
         cdef Py_ssize_t end = self.due
-        while end < self.due_end and self.schedule[end] <= now:
+        while end < self.due_end and self.schedule[end] <= now and (self.left < 0 or end - self.due < self.left):
             end += 1
         self.due_end = end
         self.left = end - self.due
