@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.test_bench import DECOUPLED, STREAM, bench, figure
+from tests.system.bench_command import DECOUPLED, STREAM, bench, figure
 
 COUNTER = """
 import json, os
