@@ -214,10 +214,11 @@ def test_two_loops_at_one_time_are_refused(url):
 
 def test_a_server_that_closes_behind_a_large_answer_is_no_error_of_the_loop():
     body = respond(b" " * 100_000 + b"{}")
-    closed = threading.Event()
+    answered, closed = threading.Event(), threading.Event()
 
     def answer(connection) -> None:
         body(connection)
+        answered.wait(60)
         connection.close()
         closed.set()
 
@@ -226,6 +227,7 @@ def test_a_server_that_closes_behind_a_large_answer_is_no_error_of_the_loop():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         async with AsyncClient(address) as client:
             assert await client.metadata() == {}
+            answered.set()
             assert await asyncio.to_thread(closed.wait, 60)
             for _ in range(10):  # the loop sees the end
                 await asyncio.sleep(0)
