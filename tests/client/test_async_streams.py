@@ -130,9 +130,8 @@ def test_a_stream_that_is_cancelled_before_it_begins_or_with_answers_unread_give
                 break
             assert [answer async for answer in answers] == []
 
-    with streaming(150) as (url, answered, _):
+    with streaming(150) as (url, _, _):
         asyncio.run(main(url))
-    assert answered[0] > 1
 
 
 def test_a_thread_that_reads_a_stream_is_told_the_end_when_another_cancels_it():

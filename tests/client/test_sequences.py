@@ -92,7 +92,10 @@ def test_a_block_that_is_left_because_its_time_is_over_does_not_wait_for_a_serve
     def hang(connection) -> None:
         read_request(connection)
         connection.settimeout(60)
-        left.append(connection.recv(1))  # b"" when the client leaves
+        try:
+            left.append(connection.recv(1))  # b"" when the client leaves
+        except TimeoutError:
+            left.append(None)
 
     with (
         answering(in_turn(respond(METADATA), respond(ANSWER), hang), hang) as address,
@@ -102,4 +105,4 @@ def test_a_block_that_is_left_because_its_time_is_over_does_not_wait_for_a_serve
     ):
         ask(A)
         ask(A, timeout=0.2)
-    assert left == [b"", b""]
+    assert set(left) == {b""}
