@@ -94,7 +94,12 @@ class LocalServer:
             if self._given_up:
                 running.give_up()
             try:
-                flags = [*self._flags, *(running.serve_models(self.control_token) if self._own_models else ())]
+                # Vertex AI's variables are for the one server that its container is about, where flags say so.
+                flags = [
+                    "--allow-vertex-ai=false",
+                    *self._flags,
+                    *(running.serve_models(self.control_token) if self._own_models else ()),
+                ]
                 told = running.start(flags, self._environment, seconds_max)
                 running.join()
             except BaseException:
