@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tisfast.bench.arguments import parser
+from tisfast.bench.flags import parser
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.json_output import SCHEMA, unpacked
 from tisfast.errors import BadRequest, ConfigError
@@ -25,6 +25,13 @@ LOAD_FLAGS: Final = (
     "streaming",
     "request_distribution",
     "request_intervals",
+    "request_rate_ramp",
+    "fixed_schedule",
+    "request_period",
+    "num_of_sequences",
+    "sequence_length",
+    "sequence_length_variation",
+    "serial_sequences",
     "seed",
     "connections",
     "input_data",
