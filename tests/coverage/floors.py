@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 
 FLOORS: Final[Mapping[str, Floor]] = {
-    "client": Floor(80, 70),
+    "client": Floor(93, 85),
     "codec": Floor(62, 76),  # its processes are killed at their end, so what runs in them is not counted
     "config": Floor(97.5, 95.5),
     "engine": Floor(92, 93),
