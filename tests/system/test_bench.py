@@ -211,24 +211,32 @@ def test_ctrl_c_gives_what_was_measured_until_then(server):
 # ---- a server of known latency
 
 
-def within(found: float, truth: float, share: float = 0.02) -> bool:
-    """Never below the truth: the server waits at least so long."""
-    return truth <= found <= (1 + share) * truth
-
-
 def test_percentiles_are_within_2_percent_of_the_servers_truth():
-    """Of ten answers nine take 0.2 s and one 0.5 s; one try in three on a quiet machine is enough."""
+    """Of ten answers nine take 0.4 s and one 1 s, or what the server's own clock says on a busy machine.
+
+    No latency is below the truth; one try in three in which the machine adds less than 2 % is enough.
+    """
     for left in (2, 1, 0):
-        with StubServer(lambda number: time.sleep(0.5 if number % 10 == 0 else 0.2) or "") as stub:
+        taken: list[float] = []
+
+        def answering(number: int, taken=taken) -> str:
+            began = time.monotonic()
+            time.sleep(1.0 if number % 10 == 0 else 0.4)
+            taken.append(time.monotonic() - began)
+            return ""
+
+        with StubServer(answering) as stub:
             code, out, _ = bench(
-                "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "400", "--concurrency-range", "16",
+                "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "400", "--concurrency-range", "32",
                 "--percentile", "80",
             )  # fmt: skip
         assert code == 0
-        good = all(
-            within(figure(out, f"p{percent} latency"), truth)
-            for percent, truth in ((50, 200_000), (80, 200_000), (95, 500_000), (99, 500_000))
-        )
+        taken.sort()
+        good = True
+        for percent, least in ((50, 400_000), (80, 400_000), (95, 1_000_000), (99, 1_000_000)):
+            found, truth = figure(out, f"p{percent} latency"), 1e6 * taken[len(taken) * percent // 100]
+            assert found >= least
+            good = good and found <= 1.02 * truth
         if good or not left:
             break
     assert good, out
