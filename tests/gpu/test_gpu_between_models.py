@@ -88,6 +88,12 @@ def infer(client, values=VALUES):
     return client.infer("m", [tensor]).as_numpy("B")
 
 
+def infer_in_thread(server, values=VALUES):
+    """The same by a client of this thread's own."""
+    with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        return infer(client, values)
+
+
 def copies(stand_in, before):
     after = stand_in.counted()
     return [after[name] - before[name] for name in COPIES]
@@ -132,9 +138,9 @@ def test_where_the_server_cannot_export_memory_the_host_takes_its_place(chain, s
 
 
 def test_a_tensor_outlives_the_model_that_made_it(chain, stand_in, tmp_path):
-    server, client = chain(second=WAITS.format(tmp_path))
+    server, _ = chain(second=WAITS.format(tmp_path))
     found = []
-    waiting = threading.Thread(target=lambda: found.append(infer(client)), daemon=True)
+    waiting = threading.Thread(target=lambda: found.append(infer_in_thread(server)), daemon=True)
     waiting.start()
     until((tmp_path / "here").exists, "m1 has the tensor")
     worker = server.worker("m0_0_0")
@@ -167,7 +173,7 @@ class Program:
 
         def ask():
             try:
-                if infer(self.client, VALUES).tolist() != VALUES.tolist():
+                if infer_in_thread(self.server).tolist() != VALUES.tolist():
                     wrong.append("values")
             except InferenceServerException as error:
                 wrong.extend([] if "instance" in str(error) else [str(error)])
