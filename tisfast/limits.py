@@ -186,6 +186,8 @@ GRPC_DRAIN_SECONDS: Final = 1
 HTTP2_STREAM_WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Flow-control window of one call: what may be on its way while we read.  Bytes go to arenas as they come, so this
 bounds what lies between a client and us, not memory."""
+HTTP2_CALL_ID_MAX: Final = 2**31 - 1
+"""Number of a client's last call on one connection: HTTP/2 has 31 bits for it, and every second one is a client's."""
 HTTP2_CONNECTION_WINDOW_BYTES: Final = 64 * 1024 * 1024
 """The window of a connection, in bytes."""
 HTTP2_FRAME_BYTES_MAX: Final = 1024 * 1024
@@ -709,14 +711,14 @@ BENCH_ERROR_TEXTS_MAX: Final = 100
 """Different texts of errors that are counted apart; texts may hold numbers, and each request another one."""
 BENCH_IN_FLIGHT_MAX: Final = 65536
 """Requests under way at one time: gRPC's ids name them with 16 bits."""
-BENCH_CONNECTIONS_MAX: Final = 4096
+BENCH_CONNECTIONS_MAX: Final = 16384
 """Connections of one load; each takes a descriptor here and one of the server's."""
 BENCH_OPEN_LOOP_CONNECTIONS: Final = 256
 """Connections at a request rate, where nothing else is said: requests beyond wait, and their waiting counts."""
 BENCH_RECORDS_MAX: Final = 4_000_000
 """Requests that one level's records hold for --profile-export-file, of 64 bytes: 256 MB; the latencies count all."""
-BENCH_WINDOWS_MAX: Final = 20_000
-"""Pieces of 0.1 s that one measurement keeps; longer ones have longer pieces."""
+BENCH_WINDOWS_MAX: Final = 400
+"""Pieces of 0.1 s that one measurement keeps, of about 8 KB; longer ones have longer pieces."""
 BENCH_LEVELS_MAX: Final = 1000
 """Levels of one range."""
 BENCH_DRAIN_SECONDS_MAX: Final = 10.0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
+
+import trustme
 
 from tests.system.helpers import Server
 
@@ -73,6 +76,15 @@ def respond(body: bytes = b"{}", status: str = "200 OK", more: str = "") -> Call
         connection.sendall(head.encode() + body)
 
     return behave
+
+
+def server_context(folder):
+    """Of a TLS server at 127.0.0.1; the authority's certificate is in ca.pem of the folder."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    return context
 
 
 @contextmanager

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
+import warnings
 
 import numpy as np
 import pytest
 
-from tests.client.helpers import ANSWER, METADATA, answering, answering_anew, in_turn, read_request, respond
+from tests.client.helpers import (
+    ANSWER,
+    METADATA,
+    answering,
+    answering_anew,
+    in_turn,
+    read_request,
+    respond,
+    server_context,
+)
 from tests.descriptors import open_descriptors
 from tisfast.client import (
     AsyncClient,
@@ -18,6 +30,7 @@ from tisfast.client import (
     NotFound,
     Retries,
     TimedOut,
+    Tls,
     Unavailable,
 )
 
@@ -180,3 +193,80 @@ def test_nothing_stays_open(url):
     before = open_descriptors()
     run(url, work)
     assert open_descriptors() <= before
+
+
+def test_one_loop_after_the_other(url):
+    """As in a notebook's cells, or a program that calls asyncio.run twice."""
+    client = AsyncClient(url, timeout=60)
+
+    async def main():
+        return (await client.model("add_one")(A)).tolist()
+
+    async def end():
+        await client.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # what the first loop has left open
+        assert [asyncio.run(main()) for _ in range(2)] == [[1, 2, 3, 4]] * 2
+        asyncio.run(end())
+        gc.collect()
+
+
+def test_two_loops_at_one_time_are_refused(url):
+    async def main():
+        async with AsyncClient(url) as client:
+            assert await client.live()
+            with pytest.raises(BadRequest, match="another event loop"):
+                await asyncio.to_thread(lambda: asyncio.run(client.live()))
+
+    asyncio.run(main())
+
+
+def test_a_server_that_closes_behind_a_large_answer_is_no_error_of_the_loop():
+    body = respond(b" " * 100_000 + b"{}")
+    answered, closed = threading.Event(), threading.Event()
+
+    def answer(connection) -> None:
+        body(connection)
+        answered.wait(60)
+        connection.close()
+        closed.set()
+
+    async def main(address):
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with AsyncClient(address) as client:
+            assert await client.metadata() == {}
+            answered.set()
+            assert await asyncio.to_thread(closed.wait, 60)
+            for _ in range(10):  # the loop sees the end
+                await asyncio.sleep(0)
+        assert told == []
+
+    with answering(answer) as address:
+        asyncio.run(main(address))
+
+
+def test_a_connection_that_the_server_has_closed_is_made_anew_over_tls(tmp_path):
+    context, closed = server_context(tmp_path), threading.Event()
+
+    def first(connection) -> None:
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            respond(METADATA)(encrypted)
+            answered.wait(60)
+        closed.set()
+
+    def second(connection) -> None:
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            respond(ANSWER)(encrypted)
+
+    async def work(client):
+        model = client.model("m")
+        await model.metadata()
+        answered.set()
+        assert closed.wait(60)  # here, so that the loop cannot see the end
+        return (await model(np.ones(1, np.float32))).tolist()
+
+    answered = threading.Event()
+    with answering(first, second) as address:
+        assert run(f"https://{address}", work, retries=0, tls=Tls(ca=f"{tmp_path}/ca.pem")) == [2]

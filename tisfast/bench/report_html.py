@@ -193,7 +193,7 @@ def _batches(levels: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(levels: Sequence[Mapping[str, Any]]) -> str:
-    heads = (
+    heads: tuple[str, ...] = (
         "level",
         "inferences/s",
         "mean",
@@ -206,6 +206,8 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         "failed",
         "client",
     )
+    beside = ("50", "99") if any(level["latency_from"] == "intended time" for level in levels) else ()
+    heads = (*heads[:8], *(f"service time p{key}" for key in beside), *heads[8:])
     rows = []
     for level in levels:
         latency = level["response_time"]
@@ -213,16 +215,18 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         cells += [_us(latency["percentiles_us"][key]) for key in ("50", "90", "95", "99")]
         low, high = latency["intervals_us"].get("99", (None, None))
         cells.append(f"{_us(low)} to {_us(high)}" if low is not None else "-")
+        cells += [_us(level["service_time"]["percentiles_us"][key]) for key in beside]
         cells += [
             str(level["completed"]),
-            str(level["errors"]["count"]),
+            str(level["errors"]["measured"]),
             f"{100 * level['client']['cpu_share']:.0f} % of a core",
         ]
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     return (
         f'<section><h2>Levels</h2><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-        '<p class="soft">Latency counts from the intended time of sending. A percentile is shown where enough requests '
+        '<p class="soft">Latency counts from the intended time of sending, service time from the sending itself; '
+        "where no rate is asked for, both are the same. A percentile is shown where enough requests "
         "support it (p99: 368).</p></section>"
     )
 
@@ -272,8 +276,16 @@ def _notes(level: Mapping[str, Any]) -> str:
     notes = f'<p><b class="{kind}">{word}</b>: {escape(level["reason"])}</p>'
     if level["client"]["limited"]:
         notes += f'<p class="bad">{escape(level["client"]["limited"])}</p>'
-    if level["warm_up_seconds"]:
-        notes += f'<p class="soft">The first {level["warm_up_seconds"]:.1f} s were warm-up, and are in no figure.</p>'
+    errors = level["errors"]
+    if errors["count"]:
+        failed = f"{errors['measured']} requests failed in the measured windows, {errors['count']} in the whole level."
+        notes += f'<p class="bad">{escape(failed)}</p>'
+    notes += "".join(f'<p class="bad">{escape(each)}</p>' for each in level["notes"])
+    before = [f"a warm-up of {level['warm_up_seconds']:.1f} s"] if level["warm_up_seconds"] else []
+    if level["windows_before"]:
+        before.append(f"{level['windows_before']} windows that did not agree")
+    if before:
+        notes += f'<p class="soft">Before it came {escape(" and ".join(before))}, which are in no figure.</p>'
     return notes
 
 

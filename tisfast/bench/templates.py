@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tisfast.bench.grpc_load import CallFields, GrpcTemplate
 from tisfast.bench.http_load import HttpTemplate
+from tisfast.bench.loop import Marks
 from tisfast.client.address import Address
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, TisError
 from tisfast.wire.buffer_tensor import BufferTensor
 from tisfast.wire.client_head import RequestHead
 from tisfast.wire.client_request import RequestBody, WantedOutput, WantedOutputs, infer_target
@@ -19,7 +22,16 @@ from tisfast.wire.grpc.client_codec import RequestMessage, read_infer_response
 
 ID: Final = "#" * 20
 """Stands for the id of a stream's message, until one is sent."""
+SEQUENCE_ID: Final = 1 << 62
+"""Stands for the id of a sequence, and has room for any: 19 digits, 9 bytes as a varint."""
+VARINT_BYTES: Final = 9
+PREFIX_BYTES: Final = 5
+"""In front of a gRPC message."""
 PATH: Final = b"/inference.GRPCInferenceService/"
+PACKED: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "gzip": lambda message: gzip.compress(message, 6, mtime=0),
+    "deflate": zlib.compress,
+}
 Check = Callable[[InferResponse], str]
 
 
@@ -34,7 +46,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Form:
-    """How the requests of a model are written.  outputs: names of those that are asked for, None for all."""
+    """How the requests of a model are written.
+
+    outputs: names of those that are asked for, None for all; places: instead, where each is written in shared memory;
+    compression: gzip or deflate, of gRPC.
+    """
 
     address: Address
     model: str
@@ -45,6 +61,9 @@ class Form:
     outputs: Sequence[str] | None = None
     stream: bool = False
     decoupled: bool = False
+    sequences: bool = False
+    places: Sequence[WantedOutput] = ()
+    compression: str = ""
 
 
 def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
@@ -52,45 +71,93 @@ def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
     target = form.address.path + infer_target(form.model, form.version)
     head = RequestHead("POST", target, form.address.authority, list(form.headers))
     outputs = None
-    if form.outputs is not None and form.binary_outputs != form.binary_inputs:
+    if form.places:
+        outputs = WantedOutputs(form.places)
+    elif form.outputs is not None and form.binary_outputs != form.binary_inputs:
         outputs = WantedOutputs([WantedOutput(name, binary=form.binary_outputs) for name in form.outputs])
     reader = ResponseReader()
     made = []
     for step in steps:
         body = RequestBody()
+        parameters = {**step.parameters, **(_sequence(False) if form.sequences else {})}
         pieces = body.render(
-            list(step.tensors), outputs=outputs, parameters=dict(step.parameters) or None, binary=form.binary_inputs
+            list(step.tensors), outputs=outputs, parameters=parameters or None, binary=form.binary_inputs
         )
         text = head.with_body(body.nbytes, body.json_bytes) + b"".join(pieces)
-        made.append(HttpTemplate(head, text, _http_check(reader, step.check)))
+        marks = _json_marks(text) if form.sequences else None
+        made.append(HttpTemplate(head, text, _http_check(reader, step.check), marks))
     return made
 
 
+def _sequence(flags: bool) -> dict[str, bool | int]:
+    return {"sequence_id": SEQUENCE_ID, "sequence_start": flags, "sequence_end": flags}
+
+
+def _json_marks(text: bytes) -> Marks:
+    """Where the parameters of a sequence stand, rendered with `false`, which is longer."""
+    digits = len(str(SEQUENCE_ID))
+    at = text.index(b'"sequence_id":%d,"sequence_start":false,"sequence_end":false' % SEQUENCE_ID) + 14
+    begins_at = at + digits + 18
+    return Marks((at, begins_at, begins_at + 5 + 16), digits, text=True)
+
+
+def _message_marks(message: bytes) -> Marks:
+    """Each is an entry of a map: a key, and a value that holds a varint.  Flags are rendered as true: false is none."""
+    id_at, begins_at, ends_at = (
+        message.index(entry) + len(entry) + PREFIX_BYTES
+        for entry in (
+            b"sequence_id\x12\x0a\x10",
+            b"sequence_start\x12\x02\x08",
+            b"sequence_end\x12\x02\x08",
+        )
+    )
+    return Marks((id_at, begins_at, ends_at), VARINT_BYTES, text=False)
+
+
 def _http_check(reader: ResponseReader, check: Check | None) -> Callable[[bytes, int], str] | None:
-    return None if check is None else lambda body, json_bytes: check(reader.infer(body, json_bytes))
+    if check is None:
+        return None
+    return lambda body, json_bytes: _wrong(check, lambda: reader.infer(body, json_bytes))
+
+
+def _wrong(check: Check, read: Callable[[], InferResponse]) -> str:
+    """What is wrong with an answer, or "".  One that cannot be read is a wrong one: its connection goes on."""
+    try:
+        return check(read())
+    except TisError as error:
+        return f"the answer cannot be read: {error.message}"
 
 
 def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
     """Raises BadRequest."""
     writer = RequestMessage()
+    outputs = WantedOutputs(form.places) if form.places else None
+    pack = PACKED[form.compression] if form.compression else None
     made = []
     for step in steps:
-        parameters = dict(step.parameters)
+        parameters = {**step.parameters, **(_sequence(True) if form.sequences else {})}
         if form.decoupled:
             parameters["triton_enable_empty_final_response"] = True
         pieces: list[Any] = writer.render(
-            form.model, list(step.tensors), version=form.version, parameters=parameters, id=ID if form.stream else ""
+            form.model,
+            list(step.tensors),
+            version=form.version,
+            parameters=parameters,
+            id=ID if form.stream else "",
+            outputs=outputs,
         )
         message = b"".join(bytes(piece.memory()) if isinstance(piece, BufferTensor) else piece for piece in pieces)
         at = message.index(ID.encode(), len(form.model)) if form.stream else -1
-        made.append(GrpcTemplate(message, at, _grpc_check(form.stream, step.check)))
+        marks = _message_marks(message) if form.sequences else None
+        made.append(GrpcTemplate(message, at, _grpc_check(step.check), marks, pack))
     return made
 
 
-def _grpc_check(stream: bool, check: Check | None) -> Callable[[bytes], str] | None:
+def _grpc_check(check: Check | None) -> Callable[[bytes], str] | None:
+    """Of a stream, too: the message within is given."""
     if check is None:
         return None
-    return lambda message: check(read_infer_response(message))  # of a stream, too: the message within is given
+    return lambda message: _wrong(check, lambda: read_infer_response(message))
 
 
 def call_fields(form: Form) -> CallFields:
@@ -105,6 +172,8 @@ def call_fields(form: Form) -> CallFields:
         (b"content-type", b"application/grpc"),
         (b"user-agent", b"tisfast-bench"),
     ]
+    if form.compression:
+        pairs.append((b"grpc-encoding", form.compression.encode()))
     return CallFields(pairs + [_metadata(name, value) for name, value in form.headers])
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic
 
 from tisfast import limits
-from tisfast.client.async_socket import Where
+from tisfast.client.async_socket import OneLoop, Where
 from tisfast.client.calls import Call, GrpcCall, T
 from tisfast.client.errors import ClientClosed, TimedOut, not_sent, of_grpc
 from tisfast.client.grpc_sync import no_http2, server_timeout_ns
@@ -39,6 +39,12 @@ class Inbox:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def end(self) -> None:
+        """Nothing more is wanted: whoever waits is told that nothing comes."""
+        self.messages.clear()
+        self.ended, self.error = True, None
+        self.wake()
+
 
 class GrpcProtocol(asyncio.Protocol):
     """One connection and its calls."""
@@ -50,6 +56,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._inboxes: dict[int, Inbox] = {}
         self._transport: asyncio.Transport | None = None
         self._gone = ""
+        self._latest_id = 0
 
     # ---- told by the loop
 
@@ -109,7 +116,13 @@ class GrpcProtocol(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Another call may be made."""
-        return not (self._gone or self._session.leaving or self._session.ended)
+        used_up = self._latest_id >= limits.HTTP2_CALL_ID_MAX
+        return not (used_up or self._gone or self._session.leaving or self._session.ended)
+
+    @property
+    def idle(self) -> bool:
+        """No call is open."""
+        return not self._inboxes
 
     def begin(self, call: GrpcCall[Any], deadline: float, paced: bool = False) -> tuple[SessionCall, Inbox]:
         """Send a call with one message.  paced: see GrpcClientSession.start, and `taken`.  Raises TimedOut."""
@@ -119,8 +132,13 @@ class GrpcProtocol(asyncio.Protocol):
         begun = self._session.start(
             call.path, metadata=call.metadata, timeout_ns=timeout_ns, encoding=call.encoding, paced=paced
         )
+        self._latest_id = begun.id
         inbox = self._inboxes[begun.id] = Inbox()
-        self._session.send(begun, call.message, last=True)
+        try:
+            self._session.send(begun, call.message, last=True)
+        except BaseException:  # it is too long: what has begun has an end
+            self.cancel(begun)
+            raise
         self._flush()
         return begun, inbox
 
@@ -176,6 +194,7 @@ class AsyncGrpcStream(Generic[T]):
     def cancel(self) -> None:
         """See transport.Stream."""
         self._connection.cancel(self._begun)
+        self._inbox.end()
 
 
 class AsyncGrpcTransport:
@@ -184,10 +203,15 @@ class AsyncGrpcTransport:
     def __init__(self, address: Address, context: SSLContext | None, server_name: str, connections: int) -> None:
         self._where = Where(address, context, server_name)
         self._most = connections
-        self.forget()
+        self._loop = OneLoop(self._begin_anew)
+        self._begin_anew()
 
     def forget(self) -> None:
         """See transport.Transport."""
+        self._loop.forget()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._connection: GrpcProtocol | None = None
         self._connecting: asyncio.Future[GrpcProtocol] | None = None
         self._all: set[GrpcProtocol] = set()
@@ -221,13 +245,17 @@ class AsyncGrpcTransport:
         if connecting.cancelled() or connecting.exception() is not None:
             return  # whoever waits is told
         self._connection = made = connecting.result()
-        self._all = {each for each in self._all if each.usable} | {made}
+        for each in [each for each in self._all if not each.usable and each.idle]:
+            each.close()
+            self._all.discard(each)
+        self._all.add(made)
         if self._turns.closed:
             made.close()
 
     async def ask(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> T:
         """See transport.Transport.  Whoever cancels the task that awaits it has the server told."""
         assert isinstance(call, GrpcCall)
+        self._loop.check()
         if not self._turns.enter_now():
             await self._turns.enter(deadline)
         try:
@@ -248,6 +276,7 @@ class AsyncGrpcTransport:
     async def stream(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> AsyncGrpcStream[T]:
         """See transport.Transport."""
         assert isinstance(call, GrpcCall)
+        self._loop.check()
         connection = await self._connect(deadline)
         begun, inbox = connection.begin(call, deadline, paced=True)
         return AsyncGrpcStream(connection, begun, inbox, call)
@@ -258,6 +287,7 @@ class AsyncGrpcTransport:
 
     async def close(self) -> None:
         """See transport.Transport."""
+        self._loop.check()
         self._turns.close()
         if self._connecting is not None:
             self._connecting.cancel()

@@ -56,9 +56,7 @@ class HttpConnection:
             except BadResponse as error:
                 raise socket.lost(failed or error.message) from None
             raise socket.lost(failed or "the server closed it")
-        if assembler.head is None:
-            raise BadResponse("the server sent a body without a head")
-        return assembler.head, assembler.body
+        return assembler.response()
 
 
 class HttpTransport:
@@ -74,7 +72,7 @@ class HttpTransport:
     async def ask(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> T:
         """See transport.Transport."""
         assert isinstance(call, HttpCall)
-        connection = self._pool.take(deadline)
+        connection = self._pool.take(deadline, cancel)
         try:
             if cancel is not None:
                 cancel.begin(connection.abort)
