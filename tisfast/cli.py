@@ -29,7 +29,7 @@ from tisfast.config.environments import read_environment_settings
 from tisfast.config.error_report import ConfigErrors
 from tisfast.config.metrics_settings import MetricsSettings, read_metrics_config
 from tisfast.config.rate_limits import RateLimitSettings, read_grants
-from tisfast.config.resource_flags import read_budget, read_gpu_limits
+from tisfast.config.resource_flags import read_budget, read_cuda_pools, read_gpu_limits
 from tisfast.config.scheduler_hooks import read_answer_delay, read_hooks
 from tisfast.config.served_files import Arguments, read_files
 from tisfast.config.settings import (
@@ -154,6 +154,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             cuda_visible=environ.get("CUDA_VISIBLE_DEVICES"),
             cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
             gpu_limits=read_gpu_limits(given["model_load_gpu_limit"] or []),
+            cuda_pools=read_cuda_pools(given["cuda_memory_pool_byte_size"] or []),
             capability_min=given["min_supported_compute_capability"],
             memory_budget=read_budget(given["model_memory_budget"]),
             strict_outputs=given["strict_outputs"],

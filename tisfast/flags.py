@@ -179,6 +179,14 @@ SERVED: Final = (
         repeat=True,
     ),
     Flag(
+        "cuda-memory-pool-byte-size",
+        str,
+        None,
+        "Models",
+        "GPU:BYTES of the GPU's memory that models have for tensors which stay there between them; 64 MiB without it",
+        repeat=True,
+    ),
+    Flag(
         "min-supported-compute-capability",
         float,
         COMPUTE_CAPABILITY_MIN,
@@ -511,7 +519,7 @@ UNSERVED: Final = (
         cache_directory="/opt/tritonserver/caches",
     ),
     *_same(int, "there is no pool of pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
-    *_same(str, "there are no pools of CUDA memory", cuda_memory_pool_byte_size=None, cuda_virtual_address_size=None),
+    *_same(str, "pools of CUDA memory have one size", cuda_virtual_address_size=None),
     *_same(int, "tensors are not copied, so no threads do it", buffer_manager_thread_count=0),
     *_same(str, "repository agents are not served", repoagent_directory="/opt/tritonserver/repoagents"),
     *_same(str, "processes go where the system puts them; taskset binds them", host_policy=None),

@@ -543,6 +543,12 @@ INTERPRETER_CHECK_SECONDS_MAX: Final = 10
 # ---- resources
 CPU_THREADS_MAX: Final = 1024
 """Threads that a model's CPU_THREADS may ask for: more than the largest machines have cores."""
+LENT_PARTS: Final = 4
+"""Equal parts of a GPU's pool (--cuda-memory-pool-byte-size), one to a worker: 16 MB by default, as images have."""
+LENT_UNIT_BYTES: Final = 1 << 21
+"""A part is a multiple of this: the driver shares memory with other processes in units of 2 MB."""
+CUDA_POOL_BYTES: Final = 1 << 26
+"""A GPU's pool by default, which is Triton's."""
 GPU_LIMITS_MAX: Final = 1024
 """--model-load-gpu-limit flags: one for each GPU."""
 MEMORY_BUDGET_BYTES_MIN: Final = 1 << 20

@@ -9,6 +9,7 @@ import socket
 import threading
 import weakref
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from time import monotonic
 
 import numpy as np
@@ -277,9 +278,6 @@ def test_a_call_without_time_is_not_sent(url, awaited):
 
 
 def test_what_was_sent_is_not_kept(client):
-    class Mine(np.ndarray):
-        pass
-
     model = client.model("add_one")
     for size in (4, 100_000):
         mine = np.ones(size, np.float32).view(Mine)
@@ -346,24 +344,45 @@ def test_what_was_received_is_not_kept(place, awaited):
                 assert len(made) == 1 and made[0]() is None
 
 
-def test_a_future_that_failed_is_freed_without_the_collector():
-    class Mine(np.ndarray):
-        pass
+class Mine(np.ndarray):
+    pass
 
+
+@pytest.fixture
+def no_collector():
     gc.collect()
     gc.disable()
-    try:
-        with Client("127.0.0.1:1", retries=0) as client:
-            mine = np.ones(1, np.float32).view(Mine)
-            gone = weakref.ref(mine)
-            future = client.model("m").submit(mine)
-            assert isinstance(future.exception(60), ConnectFailed)
-            ended = threading.Event()
-            weakref.finalize(mine, ended.set)
-            del mine, future
-            assert ended.wait(60) and gone() is None
-    finally:
-        gc.enable()
+    yield
+    gc.enable()
+
+
+def test_a_future_that_failed_is_freed_without_the_collector(no_collector):
+    with Client("127.0.0.1:1", retries=0) as client:
+        mine = np.ones(1, np.float32).view(Mine)
+        ended = threading.Event()
+        weakref.finalize(mine, ended.set)
+        future = client.model("m").submit(mine)
+        assert isinstance(future.exception(60), ConnectFailed)
+        del mine, future
+        assert ended.wait(60)
+
+
+def test_a_request_that_had_no_connection_is_freed_without_the_collector(no_collector, monkeypatch):
+    nobody = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
+    with (
+        answering(respond(METADATA, more="Connection: close\r\n")) as address,
+        Client(address, retries=0) as client,
+    ):
+        model = client.model("m")
+        model.metadata()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nobody])
+        mine = np.ones(1, np.float32).view(Mine)
+        gone = weakref.ref(mine)
+        with suppress(ConnectFailed):
+            model(mine)
+            raise AssertionError("nobody listens there")
+        del mine
+        assert gone() is None
 
 
 def test_parts_of_a_batch_are_cancelled_when_there_is_no_room_for_all(monkeypatch):

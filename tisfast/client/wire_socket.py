@@ -192,7 +192,10 @@ def _connected(address: Address, until: float) -> socket.socket:
         except BaseException:
             made.close()
             raise
-    raise failed
+    try:
+        raise failed
+    finally:
+        del failed  # an error has this frame: with the request behind it, it would wait for the collector
 
 
 def _left(until: float) -> float:

@@ -11,6 +11,7 @@ from tisfast import limits
 from tisfast.errors import ConfigError
 
 GPU_LIMIT: Final = "model-load-gpu-limit"
+CUDA_POOL: Final = "cuda-memory-pool-byte-size"
 BUDGET: Final = "model-memory-budget"
 COMPUTE_CAPABILITY_MIN: Final = 6.0  # Triton's default
 _UNITS: Final = {
@@ -52,6 +53,22 @@ def _parsed(text: str, kind: type[int] | type[float], part: str) -> float:
         raise ConfigError(
             f"--{GPU_LIMIT}={text}: {part!r} is no number", key=GPU_LIMIT, hint="the format is DEVICE:FRACTION"
         ) from None
+
+
+def read_cuda_pools(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """(GPU, bytes) of --cuda-memory-pool-byte-size GPU:BYTES; the last one of a GPU counts.  Raises ConfigError."""
+    if len(texts) > limits.GPU_LIMITS_MAX:
+        raise ConfigError(f"--{CUDA_POOL} is given more than {limits.GPU_LIMITS_MAX} times", key=CUDA_POOL)
+    pools = {}
+    for text in texts:
+        device, _, nbytes = text.partition(":")
+        if not (device.isdecimal() and nbytes.isdecimal() and len(device) <= 9 and len(nbytes) <= 15):
+            raise ConfigError(
+                f"--{CUDA_POOL} option format is '<GPU>:<bytes>'. Got {text:.60}", key=CUDA_POOL,
+                hint="0:268435456 has the server lend 256 MiB of GPU 0 to models; 0:0 none",
+            )  # fmt: skip
+        pools[int(device)] = int(nbytes)
+    return tuple(pools.items())
 
 
 def read_budget(text: str | None) -> int:

@@ -158,12 +158,14 @@ cdef class EnsembleRun:
         cdef InferRequest request
         cdef InferInput input
         cdef list inputs
+        cdef int device
         step.runtime = runtime
         inputs = step_inputs(scope, step.step, runtime.signature, step.fields)
         if self.input.shared_outputs and runtime.signature.device_outputs >= 0 and not self.input.model.copies_regions:
             step.fields.ways = step_ways(step.step, runtime.signature, self.selection, self.input)
-        if runtime.signature.device_inputs >= 0:
-            step.fields.device_wanted = self.device_wanted(step.step, runtime.signature.device_inputs)
+        device = max(runtime.signature.device_inputs, runtime.signature.device_outputs)  # of both: the same
+        if device >= 0:
+            step.fields.device_wanted = self.device_wanted(step.step, device)
         input = compose(runtime.signature, runtime.arena, inputs, step.fields)
         step.batch = input.batch if runtime.signature.max_batch_size > 0 else 0
         for number in step.step.needs:

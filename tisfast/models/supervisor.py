@@ -24,9 +24,11 @@ from tisfast.models.model_orders import ModelOrders
 from tisfast.models.polling import Before, Polling, Tell, polling_of
 from tisfast.models.served_ensemble import ServedEnsemble, load_ensemble
 from tisfast.models.served_model import ServedModel
+from tisfast.native.cuda import Cuda
 from tisfast.native.memory import now_ns
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import ControlSocket
+from tisfast.processes.gpu_pool import GpuPool
 from tisfast.processes.guest_directory import GuestDirectory
 from tisfast.processes.guests import Guests
 from tisfast.processes.link import Poller
@@ -194,7 +196,7 @@ class Supervisor:
         self._custom_metrics = CustomMetrics(self._poller.cells)
         models = ModelOrders(self._registry, self.lifecycle, self._loop)
         self._context = LoadContext(
-            Workplace(self._loop, self._control, self._custom_metrics, models),
+            Workplace(self._loop, self._control, self._custom_metrics, models, self._gpu_pool()),
             self._poller,
             self._clock,
             self._workers,
@@ -209,6 +211,11 @@ class Supervisor:
         if self._workers.memory_budget:
             self._budget = MemoryBudget(self._workers.memory_budget, self._sleepers, self._loop, self._announce)
             self._budget.start()
+
+    def _gpu_pool(self) -> GpuPool | None:
+        if self._workers.cpu_only:
+            return None
+        return GpuPool(self._loop, Cuda, dict(self._workers.cuda_pools), limits.CUDA_POOL_BYTES)
 
     def find(self) -> list[str]:
         """Look through the repositories; returns the names of all models to load, good and bad.  Raises ConfigError."""

@@ -12,7 +12,7 @@ import ctypes
 import weakref
 from typing import Any, Final, Protocol
 
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import BadRequest, Internal, Unavailable
 
 HANDLE_BYTES: Final = 64
 """sizeof(cudaIpcMemHandle_t), which is the driver's CUipcMemHandle."""
@@ -68,6 +68,9 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuStreamSynchronize": (ctypes.c_void_p,),
     "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_POINTER), _Handle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (_POINTER,),
+    "cuMemAlloc_v2": (ctypes.POINTER(_POINTER), ctypes.c_size_t),
+    "cuMemFree_v2": (_POINTER,),
+    "cuIpcGetMemHandle": (ctypes.POINTER(_Handle), _POINTER),
     "cuMemGetAddressRange_v2": (ctypes.POINTER(_POINTER), ctypes.POINTER(ctypes.c_size_t), _POINTER),
     "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, _POINTER, ctypes.c_size_t, ctypes.c_void_p),
     "cuMemcpyHtoDAsync_v2": (_POINTER, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
@@ -155,22 +158,21 @@ class _Device:
         if not self.lost:
             self.call("cuIpcCloseMemHandle", base)
 
+    def free(self, base: int) -> None:
+        """Memory that was allocated here; the same."""
+        if not self.lost:
+            self.call("cuMemFree_v2", base)
+
     def reset(self) -> None:
         """A lost context makes room for a new one."""
         self._driver.call("cuDevicePrimaryCtxReset_v2", self._number)
 
 
-class _Opened:
-    """A DeviceMemory."""
+class _Memory:
+    """A DeviceMemory that somebody keeps, from `base` on."""
 
-    def __init__(self, device: _Device, handle: bytes) -> None:
-        base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
-        device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
-        self._device = device
-        self._base: int = base.value
-        weakref.finalize(self, device.close, base.value)
-        device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
-        self.nbytes: int = start.value + size.value - base.value
+    def __init__(self, device: _Device, base: int, nbytes: int) -> None:
+        self._device, self._base, self.nbytes = device, base, nbytes
         self.uuid: bytes = device.uuid
 
     def to_host(self, offset: int, address: int, nbytes: int) -> None:
@@ -181,9 +183,32 @@ class _Opened:
         """See DeviceMemory."""
         self._device.copy("cuMemcpyHtoDAsync_v2", self._base + offset, address, nbytes)
 
-    def from_device(self, offset: int, source: _Opened, start: int, nbytes: int) -> None:
+    def from_device(self, offset: int, source: _Memory, start: int, nbytes: int) -> None:
         """See DeviceMemory."""
         self._device.copy("cuMemcpyDtoDAsync_v2", self._base + offset, source._base + start, nbytes)
+
+
+class _Opened(_Memory):
+    """Another process' memory."""
+
+    def __init__(self, device: _Device, handle: bytes) -> None:
+        base, start, size = _POINTER(), _POINTER(), ctypes.c_size_t()
+        device.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+        weakref.finalize(self, device.close, base.value)
+        device.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
+        super().__init__(device, base.value, start.value + size.value - base.value)
+
+
+class Allocated(_Memory):
+    """Memory of this process, with the handle by which others open it; freed with the last reference."""
+
+    def __init__(self, device: _Device, nbytes: int) -> None:
+        base, handle = _POINTER(), _Handle()
+        device.call("cuMemAlloc_v2", ctypes.byref(base), nbytes)
+        weakref.finalize(self, device.free, base.value)
+        device.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+        super().__init__(device, base.value, nbytes)
+        self.handle = bytes(handle.reserved)
 
 
 class Cuda:
@@ -207,12 +232,28 @@ class Cuda:
         try:
             if device >= self._count:
                 raise _Failed(f"device_id is {device}, there are {self._count} GPUs")
-            known = self._devices.get(device)
-            if known is not None and known.lost:
-                del self._devices[device]
-                known.reset()
-            if device not in self._devices:
-                self._devices[device] = _Device(self._driver, device)
-            return _Opened(self._devices[device], handle)
+            return _Opened(self._device(device), handle)
         except _Failed as error:
             raise BadRequest(f"failed to register shared memory region: invalid args ({error})") from error
+
+    def allocate(self, uuid: bytes, nbytes: int) -> Allocated:
+        """Memory on the GPU of that UUID, for other processes to open.  Raises Unavailable."""
+        number = ctypes.c_int()
+        try:
+            for device in range(self._count):
+                self._driver.call("cuDeviceGet", ctypes.byref(number), device)
+                if self._driver.uuid(number) == uuid:
+                    return Allocated(self._device(device), nbytes)
+        except _Failed as error:
+            raise Unavailable(f"the server cannot lend {nbytes} bytes of GPU memory: {error}") from error
+        raise Unavailable(f"the server does not see the GPU {uuid.hex()}: it cannot lend memory there")
+
+    def _device(self, number: int) -> _Device:
+        """One whose context was lost is begun anew.  Raises _Failed."""
+        known = self._devices.get(number)
+        if known is not None and known.lost:
+            del self._devices[number]
+            known.reset()
+        if number not in self._devices:
+            self._devices[number] = _Device(self._driver, number)
+        return self._devices[number]

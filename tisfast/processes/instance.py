@@ -23,6 +23,7 @@ from tisfast.types import Status
 
 if TYPE_CHECKING:
     from tisfast.config.instance_groups import PlannedInstance
+    from tisfast.native.memory import MemoryFile
 
 log = logging.getLogger("tisfast.processes")
 
@@ -72,6 +73,13 @@ class LinkFace(Protocol):
 
     def trace_context(self, ticket: object) -> str | None:
         """The trace context of a request that the worker has, None when it is not traced."""
+
+    @property
+    def gpu(self) -> int:
+        """See gpu_pool.BorrowerFace."""
+
+    def lend(self, memory: MemoryFile) -> None:
+        """See gpu_pool.BorrowerFace."""
 
 
 class StatsFace(Protocol):
@@ -254,7 +262,7 @@ class Instance:
         except (TisError, OSError) as error:
             raise WorkerFailed(f"no shared memory for instance {self.name}: {error}", kind="fork") from error
         worker = self._worker = Worker(self._birth, self._place)
-        worker.on_calls, worker.trace_context = link.listen, link.trace_context
+        worker.on_calls, worker.trace_context, worker.borrower = link.listen, link.trace_context, link
         try:
             ready = await worker.start(link.fds)
             if self._warm_up is not None:

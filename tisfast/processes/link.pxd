@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tisfast.engine.core cimport Clock, InferRequest, Link
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.native.channel cimport Bell, Cells, Channel, tf_complete_slot
-from tisfast.native.memory cimport Arena, Block
+from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.processes.shares cimport ShareTable
 from tisfast.wire.record cimport InferInput
 
@@ -38,6 +38,7 @@ cdef class RingLink(Link):
     cdef readonly Poller poller
     cdef Channel channel
     cdef ShareTable shares       # what the worker was told of memory that is not its arenas
+    cdef MemoryFile lent         # GPU memory that the worker has for outputs, or None
     cdef dict running            # ticket -> InferRequest
     cdef dict retained           # ticket -> InferInput, answered while user code still holds its inputs
     # deque: (batch_end, inferences) of each batch of a decoupled model that `execute` is not done with

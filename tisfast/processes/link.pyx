@@ -219,6 +219,16 @@ cdef class RingLink(Link):
             self.poller.look()
 
     @property
+    def gpu(self) -> int:
+        """The GPU that its model's outputs may stay on, or types.NO_DEVICE."""
+        return self.runtime.signature.device_outputs
+
+    def lend(self, MemoryFile memory) -> None:
+        """GPU memory that its worker may name in answers from now on."""
+        if not self.closed:
+            self.lent = memory
+
+    @property
     def kept_blocks(self) -> int:
         """Blocks of the input arena that only user code still refers to: inputs of answered requests, answers to calls."""
         return len(self.retained) + (0 if self.calls is None else (<Calls>self.calls).held_answers)
@@ -253,6 +263,7 @@ cdef class RingLink(Link):
         self.poller.busy.discard(self)
         self.poller.callers.discard(self)
         self.shares.close()
+        self.lent = None
         if self.calls is not None:
             (<Calls>self.calls).close()
             self.calls = None
@@ -466,7 +477,7 @@ cdef class RingLink(Link):
         try:
             block = self._block(slot)
             if slot.kind == TF_ANSWER:
-                answer = read_answer(request.input, block, slot.meta_bytes)
+                answer = read_answer(request.input, block, slot.meta_bytes, self.lent)
             else:
                 status, message = self._status(slot), self._text(request, slot, block)
         except TisError as error:
@@ -498,7 +509,7 @@ cdef class RingLink(Link):
         try:
             block = self._block(slot)
             if slot.kind == TF_ANSWER:
-                answer = read_answer(request.input, block, slot.meta_bytes)
+                answer = read_answer(request.input, block, slot.meta_bytes, self.lent)
                 if answer.uncopied is not None:  # no input of its is elsewhere; a worker might say so
                     copy_inputs(answer)
             elif slot.kind != TF_CLOSED or slot.status or not final:

@@ -22,6 +22,7 @@ from tisfast.processes import machine, metric_messages
 from tisfast.processes.control_socket import ControlSocket, Message
 from tisfast.processes.deaths import Deaths
 from tisfast.processes.forked_process import ForkedProcess
+from tisfast.processes.gpu_pool import BorrowerFace, GpuPool
 from tisfast.processes.nursery import Nursery
 from tisfast.processes.readiness import ReadinessCheck
 from tisfast.processes.worker_output import written_level
@@ -79,6 +80,7 @@ class Workplace:
     control: ControlSocket
     metrics: CustomMetrics
     models: ModelOrdersFace
+    gpu_pool: GpuPool | None = None  # None: there is none to lend of
 
 
 class WorkerBody(Protocol):
@@ -163,6 +165,7 @@ class Worker:
         self.serves = False  # it is loaded and warmed up
         self.on_calls: Callable[[], None] | None = None  # called when its model is about to call others
         self.trace_context: Callable[[object], str | None] | None = None  # of a request, by its ticket
+        self.borrower: BorrowerFace | None = None  # who keeps GPU memory that it is lent
         self.place = place
         self.token = secrets.token_bytes(16)
         self.id = f"{birth.name}#{self.token[:4].hex()}"
@@ -288,11 +291,24 @@ class Worker:
             self._asked_about_models(message)
         elif kind == "calls" and self.on_calls is not None:
             self.on_calls()
+        elif kind == "gpu_memory":
+            self._asked_for_gpu_memory(message)
         elif kind == "context":
             self._body.tell({"t": "answer", "n": message.get("n"), "context": self._context(message.get("request"))})
 
     def _context(self, ticket: object) -> str | None:
         return self.trace_context(ticket) if isinstance(ticket, int) and self.trace_context is not None else None
+
+    def _asked_for_gpu_memory(self, message: Message) -> None:
+        if self.place.gpu_pool is None or self.borrower is None:
+            self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
+        else:
+            self.place.gpu_pool.answer(message, self.borrower, self._tell)
+
+    def _tell(self, message: Message) -> None:
+        """An answer that took some time."""
+        if not self.ended.done():
+            self._body.tell(message)
 
     def _asked_about_models(self, message: Message) -> None:
         if self.serves or message.get("do") == "ready":
@@ -364,7 +380,8 @@ class Worker:
             return
         self._verdict = self._verdict or text
         self.place.metrics.forget(self.id)
-        self.on_calls = self.trace_context = None  # the link's, whose memory is not to wait for the garbage collector
+        # The link's, whose memory is not to wait for the garbage collector.
+        self.on_calls = self.trace_context = self.borrower = None
         if self.readiness is not None:
             self.readiness.close()
         self._body.close()

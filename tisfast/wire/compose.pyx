@@ -11,10 +11,10 @@ from tisfast.wire.align cimport align64
 from tisfast.wire.draft cimport Draft, new_draft
 from tisfast.wire.infer_plan cimport FROM_BINARY, FROM_NOWHERE, InferPlan, TensorPlan
 from tisfast.wire.outputs cimport output_places, place_outputs
-from tisfast.wire.record cimport Answer, InferInput, OutputRef
+from tisfast.wire.record cimport Answer, InferInput, OutputRef, RequestHead, lent_tensor
 from tisfast.wire.request cimport count_elements, finish, new_plan
 from tisfast.wire.signature cimport ModelSignature, TensorSpec
-from tisfast.wire.tensors cimport SHARE_SHIFT, ForeignInput, Tensor, new_foreign, new_tensor, referred
+from tisfast.wire.tensors cimport LENT, SHARE_SHIFT, STAYS, ForeignInput, Tensor, new_foreign, new_tensor, referred
 
 import struct
 
@@ -65,8 +65,11 @@ cdef InferInput compose(ModelSignature model, Arena arena, list tensors, Compose
     request.record_block = arena.take(align64(record_bytes) + copied_bytes(plan, tensors))
     request.record_offset = request.record_block.offset
     request.record_bytes = <uint32_t>record_bytes
+    request.stays = fields.device_wanted >= 0 and fields.device_wanted == model.device_outputs and not model.copies_regions
     place(draft, request.record_block, align64(record_bytes), tensors, foreign)
     plan.template.write(request.record_block.data, draft.places, id_text, <uint32_t>id_bytes)
+    if request.stays:
+        (<RequestHead *>request.record_block.data).flags |= STAYS
     request.foreign = foreign or None
     if plan.template.output_places:
         place_outputs(request, plan, fields.ways)
@@ -199,6 +202,8 @@ cdef Tensor output_tensor(Answer answer, OutputRef *out, str name, tuple shape):
     cdef Tensor tensor
     cdef Arena arena
     cdef Block copy
+    if out.place >> SHARE_SHIFT == LENT:
+        return lent_tensor(answer, out, name, shape)
     # Kept is what the tensor lies in and nothing else: else the last tensor of a long chain would keep all before it.
     for copy in answer.copies or ():  # they lie in the request's arena, and are the answer's alone
         if copy.data <= out.data < copy.data + copy.nbytes:

@@ -1,6 +1,6 @@
 # The request and answer records of workers/WIRE.md.  Layer 2 (wire).
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from tisfast.native.memory cimport Arena, Block
+from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.wire.signature cimport ModelSignature
 from tisfast.wire.tensors cimport ForeignInput, Tensor
 
@@ -28,6 +28,7 @@ cdef class InferInput:
     cdef uint64_t shared_outputs    # bit i: output i is written into a client's region, wherever it comes from
     cdef bint for_model             # another model asks
     cdef int device_wanted          # then: the GPU where what is passed through may stay, as all that take it are there; or -1
+    cdef bint stays                 # outputs may stay in GPU memory that the worker was lent (STAYS)
     cdef readonly object outputs    # front's own: how to write each output (wire/infer_plan), opaque to the engine
     # True when [offset, offset + nbytes) of arena 0 lies within one of this request's blocks.
     cdef bint owns(self, uint64_t offset, uint64_t nbytes) noexcept
@@ -59,8 +60,8 @@ cdef struct RequestHead:
     uint32_t id_bytes, parameters_bytes, correlation_bytes, batch
 
 cdef enum:
-    LATE_FLAGS = 8 | 16 | 32 | 64   # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN, traced,
-                                    # OUTPUT_PLACES)
+    LATE_FLAGS = 8 | 16 | 32 | 64 | 128     # of RequestHead.flags: those that do not say what is asked for (cancelled, FOREIGN,
+                                            # traced, OUTPUT_PLACES, STAYS)
 
 cdef struct InputRef:
     uint16_t index
@@ -89,7 +90,7 @@ cdef struct OutputRef:
     const int64_t* shape            # rank entries, in the layout
     const unsigned char* data       # NULL: in a client's memory (`source_of`), for another model or a client's region
     uint64_t nbytes
-    uint64_t place                  # of a foreign input that is passed through, as the worker named it; else 0
+    uint64_t place                  # of a foreign input that is passed through, or of lent memory, as the worker named it; else 0
 
 cdef class AnswerLayout:
     """One checked answer signature, and the JSON that follows from it alone."""
@@ -107,6 +108,7 @@ cdef class Answer:
     passed through, the request's blocks alive."""
     cdef readonly InferInput input
     cdef Block block
+    cdef MemoryFile lent            # GPU memory that the worker was lent, where outputs may lie as long as `block` does; or None
     cdef AnswerLayout layout
     cdef readonly int count         # outputs
     cdef OutputRef* outputs         # `count` entries, owned
@@ -127,8 +129,11 @@ cdef AnswerLayout layout_of(ModelSignature model, bytes signature, uint32_t coun
 cdef uint32_t signature_bytes_of(const InputRef *inputs, int count) noexcept
 cdef void write_signature(unsigned char *at, const InputRef *inputs, int count) noexcept
 
-# Checks and wraps.  `block` is the output block holding the record.  Raises Internal naming what is wrong: the worker lied.
-cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes)
+# Checks and wraps.  `block` is the output block holding the record; lent: Answer's.  Raises Internal naming what is wrong:
+# the worker lied.
+cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes, MemoryFile lent)
+# Where an output in lent memory lies, or None.
+cdef Tensor lent_tensor(Answer answer, const OutputRef *out, str name, tuple shape)
 # What of it read_answer has left: in any thread, while nobody uses the answer.  Raises TisError.
 cdef int copy_inputs(Answer answer) except -1
 

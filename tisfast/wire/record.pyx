@@ -9,10 +9,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
-from tisfast.native.memory cimport Arena, Block
+from tisfast.native.memory cimport Arena, Block, MemoryFile
 from tisfast.wire.json_fields cimport shown
 from tisfast.wire.signature cimport BYTES, ModelSignature, TensorSpec, item_bytes
-from tisfast.wire.tensors cimport FOREIGN, NO_INPUT, SHARE_SHIFT, ForeignInput, Tensor
+from tisfast.wire.tensors cimport FOREIGN, LENT, NO_INPUT, SHARE_SHIFT, ForeignInput, Tensor, new_tensor
 
 import json
 
@@ -37,6 +37,7 @@ cdef uint16_t SEQUENCE_END = 2
 cdef uint16_t CORRELATION_IS_TEXT = 4
 cdef uint16_t CANCELLED = 8
 cdef uint16_t TRACED = 32
+cdef uint64_t LENT_OFFSET = ((<uint64_t>1) << SHARE_SHIFT) - 1
 cdef Py_ssize_t REQUEST_PARAMETERS_BYTES_MAX = limits.REQUEST_PARAMETERS_BYTES_MAX
 cdef uint32_t PARAMETERS_BYTES_MAX = limits.ANSWER_PARAMETERS_BYTES_MAX
 cdef uint32_t RANK_MAX = limits.TENSOR_RANK_MAX
@@ -330,12 +331,20 @@ cdef Tensor source_of(Answer answer, const OutputRef *out, uint64_t *start):
     if answer.tensors is not None:
         start[0] = 0
         return <Tensor>answer.tensors[out - answer.outputs]
+    if out.place >> SHARE_SHIFT == LENT:
+        start[0] = 0
+        return lent_tensor(answer, out, "", ())
     foreign = answer.input.foreign_at(out.place, out.nbytes)
     start[0] = out.place - foreign.place
     return foreign.tensor
 
 
-cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes):
+cdef Tensor lent_tensor(Answer answer, const OutputRef *out, str name, tuple shape):
+    cdef uint64_t offset = out.place & LENT_OFFSET
+    return new_tensor(name, out.dtype, shape, answer.lent, offset, out.nbytes, answer.block)
+
+
+cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes, MemoryFile lent):
     cdef ModelSignature model = request.model
     cdef Answer answer = Answer.__new__(Answer)
     cdef AnswerHead head
@@ -355,6 +364,7 @@ cdef Answer read_answer(InferInput request, Block block, uint32_t record_bytes):
         raise lied(model, f"its record has {record_bytes} bytes, its parts need {need}")
     answer.input = request
     answer.block = block
+    answer.lent = lent
     answer.signature = PyBytes_FromStringAndSize(<char *>block.data + sizeof(AnswerHead), head.signature_bytes)
     answer.layout = layout_of(model, answer.signature, head.count)
     answer.parameters = PyBytes_FromStringAndSize(
@@ -403,6 +413,8 @@ cdef int fill_outputs(Answer answer, const unsigned char *places) except -1:
         name = (<TensorSpec>model.outputs[out.index]).name
         if place[0] == 0 and request.owns(place[1], place[2]):
             out.data = request.address(place[1])
+        elif place[0] == 0 and place[1] >> SHARE_SHIFT == LENT and fill_lent(answer, out, place[1], place[2]):
+            pass
         elif place[0] == 0 and fill_foreign(answer, out, place[1], place[2]):
             pass
         elif place[0] == 1 and place[2] <= answer.block.nbytes and place[1] <= answer.block.nbytes - place[2]:
@@ -448,6 +460,17 @@ cdef bint fill_foreign(Answer answer, OutputRef *out, uint64_t place, uint64_t n
     return True
 
 
+# A copy that the worker has made for other models, on the GPU.  False: not asked for, or outside of what it was lent.
+cdef bint fill_lent(Answer answer, OutputRef *out, uint64_t place, uint64_t nbytes) except -1:
+    cdef uint64_t offset = place & LENT_OFFSET
+    if not answer.input.stays or answer.lent is None or out.dtype == BYTES or (
+            offset > answer.lent.nbytes or nbytes > answer.lent.nbytes - offset):
+        return False
+    out.place = place
+    out.data = NULL
+    return True
+
+
 cdef bint wants_device(InferInput request, int device) noexcept:
     return request.for_model and request.device_wanted == device
 
@@ -462,4 +485,4 @@ cdef int copy_inputs(Answer answer) except -1:
 
 def read(InferInput request, Block block, uint32_t record_bytes) -> Answer:
     """The worker's answer in `block`, checked; for tests and tools (links call read_answer)."""
-    return read_answer(request, block, record_bytes)
+    return read_answer(request, block, record_bytes, None)

@@ -6,6 +6,8 @@ from tisfast.wire.signature cimport ModelSignature
 cdef enum:
     FOREIGN = 16                    # request record's flag: places carry share ids in bits 48 to 63 (workers/WIRE.md)
     OUTPUT_PLACES = 64              # the same: it says where the worker writes outputs that lie in GPU memory
+    STAYS = 128                     # the same: outputs may stay on the GPU, in memory that the worker was lent
+    LENT = 0xFFFF                   # the share id of that memory in an answer; no other memory has it
     NO_INPUT = 0xFFFFFFFF           # ForeignInput.position of such a place
     SHARE_SHIFT = 48
 

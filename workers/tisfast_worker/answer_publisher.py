@@ -122,6 +122,8 @@ class AnswerPublisher:
             return written
         if written[3]:
             self._outputs.put_back(written[3])
+            if self.writer.device_arena is not None:
+                self.writer.device_arena.given((written[3],))
         return self.writer.error(ErrorCode.INTERNAL, lost)
 
     def wrong(self, request, traceback, text):

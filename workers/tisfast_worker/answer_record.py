@@ -9,6 +9,7 @@ import sys
 
 from tisfast_worker import dtypes, limits
 from tisfast_worker.cuda import DeviceLost
+from tisfast_worker.device_arena import FLAG_STAYS
 from tisfast_worker.device_tensor import DeviceTensor
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import last_line, traceback_text
@@ -75,6 +76,7 @@ class AnswerWriter:
         self._layouts = {}  # by what they are of; None: outputs are among it that the configuration does not have
         self._differences = OutputDifferences(model)
         self._reserved = None
+        self.device_arena = None  # the DeviceArena of an instance on a GPU
         self.device_lost = None  # why no answer can come from the GPU any more
 
     def spec_of(self, name):
@@ -137,6 +139,12 @@ class AnswerWriter:
         return written
 
     def _written(self, request, response):
+        written = self._attempt(request, response)
+        if self.device_arena is not None:
+            self.device_arena.settle(written[3] if written[0] == TF_ANSWER else 0)
+        return written
+
+    def _attempt(self, request, response):
         try:
             return self._write(request, response, response._tensors)
         except AnswerError as error:
@@ -305,14 +313,17 @@ class AnswerWriter:
     def _on_gpu(self, tensor, request):
         """(place, bytes) of a tensor that need not go by way of the host; None of one that must.
 
-        It is now where the client wants it, or lies in an input, where it stays.
+        It is now where the client wants it, or lies in an input, where it stays, or there is a copy for other models.
         """
         spec, places = self._specs.get(tensor._name), request.output_places
         place = places.get(spec.index) if places and spec is not None else None
         # The region of a client that has left is used for something else: nobody wants the answer.
         if place is not None and not request.is_cancelled() and (written := place.take(tensor)) is not None:
             return written
-        return tensor.passed(request)
+        passed = tensor.passed(request)
+        if passed is None and self.device_arena is not None and request._head[2] & FLAG_STAYS:
+            return self.device_arena.put(tensor)
+        return passed
 
     def _knows(self, key):
         """Whether the configuration has all outputs of this layout."""

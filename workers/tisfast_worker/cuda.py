@@ -32,6 +32,7 @@ _SIGNATURES = {
     "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, ctypes.c_size_t, _POINTER),
     "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_ADDRESS), _Handle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (_ADDRESS,),
+    "cuDeviceGetUuid_v2": (_POINTER, ctypes.c_int),
     "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
 }
 
@@ -78,6 +79,15 @@ def wait(device):
         raise _failure(f"the work that the model left on GPU {device} failed: {error}", error) from None
 
 
+def uuid():
+    """Of the GPU, or the part of one, that this instance sees.  Raises CudaError."""
+    found, device = (ctypes.c_ubyte * 16)(), ctypes.c_int()
+    with _Context(0) as call:
+        call("cuDeviceGet", device, 0)
+        call("cuDeviceGetUuid_v2", ctypes.addressof(found), device.value)
+    return bytes(found)
+
+
 def _failure(text, error):
     return (DeviceLost if error.is_fatal else TritonModelException)(text)
 
@@ -110,7 +120,7 @@ class Gpu:
                     call("cuMemcpyDtoDAsync_v2", to, source, nbytes, self._stream)
                     call("cuStreamSynchronize", self._stream)
         except CudaError as error:
-            text = f"copying {nbytes} bytes of an output to GPU memory of the client failed: {error}"
+            text = f"copying {nbytes} bytes of an output on the GPU failed: {error}"
             raise _failure(text, error) from None
 
 

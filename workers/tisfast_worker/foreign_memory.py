@@ -32,9 +32,9 @@ _GONE = (
     "was truncated, or its file system is full"
 )
 _UNOPENED = (
-    "input '{}' lies in GPU memory of the client, which this model's process cannot open: {}. If client and server are "
-    "in different containers, they need one IPC namespace; with the parameter FORCE_CPU_ONLY_INPUT_TENSORS \"yes\" the "
-    "server copies such inputs"
+    "input '{}' lies in GPU memory of another process, which this model's process cannot open: {}. If client and "
+    "server are in different containers, they need one IPC namespace; with the parameter "
+    "FORCE_CPU_ONLY_INPUT_TENSORS \"yes\" the server copies such inputs"
 )
 
 

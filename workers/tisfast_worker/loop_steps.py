@@ -4,6 +4,7 @@ from tisfast_worker.answer_publisher import AnswerPublisher
 from tisfast_worker.batch_arrays import BatchCall
 from tisfast_worker.batch_reader import BatchReader, SequenceReader, StreamReader
 from tisfast_worker.batch_source import BatchSource
+from tisfast_worker.device_arena import DeviceArena
 from tisfast_worker.loop import Loop
 from tisfast_worker.output_space import OutputSpace
 from tisfast_worker.runner import Runner, SequenceRunner
@@ -26,6 +27,8 @@ def make_loop(model, backend, plane, trace):
 def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
     reader = BatchReader(model, plane)
     publisher = AnswerPublisher(model, plane, reader, trace)
+    if model.kind == "GPU":
+        plane.outputs.owners = publisher.writer.device_arena = DeviceArena(plane.library, plane.outputs)
     deliver, arrays = publisher.deliver, backend.takes_arrays
     if arrays:
         backend.space = OutputSpace(publisher.writer)

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import threading
 import time
 
 from tisfast_worker import limits
@@ -39,7 +40,8 @@ class OutputArena(Mapping):
         self._head = 0  # give slots taken
         self._out = 0  # blocks that the server holds, or will; threads that call other models may blur it between looks
         self._large_out = False  # a large one may be among them
-        self.owners = None  # unread.StreamBlocks, where somebody counts
+        self.owners = None  # StreamBlocks or DeviceArena, told which blocks come back
+        self._owned = threading.Lock()  # models' calls take blocks in threads of theirs
         self.before_wait = (
             None  # called before the first pause: what is encoded must be published, or nothing comes back
         )
@@ -102,6 +104,10 @@ class OutputArena(Mapping):
         self._large_out = self._large_out and self._out > 0
 
     def _collect_owned(self):
+        with self._owned:
+            self._collect_for_owners()
+
+    def _collect_for_owners(self):
         pending = self._pending(self._ring)
         given = []
         for at in range(self._head, self._head + pending):
