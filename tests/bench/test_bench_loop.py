@@ -227,6 +227,18 @@ def test_a_host_that_drops_packets_is_gone(loop_of, silent):
         each.close()
 
 
+def test_a_server_that_closes_idle_connections_is_not_gone(loop_of, silent):
+    """One after the other, each after more than 3 s, and no request was due meanwhile."""
+    loop = loop_of(silent.getsockname()[1], connections_max=1)
+    loop.open_connections(1)
+    for _ in range(2):
+        accepted, _ = silent.accept()
+        loop.run(time.monotonic_ns() + 7 * SECOND // 2)
+        accepted.close()
+        loop.run(time.monotonic_ns() + SECOND // 2)
+    assert loop.opened == 1
+
+
 def test_a_connect_that_nobody_answers_ends(loop_of, silent):
     filling = fill(silent)
     loop = loop_of(silent.getsockname()[1])

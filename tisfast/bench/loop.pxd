@@ -47,6 +47,7 @@ cdef class Load:
     cdef bint listed                     # among those that the loop knows to have a place
     cdef bint wants_out                  # epoll tells when it can be written
     cdef int64_t retry_at                # to be opened again; while it connects: when that has failed
+    cdef int64_t opened_at
     cdef int failures                    # to connect, in a row
     # ---- told to the subclass; an exception of TisError is the end of the connection
     cdef int on_open(self) except -1

@@ -607,6 +607,8 @@ cdef class Loop:
         if load.state == CONNECTING:
             load.failures += 1
             text = f"cannot connect: {text}"
+        elif load.state == OPEN and now - load.opened_at > GONE_NS:
+            self.lost_since = 0  # the server was there meanwhile: some close what nobody uses
         self.close_load(load)
         self.lost_text = text
         self.losses += 1
@@ -642,7 +644,7 @@ cdef class Loop:
                     return self.lose(load, os.strerror(code) if code else "the server closed the connection")
                 self.connecting -= 1
                 self.opened += 1
-                load.state, load.failures = OPEN, 0
+                load.state, load.failures, load.opened_at = OPEN, 0, monotonic()
                 load.want_out(False)
                 load.on_open()
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP):
