@@ -17,7 +17,7 @@
 #   make test-install   archive, wheel and installation for every CPython found   (PYTHONS="python3.12 python3.13")
 #   make test-newest    `make serve` and `make test` in a root of Debian unstable with CPython 3.14, as root (FAST=1: fast tests)
 #   make test-arm64     a wheel for arm64, installed, serving and tested in a root of Debian arm64 under QEMU, as root
-#   make test-wheels    the wheels of dist/ in empty roots of Debian 12, 13 and unstable, without a compiler, as root
+#   make test-wheels    the wheels of dist/ in empty roots of Debian 12, 13, unstable and one with musl, without a compiler, as root
 #   make coverage       what of each package its own tests run, above a floor   (FLAGS="wire config" for some of them)
 #   make wheel          a wheel in dist/ that has nghttp2 in it, for machines without   (PYTHONS="python3.12 python3.13")
 #   make wheel-arm64    the same for arm64, cross-compiled in a root of Debian 13, as root
