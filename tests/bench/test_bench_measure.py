@@ -22,7 +22,7 @@ from tisfast.client import ConnectFailed
 from tisfast.client.address import parse_url
 from tisfast.wire.buffer_tensor import BufferTensor
 
-SHORT = Settings(window_ms=100, stability_percent=1e6, trials=5)
+SHORT = Settings(window_ms=100, stability_percent=1e6, trials=100)  # a busy machine may leave windows empty
 ONE = Level("concurrency", 1)
 
 

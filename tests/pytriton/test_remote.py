@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tisfast.pytriton.client.warning
 
 
 def ask(url, name):
-    with ModelClient(url, name, init_timeout_s=5) as client:
+    with ModelClient(url, name, init_timeout_s=60) as client:
         return client.infer_sample(ONE)["o"].tolist()
 
 

@@ -114,17 +114,19 @@ def test_many_kills_leave_nothing_behind(serve, write_model):
         server.says("instance m_0 is ready", after=mark)
         assert server.infer("m")[0] == 200
 
-    def held() -> list[tuple[int, int]]:
-        main = server.family()[0]
+    def held() -> tuple[int, int, int]:
+        """Descriptors of server and nursery, and processes."""
+        main, nursery = server.family()[:2]
         until(lambda: {c.status for c in main.net_connections("tcp")} == {psutil.CONN_LISTEN}, "clients gone")
-        return [(p.num_fds(), len(server.family())) for p in server.family()[:2]]
+        return main.num_fds(), nursery.num_fds(), len(server.family())
 
     for _ in range(5):
         kill_once()
     before = held()
     for _ in range(25):
         kill_once()
-    assert held() == before
+    # ZeroMQ lets go of a dead worker's connection by itself.
+    until(lambda: all(now <= most for now, most in zip(held(), before, strict=True)), f"no more than {before}")
 
 
 def test_a_killed_nursery_is_replaced_and_its_instances_with_it(serve, write_model):
