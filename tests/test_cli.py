@@ -176,10 +176,37 @@ def test_flags_that_only_tune_are_taken_and_told(argument, because):
     assert notice.startswith(f"{argument} has no effect here, because ") and because in notice
 
 
-@pytest.mark.parametrize("argument", ["--allow-sagemaker=true", "--allow-vertex-ai=true"])
+@pytest.mark.parametrize("argument", ["--allow-sagemaker=true"])
 def test_flags_that_would_change_answers_are_refused_by_name(argument):
     with pytest.raises(ConfigError, match=f"{argument}: there is no .* front here; remove the flag"):
         settings(argument)
+
+
+VERTEX = {"AIP_MODE": "PREDICTION", "AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
+
+
+def test_vertex_ai_s_environment_opens_its_port():
+    found = cli.serve_options(REPO, {**VERTEX, "AIP_HTTP_PORT": "7080"}).settings.vertex
+    assert (found.listen.port, found.predict_route, found.health_route) == (7080, "/predict", "/health")
+    assert cli.serve_options([*REPO, "--allow-vertex-ai=false"], VERTEX).settings.vertex is None
+    del (other := dict(VERTEX))["AIP_MODE"]
+    assert cli.serve_options(REPO, other).settings.vertex is None
+    found = cli.serve_options([*REPO, "--allow-vertex-ai", "--vertex-ai-port=7081"], other).settings.vertex
+    assert (found.listen.port, found.default_model) == (7081, "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"AIP_PREDICT_ROUTE": ""}, "AIP_PREDICT_ROUTE and AIP_HEALTH_ROUTE, and there is no AIP_PREDICT_ROUTE"),
+        ({"AIP_HEALTH_ROUTE": "health"}, "and AIP_HEALTH_ROUTE is 'health'"),
+        ({"AIP_HTTP_PORT": "x"}, "AIP_HTTP_PORT is no port: 'x'"),
+        ({"AIP_HTTP_PORT": "8000"}, "cannot listen to HTTP requests and Vertex AI requests at the same"),
+    ],
+)
+def test_what_vertex_ai_s_environment_lacks_is_told(variables, message):
+    with pytest.raises(ConfigError, match=message):
+        cli.serve_options(REPO, {**VERTEX, **variables})
 
 
 def test_all_that_is_wrong_is_told_at_once():

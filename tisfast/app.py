@@ -23,6 +23,7 @@ from tisfast.codec.pool import Codecs
 from tisfast.config.cache_flags import CacheSettings, LocalCacheSettings
 from tisfast.config.served_files import loose_file
 from tisfast.config.settings import LogSettings, Settings, TlsSettings
+from tisfast.config.vertex_flags import SERVICE as VERTEX
 from tisfast.engine.rate_limiter import RateLimiter
 from tisfast.engine.registry import Registry, listed
 from tisfast.engine.response_cache import LocalStore
@@ -40,12 +41,13 @@ from tisfast.native.nvml import open_nvml
 from tisfast.operations.control_access import HttpGate, control_gate
 from tisfast.operations.grpc.header_policy import GrpcRestriction, MetadataForward, grpc_restriction, metadata_forward
 from tisfast.operations.grpc.methods import Methods
-from tisfast.operations.header_policy import HeaderPolicy, http_policy
+from tisfast.operations.header_policy import HeaderPolicy, Policy, http_policy
 from tisfast.operations.log_settings import LiveLogSettings
 from tisfast.operations.regions import ClientRegions
 from tisfast.operations.routes import Routes
 from tisfast.operations.service import Service
 from tisfast.operations.tokens import TokenFile
+from tisfast.operations.vertex_policy import VertexPolicy
 from tisfast.parent import Parent
 from tisfast.private_directory import sweep
 from tisfast.processes import machine
@@ -63,7 +65,9 @@ from tisfast.tls import Certificates, reload_all
 log = logging.getLogger("tisfast.server")
 GRPC = "GRPCInference"  # the service's name in Triton's messages
 CHECK_TELLS = "'tisfast check REPOSITORY' says what it sees"
-STARTED = {GRPC: "GRPCInferenceService", "HTTP": "HTTPService", "Metrics": "Metrics Service"}
+STARTED = {
+    GRPC: "GRPCInferenceService", "HTTP": "HTTPService", "Metrics": "Metrics Service", VERTEX: "Vertex AI HTTPService",
+}  # fmt: skip
 """And in the lines that people's scripts wait for."""
 
 
@@ -213,8 +217,10 @@ class Server:
                 metadata_forward(self._settings.grpc_options),
             )
             self._listeners.append(Listener(self._settings.grpc, certificates))
+        self._policy = http_policy(self._settings.http_calls)
+        if self._settings.vertex is not None:
+            self._listeners.append(Listener(self._settings.vertex.listen))
         if self._settings.http.enabled:
-            self._policy = http_policy(self._settings.http_calls)
             self._listeners.append(Listener(self._settings.http, _certificates(self._settings.http_calls.tls)))
         if self._settings.metrics.enabled:
             self._listeners.append(Listener(self._settings.metrics))
@@ -322,14 +328,14 @@ class Server:
             grpc.log_to(self._access_log)
             return grpc
         most = self._settings.http_calls.max_input_bytes
-        if service == "HTTP":
+        if service in ("HTTP", VERTEX):
             gate = control_gate(self._settings.repository, self._tokens, self._settings.http_calls.restricted)
             front = HttpFront(
                 self._registry,
                 Routes(self._service),
                 self._loop,
                 max_input_bytes=most,
-                policy=self._policy,
+                policy=self._policy_of(service),
                 gate=HttpGate(gate, most) if gate is not None else None,
                 regions=self._regions.table,
                 codecs=self._codecs,
@@ -338,6 +344,12 @@ class Server:
             front.log_to(self._access_log)
             return front
         return HttpFront(None, self._metrics(), self._loop, max_input_bytes=most)
+
+    def _policy_of(self, service: str) -> Policy | None:
+        vertex = self._settings.vertex
+        if service != VERTEX or vertex is None:
+            return self._policy
+        return VertexPolicy(vertex, self._registry, self._policy)
 
     def _metrics(self) -> MetricsRoutes:
         shown = self._settings.shown

@@ -47,6 +47,7 @@ from tisfast.config.settings import (
 )
 from tisfast.config.storage_settings import read_storage
 from tisfast.config.tracing import read_trace_flags
+from tisfast.config.vertex_flags import read_vertex
 from tisfast.errors import ConfigError, TisError
 from tisfast.flags import SERVED, UNSERVED, Flag, Unserved
 from tisfast.processes import cgroups, machine
@@ -183,6 +184,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             given["reuse_grpc_port"],
             given["unpaced_local"],
         ),
+        vertex=lambda: read_vertex(given, environ),
         metrics=lambda: ListenSettings(
             "Metrics",
             "metrics",

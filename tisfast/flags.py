@@ -38,6 +38,10 @@ class Flag(NamedTuple):
     repeat: bool = False
 
 
+VERTEX_HELP: Final = (
+    "serve what Vertex AI asks, at a port of its own: predictions at the path AIP_PREDICT_ROUTE, health at "
+    "AIP_HEALTH_ROUTE; default: where AIP_MODE is PREDICTION"
+)
 HTTP_INPUT_HELP: Final = "most bytes of JSON, of a raw and of a decompressed body; binary tensors may be larger"
 SERVED: Final = (
     Flag(
@@ -248,6 +252,15 @@ SERVED: Final = (
     Flag("http-address", str, "0.0.0.0", "HTTP", "address to listen on"),
     Flag("http-port", int, 8000, "HTTP", "port to listen on; 0 lets the system choose"),
     Flag("reuse-http-port", boolean, False, "HTTP", "let several servers share the port"),
+    Flag("allow-vertex-ai", boolean, None, "Vertex AI", VERTEX_HELP),
+    Flag("vertex-ai-port", int, None, "Vertex AI", "port to listen on; default: AIP_HTTP_PORT, else 8080"),
+    Flag(
+        "vertex-ai-default-model",
+        str,
+        "",
+        "Vertex AI",
+        "model that predictions are for; default: the only one that is served",
+    ),
     Flag("http-max-input-size", int, defaults.HTTP_INPUT_BYTES_MAX, "HTTP", HTTP_INPUT_HELP),
     Flag(
         "codec-processes",
@@ -482,7 +495,6 @@ def _same(kind: Callable[[str], Any], because: str, *, refused: bool = False, **
 
 
 NO_SAGEMAKER: Final = "there is no SageMaker front here"
-NO_VERTEX: Final = "there is no Vertex AI front here"
 UNSERVED: Final = (
     *_same(int, "gRPC runs on one event loop, without threads", grpc_infer_thread_count=2),
     *_same(int, "gRPC calls have no pool of states", grpc_infer_allocation_pool_size=8),
@@ -506,7 +518,5 @@ UNSERVED: Final = (
     *_same(boolean, NO_SAGEMAKER, refused=True, allow_sagemaker=False),
     *_same(int, NO_SAGEMAKER, sagemaker_port=8080, sagemaker_thread_count=8),
     *_same(str, NO_SAGEMAKER, sagemaker_safe_port_range=None),
-    *_same(boolean, NO_VERTEX, refused=True, allow_vertex_ai=False),
-    *_same(int, NO_VERTEX, vertex_ai_port=8080, vertex_ai_thread_count=8),
-    *_same(str, NO_VERTEX, vertex_ai_default_model=""),
+    *_same(int, "Vertex AI's port runs on one event loop, without threads", vertex_ai_thread_count=8),
 )

@@ -499,6 +499,10 @@ LOCAL_STATISTICS_SECONDS_MAX: Final = 5
 """Seconds that it waits for counts, which a server that runs has at hand: a notebook shows them in each table."""
 FUNCTION_LEAVE_SECONDS_MAX: Final = 2
 """Seconds that it waits for the last requests of a function that another one replaces; then they go on beside that."""
+FUNCTION_BACK_SECONDS_MAX: Final = 5
+"""Seconds in which a function comes back when Ctrl-C has ended the load of what was to replace it."""
+FUNCTION_SERVERS_MAX: Final = 64
+"""Servers of one program's functions that run at one time; each has a process of 40 MB."""
 FUNCTION_BATCH_SIZE_MAX: Final = 65536
 """Rows of a batch that a function of a program may take."""
 START_ERRORS_TOLD_MAX: Final = 4
@@ -529,6 +533,8 @@ INSTANCES_MAX: Final = 1024
 """Instances of one model over all groups and devices: each is a process."""
 REPOSITORY_ENTRIES_MAX: Final = 65536
 """Entries read of one repository or model folder."""
+FOLDER_WRITERS_MAX: Final = 64
+"""Other programs and threads that put a folder of the same name there while a program puts its own."""
 INTERPRETER_CHECK_SECONDS_MAX: Final = 10
 """Seconds `tisfast check` gives a model's own interpreter to parse model.py."""
 

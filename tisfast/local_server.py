@@ -79,6 +79,7 @@ class LocalServer:
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._starting: _Running | None = None
+        self._given_up = False
         self._finalizer: weakref.finalize[..., LocalServer] | None = None
         self.http_address: str | None = None
         self.grpc_address: str | None = None
@@ -90,15 +91,22 @@ class LocalServer:
             if self._running is not None and self._running.alive():
                 raise BadRequest(f"the server (pid {self._running.process.pid}) runs already; stop it first")
             running = self._starting = _Running(self._given)
+            if self._given_up:
+                running.give_up()
             try:
-                flags = [*self._flags, *(running.serve_models(self.control_token) if self._own_models else ())]
+                # Vertex AI's variables are for the one server that its container is about, where flags say so.
+                flags = [
+                    "--allow-vertex-ai=false",
+                    *self._flags,
+                    *(running.serve_models(self.control_token) if self._own_models else ()),
+                ]
                 told = running.start(flags, self._environment, seconds_max)
                 running.join()
             except BaseException:
                 running.end(0.0)
                 raise
             finally:
-                self._starting = None
+                self._starting, self._given_up = None, False
             self._running = running
             self.http_address, self.grpc_address = told.get("http"), told.get("grpc")
             self.metrics_address = told.get("metrics")
@@ -136,7 +144,8 @@ class LocalServer:
                 self._finalizer.detach()
 
     def give_up(self) -> None:
-        """Have a `start` fail that another thread is in, or that a signal handler interrupts; else nothing."""
+        """Have a `start` fail that another thread is in, or that a signal handler interrupts; else the next one."""
+        self._given_up = True
         starting = self._starting
         if starting is not None:
             starting.give_up()
@@ -204,7 +213,8 @@ class _Running:
         self._given_up = True
         with self._guard:
             if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended, and its end has been looked at
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def join(self) -> None:
         """Be its guest.  Raises Unavailable."""

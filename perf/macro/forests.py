@@ -77,7 +77,11 @@ def mlserver(program: str, folder: Path) -> Iterator[str]:
             yield f"127.0.0.1:{ports[0]}"
         finally:
             process.terminate()
-            process.wait(STOP_SECONDS_MAX)
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:  # it waits for requests of clients that have left
+                process.kill()
+                process.wait()
 
 
 def _free_port() -> int:

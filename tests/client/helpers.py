@@ -84,6 +84,50 @@ def speak_http_1(connection: socket.socket) -> None:
 
 
 @contextmanager
+def recorded(url: str) -> Iterator[tuple[str, bytearray]]:
+    """A proxy before a server: its URL, and what clients send, which is whole when it has ended."""
+    scheme, _, to = url.partition("://")
+    host, _, port = to.rpartition(":")
+    sent = bytearray()
+    threads: list[threading.Thread] = []
+
+    def begin(target: Callable[..., None], *args: socket.socket) -> None:
+        threads.append(threading.Thread(target=target, args=args))
+        threads[-1].start()
+
+    def carry(source: socket.socket, target: socket.socket, note: bool) -> None:
+        with suppress(OSError):  # a client that aborts resets its connection
+            while data := source.recv(65536):
+                if note:
+                    sent.extend(data)
+                with suppress(OSError):  # the rest is still to be noted
+                    target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection((host, int(port)))
+            opened.extend((client, server))
+            begin(carry, client, server, True)
+            begin(carry, server, client, False)
+
+    opened: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        begin(accept)
+        yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", sent
+        listener.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(60)
+    for each in opened:
+        each.close()
+
+
+@contextmanager
 def answering_anew(body: bytes) -> Iterator[tuple[str, threading.Event]]:
     """A server that closes its first connection behind METADATA, and answers the second; an event says it is closed."""
     closed = threading.Event()

@@ -9,14 +9,27 @@ import socket
 import ssl
 import threading
 import weakref
+from time import monotonic
 
 import numpy as np
 import pytest
 import trustme
 
-from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
+from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, recorded, respond
 from tisfast import client as tisfast_client
-from tisfast.client import AsyncClient, Cancelled, Client, ClientClosed, Retries, TimedOut, TisError, Tls, Unavailable
+from tisfast.client import (
+    AsyncClient,
+    BadRequest,
+    Cancelled,
+    Client,
+    ClientClosed,
+    Retries,
+    TimedOut,
+    TisError,
+    Tls,
+    Unavailable,
+    model_core,
+)
 
 A = np.ones(1, np.float32)
 CONNECTED_SECONDS = 0.4  # by then a connection is made, on a busy machine, too
@@ -182,6 +195,41 @@ def test_an_input_that_is_called_as_an_option_is_an_input():
         assert model.submit(timeout=np.float32(1e-9).reshape(1)).result(60)["B"].tolist() == [2]
 
 
+@pytest.fixture
+def later(monkeypatch):
+    """Call it, and for calls it is 100 s later."""
+    passed = [0.0]
+    monkeypatch.setattr(model_core, "monotonic", lambda: monotonic() + passed[0])
+    return lambda: passed.__setitem__(0, 100.0)
+
+
+def test_an_input_of_a_sequence_that_is_called_as_an_option_is_an_input(later):
+    metadata = METADATA.replace(b'"A"', b'"timeout"')
+
+    def slow(connection: socket.socket) -> None:
+        later()
+        respond(metadata)(connection)
+
+    with answering(in_turn(slow, respond(ANSWER))) as address, Client(address) as client:
+        ask = client.model("m").sequence()
+        assert ask(timeout=50.0, last=True)["B"].tolist() == [2]  # 50 s would be over
+
+
+def test_a_timeout_may_be_a_scalar_of_numpy_and_nothing_but_a_number(later):
+    def slow(connection: socket.socket) -> None:
+        later()
+        respond(METADATA)(connection)
+
+    with answering(slow) as address, Client(address, timeout=3000) as client:
+        model = client.model("m")
+        with pytest.raises(TimedOut, match="nothing was sent"):
+            model(A, timeout=np.float32(50))
+        with pytest.raises(BadRequest, match="timeout='1' must be seconds"):
+            model(A, timeout="1")
+        with pytest.raises(BadRequest, match="timeout='1' must be seconds"):
+            Client(address, timeout="1")
+
+
 def test_a_server_that_reads_nothing_over_tls_is_a_timeout_and_one_that_goes_an_error(tmp_path):
     context, ended = server_context(tmp_path), threading.Event()
 
@@ -209,6 +257,33 @@ def test_a_server_that_reads_nothing_over_tls_is_a_timeout_and_one_that_goes_an_
         pytest.raises(Unavailable, match="lost behind the request"),
     ):
         client.model("m")(big)
+
+
+SENT, LATE = (np.frombuffer(text, np.float32) for text in (b"is sent!", b"is late!"))
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_call_without_time_is_not_sent(url, awaited):
+    async def main(url):
+        async with AsyncClient(url) as client:
+            model = client.model("identity_fp32")
+            await model(SENT)
+            with pytest.raises(TimedOut):
+                await model(LATE, timeout=1e-9)
+            if url.startswith("grpc"):
+                with pytest.raises(TimedOut):
+                    await model.stream(LATE, timeout=1e-9).__anext__()
+
+    with recorded(url) as (through, sent):
+        if awaited:
+            asyncio.run(main(through))
+        else:
+            with Client(through) as client:
+                model = client.model("identity_fp32")
+                model(SENT)
+                with pytest.raises(TimedOut):
+                    model(LATE, timeout=1e-9)
+    assert SENT.tobytes() in sent and LATE.tobytes() not in sent
 
 
 def test_what_was_sent_is_not_kept(client):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -99,21 +100,21 @@ class TritonPythonModel:
 """
 
 
-def test_each_model_has_its_own_helper_which_it_may_import_late(tmp_path):
-    def write(name: str, number: int):
-        folder = tmp_path / name / "1"
-        folder.mkdir(parents=True)
-        (folder / "model.py").write_text(LATE)
-        (folder / "helper.py").write_text(f"NUMBER = {number}\n")
-        (folder.parent / "config.pbtxt").write_text(
-            'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
-            'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
-        )
-        return folder.parent
+def write_late(folder, number: int):
+    (folder / "1").mkdir(parents=True)
+    (folder / "1/model.py").write_text(LATE)
+    (folder / "1/helper.py").write_text(f"NUMBER = {number}\n")
+    (folder / "config.pbtxt").write_text(
+        'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+        'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+    )
+    return folder
 
+
+def test_each_model_has_its_own_helper_which_it_may_import_late(tmp_path):
     path, modules = list(sys.path), set(sys.modules)
     for name, number in (("first", 3), ("second", 5)):
-        with LocalModel(write(name, number)) as model:
+        with LocalModel(write_late(tmp_path / name, number)) as model:
             assert model([1, 2]).tolist() == [number, number]
             with pytest.raises(BadRequest):
                 model(["a"])
@@ -122,3 +123,28 @@ def test_each_model_has_its_own_helper_which_it_may_import_late(tmp_path):
         assert first.name == "first"
     assert [each for each in sys.path if str(tmp_path) in each] == [] and "helper" not in sys.modules
     assert path == [each for each in sys.path if each in path] and "helper" not in modules
+
+
+class Asleep(ModuleType):
+    """A module that is loaded when it is used, which must not be now."""
+
+    def __getattribute__(self, name):
+        raise ImportError(f"nobody should ask for {name}")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+def test_models_that_are_closed_in_any_order_leave_the_programs_modules(tmp_path, monkeypatch, order):
+    mine = ModuleType("helper")
+    monkeypatch.setitem(sys.modules, "helper", mine)
+    monkeypatch.setitem(sys.modules, "asleep", Asleep("asleep"))
+    models = []
+    for number, name in enumerate(("first", "second", "third")):
+        models.append(LocalModel(write_late(tmp_path / name, number)))
+        assert models[-1]([1]).tolist() == [number]
+    there = [0, 1, 2]
+    for closed in order:
+        models[closed].close()
+        there.remove(closed)
+        if there:  # the one that was opened last imports first
+            assert models[there[-1]]([1]).tolist() == [there[-1]]
+    assert sys.modules["helper"] is mine and [each for each in sys.path if str(tmp_path) in each] == []

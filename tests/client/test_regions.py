@@ -19,8 +19,8 @@ import pytest
 from tests.client.helpers import ANSWER, METADATA, place_of, read_request
 from tests.system.helpers import ADD_ONE, ROOT
 from tests.waiting import wait_until
-from tisfast import limits
-from tisfast.client import AsyncClient, Client, ConnectFailed, TimedOut, Unsupported
+from tisfast import limits, tuning
+from tisfast.client import AsyncClient, Cancelled, Client, ConnectFailed, TimedOut, Unsupported, regions
 
 BIG = np.random.default_rng(3).random(150_000).astype(np.float32)
 GROWING = ADD_ONE.replace("return a + 1", "self.n = getattr(self, 'n', 0) + 1; return np.tile(a, self.n)").replace(
@@ -157,10 +157,15 @@ def test_a_forked_child_leaves_its_parents_regions_alone(client):
 
 
 class RegionServer:
-    """An HTTP server of one model that adds one; `register` says what becomes of registrations."""
+    """An HTTP server of one model that adds one.
 
-    def __init__(self, register) -> None:
+    register, unregister: what becomes of regions; False: the connection is closed.
+    """
+
+    def __init__(self, register, unregister=None) -> None:
         self._register = register
+        self._unregister = unregister or taken
+        self.inferred = 0
         self.registered: list[str] = []
         self.unregistered: list[str] = []
         self._threads: list[threading.Thread] = []
@@ -200,9 +205,13 @@ class RegionServer:
                         return
                 elif target.endswith("/unregister"):
                     self.unregistered.append(name)
-                    say(connection, b"{}")
+                    if not self._unregister(connection):
+                        return
+                elif target.endswith("/infer"):
+                    self.inferred += 1
+                    say(connection, ANSWER)
                 else:
-                    say(connection, ANSWER if target.endswith("/infer") else METADATA)
+                    say(connection, METADATA)
 
 
 def say(connection: socket.socket, body: bytes, status: str = "200 OK") -> bool:
@@ -210,8 +219,33 @@ def say(connection: socket.socket, body: bytes, status: str = "200 OK") -> bool:
     return True
 
 
+def taken(connection: socket.socket) -> bool:
+    return say(connection, b"{}")
+
+
+def silent(connection: socket.socket) -> bool:
+    """Until the client closes it."""
+    return connection.recv(1) != b""
+
+
+class InTurn:
+    """Behaviours for one request after the other, and then `taken`.  begun: the first one has."""
+
+    def __init__(self, *behaviours) -> None:
+        self._behaviours = iter(behaviours)
+        self.begun = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> bool:
+        self.begun.set()
+        return next(self._behaviours, taken)(connection)
+
+
+def lost(_: socket.socket) -> bool:
+    return False
+
+
 def test_a_registration_that_is_lost_is_made_good_and_the_request_goes_through_the_socket():
-    with RegionServer(lambda _: False) as server, Client(server.address) as client:
+    with RegionServer(lost) as server, Client(server.address) as client:
         model = client.model("m")
         for _ in range(3):
             assert model(BIG).tolist() == [2]
@@ -220,10 +254,7 @@ def test_a_registration_that_is_lost_is_made_good_and_the_request_goes_through_t
 
 
 def test_a_registration_that_takes_too_long_is_taken_back_later():
-    def stall(connection: socket.socket) -> bool:
-        return connection.recv(1) != b""
-
-    with RegionServer(stall) as server, Client(server.address) as client:
+    with RegionServer(silent) as server, Client(server.address) as client:
         model = client.model("m")
         model.metadata()
         with pytest.raises(TimedOut):
@@ -233,34 +264,114 @@ def test_a_registration_that_takes_too_long_is_taken_back_later():
 
 
 def test_a_cancelled_registration_is_taken_back_later():
-    begun = threading.Event()
-
-    def stall(connection: socket.socket) -> bool:
-        begun.set()
-        return connection.recv(1) != b""
+    register = InTurn(silent)
 
     async def main():
         async with AsyncClient(server.address) as client:
             model = client.model("m")
             await model.metadata()
             task = asyncio.ensure_future(model(BIG))
-            await asyncio.to_thread(begun.wait, 60)
+            await asyncio.to_thread(register.begun.wait, 60)
             task.cancel()
             await asyncio.wait([task])
 
-    with RegionServer(stall) as server:
+    with RegionServer(register) as server:
         asyncio.run(main())
         assert server.unregistered == server.registered != []
 
 
+def test_a_region_whose_end_is_cancelled_is_unregistered_by_a_later_call():
+    """The first registration is lost, so the next call has that region unregistered, and is cancelled meanwhile."""
+    register, unregister = InTurn(lost), InTurn(silent)
+
+    async def main():
+        async with AsyncClient(server.address, retries=0) as client:
+            model = client.model("m")
+            await model(BIG)
+            task = asyncio.ensure_future(model(BIG))
+            assert await asyncio.to_thread(unregister.begun.wait, 60)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            await model(BIG)
+            assert server.unregistered == [server.registered[0]] * 2
+
+    with RegionServer(register, unregister) as server:
+        asyncio.run(main())
+
+
+def test_a_future_is_cancelled_while_a_region_of_an_earlier_call_is_unregistered(monkeypatch):
+    monkeypatch.setattr(tuning, "CLIENT_CANCEL_SECONDS", 600)  # by the cancel, and not by this
+    register, unregister = InTurn(lost), InTurn(silent)
+    with RegionServer(register, unregister) as server, Client(server.address, retries=0) as client:
+        model = client.model("m")
+        model(BIG)
+        future = model.submit(BIG)
+        assert unregister.begun.wait(60) and future.cancel()
+        assert isinstance(future.exception(60), Cancelled)
+        model(BIG)
+        assert server.unregistered == [server.registered[0]] * 2
+
+
+def test_regions_whose_end_was_lost_have_a_bound_and_those_in_use_do_not_count(monkeypatch):
+    monkeypatch.setattr(limits, "CLIENT_REGIONS_LEFT_MAX", 1)
+    monkeypatch.setattr(tuning, "CLIENT_REGION_BYTES_MIN", BIG.nbytes)
+    bigger = np.tile(BIG, 3)
+    with (
+        RegionServer(InTurn(taken, lost), InTurn(*[lost] * 2)) as server,
+        Client(server.address, retries=0) as client,
+    ):
+        model = client.model("m")
+        model(BIG)  # its region is kept
+        for _ in range(3):  # lost, and so are two attempts to have it unregistered
+            model(bigger)
+        assert len(server.registered) == 2 and server.unregistered == [server.registered[1]] * 2
+        model(bigger)
+        assert len(server.registered) == 3
+
+
+@pytest.mark.parametrize("must", [False, True])
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_call_whose_registration_took_all_its_time_is_not_sent(awaited, must):
+    shared = True if must else "auto"
+
+    async def main():
+        async with AsyncClient(server.address, shared_memory=shared) as client:
+            model = client.model("m")
+            await model.metadata()
+            with pytest.raises(TimedOut):
+                await model(BIG, timeout=0.2)
+
+    with RegionServer(silent) as server:
+        if awaited:
+            asyncio.run(main())
+        else:
+            with Client(server.address, shared_memory=shared) as client:
+                client.model("m").metadata()
+                with pytest.raises(TimedOut):
+                    client.model("m")(BIG, timeout=0.2)
+    assert server.registered and server.inferred == 0
+
+
+def test_a_request_that_is_interrupted_while_it_is_copied_keeps_no_region(monkeypatch):
+    monkeypatch.setattr(limits, "CLIENT_REGION_BYTES_MAX", tuning.CLIENT_REGION_BYTES_MIN)  # for one region
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with RegionServer(taken) as server, Client(server.address) as client:
+        model = client.model("m")
+        with monkeypatch.context() as patched:
+            patched.setattr(regions, "_placed", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model(BIG)
+        model(BIG)
+        assert len(server.registered) == 2 and server.unregistered == server.registered[:1]
+
+
 def test_registrations_that_fail_use_up_no_memory(monkeypatch):
     monkeypatch.setattr(limits, "CLIENT_REGION_BYTES_MAX", 4 << 20)  # the bound itself would take 512 failures
-    answers = iter([False] * 5 + [True] * 10)
-
-    def register(connection: socket.socket) -> bool:
-        return next(answers) and say(connection, b"{}")
-
-    with RegionServer(register) as server, Client(server.address) as client:
+    with RegionServer(InTurn(*[lost] * 5)) as server, Client(server.address) as client:
         model = client.model("m")
         for _ in range(7):
             model(BIG)
@@ -269,7 +380,7 @@ def test_registrations_that_fail_use_up_no_memory(monkeypatch):
 
 def test_a_region_that_cannot_be_had_where_it_is_a_must_is_no_lost_request():
     with (
-        RegionServer(lambda _: False) as server,
+        RegionServer(lost) as server,
         Client(server.address, shared_memory=True, retries=0) as client,
         pytest.raises(ConnectFailed, match="shared_memory=True, but no region could be registered"),
     ):

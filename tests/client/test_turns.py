@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import threading
+from collections import deque
 from contextlib import contextmanager, suppress
 from time import monotonic
 
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.client.helpers import ANSWER, METADATA, answering, in_turn, respond
-from tisfast.client import AsyncClient, Client, Retries, TimedOut, Tls, Unavailable
-from tisfast.client.pool import Pool
+from tisfast.client import AsyncClient, Client, ClientClosed, Retries, TimedOut, Tls, Unavailable
+from tisfast.client.pool import Pool, Waiter
 
 A = np.ones(1, np.float32)
 AT_ONCE = Retries(count=2, pause_seconds=0.001)
@@ -78,6 +79,51 @@ def test_a_connection_may_be_dropped_by_the_garbage_collector_within_the_pool():
     finally:
         gc.set_threshold(*before)
         gc.enable()
+
+
+class Kept:
+    """A connection that knows what became of it."""
+
+    closed = aborted = False
+
+    def usable(self):
+        return True
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.aborted = True
+
+
+def test_closing_a_pool_ends_a_connection_that_is_handed_over_in_this_moment():
+    class Idle(deque):
+        def pop(self):
+            found = super().pop()
+            if not pool._closed:
+                pool.close()
+            return found
+
+    pool = Pool(lambda _: Kept(), 1)
+    pool.give(kept := pool.take(monotonic() + 60))
+    pool._idle = Idle(pool._idle)
+    with pytest.raises(ClientClosed):
+        pool.take(monotonic() + 60)
+    assert kept.closed
+
+
+def test_a_connection_that_came_to_an_interrupted_thread_of_a_closed_pool_is_closed(monkeypatch):
+    def interrupted(*_):
+        pool.give(kept)
+        pool.close()
+        raise KeyboardInterrupt
+
+    pool = Pool(lambda _: Kept(), 1)
+    kept = pool.take(monotonic() + 60)
+    monkeypatch.setattr(Waiter, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.take(monotonic() + 60)
+    assert kept.closed
 
 
 def test_a_waiting_thread_has_its_turn_though_another_asks_all_the_time():

@@ -1,5 +1,6 @@
 """The end of servers: while they start, while they execute, and in programs that fork."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,9 +14,14 @@ import pytest
 from tests.pytriton.served import ONE, add, http, model, server
 from tests.pytriton.unused_ports import closed_port
 from tests.waiting import wait_until
+from tisfast.local_server import LocalServer
 from tisfast.pytriton.client import ModelClient
 from tisfast.pytriton.client.exceptions import PyTritonClientError
-from tisfast.pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
+from tisfast.pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidOperationError,
+    PyTritonUnrecoverableError,
+)
 from tisfast.pytriton.model_config import ModelConfig
 from tisfast.pytriton.model_config.common import ModelWarmup, WarmupInput
 from tisfast.pytriton.triton import RemoteTriton
@@ -112,6 +118,57 @@ def test_a_signal_handler_may_stop_what_it_interrupts(tmp_path):
     assert stopped == [True]
     assert triton.http_address is None
     assert not (tmp_path / "work").exists()
+
+
+@contextlib.contextmanager
+def stopped_by_a_signal(triton):
+    """SIGUSR1 stops it; what `stop` has returned."""
+    stopped = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: stopped.append(triton.stop()))
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_handler_may_stop_a_server_to_which_a_model_is_bound(tmp_path):
+    triton, ended = server(workspace=tmp_path / "work"), threading.Event()
+
+    def function(requests):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        ended.wait(SECONDS_MAX)
+
+    triton.run()
+    try:
+        with stopped_by_a_signal(triton) as stopped, pytest.raises(PyTritonInvalidOperationError, match="`stop` was"):
+            triton.bind(**model("m", function, config=WARM_UP))
+        assert not ended.is_set()
+        assert stopped == [True]
+        assert triton.http_address is None
+        assert not triton.is_connected()
+        assert not (tmp_path / "work").exists()
+        assert triton.stop() is False
+    finally:
+        ended.set()
+        triton.stop()
+
+
+def test_a_signal_handler_that_stops_what_ends_by_itself_stops_no_later_run(tmp_path, monkeypatch):
+    triton, stop, signals = server(workspace=tmp_path / "work"), LocalServer.stop, [signal.SIGUSR1]
+
+    def interrupted(local, seconds_max):
+        stop(local, seconds_max)
+        if signals:
+            os.kill(os.getpid(), signals.pop())
+
+    monkeypatch.setattr(LocalServer, "stop", interrupted)
+    triton.bind(**model("m", add, config=ModelConfig(max_batch_size=0)))
+    with stopped_by_a_signal(triton) as stopped:
+        with pytest.raises(PyTritonInvalidOperationError, match="`stop` was called before"):
+            triton.run()
+        assert stopped == [True]
+        with pytest.raises(PyTritonBadParameterError, match="max_batch_size"):
+            triton.run()
 
 
 def test_serve_returns_when_it_is_stopped_while_the_server_starts(tmp_path):

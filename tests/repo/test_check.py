@@ -56,7 +56,9 @@ def test_a_wrong_parameter_is_said_with_its_place(repo, add):
 def test_ensembles_are_held_against_the_models_of_all_repositories(tmp_path, add):
     tensors = 'input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }'
     maps = 'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" }'
-    config = f'platform: "ensemble" {tensors} ensemble_scheduling {{ step {{ model_name: "ok" model_version: -1 {maps} }} }}'
+    config = (
+        f'platform: "ensemble" {tensors} ensemble_scheduling {{ step {{ model_name: "ok" model_version: -1 {maps} }} }}'
+    )
     add("e", {"config.pbtxt": config, "1/.keep": ""}, repository="ensembles")
     add("ok", {"config.pbtxt": tensors, "1/model.py": MODEL}, repository="models")
     assert check([tmp_path / "ensembles", tmp_path / "models"]) == []

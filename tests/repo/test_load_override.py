@@ -145,7 +145,9 @@ class Interrupted(dict):
         return super().__getitem__(name)
 
 
-@pytest.mark.parametrize(("backend", "file"), [("sklearn", "model.joblib"), ("sklearn", "model.skops"), ("fil", "xgboost.json")])
+@pytest.mark.parametrize(
+    ("backend", "file"), [("sklearn", "model.joblib"), ("sklearn", "model.skops"), ("fil", "xgboost.json")]
+)
 @pytest.mark.parametrize("allowed", [True, False])
 def test_files_that_can_run_code_are_taken_where_that_is_allowed(backend, file, allowed, repo, base):
     order = LoadOrder("m", config=json.dumps({"backend": backend}), files={f"1/{file}": b"x"})
@@ -184,7 +186,11 @@ def test_no_name_leads_out_of_the_base(files, name):
 
 KEYS = sorted(field.name for field in schema.model_config().DESCRIPTOR.fields) + ["dims", "name", "count", "kind", "x"]
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2**65) | st.floats() | st.sampled_from(["", "m", "-1", "TYPE_FP32", "é"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**65)
+    | st.floats()
+    | st.sampled_from(["", "m", "-1", "TYPE_FP32", "é"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
     max_leaves=8,
 )

@@ -100,7 +100,9 @@ def test_no_version_is_an_error_in_tritons_words(repo, add):
 
 def test_no_version_is_an_error_that_names_folders_that_are_none(repo, add):
     add("m", {"config.pbtxt": PYTHON, "00000123/model.py": MODEL})
-    assert failure_of(repo).endswith("ignore version directory '00000123' which contains leading zeros in its directory name")
+    assert failure_of(repo).endswith(
+        "ignore version directory '00000123' which contains leading zeros in its directory name"
+    )
 
 
 @pytest.mark.parametrize("config", [{}, {"config.pbtxt": 'backend: "tensorflow"'}])

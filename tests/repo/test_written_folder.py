@@ -1,5 +1,8 @@
 """A folder that a program writes into a repository is there as a whole, or not at all."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tisfast.errors import TisError
@@ -25,3 +28,27 @@ def test_what_cannot_be_written_leaves_the_one_before(tmp_path):
     with pytest.raises(OSError, match="Is a directory"):
         write_folder(folder, CONFIG, {"1/model.py": b"2", "1": b""})
     assert [path.name for path in tmp_path.iterdir()] == ["m"] and (folder / "1/model.py").read_bytes() == b"1"
+
+
+def test_what_a_writer_that_was_killed_has_left_hinders_nobody(tmp_path):
+    folder = tmp_path / "m"
+    write_folder(folder, CONFIG, {"1/model.py": b"1"})
+    left = tmp_path / f".m.{os.getpid()}.old"  # of a process with the same number
+    left.mkdir()
+    (left / "config.pbtxt").touch()
+    write_folder(folder, CONFIG, {"1/model.py": b"2"})
+    assert (folder / "1/model.py").read_bytes() == b"2"
+
+
+def test_threads_that_write_one_folder_do_not_hinder_each_other(tmp_path):
+    folder = tmp_path / "m"
+
+    def write(number: int) -> None:
+        for _ in range(10):
+            write_folder(folder, CONFIG, {f"1/{name}": b"%d" % number for name in ("model.py", "more.py")})
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(write, number) for number in range(4)]:
+            done.result(60)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert (folder / "1/model.py").read_bytes() == (folder / "1/more.py").read_bytes()

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 import tisfast
 from tests.system.helpers import ROOT, SECONDS_MAX, until
-from tisfast.errors import TisError, Unavailable
+from tisfast import limits
+from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.functions import server as functions_server
 
 F = np.float32
 X = np.arange(4, dtype=F)
@@ -180,7 +182,27 @@ def test_a_server_that_nobody_holds_serves_until_the_program_ends():
         until(lambda: not os.listdir(folder), "nothing is left in the temporary folder")
 
 
-def test_ctrl_c_does_not_wait_for_a_setup_that_hangs(serve, tmp_path):
+@contextlib.contextmanager
+def interrupted_when(path):
+    """Ctrl-C is pressed when there is a file."""
+
+    def interrupt():
+        until(lambda: os.path.exists(path), "it begins")
+        os.kill(PID, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        thread.join(SECONDS_MAX)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("name", ["slow", "double"])
+def test_ctrl_c_does_not_wait_for_a_setup_that_hangs(serve, tmp_path, name):
     began, ended = str(tmp_path / "began"), str(tmp_path / "ended")
 
     class Slow:
@@ -192,22 +214,23 @@ def test_ctrl_c_does_not_wait_for_a_setup_that_hangs(serve, tmp_path):
         def predict(self, x: NDArray[F]) -> NDArray[F]:
             return x
 
-    def interrupt():
-        until(lambda: os.path.exists(began), "its setup begins")
-        os.kill(PID, signal.SIGINT)
-
-    server = serve(double)
-    thread = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    try:
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            server.add(Slow, name="slow", processes=1)
-        thread.join(SECONDS_MAX)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    server = serve({"double": double, "other": double})
+    with interrupted_when(began):
+        server.add(Slow, name=name, processes=1)
     assert not os.path.exists(ended)
-    assert server.models == ["double"] and server.client()(X).tolist() == (X * 2).tolist()
+    assert not list(server._local.models.iterdir())
+    assert server.models == sorted({"double", "other"} - {name})
+    assert server.client("other")(X).tolist() == (X * 2).tolist()
+
+
+def test_servers_that_nobody_stops_are_bounded(serve, monkeypatch):
+    running = sum(each.alive() for each in list(functions_server._servers))
+    monkeypatch.setattr(limits, "FUNCTION_SERVERS_MAX", running + 1)
+    server = serve(double)
+    with pytest.raises(BadRequest, match=rf"has {running + 1} servers, which is the limit: stop\(\)"):
+        serve(double)
+    server.stop()
+    assert serve(double).client()(X).tolist() == (X * 2).tolist()
 
 
 def test_remove_waits_for_the_requests_of_workers(serve, tmp_path):

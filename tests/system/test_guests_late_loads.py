@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tests.system.guest_scripts import index, values
+from tests.system.helpers import SECONDS_MAX, in_background, until
+
 
 def test_a_load_that_the_guest_gave_up_leaves_nothing_behind(serve_guests, join):
     server = serve_guests()
@@ -12,7 +15,7 @@ release = threading.Event()
 class Slow(ArrayBackend):
     def load(self):
         release.wait()
-    def execute(self, inputs):
+    def execute_arrays(self, inputs):
         return {"B": inputs["A"] + 5}
 with join(DIRECTORY) as server:
     try:
@@ -34,3 +37,51 @@ with join(DIRECTORY) as server:
     guest.tell("go on")
     assert "[]" in guest.says("left")
     assert server.ask("GET", "/v2/models/one/ready")[0] != 200
+
+
+def test_a_model_that_leaves_while_another_guest_loads_its_name_has_left_once(serve_guests, join, tmp_path):
+    server = serve_guests()
+    first = join(
+        f"""
+GATE = {str(tmp_path / "gate")!r}
+with join(DIRECTORY) as server:
+    server.serve("one", TENSORS, Gated(1))
+    say("serving")
+    sys.stdin.readline()
+    leave = server.begin_leave("one")
+    leave.wait()
+    say("left", server.models)
+    sys.stdin.readline()
+"""
+    )
+    first.says("serving")
+    answers = []
+    asking = in_background(lambda: answers.append(server.infer("one", [1.0])))
+    first.says("executing")
+    second = join(
+        """
+from tisfast_worker.backend import ArrayBackend
+class Slow(ArrayBackend):
+    def load(self):
+        say("loading")
+        sys.stdin.readline()
+    def execute_arrays(self, inputs):
+        return {"B": inputs["A"] + 5}
+with join(DIRECTORY) as server:
+    server.serve("one", TENSORS, Slow, take_over=True)
+    say("serving")
+    sys.stdin.readline()
+"""
+    )
+    second.says("loading")
+    first.tell("leave")
+    until(lambda: index(server)["one"][0] == "UNAVAILABLE", "the first guest's model takes its leave")
+    second.tell("load")
+    second.says("serving")
+    assert values(server.infer("one", [1.0])[1]) == [6.0]
+    (tmp_path / "gate").touch()
+    asking.join(SECONDS_MAX)
+    assert values(answers[0][1]) == [2.0]
+    assert first.says("left") == "left []"
+    assert index(server)["one"][0] == "READY"
+    assert not [record for record in server.log if "has lost its name" in record["message"]]

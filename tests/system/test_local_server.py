@@ -170,6 +170,29 @@ def test_a_start_that_takes_too_long_leaves_no_process(scratch):
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 
+def test_who_gives_up_before_the_start_has_begun_ends_it_all_the_same(scratch):
+    server = LocalServer(FREE)
+    server.give_up()
+    with pytest.raises(Unavailable, match="before it served"):
+        server.start(SECONDS_MAX)
+    server.start(SECONDS_MAX)
+    assert server.alive()
+    server.stop()
+
+
+def test_who_gives_up_a_server_that_has_ended_meanwhile_hears_nothing(scratch, monkeypatch):
+    class Interrupted(subprocess.Popen):
+        def wait(self, timeout=None):
+            status = super().wait(timeout)
+            server.give_up()  # as a signal handler may
+            return status
+
+    server = LocalServer([*FREE, "--log-file=/nowhere/at.log"])
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(Unavailable, match="exit status 1 before it served"):
+        server.start(SECONDS_MAX)
+
+
 def test_a_callable_that_hangs_does_not_keep_stop_from_ending_it(start):
     server, backend = start(), Hangs()
     server.guest.serve("m", CONFIG, backend)

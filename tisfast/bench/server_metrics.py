@@ -50,9 +50,7 @@ def combined(samples: list[Sample]) -> dict[str, dict[str, float]]:
         for uuid, values in sample.gpus.items():
             for name, value in values.items():
                 by_name.setdefault(uuid, {}).setdefault(name, []).append(value)
-    return {
-        uuid: {name: _combined(name, values) for name, values in names.items()} for uuid, names in by_name.items()
-    }
+    return {uuid: {name: _combined(name, values) for name, values in names.items()} for uuid, names in by_name.items()}
 
 
 def _combined(name: str, values: list[float]) -> float:

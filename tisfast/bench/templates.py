@@ -118,5 +118,3 @@ def _metadata(name: str, value: str) -> tuple[bytes, bytes]:
         raise BadRequest(f"the header {name} has a value that is not printable ASCII")
     plain = base64.b64encode(value.encode()).rstrip(b"=") if lower.endswith("-bin") else value.encode()
     return lower.encode(), plain
-
-

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tisfast.dtypes import BY_DTYPE
 from tisfast.errors import BadRequest, BadResponse
 from tisfast.types import BY_WIRE, DATA_TYPES
 from tisfast.wire.buffer_tensor import BufferTensor, pack_strings
@@ -15,8 +16,6 @@ Array = NDArray[Any]
 
 NUMPY: Final[dict[str, np.dtype[Any]]] = {kind.wire: np.dtype(kind.numpy or "<f4") for kind in DATA_TYPES}
 """What an output of each KServe data type becomes; BF16, which numpy does not have, becomes float32."""
-WIRE: Final[dict[np.dtype[Any], str]] = {np.dtype(kind.numpy): kind.wire for kind in DATA_TYPES if kind.numpy}
-"""The data type of an array, where it says one."""
 FLOAT16_TOP: Final = 0x7FFF
 
 
@@ -26,10 +25,10 @@ def datatype_of(array: Array) -> str:
         return "BYTES"
     if array.dtype.name == "bfloat16":
         return "BF16"
-    found = WIRE.get(array.dtype)
+    found = BY_DTYPE.get(array.dtype)
     if found is None:
-        raise BadRequest(f"an array of {array.dtype} is no tensor: known are {', '.join(str(each) for each in WIRE)}")
-    return found
+        raise BadRequest(f"an array of {array.dtype} is no tensor: known are {', '.join(map(str, BY_DTYPE))}")
+    return found.wire
 
 
 def tensor_of(name: str, datatype: str, array: Array) -> BufferTensor:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tisfast.client.address import Address, Tls, parse_url
 from tisfast.client.calls import Call, Calls, InferRequest, JsonDict, Scope, T
 from tisfast.client.checks import ModelMetadata, metadata_of
+from tisfast.client.errors import not_sent
 from tisfast.client.grpc_calls import GrpcCalls
 from tisfast.client.grpc_sync import GrpcTransport
 from tisfast.client.http_calls import HttpCalls, checked_headers
@@ -65,10 +66,12 @@ class ClientCore:
         self, call: Call[T], timeout: float | None = None, retry: bool = True, cancel: Cancel | None = None
     ) -> T:
         """Make a call, again where that does no harm.  Raises TisError."""
-        began = monotonic()
+        began = now = monotonic()
         deadline = began + (self.timeout if timeout is None else timeout)
         made = 0
         while True:
+            if deadline <= now:  # what it had to wait for before, as for metadata, took all its time
+                raise not_sent(self.address)
             made += 1
             try:
                 return await self.transport.ask(call, deadline, cancel)
@@ -78,6 +81,7 @@ class ClientCore:
                 if pause is None or monotonic() + pause >= deadline:
                     raise
             await self.transport.pause(pause, cancel)
+            now = monotonic()
 
     async def fetch(self, name: str, scope: Scope | None = None, /, **fields: Any) -> Any:
         """A call of admin.OPERATIONS; scope: of the call that needs it."""

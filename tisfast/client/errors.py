@@ -83,6 +83,11 @@ OF_GRPC: Final[dict[int, type[TisError]]] = {
 }
 
 
+def not_sent(address: object) -> TimedOut:
+    """The error of a call that is late before it has begun."""
+    return TimedOut(f"nothing was sent to {address}: no time was left of what the call may take (timeout=)")
+
+
 def of_http(status: int, text: str) -> TisError:
     """The error of an HTTP answer."""
     return OF_HTTP.get(status, Unknown)(text or f"the server answered with HTTP status {status}", http_status=status)

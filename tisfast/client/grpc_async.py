@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tisfast import limits
 from tisfast.client.async_socket import Where
 from tisfast.client.calls import Call, GrpcCall, T
-from tisfast.client.errors import ClientClosed, TimedOut, of_grpc
+from tisfast.client.errors import ClientClosed, TimedOut, not_sent, of_grpc
 from tisfast.client.grpc_sync import no_http2, server_timeout_ns
 from tisfast.client.transport import Cancel
 from tisfast.client.turns import Turns, wait
@@ -112,7 +112,9 @@ class GrpcProtocol(asyncio.Protocol):
         return not (self._gone or self._session.leaving or self._session.ended)
 
     def begin(self, call: GrpcCall[Any], deadline: float, paced: bool = False) -> tuple[SessionCall, Inbox]:
-        """Send a call with one message.  paced: see GrpcClientSession.start, and `taken`."""
+        """Send a call with one message.  paced: see GrpcClientSession.start, and `taken`.  Raises TimedOut."""
+        if deadline <= monotonic():  # its turn or the connection came too late
+            raise not_sent(self._where.address)
         timeout_ns = server_timeout_ns(call, deadline)
         begun = self._session.start(
             call.path, metadata=call.metadata, timeout_ns=timeout_ns, encoding=call.encoding, paced=paced

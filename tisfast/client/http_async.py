@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import select
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tisfast.client.assembler import ResponseAssembler
 from tisfast.client.async_socket import AsyncPool, Where
 from tisfast.client.calls import Body, Call, HttpCall, T
+from tisfast.client.errors import not_sent
 from tisfast.client.transport import Cancel, Stream
 from tisfast.client.turns import wait
 from tisfast.errors import BadResponse, TisError, Unsupported
@@ -92,6 +94,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
         assert self._transport is not None
         if self._gone is not None:  # a new connection that ended before its first request
             raise self._gone if isinstance(self._gone, BadResponse) else self._where.closed_at_once()
+        if deadline <= monotonic():  # its turn or the connection came too late
+            raise not_sent(self._where.address)
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         self._assembler.begin(call.head)
         self._transport.writelines([call.head_bytes, *call.pieces])

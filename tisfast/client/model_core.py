@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from tisfast import limits
 from tisfast.client.calls import InferRequest, JsonDict, Parameters, Scope
 from tisfast.client.checks import Missing, ModelMetadata, Signature, metadata_of, optional_inputs
 from tisfast.client.errors import Cancelled, TimedOut
 from tisfast.client.options import (
     NO_OPTIONS,
     CallOptions,
+    as_seconds,
     call_timeout,
     checked_call,
     request_parameters,
@@ -56,11 +56,10 @@ class ModelCore:
         if self._signature is not None and cancel is None:
             return None
         timeout, headers = named.get("timeout"), named.get("headers")
-        plain = isinstance(timeout, int | float) and 0 < timeout <= limits.CLIENT_SECONDS_MAX
-        seconds = float(timeout) if plain and timeout is not None else self._core.timeout
+        seconds = as_seconds(timeout) or self._core.timeout
         return Scope(monotonic() + seconds, headers if isinstance(headers, Mapping) else None, cancel)
 
-    def _settled(self, scope: Scope | None, named: Mapping[str, Any], options: CallOptions) -> Scope | None:
+    def settled(self, scope: Scope | None, named: Mapping[str, Any], options: CallOptions) -> Scope | None:
         """The scope, now that it is known which keywords are inputs: these bound nothing and are no headers."""
         if scope is None:
             return None
@@ -98,7 +97,7 @@ class ModelCore:
         scope = None if self._signature is not None and cancel is None else self.scope(named, cancel)
         signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
-        scope = self._settled(scope, named, options)
+        scope = self.settled(scope, named, options)
         result = await self.request(signature, values, inputs, options, scope=scope)
         return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result
 
@@ -117,7 +116,7 @@ class ModelCore:
         scope = self.scope(named, cancel)
         signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
-        scope = self._settled(scope, named, options)
+        scope = self.settled(scope, named, options)
         one = [None if value is None else signature.batch_of_one(at, value) for at, value in enumerate(values)]
         more = {name: signature.batch_of_one(name, value) for name, value in inputs.items()}
         answer = await self.request(signature, one, more, options, scope=scope)
@@ -202,7 +201,7 @@ class ModelCore:
         scope = self.scope(named)
         signature = await self.signature(scope)
         inputs, options = split_options(named, signature.inputs)
-        scope = self._settled(scope, named, options)
+        scope = self.settled(scope, named, options)
         by_name = {**signature.by_position(values), **inputs}
         arrays = {name: signature.array(name, value) for name, value in by_name.items()}
         rows = {len(array) if array.ndim else -1 for array in arrays.values()}
@@ -225,7 +224,7 @@ class ModelCore:
         scope = self.scope(named)
         signature = self._signature or await self._fetch(scope)
         inputs, options = split_options(named, signature.inputs)
-        scope = self._settled(scope, named, options)
+        scope = self.settled(scope, named, options)
         request, left = await self._request(signature, values, inputs, options, None, scope)
         timeout = None if options.get("timeout") is None else left
         call = self._core.calls.stream(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from tisfast import limits
@@ -90,11 +91,18 @@ def call_timeout(options: CallOptions) -> float | None:
     return seconds_of(options["timeout"]) if options.get("timeout") is not None else None
 
 
-def seconds_of(timeout: float) -> float:
+def as_seconds(timeout: Any) -> float | None:
+    """A time that can be waited for; scalars of numpy are numbers, too.  None: it is no such time."""
+    seconds = float(timeout) if isinstance(timeout, int | float | Real) else 0.0
+    return seconds if 0 < seconds <= limits.CLIENT_SECONDS_MAX else None
+
+
+def seconds_of(timeout: Any) -> float:
     """A timeout that can be waited for.  Raises BadRequest."""
-    if not 0 < timeout <= limits.CLIENT_SECONDS_MAX:
+    seconds = as_seconds(timeout)
+    if seconds is None:
         raise BadRequest(f"timeout={timeout!r} must be seconds, more than 0 and at most {limits.CLIENT_SECONDS_MAX}")
-    return timeout
+    return seconds
 
 
 def request_parameters(options: CallOptions) -> Parameters | None:
@@ -135,7 +143,7 @@ def checked_client(options: ClientOptions) -> ClientOptions:
         "concurrency": limits.CLIENT_CONCURRENCY,
     }
     found.update(options)
-    seconds_of(found["timeout"])
+    found["timeout"] = seconds_of(found["timeout"])
     for name in ("connections", "concurrency"):
         number = found[name]  # type: ignore[literal-required]
         if not isinstance(number, int) or not 1 <= number <= limits.CLIENT_CONNECTIONS_MAX:

@@ -86,6 +86,9 @@ class Pool(Generic[C]):
                     return self._new(deadline)
                 found = again
             self._busy.add(found)
+            if self._closed:  # `close` may have looked before it was among the busy ones
+                self.drop(found)
+                raise ClientClosed("the client is closed")
             if found.usable():
                 return found
             self.drop(found)
@@ -124,6 +127,8 @@ class Pool(Generic[C]):
             elif waiter.make:
                 self._made -= 1
             self._hand_over()
+        if self._closed:
+            self._empty()
 
     def _hand_over(self) -> None:
         """What is free belongs to those that wait longest.  It may be called within itself, see _lock."""

@@ -120,8 +120,8 @@ class SharedMemory:
         region = await self._take(inputs + outputs, Scope(deadline, None, cancel))
         if region is None:
             return await self._core.ask(self._core.calls.infer(request), deadline - monotonic(), retry, cancel)
-        placed, places = _placed(request, region, known)
         try:
+            placed, places = _placed(request, region, known)
             response = await self._core.ask(self._core.calls.infer(placed), deadline - monotonic(), retry, cancel)
             arrays = [self._array(each, region, places.get(each.name)) for each in response.outputs]
         except TisError as error:
@@ -174,13 +174,13 @@ class SharedMemory:
 
     async def _take(self, nbytes: int, scope: Scope) -> Region | None:
         """A region of so many bytes or more; None: the request goes through the socket."""
-        await self._unregister_doomed(scope.deadline)
+        await self._unregister_doomed(scope)
         name = f"tisfast-{os.getpid()}-{secrets.token_hex(8)}"
         with self._lock:
             for at in range(len(self._free) - 1, -1, -1):
                 if self._free[at].nbytes >= nbytes:
                     return self._free.pop(at)
-            if len(self._doomed) >= limits.CLIENT_REGIONS_LEFT_MAX:
+            if len(self.registered.difference(self._held)) >= limits.CLIENT_REGIONS_LEFT_MAX:
                 return None
             size = max(tuning.CLIENT_REGION_BYTES_MIN, 1 << (nbytes - 1).bit_length())
             held = sum(self._held.values())
@@ -210,7 +210,11 @@ class SharedMemory:
             await self._core.ask(call, scope.deadline - monotonic(), self._must, scope.cancel)
         except Cancelled:
             raise
-        except (ConnectFailed, ConnectionLost, TimedOut) as error:
+        except TimedOut:
+            if self._must:
+                raise
+            return None  # the call has no time left, as its caller finds
+        except (ConnectFailed, ConnectionLost) as error:
             if isinstance(error, ConnectFailed):
                 self.registered.discard(name)
             if self._must:
@@ -255,22 +259,30 @@ class SharedMemory:
             self.registered.clear()
             self._doomed.clear()
 
-    async def _unregister_doomed(self, deadline: float) -> None:
-        deadline = min(deadline, monotonic() + tuning.CLIENT_CANCEL_SECONDS)
+    async def _unregister_doomed(self, scope: Scope) -> None:
+        """Regions of earlier calls, within the bounds of this one."""
+        scope = scope._replace(deadline=min(scope.deadline, monotonic() + tuning.CLIENT_CANCEL_SECONDS))
         while self._doomed:
             try:
                 name = self._doomed.pop()
-            except IndexError:
+            except IndexError:  # another call was faster
                 return
-            if not await self._unregister(name, deadline):
-                self._doomed.append(name)  # another time
+            done = False
+            try:
+                done = await self._unregister(name, scope)
+            finally:
+                if not done and name in self.registered:
+                    self._doomed.append(name)  # another time, and so when this call is cancelled
+            if not done:
                 return
 
-    async def _unregister(self, name: str, deadline: float) -> bool:
-        """False: the server did not answer."""
+    async def _unregister(self, name: str, scope: Scope) -> bool:
+        """False: the server did not answer.  Raises Cancelled."""
         try:
             call = self._core.calls.ask("system_unregister", name=name)
-            await self._core.ask(call, deadline - monotonic(), retry=False)
+            await self._core.ask(call, scope.deadline - monotonic(), retry=False, cancel=scope.cancel)
+        except Cancelled:
+            raise
         except (Unavailable, TimedOut):
             return False
         except TisError:
@@ -289,9 +301,9 @@ class SharedMemory:
         with self._lock:
             self._refused = True
             self._free, self._doomed = [], []
-        deadline = monotonic() + tuning.CLIENT_CANCEL_SECONDS
+        scope = Scope(monotonic() + tuning.CLIENT_CANCEL_SECONDS)
         for name in list(self.registered):
-            if not await self._unregister(name, deadline):
+            if not await self._unregister(name, scope):
                 return  # a server that has gone has none
 
 

@@ -36,6 +36,7 @@ class SequenceCore:
         scope = self._model.scope(named)
         signature = await self._model.signature(scope)
         inputs, options = split_options(named, signature.inputs)
+        scope = self._model.settled(scope, named, options)
         last = "last" not in signature.inputs and bool(inputs.pop("last", False))
         if self._ended:
             raise BadRequest(f"sequence {self.id!r} of model '{self._model.name}' has ended; begin another one")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 
@@ -275,25 +275,54 @@ class ModelImports:
     A module of that name which is loaded already, another model's `helper` perhaps, is out of the way meanwhile.
     """
 
+    _open: ClassVar[list[ModelImports]] = []
+    """Of this process, as sys.modules is; a later one has put modules of the earlier ones aside."""
+
     def __init__(self, folder: Path, version: str) -> None:
         self._folders = [str(folder / version), str(folder)]
-        names = {path.stem for each in self._folders for path in Path(each).glob("*") if _importable(path)}
-        self._others = {name: module for name, module in list(sys.modules.items()) if name.partition(".")[0] in names}
+        files = {path.stem for each in self._folders for path in Path(each).glob("*") if _importable(path)}
+        self._names = files | {_module_name(folder, version)}
+        self._others = {name: module for name, module in list(sys.modules.items()) if self._has(name)}
         for name in self._others:
             del sys.modules[name]
         sys.path[:0] = self._folders
         importlib.invalidate_caches()
+        self._open.append(self)
 
     def end(self) -> None:
-        """The model's modules are forgotten, and the others are back."""
+        """The model's modules are forgotten, and the others are back: for who opened later, among what it put aside."""
+        if self not in self._open:
+            return
         for each in self._folders:
             with suppress(ValueError):
                 sys.path.remove(each)
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None) or ""
-            if any(file.startswith(f"{each}/") for each in self._folders):
-                del sys.modules[name]
-        sys.modules.update(self._others)
+        later = self._open[self._open.index(self) + 1 :]
+        self._open.remove(self)
+        for place in (sys.modules, *[each._others for each in later]):
+            for name, module in list(place.items()):
+                if self._place_of(name, later) is place and self._is_mine(module):
+                    del place[name]
+        for name, module in self._others.items():
+            self._place_of(name, later)[name] = module
+
+    def _has(self, module: str) -> bool:
+        return module.partition(".")[0] in self._names
+
+    @staticmethod
+    def _place_of(name: str, later: list[ModelImports]) -> dict[str, ModuleType]:
+        """Where a module lies that this model imported."""
+        return next((each._others for each in later if each._has(name)), sys.modules)
+
+    def _is_mine(self, module: ModuleType) -> bool:
+        try:  # a module that is loaded when it is used must not be woken
+            file = object.__getattribute__(module, "__dict__").get("__file__")
+        except AttributeError:
+            return False
+        return isinstance(file, str) and any(file.startswith(f"{each}/") for each in self._folders)
+
+
+def _module_name(folder: Path, version: str) -> str:
+    return f"{folder.name}_{version}_model"
 
 
 def _importable(path: Path) -> bool:
@@ -305,7 +334,7 @@ def _module(folder: Path, version: str, config: LoadedConfig) -> ModuleType:
     file = folder / version / (config.default_model_filename or "model.py")
     if not file.is_file():
         raise NotFound(f"{file} is missing: LocalModel runs models that are Python files")
-    spec = importlib.util.spec_from_file_location(f"{folder.name}_{version}_model", file)
+    spec = importlib.util.spec_from_file_location(_module_name(folder, version), file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look for it there

@@ -96,6 +96,29 @@ class HttpSettings:
 
 
 @dataclass(frozen=True)
+class VertexSettings:
+    """Vertex AI's port.  The routes are the paths that it asks there.
+
+    default_model: that predictions are for; "": the only one that is served.
+    """
+
+    listen: ListenSettings
+    predict_route: str
+    health_route: str
+    default_model: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a route that is no path."""
+        for variable, route in (("AIP_PREDICT_ROUTE", self.predict_route), ("AIP_HEALTH_ROUTE", self.health_route)):
+            said = f"{variable} is {route[:300]!r}" if route else f"there is no {variable}"
+            _require(
+                route.startswith("/"),
+                "allow-vertex-ai",
+                f"needs two paths of the environment, AIP_PREDICT_ROUTE and AIP_HEALTH_ROUTE, and {said}",
+            )
+
+
+@dataclass(frozen=True)
 class GrpcSettings:
     """The gRPC port beyond its socket.
 
@@ -360,10 +383,12 @@ class Settings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     access_log: str = ""
     codecs: CodecSettings = field(default_factory=CodecSettings)
+    vertex: VertexSettings | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError when two services want one address and port."""
-        for one, other in combinations((self.http, self.grpc, self.metrics), 2):
+        vertex = () if self.vertex is None else (self.vertex.listen,)
+        for one, other in combinations((self.http, self.grpc, self.metrics, *vertex), 2):
             _require_apart(one, other)
         _require(
             not (self.workers.guest_directory and self.repository.namespacing),

@@ -62,7 +62,13 @@ with suppress(ModuleNotFoundError):
     from lzma import LZMAError
 
     _LZMA_ERRORS = (LZMAError,)
-UNREADABLE: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, *_LZMA_ERRORS)
+UNREADABLE: Final[tuple[type[Exception], ...]] = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    *_LZMA_ERRORS,
+)
 """Exceptions of the standard library for archives that are damaged."""
 _MODULE: Final = """
 import importlib, shutil, sys

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
     from tisfast.native.region import Regions
     from tisfast.operations.control_access import HttpGate
-    from tisfast.operations.header_policy import HeaderPolicy
+    from tisfast.operations.header_policy import Policy
     from tisfast.operations.http_response import Handler
     from tisfast.telemetry.access_log import AccessLog
     from tisfast.telemetry.tracer import Tracer
@@ -37,7 +37,7 @@ class HttpFront(ListenerFront):
         loop: asyncio.AbstractEventLoop,
         *,
         max_input_bytes: int,
-        policy: HeaderPolicy | None = None,
+        policy: Policy | None = None,
         gate: HttpGate | None = None,
         regions: Regions | None = None,
         codecs: Codecs | None = None,

@@ -7,7 +7,7 @@ from tisfast.engine.registry import Registry
 from tisfast.front.connection import HttpConnection
 from tisfast.native.region import Regions
 from tisfast.operations.control_access import HttpGate
-from tisfast.operations.header_policy import HeaderPolicy
+from tisfast.operations.header_policy import Policy
 from tisfast.operations.http_response import Handler
 from tisfast.telemetry.access_log import AccessLog
 from tisfast.telemetry.tracer import Tracer
@@ -28,7 +28,7 @@ class ListenerContext:
         loop: asyncio.AbstractEventLoop,
         *,
         max_input_bytes: int,
-        policy: HeaderPolicy | None = None,
+        policy: Policy | None = None,
         regions: Regions | None = None,
         gate: HttpGate | None = None,
         codecs: Codecs | None = None,

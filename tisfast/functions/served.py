@@ -52,24 +52,19 @@ class Served:
                 self.close()
             raise
 
-    def begin(self, local: LocalServer) -> None:
-        """Serve it, also again after `end`.  Raises TisError."""
+    def begin(self, local: LocalServer, seconds_max: float = limits.LOCAL_CALL_SECONDS_MAX) -> None:
+        """Serve it, also again after `end`; seconds_max: of the server's part.  Raises TisError."""
         execution, signature = self._execution, self.signature
         self._unloading = False
         if execution.processes:
-            write_model(self._function, signature, execution, local.models)
-            try:
-                with control_client(local, limits.LOCAL_CALL_SECONDS_MAX) as client:
-                    client.load(signature.name)
-            except BaseException:
-                with contextlib.suppress(TisError):  # the first error is the one to mend
-                    self._unload(local, limits.FUNCTION_LEAVE_SECONDS_MAX)  # a load that was interrupted may hang
-                raise
+            self._load(local, seconds_max)
             return
         config = signature.config(execution.batch_size, execution.delay, execution.instances)
         backends = self._backends if len(self._backends) > 1 else self._backends[0]
         try:
-            local.guest.serve(signature.name, config, backends, instances=execution.instances)
+            local.guest.serve(
+                signature.name, config, backends, instances=execution.instances, timeout=seconds_max
+            )
         except guest_runtime().GuestError as error:
             raise Unavailable(str(error)) from error
 
@@ -126,6 +121,22 @@ class Served:
         if owner is not self._function:
             self._owners.append(owner)
         return callable_
+
+    def _load(self, local: LocalServer, seconds_max: float) -> None:
+        """Have workers load it.  Raises TisError."""
+        name = self.signature.name
+        try:
+            write_model(self._function, self.signature, self._execution, local.models)
+            with control_client(local, seconds_max) as client:
+                client.load(name)
+        except BaseException:
+            try:
+                with contextlib.suppress(TisError):  # the first error is the one to mend
+                    # A load that was interrupted may hang: the server carries the order out when that has ended.
+                    self._unload(local, limits.FUNCTION_LEAVE_SECONDS_MAX)
+            finally:  # a second Ctrl-C comes here
+                shutil.rmtree(local.models / name, ignore_errors=True)
+            raise
 
     def _unload(self, local: LocalServer, seconds_max: float) -> None:
         """The server forgets the model, and its name is free.  Raises TisError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tisfast.client import Client, Model
 
+log = logging.getLogger("tisfast.functions")
 HOST: Final = "127.0.0.1"
 HTTP_PORT: Final = 8000
 GRPC_PORT: Final = 8001
@@ -43,6 +45,8 @@ def serve(*functions: Any, **options: Unpack[ServeOptions]) -> FunctionServer:
     # At a port of its own a server has no twin, and user code that takes its time holds up nobody.
     with _opening if settings.get("http_port", HTTP_PORT) else contextlib.nullcontext():
         server = _running_twin(settings, set(named))
+        if server is None:
+            _check_count()
         made = None if server is not None else FunctionServer(**settings)  # type: ignore[arg-type]
         try:
             for name, function in named.items():
@@ -268,24 +272,40 @@ class FunctionServer:
 
     def _bring_back(self, name: str, old: Served, error: BaseException) -> None:
         """The next one could not take its place."""
+        interrupted = not isinstance(error, Exception)  # by Ctrl-C, say: the load of the next one may hang
+        seconds = limits.FUNCTION_BACK_SECONDS_MAX if interrupted else limits.LOCAL_CALL_SECONDS_MAX
         try:
             if not old.answered:
                 raise Unavailable("it has not answered its last requests")
-            old.begin(self._local)
+            old.begin(self._local, seconds)
             with self._guard:
                 self._alive_or_raise()
                 self._served[name] = old
-        except Exception as why:
+        except BaseException as why:
             with contextlib.suppress(Exception):
                 old.close()
-            raise Unavailable(
-                f"'{name}' is not served any more: {error}. The function before it does not come back: {why}"
-            ) from error
+            if not isinstance(why, Exception):  # a second Ctrl-C
+                raise
+            cause = str(error) or type(error).__name__
+            said = f"'{name}' is not served any more: {cause}. The function before it does not come back: {why}"
+            if not interrupted:
+                raise Unavailable(said) from error
+            log.warning("%s", said)
 
 
 _opening = threading.Lock()
 _servers = set[FunctionServer]()
 """Of this program, until they are stopped: who keeps only a client of one keeps the server, too."""
+
+
+def _check_count() -> None:
+    """Raises BadRequest where servers are started and not stopped, as nobody else ends them."""
+    running = [server for server in list(_servers) if server.alive()]
+    if len(running) >= limits.FUNCTION_SERVERS_MAX:
+        raise BadRequest(
+            f"this program has {len(running)} servers, which is the limit: stop() those that are done; with "
+            "http_port=0 each tisfast.serve starts another one"
+        )
 
 
 def _running_twin(settings: Mapping[str, Any], names: set[str]) -> FunctionServer | None:

@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tisfast.dtypes import BY_DTYPE
 from tisfast.errors import BadRequest
-from tisfast.types import BY_WIRE, DATA_TYPES, DataType
+from tisfast.types import BY_WIRE, DataType
 
 TEXT: Final = BY_WIRE["BYTES"]
-BY_DTYPE: Final = {np.dtype(each.numpy): each for each in DATA_TYPES if each.numpy}
 PYTHON_TYPES: Final[dict[type, tuple[str, str]]] = {
     float: ("FP64", "item"),
     int: ("INT64", "item"),

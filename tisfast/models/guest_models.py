@@ -181,13 +181,13 @@ class GuestModels:
             self._models[model.name] = model
             self._registry.declare(model.name, model.version, "LOADING")
         try:
-            await self._load(model, config)
+            replaced = await self._load(model, config)
         except BaseException as error:
             if before is None:
                 self._failed(model, error)
             raise
-        if before is not None and before.served is not None:
-            self._hand_over(before)
+        if replaced is not None and replaced.served is not None:
+            self._hand_over(replaced)
 
     def _hand_over(self, model: GuestModel) -> None:
         """Its name is another guest's from now on: it answers what it has, and its own guest goes on."""
@@ -203,7 +203,8 @@ class GuestModels:
         self._leaving.begin(served, f"{model.title}: {_TAKEN}; try again", gone)
         log.info("%s has lost its name to another guest", model.title, extra=_facts(model))
 
-    async def _load(self, model: GuestModel, config: LoadedConfig) -> None:
+    async def _load(self, model: GuestModel, config: LoadedConfig) -> GuestModel | None:
+        """What had the name until the end of the load: a copy that has left meanwhile is let go of already."""
         version = Version(_source(config, int(model.version)), VersionSource(int(model.version), NOWHERE, NOWHERE))
         places = VersionFolders("", "", machine.arena_use_bytes(), "")
         beside = ModelExtras([()] * len(config.outputs), None, os.urandom(SALT_BYTES), places)
@@ -221,9 +222,11 @@ class GuestModels:
             raise
         model.served = served
         served.loaded()
+        replaced = self._models.get(model.name)
         self._models[model.name] = model
         self._registry.switch(model.name, [served.runtime])
         log.info("%s is served by %d instance(s)", model.title, len(served.instances), extra=_facts(model))
+        return None if replaced is model else replaced
 
     def _births(self, model: GuestModel) -> Births:
         told, lost = set[str](), LostRequests()

@@ -108,7 +108,6 @@ class _Driver:
         known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value
         raise _Failed(f"{name}: {text.value.decode() if known and text.value else f'error {code}'}", code)
 
-
     def uuid(self, device: ctypes.c_int) -> bytes:
         """Of a GPU, or of the MIG part of one that this process sees; b"" from a driver that tells none."""
         raw = (ctypes.c_ubyte * UUID_BYTES)()

@@ -5,7 +5,7 @@ Asked once for each head that a connection has not just seen, and only when one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import orjson
 
@@ -25,6 +25,13 @@ class HeaderDecision(NamedTuple):
 
     refusal: Response | None
     forwarded: bytes
+
+
+class Policy(Protocol):
+    """What a listener asks about a head."""
+
+    def judge(self, head: Head) -> HeaderDecision:
+        """Whether the request may be made, and what of it is forwarded."""
 
 
 class HeaderPolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ def follow(call: Callable[[], Any], answer: Answer, ended: Ended = lambda error:
         if inspect.isasyncgen(result):
             return _later_items(result, answer, ended)
         if inspect.isawaitable(result):
-            return _Later(_later(result, answer, ended), result, ended)
+            return Later(_later(result, answer, ended), functools.partial(_unbegun, result, ended))
         made = answer(result)
     except BaseException as error:
         ended(error)
@@ -70,13 +71,17 @@ async def _later_items(items: AsyncIterator[Any], answer: Answer, ended: Ended) 
         ended(error)
 
 
-class _Later(Coroutine[Any, Any, Any]):
-    """A coroutine that awaits `inner`, which ends with it even where nobody has begun it."""
+class Later(Coroutine[Any, Any, Any]):
+    """A coroutine that may end before anybody has begun it, as a task that is cancelled at once.
 
-    def __init__(self, outer: Coroutine[Any, Any, Any], inner: Awaitable[Any], ended: Ended) -> None:
-        self._outer, self._inner, self._ended = outer, inner, ended
+    unbegun: called then, for what the coroutine's own `finally` cannot do.
+    """
+
+    def __init__(self, outer: Coroutine[Any, Any, Any], unbegun: Callable[[], None]) -> None:
+        self._outer, self._unbegun = outer, unbegun
 
     def __await__(self) -> Generator[Any, Any, Any]:
+        """See Coroutine."""
         return self._outer.__await__()
 
     def send(self, value: Any) -> Any:
@@ -85,15 +90,23 @@ class _Later(Coroutine[Any, Any, Any]):
 
     def throw(self, *raised: Any) -> Any:
         """See Coroutine."""
+        self._end_unbegun()
         return self._outer.throw(*raised)
 
     def close(self) -> None:
         """See Coroutine."""
-        if inspect.getcoroutinestate(self._outer) == inspect.CORO_CREATED:
-            self._ended(None)  # what has not begun cannot say so itself
+        self._end_unbegun()
         self._outer.close()
-        if isinstance(self._inner, Coroutine):
-            self._inner.close()
+
+    def _end_unbegun(self) -> None:
+        if inspect.getcoroutinestate(self._outer) == inspect.CORO_CREATED:
+            self._unbegun()
+
+
+def _unbegun(result: Awaitable[Any], ended: Ended) -> None:
+    ended(None)
+    if isinstance(result, Coroutine):
+        result.close()
 
 
 async def _later(result: Awaitable[Any], answer: Answer, ended: Ended) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tisfast.pytriton.batch_outputs import Later
 from tisfast.pytriton.exceptions import PyTritonRuntimeError
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +79,7 @@ def in_groups(name: str, calls: Sequence[Callable[[], Any]], merge: Callable[[li
         _close(results)
         raise
     if any(inspect.isawaitable(result) for result in results):
-        return _merged_later(results, merge)
+        return Later(_merged_later(results, merge), lambda: _close(results))
     return merge(results)
 
 

@@ -19,7 +19,6 @@ from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from tisfast.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
-    PyTritonValidationError,
 )
 from tisfast.pytriton.models import BoundModel
 from tisfast.pytriton.process_models import Reports, write_model
@@ -67,7 +66,6 @@ GROWTH_BACKEND_SHM_SIZE: Final = 1024 * 1024
 TRITONSERVER_DIST_DIR: Final = pathlib.Path(__file__).parent
 """For programs that name them: the server sizes its memory itself, and there is no tritonserver."""
 _SECRET: Final = ("http_restricted_api", "grpc_restricted_protocol")
-VERTEX_AI_PORT: Final = 8080
 EXIT_TIMEOUT_S: Final = 20
 """Of running inferences at `stop`, where exit_timeout_secs says nothing."""
 STOP_MARGIN_S: Final = 3
@@ -220,7 +218,7 @@ class Triton(TritonBase):
 
     def _flags(self) -> list[str]:
         """Those that hold a secret lie in a file: a command line is read by everybody on the machine."""
-        config = _for_vertex_ai(merged(self._config))
+        config = merged(self._config)
         config.exit_timeout_secs = self._exit_timeout()
         restricted = ",".join(self._security.restricted_endpoints or ())
         if restricted:
@@ -241,23 +239,3 @@ class Triton(TritonBase):
                 file.write("".join(f"{flag}\n" for flag in private))
             flags.append(f"--flags-file={path}")
         return flags
-
-
-def _for_vertex_ai(config: TritonConfig) -> TritonConfig:
-    """Vertex AI asks one port, whose paths are told it with the model: HTTP listens there."""
-    if config.allow_vertex_ai:
-        port = config.vertex_ai_port or int(os.environ.get("AIP_HTTP_PORT") or VERTEX_AI_PORT)
-        if config.allow_http and config.http_port not in (None, port):
-            raise PyTritonValidationError(
-                f"HTTP has one port: http_port is {config.http_port}, and Vertex AI wants {port}; give them the same"
-            )
-        config.allow_http, config.http_port = True, port
-        log.info(
-            "Vertex AI: --container-ports=%s --container-health-route=/v2/health/ready "
-            "--container-predict-route=/v2/models/%s/infer",
-            port,
-            config.vertex_ai_default_model or "NAME",
-        )
-    config.allow_vertex_ai = config.vertex_ai_port = config.vertex_ai_default_model = None
-    config.vertex_ai_thread_count = None
-    return config

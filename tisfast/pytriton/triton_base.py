@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
 import os
 import pathlib
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -34,6 +35,8 @@ Base = TypeVar("Base", bound="TritonBase")
 MONITORING_PERIOD_S: Final = 10.0
 WAIT_FORM_MODEL_TIMEOUT_S: Final = 60.0
 """Seconds in which the server must have taken a model."""
+_LOOK_S: Final = 0.5
+"""A signal handler may come between a look and the wait after it, which it cannot end then."""
 
 
 class StoppedMeanwhile(PyTritonInvalidOperationError):
@@ -55,7 +58,8 @@ class TritonBase:
         self._lock = threading.RLock()
         self._news = threading.Condition()
         self._connected = self._connecting = False
-        self._stop_wanted = False  # by a `stop` that waits for the lock, or that `connect` was interrupted by
+        self._loading = False  # under the lock, by `connect` or `bind`
+        self._stop_wanted = False  # by a `stop` that waits for the lock, or whose thread loads
         _stop_at_exit(self)
 
     def __enter__(self: Base) -> Base:
@@ -94,7 +98,8 @@ class TritonBase:
             if any(model.same_as(each) for each in self._models):
                 raise PyTritonInvalidOperationError("Cannot add model with the same name twice.")
             if self._connected:
-                self._load(model)
+                with self._unless_stopped():
+                    self._load(model)
             self._models.append(model)
 
     def connect(self) -> None:
@@ -105,21 +110,18 @@ class TritonBase:
         with self._lock:
             if self._connected:
                 return
-            self._connecting = True
-            try:
-                guest = self._guest = self._join()
-                for model in self._models:
-                    self._load(model)
-                self._connected = True
-            except BaseException as error:  # undone, else a second try would find what the first one left
-                if self._undo():
-                    raise _stopped() from error
-                raise
-            finally:
-                self._connecting = False
-            if self._stop_wanted:
-                self._undo()
-                raise _stopped()
+            with self._unless_stopped():
+                self._connecting = True
+                try:
+                    guest = self._guest = self._join()
+                    for model in self._models:
+                        self._load(model)
+                    self._connected = True
+                except BaseException:  # undone, else a second try would find what the first one left
+                    self._undo(wished=False)
+                    raise
+                finally:
+                    self._connecting = False
             threading.Thread(target=self._watch, args=(guest,), name="tisfast-pytriton", daemon=True).start()
         self._tell_connected()
 
@@ -140,17 +142,17 @@ class TritonBase:
     def stop(self) -> bool:
         """Let go of all models and of the server; False when there was nothing to stop.
 
-        A `connect` or a warm-up that another thread is in ends at once.
+        A `connect` or a warm-up ends at once, whether another thread is in it or a signal handler stops its own.
         """
         self._stop_wanted = True
         self._tell_waiters()
         if self._connecting:
             self._interrupt()
         with self._lock:
-            if self._connecting:  # a signal handler interrupts it: it looks for that wish before it returns
+            if self._loading:  # in this thread, so a signal handler calls: what it interrupts does the rest
                 return True
             was_connected = self._connected
-            self._undo()
+            self._undo(wished=True)
         self._tell_waiters()
         return was_connected
 
@@ -204,6 +206,18 @@ class TritonBase:
 
     # ---- parts
 
+    @contextlib.contextmanager
+    def _unless_stopped(self) -> Iterator[None]:
+        """Load models, under the lock.  Raises StoppedMeanwhile where `stop` was called; then all is undone."""
+        self._loading = True
+        try:
+            yield
+        finally:
+            self._loading = False  # a signal handler's `stop` from here on does all by itself
+            if self._stop_wanted:
+                self._undo(wished=True)
+                raise _stopped()
+
     def _load(self, model: BoundModel) -> None:
         """Raises PyTritonBadParameterError for a configuration out of range, PyTritonRuntimeError from the server."""
         if self._stop_wanted:
@@ -244,20 +258,21 @@ class TritonBase:
 
         threading.Thread(target=run, name="tisfast-warm-up", daemon=True).start()
         with self._news:
-            self._news.wait_for(lambda: self._stop_wanted or done.is_set())
+            while not (self._stop_wanted or done.is_set()):
+                self._news.wait(_LOOK_S)
         if self._stop_wanted:
             raise _stopped()
 
-    def _undo(self) -> bool:
-        """Let go of everything, under the lock.  Returns whether `stop` wished it, and then the workspace goes, too."""
+    def _undo(self, *, wished: bool) -> None:
+        """Let go of everything, under the lock.  wished: by `stop`, and then the workspace goes, too."""
+        if wished:
+            self._stop_wanted = False
         guest, self._guest = self._guest, None
         self._connected = False
         self._served.clear()
-        wished, self._stop_wanted = self._stop_wanted, False
         self._leave(guest)
         if wished:
             self._workspace.clean()
-        return wished
 
     def _unrecoverable(self, guest: Any, error: PyTritonUnrecoverableError | str) -> None:
         """In a model's thread, which has to answer first.  guest: the connection that the model had."""

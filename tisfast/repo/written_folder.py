@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
+import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
 
+from tisfast import limits
 from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
 
@@ -18,22 +21,19 @@ from tisfast.config.json_form import parse_json
 def write_folder(folder: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
     """Write `config` as config.pbtxt, and files by their paths in `folder`; what is there already goes.
 
-    It is written beside its place and moved there, so a server that polls never sees half of it.  Raises ConfigErrors,
-    OSError.
+    It is written beside its place and moved there, so a server that polls never sees half of it; of several writers
+    the last one wins.  Raises ConfigErrors, OSError.
     """
     report = Report(folder.name)
     message = parse_json(json.dumps(config), report)
     report.raise_if_any()
-    made, old = (folder.with_name(f".{folder.name}.{os.getpid()}{end}") for end in ("", ".old"))
-    shutil.rmtree(made, ignore_errors=True)
+    made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
     try:
         for path, content in {**files, "config.pbtxt": text_format.MessageToString(message).encode()}.items():
             file = made / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
-        if folder.exists():
-            folder.rename(old)
-        made.rename(folder)
+        _put(made, folder, old)
     except BaseException:
         if old.exists() and not folder.exists():
             old.rename(folder)
@@ -41,3 +41,17 @@ def write_folder(folder: Path, config: Mapping[str, Any], files: Mapping[str, by
     finally:
         shutil.rmtree(made, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _put(made: Path, folder: Path, old: Path) -> None:
+    """Have `made` in the place of `folder`, which goes to `old`."""
+    for left in range(limits.FOLDER_WRITERS_MAX, -1, -1):
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        try:
+            made.rename(folder)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not left:
+                raise
+        shutil.rmtree(old)  # another writer was faster: what it wrote goes

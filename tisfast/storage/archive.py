@@ -19,7 +19,7 @@ from tisfast.environments.archive_reader import UNREADABLE, tar_entries
 from tisfast.errors import Cancelled, ConfigError
 from tisfast.storage.blobs import Blob, Blobs
 
-BROKEN: Final = (*UNREADABLE, gzip.BadGzipFile, NotImplementedError, RuntimeError)
+BROKEN: Final[tuple[type[Exception], ...]] = (*UNREADABLE, gzip.BadGzipFile, NotImplementedError, RuntimeError)
 """Exceptions of the standard library for archives that are damaged, encrypted or of a kind that it does not know."""
 
 

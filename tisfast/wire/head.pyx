@@ -47,6 +47,14 @@ cdef class MessageHead:
 cdef class Head(MessageHead):
     """See head.pxd."""
 
+    def aim(self, str method, str path) -> None:
+        """Ask for another path than the one that was sent.  Raises BadRequest."""
+        self.method, self.path, self.call, self.is_infer = method, path, NO_CALL, False
+        read_model(self)
+        for name, value in self.headers() if self.is_infer else ():
+            if name.lower() == b"inference-header-content-length":
+                self.inference_header_length = json_bytes_of(self, value.decode("latin-1"))
+
 
 cdef class HeaderLines:
     """See head.pxd."""
