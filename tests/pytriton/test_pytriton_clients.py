@@ -20,7 +20,7 @@ from tests.pytriton.served import (
     model,
     start,
 )
-from tests.pytriton.unused_ports import closed_port
+from tests.unused_ports import closed_port
 from tests.waiting import wait_until
 from tisfast.pytriton.client import DecoupledModelClient, FuturesModelClient, ModelClient
 from tisfast.pytriton.client.auth import create_auth_headers, extract_access_token_from_headers

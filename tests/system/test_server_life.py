@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.system.helpers import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, in_background, in_compute, until, with_gate
+from tests.unused_ports import closed_port
 from tests.waiting import has_ended
 
 
@@ -420,9 +421,7 @@ def test_listeners_open_only_when_models_are_loaded(serve, write_model, tmp_path
     gate = tmp_path / "gate"
     wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.005)\n"
     write_model("m", wait + ADD_ONE)
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+    port = closed_port()
     server = serve(f"--http-port={port}")
     server.says("loading m:1")
     with pytest.raises(ConnectionRefusedError):
