@@ -709,8 +709,8 @@ BENCH_OPEN_LOOP_CONNECTIONS: Final = 256
 """Connections at a request rate, where nothing else is said: requests beyond wait, and their waiting counts."""
 BENCH_RECORDS_MAX: Final = 4_000_000
 """Requests that one level's records hold for --profile-export-file, of 64 bytes: 256 MB; the latencies count all."""
-BENCH_WINDOWS_MAX: Final = 20_000
-"""Pieces of 0.1 s that one measurement keeps; longer ones have longer pieces."""
+BENCH_WINDOWS_MAX: Final = 400
+"""Pieces of 0.1 s that one measurement keeps, of about 8 KB; longer ones have longer pieces."""
 BENCH_LEVELS_MAX: Final = 1000
 """Levels of one range."""
 BENCH_DRAIN_SECONDS_MAX: Final = 10.0

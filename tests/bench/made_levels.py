@@ -33,7 +33,7 @@ def histogram_of(durations) -> Histogram:
 def windows_of(durations) -> tuple[Histogram, tuple[Window, ...]]:
     """Rows of latencies as windows of 100 ms."""
     windows = tuple(
-        Window(BEGAN + at * SLICE_NS, BEGAN + (at + 1) * SLICE_NS, len(row), histogram_of(row))
+        Window(BEGAN + at * SLICE_NS, BEGAN + (at + 1) * SLICE_NS, len(row), histogram_of(row).to_bytes())
         for at, row in enumerate(durations)
     )
     return histogram_of(durations), windows
@@ -75,7 +75,7 @@ def level_of(durations, level=None, **more) -> Measurement:
         "completed": count,
         "responses": count,
         "delayed": 0,
-        "errors": Errors(1, {("503", "the queue <is> full"): 1}, ("the queue <is> full", 0.25)),
+        "errors": Errors(1, 1, 0, {("503", "the queue <is> full"): 1}, ("the queue <is> full", 0.25)),
         "response": total,
         "service": total,
         "first_byte": total,
@@ -84,11 +84,11 @@ def level_of(durations, level=None, **more) -> Measurement:
         "received_bytes": 200 * count,
         "server": server_of(count),
         "client": ClientCost(
-            10**8, 10**9, 2 * 10**8, 10**6, histogram_of([1000] * 10), (count + 1) * 8_000, count * 4_000
+            10**8, 10**9, 2 * 10**8, 0, 10**6, histogram_of([1000] * 10), (count + 1) * 8_000, count * 4_000
         ),
         "stable": True,
         "reason": "the p99 latency is known within 2 %",
-        "records": records,
+        "records": (records[: count // 2], records[count // 2 :]),
     }
     return Measurement(level=level or Level("concurrency", 4.0), **(values | more))
 
@@ -102,6 +102,10 @@ def run_of(*levels: Measurement, settings: Settings | None = None, target=None) 
         "tisfast 0.1",
         levels,
     )
+
+
+def latencies_by_window(windows: tuple[Window, ...]) -> list[Histogram]:
+    return [each.latency for each in windows]
 
 
 def latencies(median_us: float, *, windows: int = 40, requests: int = 100, seed: int = 1) -> np.ndarray:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -46,10 +46,16 @@ class _Server(ThreadingHTTPServer):
 
 
 class StubServer:
-    """Serves the model 'stub' on `port`; `count` inferences have come."""
+    """Serves the model 'stub' on `port`; `count` inferences have come.
 
-    def __init__(self, answering: Answering = lambda _: "") -> None:
+    parts_ns: of each inference that was answered well, as its statistics say; empty: it has none.
+    """
+
+    def __init__(self, answering: Answering = lambda _: "", parts_ns: Mapping[str, int] | None = None) -> None:
         self.count = 0
+        self.good = 0
+        self.looks: Callable[[], None] = lambda: None  # before each answer that holds statistics
+        self._parts = dict(parts_ns or {})
         self.bodies: list[bytes] = []
         self._answering = answering
         self._lock = threading.Lock()
@@ -85,6 +91,17 @@ class StubServer:
             self.bodies = [*self.bodies[-9:], body]
         return self._answering(number)
 
+    def _statistics(self) -> dict[str, Any]:
+        self.looks()
+        with self._lock:
+            good = self.good
+        parts = {name: {"count": good, "ns": good * ns} for name, ns in self._parts.items()}
+        sizes = [{"batch_size": 1, "compute_infer": {"count": good, "ns": 0}}]
+        counts = {"inference_count": good, "execution_count": good}
+        return {
+            "model_stats": [{"name": "stub", "version": "1", **counts, "inference_stats": parts, "batch_stats": sizes}]
+        }
+
     def _handler(self) -> Any:
         stub = self
 
@@ -97,9 +114,12 @@ class StubServer:
                 pass
 
             def do_GET(self) -> None:
-                pages = {"/v2": {"name": "stub", "version": "1", "extensions": []}, "/v2/models/stub": METADATA}
+                extensions = ["statistics"] if stub._parts else []
+                pages = {"/v2": {"name": "stub", "version": "1", "extensions": extensions}, "/v2/models/stub": METADATA}
                 pages["/v2/models/stub/config"] = {"name": "stub", "max_batch_size": 8}
                 found = pages.get(self.path)
+                if self.path == "/v2/models/stub/stats" and stub._parts:
+                    found = stub._statistics()
                 self._send(200 if found else 404, json.dumps(found or {"error": f"no {self.path}"}).encode())
 
             def do_POST(self) -> None:
@@ -110,6 +130,8 @@ class StubServer:
                 elif fault:
                     self._send(500, json.dumps({"error": fault}).encode())
                 else:
+                    with stub._lock:
+                        stub.good += 1
                     self._send(200, ANSWER)
 
             def _send(self, status: int, body: bytes) -> None:

@@ -101,3 +101,11 @@ def test_a_file_that_exists_is_not_written_over(tmp_path):
     (tmp_path / "a.json").write_text("")
     with pytest.raises(ConfigError, match="exists already"):
         read(["-m", "x", "--profile-export-file", str(tmp_path / "a.json")])
+
+
+def test_how_a_level_ends_is_chosen_by_a_flag_of_our_own():
+    assert read(["-m", "x"]).settings.stop == "windows"
+    assert read(["-m", "x", "--stop", "confidence", "-s", "3"]).settings.stop == "confidence"
+    for more in (["--request-count", "9"], ["--measurement-mode", "count_windows"]):
+        with pytest.raises(ConfigError, match="leave out --request-count and count_windows"):
+            read(["-m", "x", "--stop", "confidence", *more])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,8 +91,10 @@ def test_perf_analyzers_export_is_read_too(tmp_path):
     paths = []
     for number, step in enumerate((1_000_000, 1_300_000)):
         level = level_of(latencies(1000, windows=60, requests=50, seed=number))
-        level.records["sent"] = level.began_ns + np.arange(len(level.records)) * 2_000_000
-        level.records["last"] = level.records["sent"] + step + np.arange(len(level.records)) % 7 * 10_000
+        records = np.concatenate(level.records)
+        records["sent"] = level.began_ns + np.arange(len(records)) * 2_000_000
+        records["last"] = records["sent"] + step + np.arange(len(records)) % 7 * 10_000
+        level = replace(level, records=(records,))
         path = tmp_path / f"{number}.json"
         path.write_text("".join(profile_export(run_of(level), "2.41.1")))
         paths.append(str(path))
@@ -172,3 +175,19 @@ def test_a_missing_file_and_wrong_flags(tmp_path):
     assert run(good)[0] == 99
     assert run(good, good, "--unknown")[0] == 99
     assert run("--help")[0] == 0
+
+
+def test_runs_of_other_requests_are_not_compared(tmp_path):
+    paths = []
+    for name, more in (("a.json", ("--shape", "A:4")), ("b.json", ("--shape", "A:4000", "-p", "300", "--json", "x"))):
+        path = tmp_path / name
+        alike = run_of(level_of(latencies(1000, windows=80)))
+        path.write_text(document_text(replace(alike, arguments=(*alike.arguments, *more))))
+        paths.append(str(path))
+
+    code, _, err = run(*paths)
+
+    assert code == 99
+    assert """the --shape is "['A:4']" in""" in err
+    assert run(*paths, "--force")[0] == 0
+    assert run(paths[0], paths[0])[0] == 0

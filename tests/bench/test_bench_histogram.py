@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -18,6 +17,8 @@ DURATION = st.one_of(
     st.integers(10, 62).map(lambda n: 2**n - 1),
     st.integers(0, 62).map(lambda n: 2**n),
 )  # fmt: skip
+HEAD_BYTES = 48
+"""Of to_bytes: count, sum and the like; the sum of squares is a float, which depends on the order."""
 DURATIONS = st.lists(DURATION, max_size=300)
 
 
@@ -29,9 +30,7 @@ def histogram(durations) -> Histogram:
 
 
 def same(one: Histogram, other: Histogram) -> bool:
-    return all(np.array_equal(mine, its) for mine, its in zip(one.buckets(), other.buckets(), strict=True)) and (
-        (one.count, one.sum, one.minimum, one.maximum) == (other.count, other.sum, other.minimum, other.maximum)
-    )
+    return one.to_bytes() == other.to_bytes()
 
 
 @given(durations=st.lists(DURATION, min_size=1, max_size=300), q=st.floats(0, 1))
@@ -67,22 +66,15 @@ def test_a_merge_equals_counting_all_in_one(one, other):
 
     total = histogram(one + other)
     assert (merged.count, merged.minimum, merged.maximum) == (total.count, total.minimum, total.maximum)
-    assert all(np.array_equal(mine, its) for mine, its in zip(merged.buckets(), total.buckets(), strict=True))
+    assert merged.to_bytes()[HEAD_BYTES:] == total.to_bytes()[HEAD_BYTES:]
 
 
-@given(before=DURATIONS, after=DURATIONS)
-def test_what_is_counted_since_a_copy_is_what_was_recorded_since(before, after):
-    counted = histogram(before)
-    earlier = counted.copy()
-    counted.record_all(np.array(after, np.int64))
+@given(durations=DURATIONS, ns=DURATION)
+def test_what_lies_above_is_known_within_the_width_of_a_counter(durations, ns):
+    counted = histogram(durations)
 
-    since = counted.minus(earlier)
-
-    true = histogram(after)
-    assert (since.count, since.sum) == (true.count, true.sum)
-    assert all(np.array_equal(mine, its) for mine, its in zip(since.buckets(), true.buckets(), strict=True))
-    for mine, its in ((since.minimum, true.minimum), (since.maximum, true.maximum)):
-        assert abs(mine - its) <= its / 1024
+    assert sum(each > ns for each in durations) <= counted.above(ns)
+    assert counted.above(ns) <= sum(each >= ns - ns / 1024 for each in durations)
 
 
 @given(durations=DURATIONS)
@@ -90,7 +82,6 @@ def test_another_process_gets_all_of_it(durations):
     counted = histogram(durations)
 
     assert same(Histogram.from_bytes(counted.to_bytes()), counted)
-    assert same(pickle.loads(pickle.dumps(counted)), counted)
 
 
 @given(durations=DURATIONS, data=st.binary(max_size=90), at=st.integers(0, 200))
@@ -102,15 +93,7 @@ def test_broken_bytes_are_refused_or_read_as_a_histogram_that_adds_up(durations,
             read = Histogram.from_bytes(broken)
         except ValueError:
             continue
-        assert int(read.buckets()[2].sum()) == read.count
-
-
-def test_a_copy_stands_for_itself():
-    counted = histogram([5, 7])
-    other = counted.copy()
-    counted.record(9)
-
-    assert (other.count, counted.count) == (2, 3)
+        assert read.above(-1) == read.count
 
 
 def test_an_empty_one_has_only_zeros():
@@ -127,8 +110,3 @@ def test_a_duration_below_zero_counts_as_zero():
 def test_no_quantile_outside_0_and_1(q):
     with pytest.raises(ValueError, match="between 0 and 1"):
         histogram([1]).quantile(q)
-
-
-def test_what_was_never_counted_is_not_taken_away():
-    with pytest.raises(ValueError, match="lacks"):
-        histogram([1]).minus(histogram([2]))

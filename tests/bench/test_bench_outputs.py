@@ -10,11 +10,11 @@ import re
 import numpy as np
 import pytest
 
-from tests.bench.made_levels import REALTIME, latencies, level_of, run_of, server_of
+from tests.bench.made_levels import REALTIME, histogram_of, latencies, level_of, run_of, server_of
 from tisfast.bench.csv_output import csv_files, csv_text
 from tisfast.bench.files import write_text
 from tisfast.bench.json_output import document, document_text, profile_export, unpacked
-from tisfast.bench.results import ClientCost, Level, Settings, Target
+from tisfast.bench.results import ClientCost, Level, Measurement, Settings, Target
 from tisfast.bench.text import header, level_text, summary
 from tisfast.errors import Unavailable
 
@@ -114,9 +114,10 @@ def test_the_profile_export_has_perf_analyzers_keys_and_times():
 
 def test_sequences_and_streams_in_the_profile_export():
     level = level_of(latencies(1000, windows=1, requests=2))
-    level.records["sequence_id"][0] = 9
-    level.records["responses"][1] = 3
-    level.records["first"][1] -= 1000
+    (one,), (other, _) = level.records
+    one["sequence_id"] = 9
+    other["responses"] = 3
+    other["first"] -= 1000
     first, second = json.loads("".join(profile_export(run_of(level), "0.1")))["experiments"][0]["requests"]
 
     assert first["sequence_id"] == 9 and "sequence_id" not in second
@@ -124,7 +125,7 @@ def test_sequences_and_streams_in_the_profile_export():
 
 
 def test_without_records_the_export_has_no_requests():
-    level = level_of(latencies(1000), records=None)
+    level = level_of(latencies(1000), records=())
 
     assert json.loads("".join(profile_export(run_of(level, level), "0.1")))["experiments"][1]["requests"] == []
 
@@ -198,15 +199,18 @@ def test_the_header_is_perf_analyzers():
 
 
 def test_errors_and_the_clients_limit_are_said():
-    cost = ClientCost(1, 1, 1, 0, level_of(latencies(1)).service, 0, 0, "the client used 98 % of its core")
+    cost = ClientCost(1, 1, 1, 0, 0, level_of(latencies(1)).service, 0, 0, "the client used 98 % of its core")
     text = level_text(level_of(latencies(1000), Level("request_rate", 50.0), client=cost, delayed=400), Settings(), 1)
 
     assert "Request Rate: 50 inference requests per second" in text
-    assert "Failed requests: 1" in text and "1 x 503: the queue <is> full" in text
+    assert (
+        "Failed requests: 1 in the measured windows, 1 in the whole level" in text
+        and "1 x 503: the queue <is> full" in text
+    )
     assert "[WARNING] the client used 98 % of its core" in text
     assert "of the requests were delayed" in text
-    assert re.search(r"p99 from the intended time of sending: \d+ usec", text)
-    assert re.search(r"p99 is between \d+ and \d+ usec with 95 % confidence", text)
+    assert re.search(r"p99 service time: \d+ usec", text)
+    assert re.search(r"p99 latency is between \d+ and \d+ usec with 95 % confidence", text)
 
 
 def test_a_level_without_one_answer_is_shown():
@@ -214,6 +218,57 @@ def test_a_level_without_one_answer_is_shown():
     for text in (level_text(level, Settings(), 1), csv_text(run_of(level)), document_text(run_of(level))):
         assert "nan" not in text.lower()
     assert "p50 latency: - (of 0 requests; it takes 6 to tell it)" in level_text(level, Settings(), 1)
+
+
+def late() -> Measurement:
+    """An open loop of which each request waited for 5 ms, and then took 1 ms."""
+    service = histogram_of([1e6] * 4000)
+    return level_of([[6e6] * 100] * 40, Level("request_rate", 1000.0), service=service, first_byte=service)
+
+
+def test_at_a_rate_all_latencies_count_from_the_intended_time_and_service_times_stand_beside():
+    level = late()
+    text = level_text(level, Settings(), 1)
+    assert "    Latencies count from the intended time of sending, service times from the sending itself:\n" in text
+    for name in ("Avg", "p50", "p90", "p95", "p99"):
+        assert re.search(rf"    {name} latency: (5998|5999|6000|6001|6002) usec", text), name
+        assert re.search(rf"    {name} service time: (999|1000) usec", text), name
+    assert re.search(r"    p99 latency is between 59\d\d|60\d\d and", text)
+    (row,) = rows(csv_text(run_of(level), verbose=True))
+    assert row["Latency From"] == "intended time"
+    assert {row[f"p{each} latency"] for each in (50, 90, 95, 99)} <= {"5998", "5999", "6000", "6001", "6002"}
+    assert {row[f"p{each} service time"] for each in (50, 90, 95, 99)} <= {"999", "1000"}
+    assert row["Avg latency"] == "6000"
+    assert "latency 6000 usec from the intended time, service time 1000 usec" in summary(run_of(level))
+    assert document(run_of(level))["levels"][0]["latency_from"] == "intended time"
+
+
+def test_a_closed_loop_has_one_latency():
+    text = level_text(level_of(latencies(1000)), Settings(), 1)
+    assert "service time" not in text and "service time" not in csv_text(run_of(level_of(latencies(1000))))
+
+
+def test_a_level_with_a_cache_and_one_without_have_their_cells_in_their_columns():
+    cached = server_of(4000, cache_hit_count=3000, cache_hit_ns=3000 * 9000, cache_miss_count=1000, cache_miss_ns=10**7)
+    outer = [server_of(4000, composing={"inner:1": each}) for each in (server_of(4000), cached)]
+    levels = [level_of(latencies(1000), Level("concurrency", at), server=each) for at, each in enumerate(outer, 1)]
+    files = csv_files("out.csv", run_of(*levels))
+    plain, hit = rows(files["inner_v1.out.csv"])
+    assert (plain["Client Recv"], plain["Server Cache Hit"]) == ("0", "")
+    assert (hit["Client Recv"], hit["Server Cache Hit"]) == ("0", "9")
+
+
+def test_what_else_is_to_be_known_stands_under_trust():
+    level = level_of(latencies(1000), notes=("no look at the metrics was in this time",))
+    assert "    no look at the metrics was in this time\n" in level_text(level, Settings(), 1).split("Trust")[1]
+    assert document(run_of(level))["levels"][0]["notes"] == ["no look at the metrics was in this time"]
+
+
+def test_how_well_the_mean_is_known_is_said_where_that_ends_a_level():
+    settings = Settings(stop="confidence", stability_percent=3)
+    assert "  Stopping when the average latency is known within 3 %\n" in header(settings, 1, "concurrency", False)
+    text = level_text(level_of(latencies(1000)), settings, 1)
+    assert re.search(r"the mean latency is between \d+ and \d+ usec with 95 % confidence", text)
 
 
 def test_the_summary_has_one_line_for_each_level():

@@ -7,25 +7,28 @@ import math
 import numpy as np
 import pytest
 
-from tests.bench.made_levels import histogram_of, windows_of
+from tests.bench.made_levels import histogram_of, latencies_by_window, windows_of
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.results import Window
 from tisfast.bench.stopping import Rule, Stopping, wanted, why_unstable
 
 P90 = math.exp(1.2815515594600038 * 0.5) * 1e6
 
 
+def pieces_of(durations):
+    total, windows = windows_of(durations)
+    return total, latencies_by_window(windows)
+
+
 def simulated(rule: Rule, correlation: float, random: np.random.Generator) -> tuple[bool, float, float, float]:
     """One level, window by window of 40 log-normal latencies; (stable, low, high, seconds)."""
-    total, windows, stopping, load = Histogram(), [], Stopping(rule), 0.0
+    total, pieces, stopping, load = Histogram(), [], Stopping(rule), 0.0
     for at in range(int(rule.seconds_max * 10)):
         load = correlation * load + math.sqrt(1 - correlation**2) * random.normal()
         share = 0.3 if correlation else 0.0
         draws = math.sqrt(share) * load + math.sqrt(1 - share) * random.normal(size=40)
-        window = histogram_of(np.exp(0.5 * draws) * 1e6)
-        total.merge(window)
-        windows.append(Window(at * 10**8, (at + 1) * 10**8, 40, window))
-        verdict = stopping.look((at + 1) / 10, total, windows)
+        pieces.append(histogram_of(np.exp(0.5 * draws) * 1e6))
+        total.merge(pieces[-1])
+        verdict = stopping.look((at + 1) / 10, total, pieces)
         if verdict is not None:
             return verdict.stable, verdict.interval.low, verdict.interval.high or math.inf, (at + 1) / 10
     raise AssertionError("the level did not end")
@@ -51,30 +54,30 @@ def test_it_holds_for_neighbours_that_are_alike_and_takes_longer():
 
 
 def test_it_ends_when_the_time_is_over_and_says_how_well_the_figure_is_known():
-    total, windows = windows_of(np.random.default_rng(1).lognormal(13, 1.5, (30, 20)))
+    total, pieces = pieces_of(np.random.default_rng(1).lognormal(13, 1.5, (30, 20)))
     rule = Rule(0.99, 1.0, 1.0, 3.0)
     stopping = Stopping(rule)
 
-    verdict = stopping.look(3.0, total, windows)
+    verdict = stopping.look(3.0, total, pieces)
 
     assert verdict is not None and not verdict.stable
-    assert "1 % are wanted" in stopping.explained(verdict, total, windows).reason
+    assert "1 % are wanted" in why_unstable(rule, verdict, total, pieces)
 
 
 def test_it_does_not_look_before_its_least_time_nor_at_each_request():
-    total, windows = windows_of(np.full((30, 50), 1e6))
+    total, pieces = pieces_of(np.full((30, 50), 1e6))
     stopping = Stopping(Rule(0.5, 10.0, 5.0, 60.0))
 
-    assert stopping.look(4.9, total, windows) is None
-    assert stopping.look(5.0, total, windows[:19]) is None
-    assert stopping.look(5.0, total, windows).stable
+    assert stopping.look(4.9, total, pieces) is None
+    assert stopping.look(5.0, total, pieces[:19]) is None
+    assert stopping.look(5.0, total, pieces).stable
 
 
 def reason(durations, quantile=0.99, **more) -> str:
-    total, windows = windows_of(durations)
+    total, pieces = pieces_of(durations)
     rule = Rule(quantile, 1.0, 1.0, 3.0)
-    verdict = Stopping(rule).look(3.0, total, windows)
-    return why_unstable(rule, verdict._replace(stable=False), total, windows, **more)
+    verdict = Stopping(rule).look(3.0, total, pieces)
+    return why_unstable(rule, verdict._replace(stable=False), total, pieces, **more)
 
 
 def test_the_reason_is_the_first_that_holds():
@@ -101,12 +104,12 @@ def test_without_one_answer_it_still_ends_and_says_so():
     verdict = stopping.look(3.0, empty, [])
 
     assert verdict is not None and not verdict.stable
-    assert "0 requests are too few" in stopping.explained(verdict, empty, []).reason
+    assert "0 requests are too few" in why_unstable(rule, verdict, empty, [])
 
 
 def test_the_mean_is_wanted_where_no_quantile_is():
-    total, windows = windows_of(np.random.default_rng(3).exponential(1e6, (50, 100)))
+    total, pieces = pieces_of(np.random.default_rng(3).exponential(1e6, (50, 100)))
 
-    found = wanted(Rule(None, 5.0, 1.0, 3.0), total, windows)
+    found = wanted(Rule(None, 5.0, 1.0, 3.0), total, pieces)
 
     assert found.low < 1e6 < found.high

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from tisfast.bench.measure import added
-from tisfast.bench.server_side import Models, composing_models, read_statistics, split
+from tisfast.bench.collected import added
+from tisfast.bench.server_side import Models, ServerSide, composing_models, read_statistics, split
 from tisfast.errors import BadResponse
 
 
@@ -77,3 +79,24 @@ def test_a_server_that_says_nothing_of_the_model_has_no_split():
 def test_statistics_that_are_none_are_refused():
     with pytest.raises(BadResponse, match="the server's statistics cannot be read"):
         read_statistics([{"version": "1"}])
+
+
+def test_there_is_one_look_at_a_time():
+    """A server whose statistics hang is asked once, and not by each window anew."""
+    asked, answer = threading.Semaphore(0), threading.Event()
+
+    class Hanging:
+        def statistics(self, _):
+            asked.release()
+            assert answer.wait(10)
+            return [entry("m", 3)]
+
+    side = ServerSide(Hanging(), Models("m", ""))
+    first = side.look()
+    assert asked.acquire(timeout=10)
+    assert side.look().result(0) is None
+    assert side.failure == "an earlier call has not been answered"
+    answer.set()
+    assert first.result(10) is not None
+    assert side.look().result(10) is not None
+    side.close()

@@ -22,6 +22,8 @@ from tisfast.bench.text import level_text, summary
 SECONDS_MAX: Final = 120
 OWN_LINES: Final = "  Trust: "
 """What follows in a level's text perf_analyzer does not say."""
+OWN_LATENCY: Final = " from the intended time"
+"""Nor what follows in a line of the summary."""
 
 Measured = Callable[..., "tuple[str, str, dict[str, Any]]"]
 
@@ -71,11 +73,15 @@ def test_columns_keys_and_lines_are_those_of_the_real_one(measured, flags, level
     stdout, csv, export = measured("--verbose-csv", *flags)
     ours = made(level, **settings)
 
-    assert csv_text(ours, verbose=True).splitlines()[0] == csv.splitlines()[0]
+    columns = csv_text(ours, verbose=True).splitlines()[0].split(",")
+    if ours.levels[0].open_loop:
+        columns = columns[: columns.index("Latency From")]  # what follows is ours alone
+    assert columns == csv.splitlines()[0].split(",")
     mine = json.loads("".join(profile_export(ours, "2.41.1")))
     assert shape(mine["experiments"]) == shape(export["experiments"])
     assert mine["version"] == export["version"]
     text = level_text(ours.levels[0], ours.settings, 1).split(OWN_LINES)[0] + "\n" + summary(ours)
     theirs = without_numbers(stdout)
     for line in without_numbers(text):
-        assert line in theirs, line
+        if "service times" not in line and "service time:" not in line:
+            assert line.split(OWN_LATENCY)[0] in theirs, line

@@ -183,6 +183,7 @@ def _add_measuring(made: argparse.ArgumentParser) -> None:
     group.add_argument("--measurement-mode", default="time_windows", metavar="time_windows|count_windows")
     group.add_argument("--measurement-request-count", type=int, default=50, help="of count_windows")
     group.add_argument("-s", "--stability-percentage", type=float, default=10.0, help="three windows agree so far")
+    group.add_argument("--stop", default="windows", metavar="windows|confidence", help="tisfast's own: how it ends")
     group.add_argument("-r", "--max-trials", type=int, default=10, help="windows at most")
     group.add_argument("--percentile", type=int, default=-1, help="compared instead of the average")
     group.add_argument("--max-errors", type=int, default=0, help="tisfast's own: more end with exit code 1")
@@ -252,6 +253,7 @@ def _check_choices(given: Any) -> None:
     for name, value, choices in (
         ("-i", given.protocol.lower(), ("http", "grpc")),
         ("--request-distribution", given.request_distribution, ("constant", "poisson")),
+        ("--stop", given.stop, ("windows", "confidence")),
         ("--measurement-mode", given.measurement_mode, ("time_windows", "count_windows")),
         ("--input-tensor-format", given.input_tensor_format, ("binary", "json")),
         ("--output-tensor-format", given.output_tensor_format, ("binary", "json")),
@@ -313,6 +315,7 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
         request_count=_not_negative("--request-count", given.request_count),
         warm_up_count=_not_negative("--warmup-request-count", given.warmup_request_count),
         measurement_request_count=_positive("--measurement-request-count", given.measurement_request_count),
+        stop=given.stop,
         stability_percent=given.stability_percentage,
         trials=_positive("-r", given.max_trials),
         percentile=given.percentile,
@@ -342,6 +345,8 @@ def _check_conflicts(given: Any, mode: str, levels: tuple[float, float, float], 
     if settings.request_count and settings.request_count < start:
         what = "concurrency" if mode == "concurrency" else "request rate"
         raise ConfigError(f"--request-count can not be less than {what}")
+    if settings.stop == "confidence" and (settings.request_count or settings.measurement_mode == "count_windows"):
+        raise ConfigError("--stop confidence decides how many are sent: leave out --request-count and count_windows")
     if (given.metrics_url or given.metrics_interval is not None) and not given.collect_metrics:
         name = "--metrics-url" if given.metrics_url else "--metrics-interval"
         raise ConfigError(f"Must specify --collect-metrics when using the {name} option.")

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tisfast.bench.results import ClientCost, Histogram
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.results import ClientCost
 
 BUSY_LIMIT: Final = 0.8
 """Share of the time that the load's thread worked, from which on it is the limit."""
@@ -42,6 +43,7 @@ class Counted(NamedTuple):
     """Of the load.  idle_ns: in epoll_wait; delayed: requests that left late."""
 
     idle_ns: int
+    gil_ns: int
     send_ns: int
     receive_ns: int
     delayed: int
@@ -57,16 +59,22 @@ def cost(before: Clocks, after: Clocks, counted: Counted) -> ClientCost:
         cpu_ns=after.cpu_ns - before.cpu_ns,
         wall_ns=wall_ns,
         busy_ns=busy_ns,
+        gil_ns=counted.gil_ns,
         runqueue_ns=runqueue_ns,
         lateness=counted.lateness,
         send_ns=counted.send_ns,
         receive_ns=counted.receive_ns,
-        limited=limited(busy_ns / wall_ns, runqueue_ns / wall_ns, counted) if wall_ns else "",
+        limited=limited(busy_ns / wall_ns, runqueue_ns / wall_ns, counted, counted.gil_ns / wall_ns) if wall_ns else "",
     )
 
 
-def limited(busy: float, waited: float, counted: Counted) -> str:
-    """Why the client may be the limit, or ""."""
+def limited(busy: float, waited: float, counted: Counted, held: float = 0.0) -> str:
+    """Why the client may be the limit, or "".  Shares of the time: busy, without a core, waiting for other threads."""
+    if held > WAITED_LIMIT:
+        return (
+            f"the client's thread waited for {held:.0%} of the time until its other threads had read statistics and "
+            "metrics, which is part of all latencies; raise --metrics-interval and -p"
+        )
     if busy > BUSY_LIMIT and waited > WAITED_LIMIT:
         return (
             f"the client's thread was busy for {busy:.0%} of the time and had no core for {waited:.0%} of it: "
@@ -86,8 +94,8 @@ def limited(busy: float, waited: float, counted: Counted) -> str:
     if late.count and counted.delayed > LATE_SHARE * late.count:
         return (
             f"{counted.delayed / late.count:.0%} of the requests left more than 1 ms behind their time (the worst "
-            f"{late.maximum / 1e6:.1f} ms): no connection was free, or the client was late; the latencies under "
-            "Client count from the sending, those under Trust from the intended time"
+            f"{late.maximum / 1e6:.1f} ms): no connection was free, or the client was late; latencies count "
+            "from the intended time, so they hold this, and service times do not"
         )
     return ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tisfast.bench.figures import (
@@ -16,7 +16,8 @@ from tisfast.bench.figures import (
     server_parts,
     throughput,
 )
-from tisfast.bench.results import Measurement, Run, ServerSplit
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.results import Measurement, Run, ServerSplit, Settings
 
 GPU_COLUMNS = (
     ("Avg GPU Utilization", "utilization"),
@@ -28,9 +29,13 @@ GPU_COLUMNS = (
 
 def csv_text(run: Run, *, verbose: bool = False) -> str:
     """The file of the model itself.  A percentile that too few requests support is an empty cell."""
-    levels = sorted(run.levels, key=lambda level: level.throughput)
-    rows = [_row(run, level, verbose) for level in levels]
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    return _table([_row(run, level, verbose) for level in sorted(run.levels, key=lambda level: level.throughput)])
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Cells by their names: one level may have had cache hits, and another none."""
+    ordered = sorted(rows, key=lambda row: -len(row))  # the columns stand as in the row that has most
+    names = list(dict.fromkeys(name for row in ordered for name in row))
     lines = [",".join(names)] if names else []
     lines += [",".join(row.get(name, "") for name in names) for row in rows]
     return "".join(line + "\n" for line in lines)
@@ -49,7 +54,7 @@ def csv_files(path: str, run: Run, *, verbose: bool = False) -> dict[str, str]:
                 rows.append(_composing_row(run, level, inner, level.server))
         model, _, version = key.rpartition(":")
         name = str(target.with_name(f"{model}_v{version}.{target.name}"))
-        files[name] = "".join(",".join(line) + "\n" for line in [list(rows[0]), *(list(row.values()) for row in rows)])
+        files[name] = _table(rows)
     return files
 
 
@@ -65,16 +70,22 @@ def _row(run: Run, level: Measurement, verbose: bool) -> dict[str, str]:
     if level.server is not None:
         row |= _server_cells(level.server, max(network_us(level), 0))
     row["Client Recv"] = str(parts.receive)
-    for percent in percentiles_of(run.settings.percentile):
-        found = percentile_us(level.service, percent)
-        row[f"p{percent} latency"] = "" if found is None else str(found)
+    row |= _percentiles("latency", level.response, run.settings)
     if verbose:
         if run.settings.percentile <= 0:
-            row["Avg latency"] = str(parts.latency)
+            row["Avg latency"] = str(average_us(level.response.sum, level.response.count))
         row["request/response"] = str(parts.send + parts.receive)
         row["response wait"] = str(parts.wait)
         row |= _gpu_cells(level.gpus)
+    if level.open_loop:
+        row["Latency From"] = "intended time"
+        row |= _percentiles("service time", level.service, run.settings)
     return row
+
+
+def _percentiles(name: str, histogram: Histogram, settings: Settings) -> dict[str, str]:
+    found = {percent: percentile_us(histogram, percent) for percent in percentiles_of(settings.percentile)}
+    return {f"p{percent} {name}": "" if value is None else str(value) for percent, value in found.items()}
 
 
 def _server_cells(split: ServerSplit, network: int) -> dict[str, str]:

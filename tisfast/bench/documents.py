@@ -10,14 +10,34 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tisfast.bench.arguments import parser
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.json_output import SCHEMA, unpacked
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, ConfigError
 
 FILE_BYTES_MAX: Final = 1 << 30
 SLICE_NS: Final = 100_000_000
 """Of perf_analyzer's single requests: pieces of time as tisfast's own."""
 SLICES_MAX: Final = 1_000_000
+
+
+LOAD_FLAGS: Final = (
+    "streaming",
+    "request_distribution",
+    "request_intervals",
+    "seed",
+    "connections",
+    "input_data",
+    "zero",
+    "data_directory",
+    "shape",
+    "string_length",
+    "string_data",
+    "request_parameter",
+    "input_tensor_format",
+    "output_tensor_format",
+)
+"""They say what is sent: runs that differ in one of them are not alike.  How long it is measured may differ."""
 
 
 class Piece(NamedTuple):
@@ -88,7 +108,9 @@ def _own(path: str, document: Mapping[str, Any]) -> Saved:
         "model": f"{target['model']}",
         "protocol": f"{target['protocol']}",
         "batch size": f"{target['batch_size']}",
+        "model's version": f"{target['version']}",
         **{f"machine's {name}": str(value) for name, value in document["machine"].items()},
+        **_load_flags(path, document["arguments"]),
     }
     levels, errors = {}, {}
     for level in document["levels"]:
@@ -99,6 +121,15 @@ def _own(path: str, document: Mapping[str, Any]) -> Saved:
         )
         errors[key] = int(level["errors"]["count"])
     return Saved(path, str(target["url"]), setup, levels, int(target["batch_size"]), errors)
+
+
+def _load_flags(path: str, arguments: list[str]) -> dict[str, str]:
+    """What a command line says of the requests, by flag."""
+    try:
+        given = parser().parse_args(arguments)
+    except ConfigError as error:
+        raise BadRequest(f"{path}: its arguments are those of another version ({error}); measure again") from None
+    return {f"--{name.replace('_', '-')}": str(getattr(given, name)) for name in LOAD_FLAGS}
 
 
 def _exported(path: str, document: Mapping[str, Any]) -> Saved:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-from tisfast.bench.results import Histogram, Measurement, ServerSplit
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.results import Measurement, ServerSplit
 
 PERCENTILES: Final = (50, 90, 95, 99)
 """That perf_analyzer shows; the one of --percentile comes to them."""
@@ -32,9 +33,9 @@ class ServerParts(NamedTuple):
 
 
 class ClientParts(NamedTuple):
-    """Averages of a request as the client sees it, µs, from the sending."""
+    """Averages of a request as the client sees it, µs, from the sending.  service: all of it."""
 
-    latency: int
+    service: int
     send: int
     receive: int
     wait: int
@@ -67,10 +68,10 @@ def average_us(total_ns: int, count: int) -> int:
 
 def client_parts(level: Measurement) -> ClientParts:
     """Of one level."""
-    latency = average_us(level.service.sum, level.service.count)
+    service = average_us(level.service.sum, level.service.count)
     send = average_us(level.client.send_ns, level.requests)
     receive = average_us(level.client.receive_ns, level.completed)
-    return ClientParts(latency, send, receive, max(latency - send - receive, 0))
+    return ClientParts(service, send, receive, max(service - send - receive, 0))
 
 
 def server_parts(split: ServerSplit) -> ServerParts:
@@ -101,7 +102,7 @@ def network_us(level: Measurement) -> int:
         return 0
     client, server = client_parts(level), server_parts(level.server)
     within = server.queue + server.compute + server.cache_hit + server.cache_miss
-    return client.latency - client.send - client.receive - within
+    return client.service - client.send - client.receive - within
 
 
 def throughput(level: Measurement, batch_size: int) -> float:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from tisfast.errors import Unavailable
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: str | os.PathLike[str], text: Iterable[str]) -> None:
     """Write a file beside its name and move it there: what was there before stays until all is written.
 
-    Raises Unavailable, with the file, the reason and what to do.
+    text: in pieces, or a str.  Raises Unavailable, with the file, the reason and what to do.
     """
     target = Path(path)
     # /dev/stdout or a pipe is written to where it is: there is nothing to move.
     is_file = target.is_file() or not target.exists()
     beside = target.with_name(f".{target.name}.{os.getpid()}") if is_file else target
     try:
-        beside.write_text(text, encoding="utf-8")
+        with beside.open("w", encoding="utf-8") as file:
+            file.writelines([text] if isinstance(text, str) else text)
         if beside != target:
             beside.replace(target)
     except OSError as error:
@@ -28,5 +30,5 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
                 beside.unlink(missing_ok=True)
         raise Unavailable(
             f"{target} could not be written ({error.strerror or error}): name a file in a folder that exists, may be "
-            f"written to and has {len(text)} bytes free"
+            "written to and has room for it"
         ) from None

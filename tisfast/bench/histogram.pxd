@@ -26,4 +26,3 @@ cdef class Histogram:
     cdef tf_histogram counts
 
     cdef uint64_t *_page(self, unsigned page) except NULL
-    cdef int _bounds_from_counts(self, Histogram whole) except -1

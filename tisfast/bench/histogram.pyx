@@ -7,8 +7,9 @@ GIL: held, but recording needs none (`tf_histogram_record` of the .pxd).
 """
 
 from libc.math cimport ceil, sqrt
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 import struct
 
@@ -141,61 +142,18 @@ cdef class Histogram:
         self.counts.sum += other.counts.sum
         self.counts.squares += other.counts.squares
 
-    def copy(self) -> Histogram:
-        """One with the same counts."""
-        cdef Histogram same = Histogram()
-        same.merge(self)
-        return same
-
-    def minus(self, Histogram other not None, /) -> Histogram:
-        """What was counted since `other` was copied from this one; its extremes are within the error of a quantile."""
-        cdef Histogram rest = self.copy()
+    def above(self, int64_t ns, /) -> int:
+        """Durations in counters that reach above this one."""
         cdef unsigned page, at
-        cdef uint64_t *mine
-        cdef uint64_t *others
-        for page in range(TF_HISTOGRAM_PAGES):
-            others = other.counts.pages[page]
-            if others == NULL:
-                continue
-            mine = rest._page(page)
-            for at in range(TF_HISTOGRAM_PAGE):
-                if others[at] > mine[at]:
-                    raise ValueError("the histogram that is taken away counted durations which this one lacks")
-                mine[at] -= others[at]
-        rest.counts.count -= other.counts.count
-        rest.counts.lost = self.counts.lost - min(self.counts.lost, other.counts.lost)
-        rest.counts.sum -= other.counts.sum
-        rest.counts.squares -= other.counts.squares
-        rest._bounds_from_counts(self)
-        return rest
-
-    cdef int _bounds_from_counts(self, Histogram whole) except -1:
-        """Set the extremes by the first and last counter, within those of the whole."""
-        cdef unsigned page, at
-        cdef uint64_t low, wide
-        cdef bint first = True
-        self.counts.minimum = self.counts.maximum = 0
+        cdef uint64_t found = 0, wide
         for page in range(TF_HISTOGRAM_PAGES):
             if self.counts.pages[page] == NULL:
                 continue
             wide = <uint64_t>1 << (page - 1) if page else 1
             for at in range(TF_HISTOGRAM_PAGE):
-                if self.counts.pages[page][at] == 0:
-                    continue
-                low = tf_histogram_low(page, at)
-                if first:
-                    self.counts.minimum = max(<int64_t>low, whole.counts.minimum)
-                    first = False
-                self.counts.maximum = min(<int64_t>(low + wide - 1), whole.counts.maximum)
-        return 0
-
-    def buckets(self) -> object:
-        """Three arrays, one element for each counter that is not 0: its least duration, its greatest, its count."""
-        pairs = self._counters()
-        page, at = np.divmod(pairs["place"].astype(np.int64), TF_HISTOGRAM_PAGE)
-        shift = np.maximum(page - 1, 0)
-        low = np.where(page == 0, at, (TF_HISTOGRAM_PAGE + at) << shift)
-        return low, low + (np.int64(1) << shift) - 1, pairs["count"].astype(np.int64)
+                if <int64_t>(tf_histogram_low(page, at) + wide - 1) > ns:
+                    found += self.counts.pages[page][at]
+        return found
 
     def _counters(self):
         cdef unsigned page
@@ -224,8 +182,9 @@ cdef class Histogram:
     def from_bytes(bytes data not None) -> Histogram:
         """What `to_bytes` made.  ValueError where it is anything else."""
         cdef Histogram histogram = Histogram()
-        cdef unsigned place
+        cdef uint32_t place
         cdef uint64_t more
+        cdef const char *at
         if len(data) < _HEAD.size or data[:4] != _MARK:
             raise ValueError(f"{len(data)} bytes are no histogram: they do not begin with {_MARK!r} and its totals")
         _mark, counters, count, total, minimum, maximum, squares = _HEAD.unpack_from(data)
@@ -234,7 +193,11 @@ cdef class Histogram:
         pairs = np.frombuffer(data, _COUNTER, counters, _HEAD.size)
         if int(pairs["count"].sum()) != count or (pairs["place"] >= TF_HISTOGRAM_PAGES * TF_HISTOGRAM_PAGE).any():
             raise ValueError(f"the counters of a histogram do not add up to its {count} durations")
-        for place, more in zip(pairs["place"].tolist(), pairs["count"].tolist()):
+        at = <const char *>data + <Py_ssize_t>_HEAD.size
+        for _ in range(<Py_ssize_t>counters):
+            memcpy(&place, at, sizeof(place))
+            memcpy(&more, at + sizeof(place), sizeof(more))
+            at += sizeof(place) + sizeof(more)
             histogram._page(place // TF_HISTOGRAM_PAGE)[place % TF_HISTOGRAM_PAGE] += more
         histogram.counts.count = count
         histogram.counts.sum = total
@@ -242,6 +205,3 @@ cdef class Histogram:
         histogram.counts.maximum = maximum
         histogram.counts.squares = squares
         return histogram
-
-    def __reduce__(self):
-        return Histogram.from_bytes, (self.to_bytes(),)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from tisfast.bench.figures import client_parts, level_name, network_us, server_parts, supported, throughput
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.results import FAILED, Measurement, Run, ServerSplit
-from tisfast.bench.results import Histogram as AnyHistogram
+from tisfast.bench.results import FAILED, Measurement, Run, ServerSplit, Window
 from tisfast.bench.statistics import quantile_interval
 
 SCHEMA: Final = "tisfast-bench/1"
+RECORDS_AT_ONCE: Final = 10_000
+"""As texts: millions of them at one time would take gigabytes."""
+SHOWN_FIELDS: Final = ["sent", "sequence_id", "responses", "first", "last"]
 SHOWN: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 
 
@@ -38,22 +40,22 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
 
 
 def _requests(level: Measurement) -> Iterator[str]:
-    if level.records is None:
-        return
     shift = level.began_realtime_ns - level.began_ns
-    good = level.records[(level.records["flags"] & FAILED) == 0]
-    first = True
-    for record in good.tolist():
-        row = dict(zip(good.dtype.names or (), record, strict=True))
-        times = [row["last"] + shift]
-        if row["responses"] > 1:
-            times.insert(0, row["first"] + shift)
-        one: dict[str, Any] = {"timestamp": row["sent"] + shift}
-        if row["sequence_id"]:
-            one["sequence_id"] = row["sequence_id"]
-        one["response_timestamps"] = times
-        yield ("" if first else ",") + json.dumps(one, separators=(",", ":"))
-        first = False
+    comma = ""
+    for records in level.records:
+        for at in range(0, len(records), RECORDS_AT_ONCE):
+            piece = records[at : at + RECORDS_AT_ONCE]
+            rows = [_request(row, shift) for row in piece[(piece["flags"] & FAILED) == 0][SHOWN_FIELDS].tolist()]
+            if rows:
+                yield comma + ",".join(rows)
+                comma = ","
+
+
+def _request(row: tuple[int, int, int, int, int], shift: int) -> str:
+    sent, sequence_id, responses, first, last = row
+    sequence = f'"sequence_id":{sequence_id},' if sequence_id else ""
+    times = f"{first + shift},{last + shift}" if responses > 1 else f"{last + shift}"
+    return f'{{"timestamp":{sent + shift},{sequence}"response_timestamps":[{times}]}}'
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -78,53 +80,63 @@ def _level(run: Run, level: Measurement) -> dict[str, Any]:
         "began_unix_ns": level.began_realtime_ns,
         "seconds": level.seconds,
         "warm_up_seconds": level.warm_up_ns / 1e9,
+        "windows_before": level.windows_before,
         "stable": level.stable,
         "reason": level.reason,
+        "notes": list(level.notes),
+        "latency_from": "intended time" if level.open_loop else "sending",
         "requests": level.requests,
         "completed": level.completed,
         "responses": level.responses,
         "delayed": level.delayed,
+        "unsent": level.unsent,
         "sequences": level.sequences,
         "throughput": throughput(level, run.target.batch_size),
         "sent_bytes": level.sent_bytes,
         "received_bytes": level.received_bytes,
         "errors": {
             "count": level.errors.count,
+            "measured": level.errors.measured,
+            "warm_up": level.errors.warm_up,
             "by_text": [[status, text, count] for (status, text), count in level.errors.by_text.items()],
             "first": list(level.errors.first) if level.errors.first else None,
         },
-        "response_time": _latency(level.response, level),
-        "service_time": _latency(level.service, None),
-        "first_byte": _latency(level.first_byte, None),
+        "response_time": _latency(level.response, [each.latency for each in level.windows]),
+        "service_time": _latency(level.service),
+        "first_byte": _latency(level.first_byte),
         "client": {
             "send_us": parts.send,
             "receive_us": parts.receive,
             "wait_us": parts.wait,
             "cpu_share": cost.cpu_ns / cost.wall_ns if cost.wall_ns else 0.0,
             "busy_share": cost.busy_ns / cost.wall_ns if cost.wall_ns else 0.0,
+            "gil_share": cost.gil_ns / cost.wall_ns if cost.wall_ns else 0.0,
             "runqueue_share": cost.runqueue_ns / cost.wall_ns if cost.wall_ns else 0.0,
-            "lateness": _latency(cost.lateness, None),
+            "lateness": _latency(cost.lateness),
             "limited": cost.limited,
         },
         "server": None if level.server is None else _server(level.server) | {"network_us": network_us(level)},
         "gpus": {uuid: dict(values) for uuid, values in level.gpus.items()},
-        "windows": [
-            {
-                "began_seconds": (each.began_ns - level.began_ns) / 1e9,
-                "seconds": (each.ended_ns - each.began_ns) / 1e9,
-                "responses": each.responses,
-                "mean_us": each.latency.sum / each.latency.count / 1000 if each.latency.count else None,
-                "histogram": _packed(each.latency),
-            }
-            for each in level.windows
-        ],
+        "windows": [_window(each, level.began_ns) for each in level.windows],
     }
 
 
-def _latency(histogram: AnyHistogram, level: Measurement | None) -> dict[str, Any]:
+def _window(window: Window, began_ns: int) -> dict[str, Any]:
+    latency = window.latency
+    return {
+        "began_seconds": (window.began_ns - began_ns) / 1e9,
+        "seconds": (window.ended_ns - window.began_ns) / 1e9,
+        "responses": window.responses,
+        "mean_us": latency.mean / 1000 if latency.count else None,
+        "histogram": base64.b64encode(window.packed).decode(),
+    }
+
+
+def _latency(histogram: Histogram, pieces: Sequence[Histogram] | None = None) -> dict[str, Any]:
+    """pieces: of time, for the intervals of the percentiles."""
     found: dict[str, Any] = {
         "count": histogram.count,
-        "mean_us": histogram.sum / histogram.count / 1000 if histogram.count else None,
+        "mean_us": histogram.mean / 1000 if histogram.count else None,
         "deviation_us": histogram.deviation / 1000,
         "minimum_us": histogram.minimum / 1000,
         "maximum_us": histogram.maximum / 1000,
@@ -133,19 +145,19 @@ def _latency(histogram: AnyHistogram, level: Measurement | None) -> dict[str, An
         },
         "histogram": _packed(histogram),
     }
-    if level is not None:
+    if pieces is not None:
         found["intervals_us"] = {
-            f"{each:g}": _interval(histogram, each, level) for each in SHOWN if supported(histogram, each)
+            f"{each:g}": _interval(histogram, each, pieces) for each in SHOWN if supported(histogram, each)
         }
     return found
 
 
-def _interval(histogram: AnyHistogram, percent: float, level: Measurement) -> list[float | None]:
-    found = quantile_interval(histogram, percent / 100, level.windows)
+def _interval(histogram: Histogram, percent: float, pieces: Sequence[Histogram]) -> list[float | None]:
+    found = quantile_interval(histogram, percent / 100, pieces)
     return [found.low / 1000, None if found.high is None else found.high / 1000]
 
 
-def _packed(histogram: AnyHistogram) -> str:
+def _packed(histogram: Histogram) -> str:
     return base64.b64encode(histogram.to_bytes()).decode()
 
 

@@ -28,7 +28,7 @@ cdef class Tally:
     cdef readonly Histogram response, service, first_byte, lateness
     cdef readonly int64_t began_ns, ended_ns
     cdef readonly uint64_t requests, completed, failed, responses, delayed, sent_bytes, received_bytes
-    cdef readonly int64_t send_ns, receive_ns, idle_ns
+    cdef readonly int64_t send_ns, receive_ns, idle_ns, gil_ns
 
 cdef class Load:
     """One connection, and how requests are sent on it: a subclass for each protocol."""
@@ -87,7 +87,7 @@ cdef class Loop:
     cdef object records                  # array of results.RECORD, or None
     cdef uint8_t *record_at
     cdef Py_ssize_t records_count, records_max
-    cdef readonly uint64_t records_missed
+    cdef Py_ssize_t records_missed
     cdef bytearray scratch
     cdef unsigned char *room
     cdef Py_ssize_t room_bytes

@@ -246,11 +246,11 @@ cdef class Loop:
         self.record_at = <uint8_t *><size_t>self.records.ctypes.data
         self.records_count, self.records_max, self.records_missed = 0, count, 0
 
-    def swap_records(self):
-        """The records since the last call, in the order in which the requests ended."""
-        found = self.records[:self.records_count].copy()
-        self.records_count = 0
-        return found
+    def swap_records(self) -> tuple:
+        """The records since the last call, in the order in which the requests ended, and how many more found no room."""
+        told = self.records[:self.records_count], self.records_missed
+        self.keep_records(self.records_max)  # pages that no record touches take no memory
+        return told
 
     # ---- the loop
 
@@ -260,7 +260,7 @@ cdef class Loop:
         Raises Unavailable when the server cannot be reached for limits.BENCH_GONE_SECONDS.
         """
         cdef epoll_event events[EVENTS]
-        cdef int64_t now = monotonic(), awake
+        cdef int64_t now = monotonic(), awake, rang
         cdef int n, i, timeout
         while now < until:
             if self.broken:
@@ -274,8 +274,9 @@ cdef class Loop:
             now = monotonic()
             with nogil:
                 n = epoll_wait(self.epoll, events, EVENTS, timeout)
-            awake = monotonic()
+                awake = monotonic()
             self.tally.idle_ns += awake - now
+            self.tally.gil_ns += monotonic() - awake  # this process's other threads held it
             if n < 0:
                 if errno == EINTR:
                     return True
@@ -283,7 +284,7 @@ cdef class Loop:
             for i in range(n):
                 if events[i].data.u64 == TIMER:
                     self.timer_at = 0
-                    read(self.timer, &awake, 8)
+                    read(self.timer, &rang, 8)
                 else:
                     self.event(<Load>self.loads[events[i].data.u64], events[i].events)
             now = monotonic()

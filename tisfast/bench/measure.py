@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from tisfast import limits, tuning
-from tisfast.bench.client_side import Clocks, Counted, clocks, cost
+from tisfast.bench.client_side import clocks
+from tisfast.bench.collected import COMPARED, Collected, Part, Piece, Pieces
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.loop import Loop, Tally
-from tisfast.bench.results import Errors, Level, Measurement, ServerSplit, Settings, Window
+from tisfast.bench.loop import Loop
+from tisfast.bench.results import Level, Measurement, Settings
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.server_side import Counters, ServerSide, split
+from tisfast.bench.statistics import warm_up_end
+from tisfast.bench.stopping import BATCHES_MIN, Rule, Stopping, Verdict, why_unstable
 from tisfast.client import ConnectFailed
 from tisfast.errors import Unavailable
 
 SECOND_NS: Final = 1_000_000_000
 SLICE_NS: Final = int(tuning.BENCH_SLICE_SECONDS * SECOND_NS)
-COMPARED: Final = 3
-"""Windows that must agree, and that are the result, as perf_analyzer has it."""
 LOOK_NS: Final = 5 * SECOND_NS
 """The server's statistics are waited for so long; without them there is no server's split."""
 LOOKED_NS: Final = 500_000
 """So often it is looked whether they have come."""
 SILENT_NS: Final = 60 * SECOND_NS
-"""A window of a number of requests ends when no answer has come for so long."""
+"""What waits for answers ends when none has come for so long, although requests were under way."""
+WARM_UP_SHARE: Final = 0.25
+"""Of the time that a level may take: the warm-up before an interval is wanted ends then in any case."""
 
 
 class Pacing(Protocol):
@@ -73,37 +74,23 @@ class Job:
     progress: Callable[[Progress], None] = lambda _: None
 
 
-@dataclass
-class _Stretch:
-    """One window."""
-
-    tally: Tally
-    before: Clocks
-    after: Clocks
-    server: ServerSplit | None
-
-
-@dataclass
-class _Seen:
-    """All of a level."""
-
-    stretches: list[_Stretch] = field(default_factory=list)
-    slices: list[Window] = field(default_factory=list)
-    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    first_error: tuple[str, int] | None = None
-    stable: bool = False
-    reason: str = ""
-    interrupted: bool = False
-    late: Tally | None = None  # of an open loop: what was answered behind the last window
-
-
 class LevelRun:
     """Measures one level with a loop of its own.  server: None where its statistics are not wanted."""
 
     def __init__(self, loop: Loop, job: Job, server: ServerSide | None, stop: Stop) -> None:
         self._loop, self._job, self._server, self._stop = loop, job, server, stop
-        self._settings = job.settings
-        self._seen = _Seen()
+        self._settings = settings = job.settings
+        self._confidence = settings.stop == "confidence" and not settings.request_count
+        self._seen = Collected(self._confidence, time.monotonic_ns())
+        self._pieces = Pieces()
+        self._grown = Histogram()  # of all slices since the warm-up
+        self._stable, self._reason, self._interrupted, self._gone = False, "", False, False
+        seconds = settings.window_ms / 1000
+        quantile = settings.percentile / 100 if settings.percentile > 0 else None
+        self._rule = Rule(quantile, settings.stability_percent, seconds, seconds * settings.trials)
+        self._stopping = Stopping(self._rule)
+        self._verdict: Verdict | None = None
+        self._measured_from = 0  # 0: the warm-up is not over
         self._base = 0  # the start of an open loop's times
         self._fed_seconds = 0.0
         self._pacing: Pacing | None = None
@@ -111,37 +98,77 @@ class LevelRun:
         self._clocks = clocks()
         self._slice_began = 0
         self._slice_end = 0
+        self._failed_all = 0  # requests of the last window, where none ended well
 
     def measure(self) -> Measurement:
-        """All of it.  Raises ConnectFailed when no connection can be made; what comes later is in the result."""
-        loop, settings = self._loop, self._settings
+        """All of it.  Raises ConnectFailed when the server is gone before the first window; behind it that is told."""
+        loop = self._loop
         began = time.monotonic_ns()
         loop.open_connections(self._job.connections)
         if not loop.ready(began + int(limits.BENCH_CONNECT_SECONDS_MAX * SECOND_NS)):
             raise ConnectFailed(loop.lost_text or f"no connection within {limits.BENCH_CONNECT_SECONDS_MAX:g} s")
-        counters = self._look_now()
         if self._job.records:
-            loop.keep_records(self._job.records)
+            loop.keep_records(self._records_max())
         try:
-            if settings.warm_up_count:
-                loop.allow(settings.warm_up_count)
-                self._start()
-                self._turns_until_done()
-                loop.allow(-1)
-                counters = self._look_now()
-            if settings.request_count:
-                loop.allow(settings.request_count)
-            loop.swap()
-            loop.swap_slice()
-            loop.swap_errors()
-            self._seen.errors.clear()  # those of the warm-up
-            self._seen.first_error = None
-            self._windows(counters)
+            self._warm_up()
         except Unavailable as gone:
-            self._close_window(None)
-            self._seen.reason = gone.message
+            raise ConnectFailed(f"in the warm-up: {gone.message}") from None
+        try:
+            self._windows()
+        except Unavailable as gone:
+            self._close_window(ask=False)
+            self._seen.gone()
+            self._gone, self._reason = True, gone.message
         self._drain()
-        return self._result(began)
+        return self._result()
+
+    def _records_max(self) -> int:
+        """Of one window, so that those of the result are no more than the job's."""
+        settings = self._settings
+        if settings.request_count:
+            return self._job.records
+        if self._confidence:
+            kept = sum(len(each) for part in self._seen.windows for each in part.records)
+            return max(self._job.records - kept, 1)
+        return self._job.records // COMPARED
+
+    def _warm_up(self) -> None:
+        """What is sent here is in no figure."""
+        loop, settings = self._loop, self._settings
+        began = time.monotonic_ns()
+        counters = self._look(sending=False)
+        if settings.warm_up_count:
+            loop.allow(settings.warm_up_count)
+            self._start()
+            self._turns_until_done()
+            loop.allow(-1)
+            counters = self._look(sending=False)
+        elif self._confidence:
+            self._start()
+            self._until_steady()
+            counters = self._look(sending=True)
+        loop.swap()
+        loop.swap_slice()
+        self._take_errors()
+        if settings.warm_up_count or self._confidence:
+            self._seen.warmed_up(began)
+        if self._job.records:
+            loop.swap_records()
+        if settings.request_count:
+            loop.allow(settings.request_count)
+        self._counters = counters
+
+    def _until_steady(self) -> None:
+        """The load runs until its latencies no longer change (MSER-5 over slices), or for a share of the time."""
+        limit = time.monotonic_ns() + int(self._rule.seconds_max * WARM_UP_SHARE * SECOND_NS)
+        looked = 0
+        while time.monotonic_ns() < limit and not self._stop.requested and self._turn(limit):
+            if len(self._pieces.whole) == looked:
+                continue
+            looked = len(self._pieces.whole)
+            means = np.array([each.mean for each in self._pieces.latencies() if each.count])
+            if len(means) >= BATCHES_MIN and warm_up_end(means) is not None:
+                return
 
     # ---- the load
 
@@ -155,14 +182,22 @@ class LevelRun:
             self._pacing, self._fed_seconds = self._job.pacing(), 0.0
             self._feed()
 
-    def _look_now(self) -> Counters | None:
-        """What the server has counted, while nothing is under way."""
+    def _look(self, *, sending: bool) -> Counters | None:
+        """What the server has counted.  The load goes on meanwhile, but where nothing is sent any more."""
         if self._server is None:
             return None
-        try:
-            return self._server.look().result(LOOK_NS / SECOND_NS)
-        except FutureTimeoutError:
-            return None
+        asked = self._server.look()
+        deadline = time.monotonic_ns() + LOOK_NS
+        if not sending:
+            wait([asked], LOOK_NS / SECOND_NS)
+        while not asked.done() and (now := time.monotonic_ns()) < deadline:
+            self._turn(now + LOOKED_NS)
+        found = asked.result() if asked.done() else None
+        if found is None:
+            why = self._server.failure if asked.done() else f"they did not come within {LOOK_NS / SECOND_NS:g} s"
+            self._seen.notes.append(f"the server's statistics are not shown: {why}")
+            self._server = None  # a further wait would lengthen each window of this level
+        return found
 
     def _feed(self) -> None:
         pacing, loop = self._pacing, self._loop
@@ -186,119 +221,136 @@ class LevelRun:
 
     def _end_slice(self, now: int) -> None:
         answers, latency = self._loop.swap_slice()
-        seen = self._seen
-        if len(seen.slices) < limits.BENCH_WINDOWS_MAX:
-            seen.slices.append(Window(self._slice_began, now, answers, latency))
+        self._pieces.add(Piece(self._slice_began, now, answers, latency))
         self._take_errors()
         self._slice_began, self._slice_end = now, now + SLICE_NS
-        trial = len(seen.stretches) + 1
-        self._job.progress(Progress(trial, answers, self._loop.in_flight, seen.errors.total()))
+        seen = self._seen
+        self._job.progress(Progress(seen.closed + 1, answers, self._loop.in_flight, seen.errors.total()))
+        if self._confidence and self._measured_from and self._verdict is None:
+            self._grown.merge(latency)
+            seconds = (now - self._measured_from) / SECOND_NS
+            self._verdict = self._stopping.look(seconds, self._grown, self._pieces.latencies())
 
     def _take_errors(self) -> None:
-        counts, first = self._loop.swap_errors()
-        self._seen.errors.update(counts)
-        self._seen.first_error = self._seen.first_error or first
+        self._seen.take_errors(*self._loop.swap_errors())
 
     def _turns_until_done(self) -> None:
         """Until what may be sent has been answered, or nobody answers any more."""
         heard, last = self._answered(), time.monotonic_ns()
         while self._turn(time.monotonic_ns() + SLICE_NS) and not self._stop.requested:
             now = time.monotonic_ns()
-            if self._answered() != heard:
+            if self._answered() != heard or self._idle():
                 heard, last = self._answered(), now
             elif now - last > SILENT_NS:
                 raise Unavailable(f"no request was answered for {SILENT_NS // SECOND_NS} s")
+
+    def _idle(self) -> bool:
+        """Nothing is under way, as nothing is due yet."""
+        return self._loop.in_flight == 0 and self._loop.opened > 0
 
     def _answered(self) -> int:
         return self._loop.tally.completed + self._loop.tally.failed
 
     # ---- windows
 
-    def _windows(self, counters: Counters | None) -> None:
-        settings, seen = self._settings, self._seen
-        self._counters = counters
+    def _windows(self) -> None:
+        settings = self._settings
         self._clocks = clocks()
+        self._pieces = Pieces()
         self._loop.swap()
         self._start()
-        trials = 1 if settings.request_count else settings.trials
-        for _ in range(trials):
+        self._measured_from = self._base
+        for _ in range(1 if settings.request_count else settings.trials):
             self._window()
-            self._close_window(self._server)
+            self._close_window()
             if self._judge():
                 return
         if settings.request_count:
-            seen.stable = True
-            seen.reason = f"all {settings.request_count} requests were sent, and their answers were waited for"
+            self._stable = True
+            self._reason = f"all {settings.request_count} requests were sent, and their answers were waited for"
+        elif self._confidence:
+            self._verdict = self._stopping.look(self._rule.seconds_max, self._grown, self._pieces.latencies())
+            self._judge()
         else:
-            seen.reason = self._unstable_text()
+            self._reason = self._unstable_text()
 
     def _window(self) -> None:
-        settings, loop = self._settings, self._loop
+        settings = self._settings
         if settings.request_count:
             self._turns_until_done()
             return
         end = time.monotonic_ns() + settings.window_ms * 1_000_000
         if settings.measurement_mode == "time_windows":
             while time.monotonic_ns() < end and not self._stop.requested and self._turn(end):
-                pass
+                if self._verdict is not None:
+                    return
             return
-        heard, last = loop.tally.completed, time.monotonic_ns()
-        while loop.tally.completed < settings.measurement_request_count and not self._stop.requested:
+        heard, last = self._answered(), time.monotonic_ns()
+        while self._answered() < settings.measurement_request_count and not self._stop.requested:
             now = time.monotonic_ns()
             if not self._turn(now + SLICE_NS):
                 return
-            if loop.tally.completed != heard:
-                heard, last = loop.tally.completed, now
+            if self._answered() != heard or self._idle():
+                heard, last = self._answered(), now
             elif now - last > SILENT_NS:
                 return
 
-    def _close_window(self, server: ServerSide | None) -> None:
+    def _close_window(self, *, ask: bool = True) -> None:
         """The load goes on while the server says what it has counted; the window ends when that has come.
 
         With a number of requests nothing is under way any more: the window ends first.
         """
-        counters: Counters | None = None
-        ended = (self._loop.swap(), clocks()) if self._settings.request_count else None
-        if server is not None:
-            asked = server.look()
-            deadline = time.monotonic_ns() + LOOK_NS
-            if ended is not None:
-                wait([asked], LOOK_NS / SECOND_NS)
-            while not asked.done() and (now := time.monotonic_ns()) < deadline:
-                self._turn(now + LOOKED_NS)
-            counters = asked.result() if asked.done() else None
+        counted = self._settings.request_count > 0
+        ended = (self._loop.swap(), clocks()) if counted else None
+        counters = self._look(sending=not counted) if ask else None
         tally, after = ended or (self._loop.swap(), clocks())
         before, self._clocks = self._clocks, after
         found = None
-        if server is not None and counters is not None and self._counters is not None:
-            found = split(self._counters, counters, server.models)
+        if self._server is not None and counters is not None and self._counters is not None:
+            found = split(self._counters, counters, self._server.models)
         self._counters = counters
-        self._seen.stretches.append(_Stretch(tally, before, after, found))
-        self._end_slice(time.monotonic_ns())
+        pieces: list[Piece] = []
+        if not self._confidence:  # there slices go on over the ends of windows
+            self._end_slice(time.monotonic_ns())
+            pieces, self._pieces = self._pieces.all(), Pieces()
+        part = Part.of(tally, before, after, found, pieces)
+        if self._job.records:
+            records, part.records_missed = self._loop.swap_records()
+            part.records.append(records)
+        self._seen.add(part)
+        self._failed_all = part.counts["failed"] if not part.completed else 0
+        if self._job.records and self._confidence:
+            self._loop.keep_records(self._records_max())
 
     def _judge(self) -> bool:
         """Whether the level ends here; sets why."""
-        seen, settings = self._seen, self._settings
-        last = seen.stretches[-1].tally
+        settings, windows = self._settings, self._seen.windows
         if self._stop.requested:
-            seen.reason, seen.interrupted = "it was interrupted; these are the figures until then", True
+            self._reason, self._interrupted = "it was interrupted; these are the figures until then", True
             return True
-        if last.completed == 0 and last.failed:
-            seen.reason = f"all {last.failed} requests of a window failed"
+        if self._failed_all:
+            self._reason = f"all {self._failed_all} requests of a window failed"
             return True
-        if settings.request_count or len(seen.stretches) < COMPARED:
+        if self._verdict is not None:
+            self._stable, self._reason = self._verdict.stable, self._verdict.reason
+            return True
+        if self._confidence or settings.request_count or len(windows) < COMPARED:
             return False
-        tallies = [each.tally for each in seen.stretches[-COMPARED:]]
-        rates = [each.completed / (each.ended_ns - each.began_ns) for each in tallies]
-        latencies = [_latency(each.response, settings.percentile) for each in tallies]
+        return self._agree(windows[-COMPARED:])
+
+    def _agree(self, windows: list[Part]) -> bool:
+        """perf_analyzer's rule, of the last windows."""
+        settings = self._settings
+        rates = [each.rate for each in windows]
+        latencies = [each.latency(settings.percentile) for each in windows]
         allowed = 1 + settings.stability_percent / 100
         if min(rates) > 0 and max(rates) <= allowed * min(rates) and max(latencies) <= allowed * min(latencies):
-            seen.stable = True
+            self._stable = True
             spread = f"{settings.stability_percent:g} %"
-            seen.reason = f"throughput and latency of the last {COMPARED} windows differ by {spread} at most"
+            self._reason = f"throughput and latency of the last {COMPARED} windows differ by {spread} at most"
             return True
         if settings.latency_threshold_ms and min(latencies) > settings.latency_threshold_ms * 1e6:
-            seen.reason = f"Measured latency went over the set limit of {settings.latency_threshold_ms} msec. "
+            self._reason = f"Measured latency went over the set limit of {settings.latency_threshold_ms} msec. "
             return True
         return False
 
@@ -318,6 +370,9 @@ class LevelRun:
         """What is under way may still be answered.  Of an open loop that counts: it was due in the measured time."""
         loop, seen = self._loop, self._seen
         open_loop = self._job.pacing is not None
+        if self._confidence:
+            self._measured_from = 0  # nothing is judged any more
+            self._end_slice(time.monotonic_ns())
         if open_loop:
             loop.end()
         else:
@@ -332,108 +387,33 @@ class LevelRun:
         tally = loop.swap()
         if open_loop:
             seen.late = tally
+            seen.late_records = loop.swap_records() if self._job.records else None
         if loop.scheduled:
-            seen.stable = False
-            seen.reason += (
-                f"; {loop.scheduled} requests were due and had not left: the server takes less than this rate, and "
-                "latencies from the intended time are lower bounds"
+            self._stable, seen.unsent = False, loop.scheduled
+            why = "" if self._gone else ": the server takes less than this rate"
+            seen.notes.append(
+                f"{loop.scheduled} requests were due and had not left{why}; the true latencies from the intended time "
+                "are above those that are shown"
             )
         unanswered = loop.in_flight
         if unanswered:
             text = f"no answer within {limits.BENCH_DRAIN_SECONDS_MAX:g} s behind the end of the level"
+            seen.unanswered = unanswered
             seen.errors[("none", text)] += unanswered
             seen.first_error = seen.first_error or (text, time.monotonic_ns())
 
-    def _result(self, began: int) -> Measurement:
-        seen, job = self._seen, self._job
-        used = _last_windows(seen.stretches)
-        tallies = [each.tally for each in used]
-        counted = [*tallies, seen.late] if seen.late is not None else tallies
-        first, last = used[0].tally.began_ns, used[-1].tally.ended_ns
-        lateness = _merged([each.lateness for each in counted])
-        delayed = sum(each.delayed for each in tallies)
-        first_error = None
-        if seen.first_error is not None:
-            first_error = seen.first_error[0], max(seen.first_error[1] - began, 0) / 1e9
-        errors = Errors(count=seen.errors.total(), by_text=dict(seen.errors), first=first_error)
-        return Measurement(
-            level=job.level,
-            began_ns=first,
-            ended_ns=last,
-            began_realtime_ns=time.time_ns() - (time.monotonic_ns() - first),
-            requests=sum(each.requests for each in tallies),
-            completed=sum(each.completed for each in tallies),
-            responses=sum(each.responses for each in tallies),
-            delayed=delayed,
-            errors=errors,
-            response=_merged([each.response for each in counted]),
-            service=_merged([each.service for each in counted]),
-            first_byte=_merged([each.first_byte for each in counted]),
-            windows=tuple(each for each in seen.slices if first <= each.began_ns < last),
-            sent_bytes=sum(each.sent_bytes for each in tallies),
-            received_bytes=sum(each.received_bytes for each in tallies),
-            server=added([each.server for each in used]),
-            client=cost(
-                used[0].before,
-                used[-1].after,
-                Counted(
-                    idle_ns=sum(each.idle_ns for each in tallies),
-                    send_ns=sum(each.send_ns for each in tallies),
-                    receive_ns=sum(each.receive_ns for each in tallies),
-                    delayed=delayed,
-                    lateness=lateness,
-                ),
-            ),
-            stable=seen.stable,
-            reason=seen.reason,
-            warm_up_ns=first - began,
-            interrupted=seen.interrupted,
-            gpus=job.metrics.between(first, last) if job.metrics is not None else {},
-            records=self._records(first) if job.records else None,
-        )
-
-    def _records(self, first: int) -> np.ndarray[Any, np.dtype[np.void]]:
-        found = self._loop.swap_records()
-        return found[found["last"] >= first]
-
-
-def _last_windows(stretches: list[_Stretch]) -> list[_Stretch]:
-    """Those that are the result: the last ones, but not those behind the server's death."""
-    answered = [number for number, each in enumerate(stretches) if each.tally.completed]
-    end = answered[-1] + 1 if answered else len(stretches)
-    return stretches[max(end - COMPARED, 0) : end]
-
-
-def _latency(histogram: Histogram, percentile: int) -> float:
-    """What is compared: the average, or a percentile; ns."""
-    if percentile > 0:
-        return float(histogram.quantile(percentile / 100))
-    return histogram.sum / histogram.count if histogram.count else 0.0
-
-
-def _merged(histograms: list[Histogram]) -> Histogram:
-    found = Histogram()
-    for each in histograms:
-        found.merge(each)
-    return found
-
-
-def added(splits: list[ServerSplit | None]) -> ServerSplit | None:
-    """Of windows that follow each other; None where one of them has none."""
-    known = [each for each in splits if each is not None]
-    if not known or len(known) < len(splits):
-        return None
-    numbers = {
-        name: sum(getattr(each, name) for each in known)
-        for name in ServerSplit.__dataclass_fields__
-        if name.endswith(("_count", "_ns"))
-    }
-    sizes: Counter[int] = Counter()
-    for each in known:
-        sizes.update(each.batch_sizes)
-    parts = {}
-    for key in known[-1].composing:
-        found = added([each.composing.get(key) for each in known])
-        if found is not None:
-            parts[key] = found
-    return ServerSplit(known[-1].model, known[-1].version, **numbers, batch_sizes=dict(sizes), composing=parts)
+    def _result(self) -> Measurement:
+        seen, metrics = self._seen, self._job.metrics
+        if self._confidence:
+            seen.windows[0].pieces = self._pieces.all()
+        found = seen.result(self._job.level, stable=self._stable, reason=self._reason, interrupted=self._interrupted)
+        if not found.reason and self._verdict is not None:
+            latencies = [each.latency for each in found.windows]
+            reason = why_unstable(
+                self._rule, self._verdict, found.response, latencies, found.errors.measured, found.client.limited
+            )
+            found = replace(found, reason=reason)
+        if metrics is not None:
+            gpus, note = metrics.between(found.began_ns, found.ended_ns)
+            found = replace(found, gpus=gpus, notes=(*found.notes, *([note] if note else [])))
+        return found

@@ -215,7 +215,7 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         cells.append(f"{_us(low)} to {_us(high)}" if low is not None else "-")
         cells += [
             str(level["completed"]),
-            str(level["errors"]["count"]),
+            str(level["errors"]["measured"]),
             f"{100 * level['client']['cpu_share']:.0f} % of a core",
         ]
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
@@ -272,8 +272,16 @@ def _notes(level: Mapping[str, Any]) -> str:
     notes = f'<p><b class="{kind}">{word}</b>: {escape(level["reason"])}</p>'
     if level["client"]["limited"]:
         notes += f'<p class="bad">{escape(level["client"]["limited"])}</p>'
-    if level["warm_up_seconds"]:
-        notes += f'<p class="soft">The first {level["warm_up_seconds"]:.1f} s were warm-up, and are in no figure.</p>'
+    errors = level["errors"]
+    if errors["count"]:
+        failed = f"{errors['measured']} requests failed in the measured windows, {errors['count']} in the whole level."
+        notes += f'<p class="bad">{escape(failed)}</p>'
+    notes += "".join(f'<p class="bad">{escape(each)}</p>' for each in level["notes"])
+    before = [f"a warm-up of {level['warm_up_seconds']:.1f} s"] if level["warm_up_seconds"] else []
+    if level["windows_before"]:
+        before.append(f"{level['windows_before']} windows that did not agree")
+    if before:
+        notes += f'<p class="soft">Before it came {escape(" and ".join(before))}, which are in no figure.</p>'
     return notes
 
 

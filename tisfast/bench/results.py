@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from tisfast.bench.histogram import Histogram
 
 Mode = Literal["concurrency", "request_rate", "intervals", "periodic", "count"]
 
@@ -34,52 +33,11 @@ RECORD: Final = np.dtype(
 )
 """One request.  first: of its answer's bytes; status: of HTTP, or gRPC's code; step: of the input data that it sent."""
 
+Records = np.ndarray[Any, np.dtype[np.void]]
 FAILED: Final = 1
 """A flag of a record: the request had an error."""
 DELAYED: Final = 2
 """A flag of a record: it left more than 1 ms behind its intended time."""
-
-
-class Histogram(Protocol):
-    """Counts of durations, exact in their sum and when two are merged."""
-
-    def record(self, ns: int, /) -> None:
-        """Count one duration."""
-
-    def quantile(self, q: float, /) -> int:
-        """The duration that a share q (0 to 1) of all does not exceed, in ns; 0 when there is none."""
-
-    def merge(self, other: Self, /) -> None:
-        """Add the counts of another."""
-
-    def copy(self) -> Self:
-        """One with the same counts."""
-
-    def minus(self, other: Self, /) -> Self:
-        """What was counted since `other` was copied from this one."""
-
-    def to_bytes(self) -> bytes:
-        """All of it, for another process."""
-
-    @property
-    def count(self) -> int:
-        """Durations."""
-
-    @property
-    def sum(self) -> int:
-        """Of all durations, ns."""
-
-    @property
-    def minimum(self) -> int:
-        """ns, 0 when there is none."""
-
-    @property
-    def maximum(self) -> int:
-        """ns, 0 when there is none."""
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of a sample, ns; 0 below two durations."""
 
 
 @dataclass(frozen=True)
@@ -92,21 +50,36 @@ class Level:
 
 @dataclass(frozen=True)
 class Errors:
-    """Requests that failed.  by_text: of (status, text); first: the text, and seconds after the start of the level."""
+    """Requests that failed.
+
+    count: in the whole level, but not in its warm-up; measured: in the windows that are the result, as `completed`;
+    warm_up: in the warm-up alone; by_text: those of `count`, by (status, text); first: of those, the text, and seconds
+    after the start of the level.
+    """
 
     count: int = 0
+    measured: int = 0
+    warm_up: int = 0
     by_text: Mapping[tuple[str, str], int] = field(default_factory=dict)
     first: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Window:
-    """What ended within a piece of the measurement, 100 ms or so.  latency: from the intended time."""
+    """What ended within a piece of the measurement, 100 ms or more.
+
+    packed: latencies from the intended time, as Histogram.to_bytes makes them: a range may have thousands of windows.
+    """
 
     began_ns: int
     ended_ns: int
     responses: int
-    latency: Histogram
+    packed: bytes
+
+    @property
+    def latency(self) -> Histogram:
+        """Unpacked anew each time."""
+        return Histogram.from_bytes(self.packed)
 
 
 @dataclass(frozen=True)
@@ -144,14 +117,16 @@ class ServerSplit:
 class ClientCost:
     """What the client itself needed.
 
-    cpu_ns: of its thread; busy_ns: not in epoll_wait; runqueue_ns: ready to run, and waiting for a core; lateness: from
-    the intended time to the sending; send_ns, receive_ns: sums over all requests, of the calls that send and receive;
-    limited: why the client, and not the server, may be the limit, in one sentence, or "".
+    cpu_ns: of its thread; busy_ns: not in epoll_wait; gil_ns: of those, waiting for this process's other threads;
+    runqueue_ns: ready to run, and waiting for a core; lateness: from the intended time to the sending; send_ns,
+    receive_ns: sums over all requests, of the calls that send and receive; limited: why the client, and not the server,
+    may be the limit, in one sentence, or "".
     """
 
     cpu_ns: int
     wall_ns: int
     busy_ns: int
+    gil_ns: int
     runqueue_ns: int
     lateness: Histogram
     send_ns: int
@@ -165,8 +140,11 @@ class Measurement:
 
     requests: sent; responses: answers, of which a decoupled model gives any number to one request; completed: requests
     that ended well; response: latency from the intended time; service: from the sending; first_byte: from the sending
-    to the first byte of the answer.  delayed: left more than 1 ms behind the intended time.  reason: why it ended, one
-    sentence.  gpus: by UUID, of the server's metrics: utilization, power_watts, memory_used, memory_total.
+    to the first byte of the answer.  delayed: left more than 1 ms behind the intended time.  unsent: were due, and
+    never left.  reason: why it ended, one sentence; notes: what else is to be known, a sentence each.  warm_up_ns: of
+    the warm-up; windows_before: windows that were measured and are not the result.  gpus: by UUID, of the server's
+    metrics: utilization, power_watts, memory_used, memory_total.  records: RECORD arrays, in the order of the windows;
+    records_missed: requests of those windows that found no room there.
     """
 
     level: Level
@@ -188,11 +166,20 @@ class Measurement:
     client: ClientCost
     stable: bool
     reason: str
+    unsent: int = 0
+    notes: tuple[str, ...] = ()
     warm_up_ns: int = 0
+    windows_before: int = 0
     interrupted: bool = False
     sequences: int = 0
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    records: np.ndarray[Any, np.dtype[np.void]] | None = None
+    records: tuple[Records, ...] = ()
+    records_missed: int = 0
+
+    @property
+    def open_loop(self) -> bool:
+        """Requests had intended times: latencies count from those."""
+        return self.level.mode not in ("concurrency", "periodic", "count")
 
     @property
     def seconds(self) -> float:
@@ -220,7 +207,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Settings:
-    """How it is measured, as the reports say it."""
+    """How it is measured, as the reports say it.
+
+    stop: "windows", perf_analyzer's rule, or "confidence": the interval of the wanted latency is narrow enough.
+    """
 
     asynchronous: bool = False
     streaming: bool = False
@@ -229,6 +219,7 @@ class Settings:
     request_count: int = 0
     warm_up_count: int = 0
     measurement_request_count: int = 50
+    stop: Literal["windows", "confidence"] = "windows"
     stability_percent: float = 10.0
     trials: int = 10
     percentile: int = -1

@@ -60,14 +60,14 @@ def _combined(name: str, values: list[float]) -> float:
 
 
 class ServerMetrics:
-    """Looks every interval, in a thread of its own.  `failure`: why nothing could be read, or ""."""
+    """Looks every interval, in a thread of its own."""
 
     def __init__(self, client: Client, url: str, interval_ms: int) -> None:
         self._client, self._url, self._seconds = client, url.removesuffix("/metrics"), interval_ms / 1000
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="bench-metrics", daemon=True)
-        self.failure = ""
+        self._failure = (-1, "")  # the last one: when, and why
 
     def look(self) -> None:
         """Once.  Raises TisError when there is no such page."""
@@ -82,13 +82,18 @@ class ServerMetrics:
             try:
                 self.look()
             except TisError as error:
-                self.failure = error.message
+                self._failure = (time.monotonic_ns(), error.message)
 
-    def between(self, began_ns: int, ended_ns: int) -> dict[str, dict[str, float]]:
-        """Of that time; of the last look before where there was none in it."""
-        samples = list(self._samples)
-        within = [each for each in samples if began_ns <= each.at_ns <= ended_ns]
-        return combined(within or samples[-1:])
+    def between(self, began_ns: int, ended_ns: int) -> tuple[dict[str, dict[str, float]], str]:
+        """What was seen in that time, and in a sentence why it may be less than all, or ""."""
+        within = [each for each in list(self._samples) if began_ns <= each.at_ns <= ended_ns]
+        failed_ns, failure = self._failure
+        note = ""
+        if began_ns <= failed_ns <= ended_ns:
+            note = f"the server's metrics could not be read all the time: {failure}"
+        elif not within:
+            note = "no look at the server's metrics was in this time: lower --metrics-interval, or raise -p"
+        return combined(within), note
 
     def close(self) -> None:
         """Ends the thread."""

@@ -97,16 +97,30 @@ def _most(before: Counters, after: Counters, model: str, version: str) -> Server
 
 
 class ServerSide:
-    """Looks at the statistics in a thread of its own: a slow answer holds up no request."""
+    """Looks at the statistics in a thread of its own: a slow answer holds up no request.
+
+    `failure`: why the last look found nothing.
+    """
 
     def __init__(self, client: Client, models: Models) -> None:
         self._client = client
         self.models = models
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench-statistics")
+        self._last: Future[Counters | None] | None = None
+        self.failure = ""
 
     def look(self) -> Future[Counters | None]:
-        """What the server has counted until now; None: it does not say."""
-        return self._thread.submit(self._look)
+        """What the server has counted until now; None: it does not say.
+
+        While an earlier look waits for its answer there is no further one: it gives None at once.
+        """
+        if self._last is not None and not self._last.done():
+            nothing: Future[Counters | None] = Future()
+            self.failure = "an earlier call has not been answered"
+            nothing.set_result(None)
+            return nothing
+        self._last = self._thread.submit(self._look)
+        return self._last
 
     def _look(self) -> Counters | None:
         try:
@@ -114,7 +128,8 @@ class ServerSide:
             for name, _ in {(self.models.model, ""), *self.models.composing}:
                 found.update(read_statistics(self._client.statistics(name)))
             return found
-        except TisError:
+        except TisError as error:
+            self.failure = error.message
             return None
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tisfast.bench.results import Histogram, Window
+from tisfast.bench.histogram import Histogram
 
 Series = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -97,28 +97,31 @@ def _binomial(count: int, q: float) -> Series:
 
 
 def quantile_interval(
-    histogram: Histogram, q: float, windows: Sequence[Window] = (), confidence: float = CONFIDENCE
+    histogram: Histogram, q: float, pieces: Sequence[Histogram] = (), confidence: float = CONFIDENCE
 ) -> Interval:
-    """A quantile in ns, and where the true one lies.  windows: of the same requests: how alike neighbours are."""
+    """A quantile in ns, and where the true one lies.
+
+    pieces: of time, with the same requests; they show how alike neighbours are.
+    """
     value, count = float(histogram.quantile(q)), histogram.count
     if count == 0:
         return Interval(0.0, 0.0, None)
-    effective = max(int(count / dispersion(windows, q, value)), 1)
+    effective = max(int(count / dispersion(pieces, q, value)), 1)
     low, high = quantile_ranks(effective, q, confidence)
     lower = float(histogram.quantile(min(low / effective, 1.0)))
     upper = None if high is None else float(histogram.quantile(min(high / effective, 1.0)))
     return Interval(value, min(lower, value), None if upper is None else max(upper, value))
 
 
-def dispersion(windows: Sequence[Window], q: float, value: float) -> float:
-    """How many times more the share of requests above a value varies between batches than with independent requests.
+def dispersion(pieces: Sequence[Histogram], q: float, value: float) -> float:
+    """How many times more the share of requests above a value varies by piece than with independent requests.
 
-    1 at least, and where there are too few windows to tell.
+    1 at least, and where there are too few pieces to tell.
     """
-    if len(windows) < BATCHES_MIN or not 0 < q < 1:
+    if len(pieces) < BATCHES_MIN or not 0 < q < 1:
         return 1.0
-    totals = np.array([each.latency.count for each in windows], np.float64)
-    above = np.array([_above(each.latency, value) for each in windows], np.float64)
+    totals = np.array([each.count for each in pieces], np.float64)
+    above = np.array([each.above(int(value)) for each in pieces], np.float64)
     while len(totals) >= 2 * BATCHES_MIN:
         share = np.divide(above, totals, out=np.zeros_like(above), where=totals > 0)
         if abs(lag_one(share)) <= CORRELATION_MAX and (totals > 0).all():
@@ -139,11 +142,6 @@ def _paired(values: Series) -> Series:
     return even[0::2] + even[1::2]
 
 
-def _above(histogram: Any, value: float) -> int:
-    _, high, count = histogram.buckets()
-    return int(count[high > value].sum())
-
-
 def lag_one(series: Series) -> float:
     """The correlation of each value with the next; 0 of a constant."""
     centred = series - series.mean() if len(series) else series
@@ -151,23 +149,24 @@ def lag_one(series: Series) -> float:
     return float((centred[1:] * centred[:-1]).sum()) / total if total > 0 else 0.0
 
 
-def batch_means(series: Series) -> Series:
-    """Means of so many neighbours that the means no longer depend on each other, as long as 20 batches remain."""
-    means = np.asarray(series, np.float64)
-    while len(means) >= 2 * BATCHES_MIN and abs(lag_one(means)) > CORRELATION_MAX:
-        means = _paired(means) / 2
-    return means
+def mean_interval(pieces: Sequence[Histogram], confidence: float = CONFIDENCE) -> Interval:
+    """The mean of all durations in ns, of pieces of time whose neighbours may be alike; no upper end below two pieces.
 
-
-def mean_interval(series: Series, confidence: float = CONFIDENCE) -> Interval:
-    """The mean of a series whose neighbours may be alike; no upper end below two values."""
-    means = batch_means(series)
-    if len(means) < 2:
-        value = float(means[0]) if len(means) else 0.0
+    A ratio, of sums by counts: a slow piece of a closed loop holds fewer requests.  Neighbours are joined until they no
+    longer depend on each other, as long as 20 remain.
+    """
+    used = [each for each in pieces if each.count]
+    sums = np.array([each.sum for each in used], np.float64)
+    counts = np.array([each.count for each in used], np.float64)
+    value = float(sums.sum() / counts.sum()) if used else 0.0
+    while len(sums) >= 2 * BATCHES_MIN and abs(lag_one(sums - value * counts)) > CORRELATION_MAX:
+        sums, counts = _paired(sums), _paired(counts)
+    n = len(sums)
+    if n < 2:
         return Interval(value, 0.0, None)
-    value = float(means.mean())
-    error = float(means.std(ddof=1)) / math.sqrt(len(means))
-    half = student_quantile((1 + confidence) / 2, len(means) - 1) * error
+    rest = sums - value * counts
+    error = math.sqrt(n / (n - 1) * float((rest**2).sum())) / float(counts.sum())
+    half = student_quantile((1 + confidence) / 2, n - 1) * error
     return Interval(value, value - half, value + half)
 
 

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tisfast.bench.figures import needed_for
-from tisfast.bench.results import Histogram, Window
+from tisfast.bench.histogram import Histogram
 from tisfast.bench.statistics import Interval, mean_interval, quantile_interval, trend
 
 GROWTH: Final = 1.5
 LOOK_CONFIDENCE: Final = 0.98
 """Of each look, so that all of them together keep 95 %."""
 BATCHES_MIN: Final = 20
-"""Windows before the first look."""
+"""Pieces of time before the first look."""
 TREND_P: Final = 0.001
 """A trend is said when chance makes one this seldom."""
 TREND_SHARE: Final = 0.05
@@ -42,7 +42,7 @@ class Rule:
 
 
 class Verdict(NamedTuple):
-    """The end of a level.  reason: one sentence; interval: of the wanted figure, ns."""
+    """The end of a level.  reason: one sentence, "" where `why_unstable` has it; interval: of the wanted figure."""
 
     stable: bool
     reason: str
@@ -56,37 +56,31 @@ class Stopping:
     rule: Rule
     _next_count: float = 0.0
 
-    def look(self, seconds: float, response: Histogram, windows: Sequence[Window]) -> Verdict | None:
+    def look(self, seconds: float, response: Histogram, pieces: Sequence[Histogram]) -> Verdict | None:
         """The verdict when the level may end now; None: go on."""
         rule = self.rule
         over = seconds >= rule.seconds_max
         if not over and (
-            seconds < rule.seconds_min or len(windows) < BATCHES_MIN or response.count < max(self._next_count, 1)
+            seconds < rule.seconds_min or len(pieces) < BATCHES_MIN or response.count < max(self._next_count, 1)
         ):
             return None
         self._next_count = response.count * GROWTH
-        interval = wanted(rule, response, windows)
+        interval = wanted(rule, response, pieces)
         if interval.half_width * 100 <= rule.percent:
-            return Verdict(True, f"{_name(rule)} is known within {100 * interval.half_width:.2g} %", interval)
+            reason = f"{_name(rule)} is known within {100 * interval.half_width:.2g} %, with 95 % confidence"
+            return Verdict(True, reason, interval)
         return Verdict(False, "", interval) if over else None
 
-    def explained(self, verdict: Verdict, response: Histogram, windows: Sequence[Window]) -> Verdict:
-        """A verdict that is not stable, with its reason."""
-        return (
-            verdict if verdict.stable else verdict._replace(reason=why_unstable(self.rule, verdict, response, windows))
-        )
 
-
-def wanted(rule: Rule, response: Histogram, windows: Sequence[Window]) -> Interval:
+def wanted(rule: Rule, response: Histogram, pieces: Sequence[Histogram]) -> Interval:
     """The figure that must be known, in ns."""
     if rule.quantile is not None:
-        return quantile_interval(response, rule.quantile, windows, LOOK_CONFIDENCE)
-    means = [each.latency.sum / each.latency.count for each in windows if each.latency.count]
-    return mean_interval(np.array(means), LOOK_CONFIDENCE)
+        return quantile_interval(response, rule.quantile, pieces, LOOK_CONFIDENCE)
+    return mean_interval(pieces, LOOK_CONFIDENCE)
 
 
 def why_unstable(
-    rule: Rule, verdict: Verdict, response: Histogram, windows: Sequence[Window], errors: int = 0, limited: str = ""
+    rule: Rule, verdict: Verdict, response: Histogram, pieces: Sequence[Histogram], errors: int = 0, limited: str = ""
 ) -> str:
     """One sentence: the first of client, errors, drift, too few requests and bursts that holds; with what cures it."""
     name, within = _name(rule), _width(verdict.interval)
@@ -94,7 +88,7 @@ def why_unstable(
         return f"{name} is known only within {within}: {limited}"
     if errors:
         return f"{name} is known only within {within}: {errors} requests failed; mend those first"
-    medians = np.array([each.latency.quantile(0.5) for each in windows if each.latency.count], np.float64)
+    medians = np.array([each.quantile(0.5) for each in pieces if each.count], np.float64)
     found = trend(medians)
     change = found.slope * len(medians) / float(np.median(medians)) if len(medians) and np.median(medians) > 0 else 0.0
     if found.p < TREND_P and abs(change) >= TREND_SHARE:

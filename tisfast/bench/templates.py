@@ -10,7 +10,7 @@ from typing import Any, Final
 from tisfast.bench.grpc_load import CallFields, GrpcTemplate
 from tisfast.bench.http_load import HttpTemplate
 from tisfast.client.address import Address
-from tisfast.errors import BadRequest
+from tisfast.errors import BadRequest, TisError
 from tisfast.wire.buffer_tensor import BufferTensor
 from tisfast.wire.client_head import RequestHead
 from tisfast.wire.client_request import RequestBody, WantedOutput, WantedOutputs, infer_target
@@ -67,7 +67,17 @@ def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
 
 
 def _http_check(reader: ResponseReader, check: Check | None) -> Callable[[bytes, int], str] | None:
-    return None if check is None else lambda body, json_bytes: check(reader.infer(body, json_bytes))
+    if check is None:
+        return None
+    return lambda body, json_bytes: _wrong(check, lambda: reader.infer(body, json_bytes))
+
+
+def _wrong(check: Check, read: Callable[[], InferResponse]) -> str:
+    """What is wrong with an answer, or "".  One that cannot be read is a wrong one: its connection goes on."""
+    try:
+        return check(read())
+    except TisError as error:
+        return f"the answer cannot be read: {error.message}"
 
 
 def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
@@ -88,9 +98,10 @@ def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
 
 
 def _grpc_check(stream: bool, check: Check | None) -> Callable[[bytes], str] | None:
+    """Of a stream, too: the message within is given."""
     if check is None:
         return None
-    return lambda message: check(read_infer_response(message))  # of a stream, too: the message within is given
+    return lambda message: _wrong(check, lambda: read_infer_response(message))
 
 
 def call_fields(form: Form) -> CallFields:

@@ -17,8 +17,9 @@ from tisfast.bench.figures import (
     supported,
     throughput,
 )
-from tisfast.bench.results import Histogram, Measurement, Run, ServerSplit, Settings
-from tisfast.bench.statistics import quantile_interval
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.results import Measurement, Run, ServerSplit, Settings
+from tisfast.bench.statistics import Interval, mean_interval, quantile_interval
 
 ERRORS_SHOWN: Final = 5
 GPUS_SHOWN: Final = 16
@@ -37,7 +38,10 @@ def header(settings: Settings, batch_size: int, mode: str, decoupled: bool) -> s
     else:
         lines.append(f'Using "{settings.measurement_mode}" mode for stabilization')
         what = "average latency" if settings.percentile <= 0 else f"p{settings.percentile} latency"
-        lines.append(f"Stabilizing using {what} and throughput")
+        if settings.stop == "confidence":
+            lines.append(f"Stopping when the {what} is known within {settings.stability_percent:g} %")
+        else:
+            lines.append(f"Stabilizing using {what} and throughput")
         if settings.measurement_mode == "time_windows":
             lines.append(f"Measurement window: {settings.window_ms} msec")
         else:
@@ -97,21 +101,30 @@ def _client(level: Measurement, settings: Settings, batch_size: int, protocol: s
     yield f"Throughput: {throughput(level, batch_size):g} infer/sec"
     if level.responses != level.completed and level.seconds:
         yield f"Response Throughput: {level.responses / level.seconds:g} infer/sec"
-    if settings.percentile <= 0:
-        yield f"Avg latency: {parts.latency} usec (standard deviation {level.service.deviation / 1000:.0f} usec)"
-    for percent in percentiles_of(settings.percentile):
-        yield f"p{percent} latency: {_percentile(level.service, percent)}"
+    if level.open_loop:
+        yield "Latencies count from the intended time of sending, service times from the sending itself:"
+    yield from _times("latency", level.response, settings)
+    if level.open_loop:
+        yield from _times("service time", level.service, settings)
     if protocol == "grpc":
         if settings.verbose:
             split = f"marshal {parts.send} usec + response wait {parts.wait} usec + unmarshal {parts.receive} usec"
         else:
             split = f"(un)marshal request/response {parts.send + parts.receive} usec + response wait {parts.wait} usec"
-        yield f"Avg gRPC time: {parts.latency} usec ({split})"
+        yield f"Avg gRPC time: {parts.service} usec ({split})"
         return
     split = f"send/recv {parts.send + parts.receive} usec + response wait {parts.wait} usec"
     if settings.verbose:
         split = f"send {parts.send} usec + response wait {parts.wait} usec + receive {parts.receive} usec"
-    yield f"Avg HTTP time: {parts.latency} usec ({split})"
+    yield f"Avg HTTP time: {parts.service} usec ({split})"
+
+
+def _times(name: str, histogram: Histogram, settings: Settings) -> Iterator[str]:
+    if settings.percentile <= 0:
+        average = average_us(histogram.sum, histogram.count)
+        yield f"Avg {name}: {average} usec (standard deviation {histogram.deviation / 1000:.0f} usec)"
+    for percent in percentiles_of(settings.percentile):
+        yield f"p{percent} {name}: {_percentile(histogram, percent)}"
 
 
 def _percentile(histogram: Histogram, percent: int) -> str:
@@ -169,36 +182,53 @@ def _gpus(level: Measurement) -> Iterator[str]:
 def _trust(level: Measurement, settings: Settings) -> Iterator[str]:
     """How far the figures hold, and why the level ended."""
     yield f"{'Stable' if level.stable else 'Not stable'}: {level.reason}"
+    pieces = [each.latency for each in level.windows]
     percent = settings.percentile if settings.percentile > 0 else 99
-    if level.level.mode != "concurrency":
-        yield f"p{percent} from the intended time of sending: {_percentile(level.response, percent)}"
+    if settings.stop == "confidence" and settings.percentile <= 0:
+        yield from _between("the mean latency", mean_interval(pieces))
     if supported(level.response, percent):
-        found = quantile_interval(level.response, percent / 100, level.windows)
-        if found.high is not None:
-            yield f"p{percent} is between {found.low / 1000:.0f} and {found.high / 1000:.0f} usec with 95 % confidence"
-    if level.errors.count:
-        yield f"Failed requests: {level.errors.count}"
-        if level.errors.first:
-            yield f"First, after {level.errors.first[1]:.1f} s: {level.errors.first[0]}"
-        often = sorted(level.errors.by_text.items(), key=lambda each: -each[1])
-        for (status, text), count in often[:ERRORS_SHOWN]:
-            yield f"  {count} x {status}: {text}"
-        if len(often) > ERRORS_SHOWN:
-            yield f"  and {len(often) - ERRORS_SHOWN} other texts"
+        yield from _between(f"p{percent} latency", quantile_interval(level.response, percent / 100, pieces))
+    yield from _failures(level)
+    yield from level.notes
     if level.client.limited:
         yield f"[WARNING] {level.client.limited}"
+
+
+def _between(name: str, found: Interval) -> Iterator[str]:
+    if found.high is not None:
+        yield f"{name} is between {found.low / 1000:.0f} and {found.high / 1000:.0f} usec with 95 % confidence"
+
+
+def _failures(level: Measurement) -> Iterator[str]:
+    errors = level.errors
+    if not errors.count:
+        return
+    yield f"Failed requests: {errors.measured} in the measured windows, {errors.count} in the whole level"
+    if errors.first:
+        yield f"First, after {errors.first[1]:.1f} s: {errors.first[0]}"
+    often = sorted(errors.by_text.items(), key=lambda each: -each[1])
+    for (status, text), count in often[:ERRORS_SHOWN]:
+        yield f"  {count} x {status}: {text}"
+    if len(often) > ERRORS_SHOWN:
+        yield f"  and {len(often) - ERRORS_SHOWN} other texts"
 
 
 def summary(run: Run) -> str:
     """One line for each level, after all of them."""
     percent = run.settings.percentile
-    what = "Average" if percent <= 0 else f"p{percent}"
-    lines = [f"Inferences/Second vs. Client {what} Batch Latency"]
+    lines = [f"Inferences/Second vs. Client {'Average' if percent <= 0 else f'p{percent}'} Batch Latency"]
     for level in run.levels:
-        service = level.service
-        latency = service.quantile(percent / 100) // 1000 if percent > 0 else average_us(service.sum, service.count)
-        lines.append(
+        line = (
             f"{level_name(level)}: {level.level.value:g}, throughput: {throughput(level, run.target.batch_size):g} "
-            f"infer/sec, latency {latency} usec"
+            f"infer/sec, latency {_one_us(level.response, percent)} usec"
         )
+        if level.open_loop:
+            line += f" from the intended time, service time {_one_us(level.service, percent)} usec"
+        lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def _one_us(histogram: Histogram, percent: int) -> int:
+    if percent > 0:
+        return histogram.quantile(percent / 100) // 1000
+    return average_us(histogram.sum, histogram.count)

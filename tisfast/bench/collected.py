@@ -1,0 +1,292 @@
+"""What was counted of a level, window by window, and the measurement that it makes.  Layer 5 (bench).
+
+Memory is bounded whatever the level takes: windows that can no longer be the result are forgotten with their records,
+and pieces of time are joined in pairs when there are too many.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tisfast import limits
+from tisfast.bench.client_side import Clocks, Counted, cost
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.loop import Tally
+from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Records, ServerSplit, Window
+
+COMPARED: Final = 3
+"""Windows that must agree, and that are the result, as perf_analyzer has it."""
+NUMBERS: Final = (
+    "requests", "completed", "failed", "responses", "delayed", "sent_bytes", "received_bytes", "send_ns", "receive_ns",
+    "idle_ns", "gil_ns",
+)  # fmt: skip
+"""Of a tally: what is added up."""
+HISTOGRAMS: Final = ("response", "service", "first_byte", "lateness")
+
+
+class Piece(NamedTuple):
+    """What was answered within 0.1 s, or within some of them."""
+
+    began_ns: int
+    ended_ns: int
+    responses: int
+    latency: Histogram
+
+
+class Pieces:
+    """Pieces of time in order, all of one length: when they are too many, neighbours are joined."""
+
+    def __init__(self, most: int = limits.BENCH_WINDOWS_MAX) -> None:
+        self._most = most
+        self._each = 1  # slices in a piece
+        self._open: list[Piece] = []
+        self.whole: list[Piece] = []
+
+    def add(self, piece: Piece) -> None:
+        """The next slice."""
+        self._open.append(piece)
+        if len(self._open) < self._each:
+            return
+        self.whole.append(_joined(self._open))
+        self._open = []
+        if len(self.whole) >= self._most:
+            self.whole = [_joined(self.whole[at : at + 2]) for at in range(0, len(self.whole), 2)]
+            self._each *= 2
+
+    def all(self) -> list[Piece]:
+        """With the last one, which may be shorter."""
+        return [*self.whole, _joined(self._open)] if self._open else list(self.whole)
+
+    def latencies(self) -> list[Histogram]:
+        """Of the pieces that have their length."""
+        return [each.latency for each in self.whole]
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    if len(pieces) == 1:
+        return pieces[0]
+    total = Histogram()
+    for each in pieces:
+        total.merge(each.latency)
+    return Piece(pieces[0].began_ns, pieces[-1].ended_ns, sum(each.responses for each in pieces), total)
+
+
+@dataclass
+class Part:
+    """One window, or several that follow each other."""
+
+    began_ns: int
+    ended_ns: int
+    before: Clocks
+    after: Clocks
+    server: ServerSplit | None
+    counts: Counter[str]
+    histograms: dict[str, Histogram]
+    pieces: list[Piece]
+    records: list[Records] = field(default_factory=list)
+    records_missed: int = 0
+    number: int = 0  # of the first of them, from 1 on
+
+    @classmethod
+    def of(cls, tally: Tally, before: Clocks, after: Clocks, server: ServerSplit | None, pieces: list[Piece]) -> Part:
+        """Of one window."""
+        counts = Counter({name: int(getattr(tally, name)) for name in NUMBERS})
+        histograms: dict[str, Histogram] = {name: getattr(tally, name) for name in HISTOGRAMS}
+        return cls(tally.began_ns, tally.ended_ns, before, after, server, counts, histograms, pieces)
+
+    @property
+    def completed(self) -> int:
+        """Requests that ended well."""
+        return self.counts["completed"]
+
+    @property
+    def rate(self) -> float:
+        """Requests that ended well, a second."""
+        return 1e9 * self.completed / (self.ended_ns - self.began_ns)
+
+    def latency(self, percentile: int) -> float:
+        """The average, or a percentile, from the intended time; ns."""
+        response = self.histograms["response"]
+        return float(response.quantile(percentile / 100)) if percentile > 0 else response.mean
+
+    def followed(self, by: Part) -> None:
+        """Take the next window in."""
+        self.ended_ns, self.after = by.ended_ns, by.after
+        self.server = added([self.server, by.server])
+        self.counts.update(by.counts)
+        for name, histogram in by.histograms.items():
+            self.histograms[name].merge(histogram)
+        self.pieces += by.pieces
+        self.records += by.records
+        self.records_missed += by.records_missed
+
+
+@dataclass
+class Collected:
+    """All of a level.  every: each window is part of the result, not only the last three."""
+
+    every: bool
+    began_ns: int
+    windows: list[Part] = field(default_factory=list)  # that are the result, as far as is known
+    closed: int = 0
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    first_error: tuple[str, int] | None = None
+    warm_up_errors: int = 0
+    warm_up_ns: int = 0
+    unanswered: int = 0
+    unsent: int = 0
+    late: Tally | None = None  # of an open loop: what was answered behind the last window
+    late_records: tuple[Records, int] | None = None
+    notes: list[str] = field(default_factory=list)
+    _before_silence: list[Part] = field(default_factory=list)
+    _silent: list[Part] = field(default_factory=list)  # where every window counts: without an answer until now
+
+    def take_errors(self, counts: Mapping[tuple[str, str], int], first: tuple[str, int] | None) -> None:
+        """Those of a slice."""
+        self.errors.update(counts)
+        self.first_error = self.first_error or first
+
+    def warmed_up(self, began_ns: int) -> None:
+        """What came until now is in no figure."""
+        self.warm_up_ns = time.monotonic_ns() - began_ns
+        self.warm_up_errors = self.errors.total()
+        if self.first_error is not None:
+            self.notes.append(
+                f"{self.warm_up_errors} requests of the warm-up failed, the first with: {self.first_error[0]}"
+            )
+        self.errors.clear()
+        self.first_error = None
+
+    def add(self, part: Part) -> None:
+        """A window has ended."""
+        self.closed += 1
+        part.number = self.closed
+        if self.every and self.windows:
+            self._silent.append(part)
+            if part.completed:
+                self._take_silent()
+            return
+        if not part.completed and self.windows and self.windows[-1].completed:
+            self._before_silence = list(self.windows)
+        self.windows.append(part)
+        while len(self.windows) > COMPARED and any(each.completed for each in self.windows[1:]):
+            del self.windows[0]  # of a server that hangs the last window with answers stays, and all behind it
+
+    def _take_silent(self) -> None:
+        for each in self._silent:
+            self.windows[0].followed(each)
+        self._silent.clear()
+
+    def gone(self) -> None:
+        """The server is not there any more: windows in which it was gone already are not the result."""
+        self._silent.clear()
+        if self._before_silence and not self.windows[-1].completed:
+            self.windows = self._before_silence
+
+    def result(self, level: Level, *, stable: bool, reason: str, interrupted: bool) -> Measurement:
+        """What the windows make together.  What was due in an open loop's windows and answered later counts."""
+        self._take_silent()
+        whole = self.windows[0]
+        for each in self.windows[1:]:
+            whole.followed(each)
+        counts = whole.counts
+        self._add_late(whole)
+        pieces = Pieces()
+        for piece in whole.pieces:
+            pieces.add(piece)
+        lost = sum(each.lost for each in whole.histograms.values())
+        if lost:
+            self.notes.append(f"{lost} durations are in no percentile: there was no memory for their counters")
+        if whole.records_missed:
+            self.notes.append(
+                f"{whole.records_missed} requests of these windows are not in the export, which holds "
+                f"{limits.BENCH_RECORDS_MAX} of a level: measure for a shorter time"
+            )
+        return Measurement(
+            level=level,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+            began_realtime_ns=time.time_ns() - (time.monotonic_ns() - whole.began_ns),
+            requests=counts["requests"],
+            completed=counts["completed"],
+            responses=counts["responses"],
+            delayed=counts["delayed"],
+            errors=self._errors(counts["failed"]),
+            response=whole.histograms["response"],
+            service=whole.histograms["service"],
+            first_byte=whole.histograms["first_byte"],
+            windows=tuple(
+                Window(each.began_ns, each.ended_ns, each.responses, each.latency.to_bytes()) for each in pieces.all()
+            ),
+            sent_bytes=counts["sent_bytes"],
+            received_bytes=counts["received_bytes"],
+            server=whole.server,
+            client=_cost(whole),
+            stable=stable,
+            reason=reason,
+            unsent=self.unsent,
+            notes=tuple(self.notes),
+            warm_up_ns=self.warm_up_ns,
+            windows_before=whole.number - 1,
+            interrupted=interrupted,
+            records=tuple(whole.records),
+            records_missed=whole.records_missed,
+        )
+
+    def _add_late(self, whole: Part) -> None:
+        if self.late is None:
+            return
+        for name in HISTOGRAMS:
+            whole.histograms[name].merge(getattr(self.late, name))
+        whole.counts["failed"] += int(self.late.failed)
+        if self.late_records is not None:
+            whole.records.append(self.late_records[0])
+            whole.records_missed += self.late_records[1]
+
+    def _errors(self, failed: int) -> Errors:
+        first = None
+        if self.first_error is not None:
+            first = self.first_error[0], max(self.first_error[1] - self.began_ns, 0) / 1e9
+        measured = min(failed + self.unanswered, self.errors.total())
+        return Errors(self.errors.total(), measured, self.warm_up_errors, dict(self.errors), first)
+
+
+def _cost(whole: Part) -> ClientCost:
+    counts = whole.counts
+    return cost(
+        whole.before,
+        whole.after,
+        Counted(
+            idle_ns=counts["idle_ns"],
+            gil_ns=counts["gil_ns"],
+            send_ns=counts["send_ns"],
+            receive_ns=counts["receive_ns"],
+            delayed=counts["delayed"],
+            lateness=whole.histograms["lateness"],
+        ),
+    )
+
+
+def added(splits: list[ServerSplit | None]) -> ServerSplit | None:
+    """Of windows that follow each other; None where one of them has none."""
+    known = [each for each in splits if each is not None]
+    if not known or len(known) < len(splits):
+        return None
+    numbers = {
+        name: sum(getattr(each, name) for each in known)
+        for name in ServerSplit.__dataclass_fields__
+        if name.endswith(("_count", "_ns"))
+    }
+    sizes: Counter[int] = Counter()
+    for each in known:
+        sizes.update(each.batch_sizes)
+    parts = {}
+    for key in known[-1].composing:
+        found = added([each.composing.get(key) for each in known])
+        if found is not None:
+            parts[key] = found
+    return ServerSplit(known[-1].model, known[-1].version, **numbers, batch_sizes=dict(sizes), composing=parts)
