@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
+
+import trustme
 
 from tests.system.helpers import Server
 
@@ -81,6 +84,15 @@ def speak_http_1(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     while connection.recv(65536):
         pass
+
+
+def server_context(folder):
+    """Of a TLS server at 127.0.0.1; the authority's certificate is in ca.pem of the folder."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    return context
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -189,3 +192,55 @@ def test_nothing_stays_open(url):
     before = open_descriptors()
     run(url, work)
     assert open_descriptors() <= before
+
+
+def test_one_loop_after_the_other(url):
+    """As in a notebook's cells, or a program that calls asyncio.run twice."""
+    client = AsyncClient(url, timeout=60)
+
+    async def main():
+        return (await client.model("add_one")(A)).tolist()
+
+    async def end():
+        await client.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # what the first loop has left open
+        assert [asyncio.run(main()) for _ in range(2)] == [[1, 2, 3, 4]] * 2
+        asyncio.run(end())
+        gc.collect()
+
+
+def test_two_loops_at_one_time_are_refused(url):
+    async def main():
+        async with AsyncClient(url) as client:
+            assert await client.live()
+            with pytest.raises(BadRequest, match="another event loop"):
+                await asyncio.to_thread(lambda: asyncio.run(client.live()))
+
+    asyncio.run(main())
+
+
+def test_a_server_that_closes_behind_a_large_answer_is_no_error_of_the_loop():
+    body = respond(b" " * 100_000 + b"{}")
+    answered, closed = threading.Event(), threading.Event()
+
+    def answer(connection) -> None:
+        body(connection)
+        answered.wait(60)
+        connection.close()
+        closed.set()
+
+    async def main(address):
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with AsyncClient(address) as client:
+            assert await client.metadata() == {}
+            answered.set()
+            assert await asyncio.to_thread(closed.wait, 60)
+            for _ in range(10):  # the loop sees the end
+                await asyncio.sleep(0)
+        assert told == []
+
+    with answering(answer) as address:
+        asyncio.run(main(address))

@@ -12,7 +12,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from tisfast import limits
-from tisfast.client import AsyncClient
+from tisfast.client import AsyncClient, Client
 
 A = np.ones(1, np.float32)
 METADATA = pb.ModelMetadataResponse(
@@ -31,8 +31,11 @@ ANSWER = pb.ModelStreamInferResponse(
 
 
 @contextmanager
-def streaming(answers: int):
-    """grpcio's server, whose model answers as fast as it may.  Gives the URL, what was answered, and its end."""
+def streaming(answers: int, stay: bool = False):
+    """grpcio's server, whose model answers as fast as it may.  Gives the URL, what was answered, and its end.
+
+    stay: the model ends no stream, its client does.
+    """
     answered, ended = [0], threading.Event()
 
     def stream(_, context):
@@ -40,6 +43,8 @@ def streaming(answers: int):
         for _ in range(answers):
             answered[0] += 1
             yield ANSWER
+        if stay:
+            ended.wait(60)
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
@@ -90,3 +95,58 @@ def test_a_slow_reader_holds_the_model_back():
         assert asyncio.run(main(url, answered)) == 150
     room = limits.CLIENT_UNREAD_BYTES_MAX + limits.HTTP2_STREAM_WINDOW_BYTES
     assert ahead <= room // ANSWER_BYTES + 10  # and what grpcio itself holds
+
+
+def test_who_reads_a_stream_that_is_cancelled_is_told_its_end():
+    async def main(url, ended):
+        async with AsyncClient(url) as client:
+            answers = client.model("m").stream(A)
+            assert (await answers.__anext__()).B.nbytes == ANSWER_BYTES
+            reader = asyncio.ensure_future(answers.__anext__())
+            await asyncio.sleep(0)  # it waits: the server has no further answer
+            answers.cancel()
+            await asyncio.wait([reader])
+            assert isinstance(reader.exception(), StopAsyncIteration)
+            assert [answer async for answer in answers] == []
+            assert await asyncio.to_thread(ended.wait, 60)
+
+    with streaming(1, stay=True) as (url, _, ended):
+        asyncio.run(main(url, ended))
+
+
+def test_a_stream_that_is_cancelled_before_it_begins_or_with_answers_unread_gives_none():
+    async def main(url):
+        async with AsyncClient(url) as client:
+            model = client.model("m")
+            answers = model.stream(A)
+            answers.cancel()
+            assert [answer async for answer in answers] == []
+            answers = model.stream(A)
+            async for answer in answers:
+                assert answer.B.nbytes == ANSWER_BYTES
+                for _ in range(5):  # time for further ones
+                    assert await client.live()
+                answers.cancel()
+                break
+            assert [answer async for answer in answers] == []
+
+    with streaming(150) as (url, _, _):
+        asyncio.run(main(url))
+
+
+def test_a_thread_that_reads_a_stream_is_told_the_end_when_another_cancels_it():
+    with streaming(1, stay=True) as (url, _, ended), Client(url, connections=1) as client:
+        answers = client.model("m").stream(A)
+        assert next(answers).B.nbytes == ANSWER_BYTES
+        begun = threading.Event()
+
+        def read():
+            begun.set()
+            return list(answers)
+
+        with futures.ThreadPoolExecutor(1) as thread:
+            read_to_end = thread.submit(read)
+            assert begun.wait(60)
+            answers.cancel()
+            assert read_to_end.result(60) == []
+        assert ended.wait(60) and client.live()

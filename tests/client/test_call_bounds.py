@@ -6,28 +6,30 @@ import asyncio
 import gc
 import os
 import socket
-import ssl
 import threading
 import weakref
+from concurrent.futures import CancelledError
 from time import monotonic
 
 import numpy as np
 import pytest
-import trustme
 
-from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, recorded, respond
+from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, recorded, respond, server_context
 from tisfast import client as tisfast_client
+from tisfast import limits
 from tisfast.client import (
     AsyncClient,
     BadRequest,
     Cancelled,
     Client,
     ClientClosed,
+    ConnectFailed,
     Retries,
     TimedOut,
     TisError,
     Tls,
     Unavailable,
+    assembler,
     model_core,
 )
 
@@ -153,15 +155,6 @@ def test_closing_a_client_does_not_wait_for_a_connection_that_is_being_made():
         ended.set()
         with pytest.raises(TisError):
             future.result(60)
-
-
-def server_context(folder):
-    """Of a TLS server at 127.0.0.1; the authority's certificate is in ca.pem of the folder."""
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    return context
 
 
 def test_a_server_that_answers_nothing_over_tls_is_a_timeout(tmp_path):
@@ -313,3 +306,87 @@ def test_all_errors_are_classes_of_the_client():
     from tisfast.client import errors  # noqa: PLC0415
 
     assert all(getattr(tisfast_client, name) is getattr(errors, name) for name in errors.__all__)
+
+
+def root(array):
+    """What holds the memory of an answer."""
+    while isinstance(array, np.ndarray | memoryview):
+        below = array.base if isinstance(array, np.ndarray) else array.obj
+        if below is None:
+            return array
+        array = below
+    return array
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_what_was_received_is_not_kept(place, awaited):
+    big = np.ones(100_000, np.float32)
+    made = []
+
+    class Noted(np.ndarray):
+        pass
+
+    def empty(*args):
+        found = np.ndarray.__new__(Noted, args[0], args[1])
+        made.append(weakref.ref(found))
+        return found
+
+    async def main():
+        async with AsyncClient(place.http, shared_memory=False) as client:
+            model = client.model("add_one")
+            assert (await model(big)).sum() == 2 * big.size
+            gc.collect()
+            assert len(made) == 1 and made[0]() is None
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(assembler.np, "empty", empty)
+        if awaited:
+            asyncio.run(main())
+        else:
+            with Client(place.http, shared_memory=False) as client:
+                assert client.model("add_one")(big).sum() == 2 * big.size
+                gc.collect()
+                assert len(made) == 1 and made[0]() is None
+
+
+def test_a_future_that_failed_is_freed_without_the_collector():
+    class Mine(np.ndarray):
+        pass
+
+    gc.collect()
+    gc.disable()
+    try:
+        with Client("127.0.0.1:1", retries=0) as client:
+            mine = np.ones(1, np.float32).view(Mine)
+            gone = weakref.ref(mine)
+            future = client.model("m").submit(mine)
+            assert isinstance(future.exception(60), ConnectFailed)
+            ended = threading.Event()
+            weakref.finalize(mine, ended.set)
+            del mine, future
+            assert ended.wait(60) and gone() is None
+    finally:
+        gc.enable()
+
+
+def test_parts_of_a_batch_are_cancelled_when_there_is_no_room_for_all(monkeypatch):
+    monkeypatch.setattr(limits, "CLIENT_SUBMITTED_MAX", 0)
+    with (
+        answering(in_turn(respond(METADATA), stall)) as address,
+        Client(address, concurrency=1, retries=0) as client,
+    ):
+        model, parts = client.model("m"), []
+        model.metadata()
+        submit = model._submit
+        monkeypatch.setattr(model, "_submit", lambda ask: parts.append(submit(ask)) or parts[-1])
+        monkeypatch.setattr(client._core, "timeout", 0.1)  # that it waits for room
+        with pytest.raises(TimedOut, match="requests wait already"):
+            model.batches(np.ones(2, np.float32), size=1, timeout=3000)
+        with pytest.raises((Cancelled, CancelledError)):
+            parts[0].result(60)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+def test_a_name_that_is_none_is_a_bad_request(host):
+    with pytest.raises(BadRequest, match="has no name of a host"):
+        Client(f"{host}:8000")

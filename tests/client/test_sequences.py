@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
-from tisfast.client import BadRequest, Client, ConnectionLost
+from tisfast.client import BadRequest, Client, ConnectionLost, TimedOut
 
 A = np.ones(1, np.float32)
 START, END = 1, 2
@@ -84,3 +84,25 @@ def test_a_last_request_that_was_lost_is_not_sent_again():
         with pytest.raises(ConnectionLost):
             ask(A, last=True)
     assert len(asked) == 1
+
+
+def test_a_block_that_is_left_because_its_time_is_over_does_not_wait_for_a_server_that_hangs():
+    left = []
+
+    def hang(connection) -> None:
+        read_request(connection)
+        connection.settimeout(60)
+        try:
+            left.append(connection.recv(1))  # b"" when the client leaves
+        except TimeoutError:
+            left.append(None)
+
+    with (
+        answering(in_turn(respond(METADATA), respond(ANSWER), hang), hang) as address,
+        Client(address) as client,
+        pytest.raises(TimedOut),
+        client.model("m").sequence() as ask,
+    ):
+        ask(A)
+        ask(A, timeout=0.2)
+    assert set(left) == {b""}

@@ -270,3 +270,13 @@ def test_a_connect_that_failed_when_nobody_waited_is_nobodys_error():
 
     with silent() as (url, accepted):
         run(url, work, **NOBODY)
+
+
+def test_a_connection_of_the_parents_does_not_count_in_a_forked_childs_pool():
+    pool = Pool(lambda _: Kept(), 1)
+    parents = pool.take(monotonic() + 60)
+    pool.forget()
+    pool.drop(parents)  # as when the child drops a stream that the parent had
+    pool.take(monotonic() + 60)
+    with pytest.raises(TimedOut):
+        pool.take(0)

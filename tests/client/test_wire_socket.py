@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
 
-from tisfast.client import TimedOut
+from tests.client.helpers import server_context
+from tisfast.client import TimedOut, Tls
 from tisfast.client.address import parse_url
-from tisfast.client.wire_socket import WireSocket
+from tisfast.client.wire_socket import WireSocket, connect
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -41,3 +43,36 @@ def test_a_side_that_takes_a_little_each_time_does_not_put_the_deadline_off(coun
         taker.join()
         wire.close()
         other.close()
+
+
+@pytest.fixture
+def encrypted(tmp_path):
+    """Both ends of a connection with TLS: ours, and the server's."""
+    context = server_context(tmp_path)
+    ended: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+        accepted = thread.submit(lambda: context.wrap_socket(listener.accept()[0], server_side=True))
+        address = parse_url(f"https://127.0.0.1:{listener.getsockname()[1]}")
+        wire = connect(address, Tls(ca=f"{tmp_path}/ca.pem").context(False), monotonic() + 60)
+        ended.append(accepted.result(60))
+        yield wire, ended[0]
+    wire.close()
+    ended[0].close()
+
+
+def test_an_aborted_connection_stays_encrypted(encrypted):
+    wire, server = encrypted
+    server.sendall(b"answer")
+    server.close()
+    wire.abort()
+    assert wire.receive(monotonic() + 60) in (b"answer", b"")  # and not a record of TLS
+    assert wire.send([b"more"], 4, monotonic() + 60) != ""
+
+
+def test_what_came_in_one_record_behind_an_answer_is_seen(encrypted):
+    wire, server = encrypted
+    server.sendall(b"answer, and what nobody asked for")
+    place = memoryview(bytearray(6))
+    assert wire.receive_into(place, monotonic() + 60) == 6 and bytes(place) == b"answer"
+    assert wire.pending() == b", and what nobody asked for"
+    assert wire.pending() is None

@@ -58,6 +58,10 @@ def parse_url(url: str) -> Address:
         raise BadRequest(f"{url!r:.200} begins with '{parts.scheme}://'; known are {known}")
     if not parts.hostname or parts.username or parts.query or parts.fragment:
         raise BadRequest(f"{url!r:.200} is no address of a server: it must be HOST:PORT or SCHEME://HOST:PORT")
+    try:
+        parts.hostname.encode("idna")  # as the system's resolver wants it
+    except UnicodeError as error:
+        raise BadRequest(f"{url!r:.200} has no name of a host: {error}") from None
     path = parts.path.rstrip("/")
     grpc = parts.scheme.startswith("grpc")
     if path and grpc:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tisfast import tuning
 from tisfast.client.calls import Body
+from tisfast.errors import BadResponse
 from tisfast.wire.client_head import RequestHead, ResponseHead
 from tisfast.wire.http1 import Http1Client
 
@@ -16,13 +17,13 @@ from tisfast.wire.http1 import Http1Client
 class ResponseAssembler:
     """`begin` for each request; then bytes go into `buffer`, and `received` is told how many.
 
-    head, body: of the response, once `received` or `ended` has said that it is whole.
+    Once `received` or `ended` has said that it is whole, `response` gives it.
     """
 
     def __init__(self) -> None:
         self.session = Http1Client()
-        self.head: ResponseHead | None = None
-        self.body: Body = b""
+        self._head: ResponseHead | None = None
+        self._body: Body = b""
         self._scratch = memoryview(bytearray(tuning.CLIENT_RECEIVE_BYTES))
         self._parts = bytearray()
         self._place: memoryview | None = None
@@ -35,9 +36,20 @@ class ResponseAssembler:
 
     def begin(self, head: RequestHead) -> None:
         """A request is sent."""
-        self.head, self.body, self._place, self._filled = None, b"", None, 0
-        self._parts = bytearray()
+        self._forget()
         self.session.sent(head)
+
+    def response(self) -> tuple[ResponseHead, Body]:
+        """Head and body, of which nothing stays here: they may be large.  Raises BadResponse."""
+        head, body = self._head, self._body
+        self._forget()
+        if head is None:
+            raise BadResponse("the server sent a body without a head")
+        return head, body
+
+    def _forget(self) -> None:
+        self._head, self._body, self._place, self._filled = None, b"", None, 0
+        self._parts = bytearray()
 
     def buffer(self) -> memoryview:
         """Where the next bytes are to be received."""
@@ -49,21 +61,21 @@ class ResponseAssembler:
             self._filled += n
             if not self.session.took(n):
                 return False
-            self.body = self._place
+            self._body, self._place = self._place, None  # whatever else comes is no part of it
             return True
         whole = False
         for kind, value in self.session.receive(bytes(self._scratch[:n])):
             if kind == "head":
                 assert isinstance(value, ResponseHead)
                 if value.status >= 200:
-                    self.head = value
+                    self._head = value
             elif kind == "data":
                 assert isinstance(value, bytes)
                 self._parts += value
             else:
                 whole = True
         if whole:
-            self.body = self._parts
+            self._body = self._parts
         elif self.session.body_left >= tuning.CLIENT_PLACED_BYTES_MIN:
             self._begin_place()
         return whole
@@ -77,5 +89,5 @@ class ResponseAssembler:
         """The server has closed its side.  True: the response is whole by that.  Raises BadResponse."""
         if not self.session.closed():
             return False
-        self.body = self._parts
+        self._body = self._parts
         return True

@@ -107,7 +107,7 @@ class AsyncSequence:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End it, where no request was marked as the last one."""
-        await self._core.leave(error is not None)
+        await self._core.leave(error)
 
 
 class AsyncResults(AsyncIterator[Result]):
@@ -120,20 +120,24 @@ class AsyncResults(AsyncIterator[Result]):
         self._model, self._values, self._named = model, values, named
         self._stream: ResultStream | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._cancelled = False
 
     async def __anext__(self) -> Result:
         """The next answer."""
-        if self._stream is None:
+        if self._stream is None and not self._cancelled:
             self._stream = await self._model.stream_of(self._values, self._named)
             self._loop = asyncio.get_running_loop()
-        found = await self._stream.next()
+        if self._cancelled:
+            self.cancel()
+        found = None if self._stream is None else await self._stream.next()
         if found is None:
             self._loop = None
             raise StopAsyncIteration
         return found
 
     def cancel(self) -> None:
-        """No further answer is wanted; the server is told."""
+        """No further answer is wanted, and none is given; the server is told."""
+        self._cancelled = True
         if self._stream is not None:
             self._stream.cancel()
 

@@ -12,6 +12,7 @@ from tisfast import limits
 from tisfast.client.errors import ClientClosed, ConnectFailed, ConnectionLost, TimedOut
 from tisfast.client.turns import Turns
 from tisfast.client.wire_socket import connect_failed
+from tisfast.errors import BadRequest
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -72,6 +73,29 @@ class Where:
         return ConnectionLost(
             f"the connection to {self.address} was lost behind the request ({why}); the model may have executed it"
         )
+
+
+class OneLoop:
+    """The event loop that a transport's connections belong to.  forget: them, when it is closed."""
+
+    def __init__(self, forget: Callable[[], None]) -> None:
+        self._forget = forget
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """The loop that runs is that one, or the first behind it.  Raises BadRequest."""
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None:
+            if not self._loop.is_closed():
+                raise BadRequest("this AsyncClient is another event loop's; make one for each loop")
+            self._forget()
+        self._loop = loop
+
+    def forget(self) -> None:
+        """In a forked child: the loop is the parent's."""
+        self._loop = None
 
 
 class AsyncPool(Generic[C]):

@@ -56,10 +56,12 @@ class Submitter:
                 self._room.release()
                 raise ClientClosed("the client is closed")
             self._open.add(future)
-            self._executor.submit(self._run, future, ask)
+            self._executor.submit(self._run, [(future, ask)])
         return future
 
-    def _run(self, future: InferFuture[R], ask: Callable[[Cancel], R]) -> None:
+    def _run(self, work: list[tuple[InferFuture[R], Callable[[Cancel], R]]]) -> None:
+        """work: one, taken out: an error has all frames, and a failed future is to be freed without the collector."""
+        future, ask = work.pop()
         try:
             if not future.set_running_or_notify_cancel():
                 return
@@ -72,6 +74,7 @@ class Submitter:
         finally:
             self._open.discard(future)
             self._room.release()
+            del future, ask
 
     def end(self) -> None:
         """End all that was submitted; nothing is taken any more.  Does not wait."""

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic
 
 from tisfast import limits
-from tisfast.client.async_socket import Where
+from tisfast.client.async_socket import OneLoop, Where
 from tisfast.client.calls import Call, GrpcCall, T
 from tisfast.client.errors import ClientClosed, TimedOut, not_sent, of_grpc
 from tisfast.client.grpc_sync import no_http2, server_timeout_ns
@@ -38,6 +38,12 @@ class Inbox:
         waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def end(self) -> None:
+        """Nothing more is wanted: whoever waits is told that nothing comes."""
+        self.messages.clear()
+        self.ended, self.error = True, None
+        self.wake()
 
 
 class GrpcProtocol(asyncio.Protocol):
@@ -120,7 +126,11 @@ class GrpcProtocol(asyncio.Protocol):
             call.path, metadata=call.metadata, timeout_ns=timeout_ns, encoding=call.encoding, paced=paced
         )
         inbox = self._inboxes[begun.id] = Inbox()
-        self._session.send(begun, call.message, last=True)
+        try:
+            self._session.send(begun, call.message, last=True)
+        except BaseException:  # it is too long: what has begun has an end
+            self.cancel(begun)
+            raise
         self._flush()
         return begun, inbox
 
@@ -176,6 +186,7 @@ class AsyncGrpcStream(Generic[T]):
     def cancel(self) -> None:
         """See transport.Stream."""
         self._connection.cancel(self._begun)
+        self._inbox.end()
 
 
 class AsyncGrpcTransport:
@@ -184,10 +195,15 @@ class AsyncGrpcTransport:
     def __init__(self, address: Address, context: SSLContext | None, server_name: str, connections: int) -> None:
         self._where = Where(address, context, server_name)
         self._most = connections
-        self.forget()
+        self._loop = OneLoop(self._begin_anew)
+        self._begin_anew()
 
     def forget(self) -> None:
         """See transport.Transport."""
+        self._loop.forget()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._connection: GrpcProtocol | None = None
         self._connecting: asyncio.Future[GrpcProtocol] | None = None
         self._all: set[GrpcProtocol] = set()
@@ -228,6 +244,7 @@ class AsyncGrpcTransport:
     async def ask(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> T:
         """See transport.Transport.  Whoever cancels the task that awaits it has the server told."""
         assert isinstance(call, GrpcCall)
+        self._loop.check()
         if not self._turns.enter_now():
             await self._turns.enter(deadline)
         try:
@@ -248,6 +265,7 @@ class AsyncGrpcTransport:
     async def stream(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> AsyncGrpcStream[T]:
         """See transport.Transport."""
         assert isinstance(call, GrpcCall)
+        self._loop.check()
         connection = await self._connect(deadline)
         begun, inbox = connection.begin(call, deadline, paced=True)
         return AsyncGrpcStream(connection, begun, inbox, call)
@@ -258,6 +276,7 @@ class AsyncGrpcTransport:
 
     async def close(self) -> None:
         """See transport.Transport."""
+        self._loop.check()
         self._turns.close()
         if self._connecting is not None:
             self._connecting.cancel()

@@ -5,6 +5,7 @@ One call at a time on a connection: the thread that asks also reads, so nothing 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from contextlib import suppress
 from time import monotonic
@@ -101,6 +102,11 @@ class GrpcConnection:
             raise BadResponse(f"the server answered the call of {call.path} {len(messages)} times, and once is meant")
         return messages.popleft()
 
+    @property
+    def ended_well(self) -> bool:
+        """Its call has, and so its connection is in a known state."""
+        return self._call is not None and self._call.code == 0
+
     def _read(self, call: SessionCall, deadline: float) -> None:
         """What comes next."""
         data = self._socket.receive(deadline)
@@ -136,7 +142,7 @@ class GrpcConnection:
 
 
 class GrpcStream(Generic[T]):
-    """See transport.Stream."""
+    """See transport.Stream.  Any thread may cancel it, also while another one waits for the next message."""
 
     def __init__(
         self, pool: Pool[GrpcConnection], connection: GrpcConnection, call: GrpcCall[T], cancel: Cancel | None
@@ -145,34 +151,48 @@ class GrpcStream(Generic[T]):
         self._connection: GrpcConnection | None = connection
         self._call = call
         self._cancel = cancel
+        self._lock = threading.RLock()  # a signal's handler may cancel, too
+        self._reading = False
+        self._cancelled = False
 
     async def next(self, deadline: float) -> T | None:
         """See transport.Stream."""
-        if self._connection is None:
-            return None
+        with self._lock:
+            if self._connection is None or self._cancelled:
+                return None
+            connection, self._reading = self._connection, True
+        message = None
         try:
-            message = self._connection.message(deadline)
-        except BaseException:
-            self._end(well=False)
-            raise
-        if message is None:
-            self._end(well=True)
-            return None
-        return self._call.read(message)
+            message = connection.message(deadline)
+        except TisError:
+            if not self._cancelled:
+                raise
+        finally:
+            with self._lock:
+                self._reading = False
+                if message is None or self._cancelled:
+                    self._end(connection)
+        return None if message is None or self._cancelled else self._call.read(message)
 
     def cancel(self) -> None:
         """See transport.Stream."""
-        if self._connection is not None:
-            with suppress(TisError, OSError):  # the connection is closed all the same
-                self._connection.cancel(tuning.CLIENT_CANCEL_SECONDS)
-            self._end(well=False)
+        with self._lock:
+            connection = self._connection
+            if connection is None or self._cancelled:
+                return
+            self._cancelled = True
+            if self._reading:  # who reads ends it
+                connection.abort()
+                return
+        with suppress(TisError, OSError):  # the connection is closed all the same
+            connection.cancel(tuning.CLIENT_CANCEL_SECONDS)
+        self._end(connection)
 
-    def _end(self, well: bool) -> None:
-        connection, self._connection = self._connection, None
+    def _end(self, connection: GrpcConnection) -> None:
+        self._connection = None
         if self._cancel is not None:
             self._cancel.end()
-        if connection is not None:
-            give_back(self._pool, connection, well)
+        give_back(self._pool, connection, connection.ended_well and not self._cancelled)
 
 
 def give_back(pool: Pool[GrpcConnection], connection: GrpcConnection, well: bool) -> None:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tisfast.client.assembler import ResponseAssembler
-from tisfast.client.async_socket import AsyncPool, Where
+from tisfast.client.async_socket import AsyncPool, OneLoop, Where
 from tisfast.client.calls import Body, Call, HttpCall, T
 from tisfast.client.errors import not_sent
 from tisfast.client.transport import Cancel, Stream
@@ -100,9 +100,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._assembler.begin(call.head)
         self._transport.writelines([call.head_bytes, *call.pieces])
         await wait(waiter, deadline, self._where.late())
-        if self._assembler.head is None:
-            raise BadResponse("the server sent a body without a head")
-        return self._assembler.head, self._assembler.body
+        return self._assembler.response()
 
     def close(self) -> None:
         """No further request."""
@@ -117,11 +115,17 @@ class AsyncHttpTransport:
     def __init__(self, address: Address, context: SSLContext | None, server_name: str, connections: int) -> None:
         where = Where(address, context, server_name)
         self._pool = AsyncPool(lambda deadline: where.connect(lambda: HttpProtocol(where), deadline), connections)
-        self.forget = self._pool.forget
+        self._loop = OneLoop(self._pool.forget)
+
+    def forget(self) -> None:
+        """See transport.Transport."""
+        self._loop.forget()
+        self._pool.forget()
 
     async def ask(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> T:
         """See transport.Transport.  Whoever cancels the awaiting task ends the connection, which tells the server."""
         assert isinstance(call, HttpCall)
+        self._loop.check()
         connection = await self._pool.take(deadline)
         try:
             head, body = await connection.ask(call, deadline)
@@ -144,5 +148,6 @@ class AsyncHttpTransport:
 
     async def close(self) -> None:
         """See transport.Transport."""
+        self._loop.check()
         self._pool.close()
         await asyncio.sleep(0)  # the loop closes what was aborted in its next turn

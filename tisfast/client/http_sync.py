@@ -56,9 +56,7 @@ class HttpConnection:
             except BadResponse as error:
                 raise socket.lost(failed or error.message) from None
             raise socket.lost(failed or "the server closed it")
-        if assembler.head is None:
-            raise BadResponse("the server sent a body without a head")
-        return assembler.head, assembler.body
+        return assembler.response()
 
 
 class HttpTransport:

@@ -175,9 +175,10 @@ class Pool(Generic[C]):
 
     def drop(self, connection: C) -> None:
         """It is of no further use."""
-        self._busy.discard(connection)
         connection.close()
-        self._gone()
+        if connection in self._busy:  # else it is of a forked child's parent, whose pool counts it
+            self._busy.discard(connection)
+            self._gone()
 
     def _gone(self) -> None:
         with self._lock:

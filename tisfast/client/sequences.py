@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from tisfast.client.calls import Parameters
+from tisfast import tuning
+from tisfast.client.calls import Parameters, Scope
 from tisfast.client.errors import ConnectionLost, TimedOut
 from tisfast.client.options import NO_OPTIONS, split_options
 from tisfast.errors import BadRequest, TisError
@@ -51,19 +53,24 @@ class SequenceCore:
         self._ended = last
         return result[0] if not inputs and len(result) == 1 and len(signature.metadata.outputs) == 1 else result
 
-    async def end(self) -> None:
-        """The sequence is over, also for the server.  Raises TisError."""
+    async def end(self, seconds: float | None = None) -> None:
+        """The sequence is over, also for the server; seconds: that it has at most to say so.  Raises TisError."""
         if self._ended or not self._started or self._latest is None:
             return
         self._ended = True
         parameters: Parameters = {"sequence_id": self.id, "sequence_start": False, "sequence_end": True}
         values, named = self._latest
-        await self._model.request(await self._model.signature(), values, named, NO_OPTIONS, parameters)
+        scope = None if seconds is None else Scope(monotonic() + seconds)
+        await self._model.request(await self._model.signature(scope), values, named, NO_OPTIONS, parameters, scope)
 
-    async def leave(self, failed: bool) -> None:
-        """End it; failed: an error is on its way already, and another one would hide it."""
-        if failed:
-            with suppress(TisError):
-                await self.end()
-        else:
+    async def leave(self, error: BaseException | None) -> None:
+        """End it.  error: it is on its way already, and another one would hide it.
+
+        A block that is left because its time is over, or by Ctrl-C or a cancel, is left soon.
+        """
+        if error is None:
             await self.end()
+            return
+        soon = isinstance(error, TimeoutError) or not isinstance(error, Exception)
+        with suppress(TisError):
+            await self.end(tuning.CLIENT_CANCEL_SECONDS if soon else None)

@@ -193,8 +193,10 @@ class Model:
     def batches(self, *values: Any, size: int = 0, **named: Any) -> Result:
         """Ask about any number of rows: in requests of at most max_batch_size (or `size`) rows, several at a time."""
         parts = run(self._core.split(values, named, size))
-        futures = [self._submit(partial(self._part, part)) for part in parts]
+        futures: list[InferFuture[Any]] = []
         try:
+            for part in parts:
+                futures.append(self._submit(partial(self._part, part)))
             return joined([future.result() for future in futures])
         finally:
             for future in futures:
@@ -247,7 +249,7 @@ class Sequence:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End it, where no request was marked as the last one."""
-        run(self._core.leave(error is not None))
+        run(self._core.leave(error))
 
 
 class ResultIterator(Iterator[Result]):

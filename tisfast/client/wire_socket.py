@@ -98,7 +98,7 @@ class WireSocket:
 
     def pending(self) -> bytes | None:
         """What came while nobody waited; None: nothing; b"": the server has closed the connection."""
-        if not self._poll.poll(0):
+        if not self._poll.poll(0) and not (self._tls and self._socket.pending()):  # type: ignore[attr-defined]
             return None
         self._socket.setblocking(False)
         try:
@@ -114,7 +114,8 @@ class WireSocket:
         """End what another thread waits for here."""
         self.aborted = True
         with suppress(OSError):  # it has ended by itself
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not the method of a socket of TLS: that one takes the encryption away under who reads and sends.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """No further call."""

@@ -62,9 +62,7 @@ class Served:
         config = signature.config(execution.batch_size, execution.delay, execution.instances)
         backends = self._backends if len(self._backends) > 1 else self._backends[0]
         try:
-            local.guest.serve(
-                signature.name, config, backends, instances=execution.instances, timeout=seconds_max
-            )
+            local.guest.serve(signature.name, config, backends, instances=execution.instances, timeout=seconds_max)
         except guest_runtime().GuestError as error:
             raise Unavailable(str(error)) from error
 
