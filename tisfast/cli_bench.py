@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from tisfast import __version__, limits
-from tisfast.bench.arguments import Given, read
+from tisfast import __version__
+from tisfast.bench.arguments import Files, Given, read
+from tisfast.bench.asked import Asked
 from tisfast.bench.compare import main as compare
 from tisfast.bench.csv_output import csv_files
 from tisfast.bench.drawn_inputs import Drawn, Strings
 from tisfast.bench.files import write_text
 from tisfast.bench.inputs import Reading, read_inputs
 from tisfast.bench.json_output import document, document_text, profile_export
-from tisfast.bench.measure import Pacing, Progress, Stop
+from tisfast.bench.measure import Progress, Stop
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
-from tisfast.bench.schedules import Constant, Intervals, Poisson
 from tisfast.bench.server_metrics import ServerMetrics
-from tisfast.bench.session import Asked, Model, Session, look_up
+from tisfast.bench.session import Model, Session, look_up
 from tisfast.bench.templates import Step
 from tisfast.bench.text import header, level_text, summary
 from tisfast.client import Client
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         given = read(arguments)
         sys.setswitchinterval(SWITCH_SECONDS)
-        return _measure(given, tuple(arguments))
+        return _measure(given)
     except ConfigError as error:
         print(f"Error: {error}\nTry 'tisfast bench --help'.", file=sys.stderr)
     except TisError as error:
@@ -59,18 +59,19 @@ def main(arguments: Sequence[str]) -> int:
     return WRONG
 
 
-def _measure(given: Given, arguments: tuple[str, ...]) -> int:
-    url = str(given.address)
-    with Client(url, headers=dict(given.headers), shared_memory=False, retries=0, timeout=ASK_SECONDS) as client:
-        asked = _asked(given, arguments)
+def _measure(given: Given) -> int:
+    asked = given.asked
+    url = str(asked.address)
+    with Client(url, headers=dict(asked.headers), shared_memory=False, retries=0, timeout=ASK_SECONDS) as client:
         model = look_up(client, asked)
         metrics = _metrics(given, client)
+        asked, steps, streams = _steps(asked, model)
         with stoppable() as stop:
-            session = Session(asked, client, model, _steps(given, model), metrics, stop)
-            session.progress = _progress(given)
-            session.on_level = partial(_print_level, given)
+            session = Session(asked, client, model, steps, streams, metrics, stop)
+            session.progress = _progress(asked)
+            session.on_level = partial(_print_level, asked)
             session.probe()
-            print(header(asked.settings, given.batch_size, asked.mode, model.decoupled), end="", flush=True)
+            print(header(asked.settings, asked.batch_size, asked.mode, model.decoupled), end="", flush=True)
             try:
                 run = session.run()
             finally:
@@ -79,32 +80,32 @@ def _measure(given: Given, arguments: tuple[str, ...]) -> int:
     print(summary(run), end="", flush=True)
     if session.failure is not None:
         print(f"error: no further level was measured: {session.failure}", file=sys.stderr)
-    _write(given, run)
+    _write(given.files, run)
     if session.failure is not None:
         return WRONG
     return exit_code(run, given.max_errors)
 
 
 def _metrics(given: Given, client: Client) -> ServerMetrics | None:
-    if not given.collect_metrics:
+    if given.metrics is None:
         return None
-    found = ServerMetrics(client, given.metrics_url, given.metrics_interval_ms)
+    found = ServerMetrics(client, given.metrics.url, given.metrics.interval_ms)
     found.look()
     found.start()
     return found
 
 
-def _print_level(given: Given, level: Measurement) -> None:
-    protocol = "grpc" if given.address.grpc else "http"
-    print(level_text(level, given.settings, given.batch_size, protocol), flush=True)
+def _print_level(asked: Asked, level: Measurement) -> None:
+    protocol = "grpc" if asked.address.grpc else "http"
+    print(level_text(level, asked.settings, asked.batch_size, protocol), flush=True)
 
 
-def _progress(given: Given) -> Callable[[Progress], None]:
+def _progress(asked: Asked) -> Callable[[Progress], None]:
     """With -v a line for each window, as it begins."""
     last = [0]
 
     def told(progress: Progress) -> None:
-        if given.settings.verbose and progress.trial != last[0]:
+        if asked.settings.verbose and progress.trial != last[0]:
             last[0] = progress.trial
             failed = f", {progress.errors} failed until now" if progress.errors else ""
             print(f"  Pass [{progress.trial}], {progress.in_flight} requests are under way{failed}", flush=True)
@@ -112,10 +113,10 @@ def _progress(given: Given) -> Callable[[Progress], None]:
     return told
 
 
-def _write(given: Given, run: Run) -> None:
+def _write(files: Files, run: Run) -> None:
     """All that are asked for.  Raises what hindered the first one that could not be written, behind the others."""
     failures: list[TisError] = []
-    for path, text in _files(given, run):
+    for path, text in _texts(files, run):
         try:
             write_text(path, text)
         except TisError as error:
@@ -124,66 +125,40 @@ def _write(given: Given, run: Run) -> None:
         raise failures[0]
 
 
-def _files(given: Given, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
-    if given.csv:
-        yield from csv_files(given.csv, run, verbose=given.verbose_csv).items()
-    if given.export:
-        yield given.export, profile_export(run, __version__)
-    if given.json:
-        yield given.json, document_text(run)
-    if given.report:
-        yield given.report, page(document(run))
+def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
+    if files.csv:
+        yield from csv_files(files.csv, run, verbose=files.verbose_csv).items()
+    if files.export:
+        yield files.export, profile_export(run, __version__)
+    if files.json:
+        yield files.json, document_text(run)
+    if files.report:
+        yield files.report, page(document(run))
 
 
-def _asked(given: Given, arguments: tuple[str, ...]) -> Asked:
-    return Asked(
-        address=given.address,
-        model=given.model,
-        version=given.version,
-        mode=given.mode,
-        levels=given.levels,
-        settings=given.settings,
-        headers=given.headers,
-        batch_size=given.batch_size,
-        binary_inputs=given.binary_inputs,
-        binary_outputs=given.binary_outputs,
-        pacings=_pacings(given),
-        connections=given.connections,
-        records=limits.BENCH_RECORDS_MAX if given.export else 0,
-        composing=given.composing,
-        arguments=arguments,
-    )
-
-
-def _pacings(given: Given) -> Callable[[float], Callable[[], Pacing]] | None:
-    """Makes, of a rate, what makes its times."""
-    if given.mode == "concurrency":
-        return None
-    if given.intervals is not None:
-        gaps = given.intervals
-        return lambda _: partial(Intervals, gaps)
-    if given.settings.distribution == "poisson":
-        return lambda rate: partial(Poisson, rate, given.seed)
-    return lambda rate: partial(Constant, rate)
-
-
-def _steps(given: Given, model: Model) -> list[Step]:
-    files = [each for each in given.input_data if each not in ("random", "zero")]
-    if files:
+def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]]:
+    """What is sent, and how many steps each stream has.  Of a fixed schedule the data says when it is sent."""
+    given = asked.data
+    if given.files:
         optional = optional_inputs(model.config)
-        data = read_inputs(files, Reading(model.metadata, model.batches, dict(given.shapes), optional))
-        steps = data.requests(given.batch_size)
-        return [Step(each.tensors, {**given.parameters, **each.parameters}, each.check) for each in steps]
+        data = read_inputs(given.files, Reading(model.metadata, model.batches, dict(given.shapes), optional))
+        requests = data.requests(asked.batch_size)
+        if asked.fixed_schedule:
+            times = data.timestamps()
+            requests = [requests[at] for at in sorted(range(len(times)), key=times.__getitem__)]
+            asked = asked.at_times(sorted(times))
+        steps = [Step(each.tensors, {**given.parameters, **each.parameters}, each.check) for each in requests]
+        return asked, steps, [len(each) for each in data.streams]
     drawn = Drawn(
         model.metadata,
         model.batches,
-        given.batch_size,
+        asked.batch_size,
         dict(given.shapes),
-        zero="zero" in given.input_data,
-        seed=given.seed,
+        zero=given.zero,
+        seed=asked.seed,
         strings=Strings(given.string_length, given.string_data),
     )
-    return [Step(drawn.tensors(), given.parameters)]
+    return asked, [Step(drawn.tensors(), given.parameters)], ()
 
 
 @contextmanager

@@ -703,7 +703,7 @@ BENCH_ERROR_TEXTS_MAX: Final = 100
 """Different texts of errors that are counted apart; texts may hold numbers, and each request another one."""
 BENCH_IN_FLIGHT_MAX: Final = 65536
 """Requests under way at one time: gRPC's ids name them with 16 bits."""
-BENCH_CONNECTIONS_MAX: Final = 4096
+BENCH_CONNECTIONS_MAX: Final = 16384
 """Connections of one load; each takes a descriptor here and one of the server's."""
 BENCH_OPEN_LOOP_CONNECTIONS: Final = 256
 """Connections at a request rate, where nothing else is said: requests beyond wait, and their waiting counts."""

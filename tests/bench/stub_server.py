@@ -25,6 +25,7 @@ ANSWER = json.dumps(
         "outputs": [{"name": "B", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}],
     }
 ).encode()
+CONFIG = {"name": "stub", "max_batch_size": 8}
 Answering = Callable[[int], str]
 """Of the number of the inference, from 1 on: waits as it likes, and gives "" for a good answer, "drop", or an error."""
 
@@ -48,16 +49,22 @@ class _Server(ThreadingHTTPServer):
 class StubServer:
     """Serves the model 'stub' on `port`; `count` inferences have come.
 
-    parts_ns: of each inference that was answered well, as its statistics say; empty: it has none.
+    parts_ns: of each inference that was answered well, as its statistics say; empty: it has none.  config: None: it has
+    no such call.
     """
 
-    def __init__(self, answering: Answering = lambda _: "", parts_ns: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        answering: Answering = lambda _: "",
+        parts_ns: Mapping[str, int] | None = None,
+        config: dict[str, Any] | None = CONFIG,
+    ) -> None:
         self.count = 0
         self.good = 0
         self.looks: Callable[[], None] = lambda: None  # before each answer that holds statistics
         self._parts = dict(parts_ns or {})
         self.bodies: list[bytes] = []
-        self._answering = answering
+        self._answering, self._config = answering, config
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self.port = self._server.server_address[1]
@@ -116,7 +123,8 @@ class StubServer:
             def do_GET(self) -> None:
                 extensions = ["statistics"] if stub._parts else []
                 pages = {"/v2": {"name": "stub", "version": "1", "extensions": extensions}, "/v2/models/stub": METADATA}
-                pages["/v2/models/stub/config"] = {"name": "stub", "max_batch_size": 8}
+                if stub._config is not None:
+                    pages["/v2/models/stub/config"] = stub._config
                 found = pages.get(self.path)
                 if self.path == "/v2/models/stub/stats" and stub._parts:
                     found = stub._statistics()

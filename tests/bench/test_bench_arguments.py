@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tisfast.bench.arguments import REFUSED, read
+from tisfast.bench.arguments import read
+from tisfast.bench.flags import NO_VALUE, REFUSED
 from tisfast.errors import ConfigError
 
 
 def test_the_defaults_are_those_of_perf_analyzer():
-    given = read(["-m", "add_sub"])
+    given = read(["-m", "add_sub"]).asked
     assert (given.model, given.mode, given.levels) == ("add_sub", "concurrency", (1, 1, 1))
     assert str(given.address) == "http://localhost:8000"
     settings = given.settings
     assert (settings.window_ms, settings.stability_percent, settings.trials, settings.percentile) == (5000, 10, 10, -1)
     assert settings.measurement_mode == "time_windows"
-    assert str(read(["-m", "x", "-i", "gRPC"]).address) == "grpc://localhost:8001"
+    assert str(read(["-m", "x", "-i", "gRPC"]).asked.address) == "grpc://localhost:8001"
 
 
 @pytest.mark.parametrize(
@@ -30,31 +31,31 @@ def test_the_defaults_are_those_of_perf_analyzer():
     ],
 )
 def test_ranges_of_concurrency(typed, levels):
-    given = read(["-m", "x", *typed])
+    given = read(["-m", "x", *typed]).asked
     assert (given.mode, given.levels) == ("concurrency", levels)
 
 
 def test_a_range_of_rates_may_have_fractions():
-    given = read(["-m", "x", "--request-rate-range", "0.5:2.5:0.5"])
+    given = read(["-m", "x", "--request-rate-range", "0.5:2.5:0.5"]).asked
     assert (given.mode, given.levels) == ("request_rate", (0.5, 2.5, 0.5))
 
 
 def test_what_is_sent():
     typed = ["--shape", "A:3,4", "--shape", "B:C:5", "-H", "Authorization: Bearer x", "-b", "4", "-z", "-p3000"]
-    given = read(["-m", "x", *typed])
-    assert given.shapes == (("A", (3, 4)), ("B:C", (5,)))
+    given = read(["-m", "x", *typed]).asked
+    assert given.data.shapes == (("A", (3, 4)), ("B:C", (5,)))
     assert given.headers == (("Authorization", "Bearer x"),)
-    assert (given.batch_size, given.input_data, given.settings.window_ms) == (4, ("zero",), 3000)
+    assert (given.batch_size, given.data.zero, given.settings.window_ms) == (4, True, 3000)
 
 
 def test_request_parameters_have_types():
     typed = [each for one in ("a:5:int", "b:true:bool", "c:d:string") for each in ("--request-parameter", one)]
-    assert read(["-m", "x", "-i", "grpc", *typed]).parameters == {"a": 5, "b": True, "c": "d"}
+    assert read(["-m", "x", "-i", "grpc", *typed]).asked.data.parameters == {"a": 5, "b": True, "c": "d"}
 
 
 @pytest.mark.parametrize("flag", sorted(REFUSED))
 def test_a_flag_that_is_not_served_is_refused_by_its_name_with_the_reason(flag):
-    value = [] if flag in ("--fixed-schedule", "--serial-sequences", "--ssl-grpc-use-ssl", "--enable-mpi") else ["1"]
+    value = [] if flag in NO_VALUE else ["1"]
     with pytest.raises(ConfigError) as refused:
         read(["-m", "x", flag, *value])
     assert str(refused.value).startswith(f"{flag} is not served by tisfast bench: {REFUSED[flag]}")
@@ -62,7 +63,7 @@ def test_a_flag_that_is_not_served_is_refused_by_its_name_with_the_reason(flag):
 
 @pytest.mark.parametrize("typed", [["--service-kind", "triton"], ["--shared-memory", "none"]])
 def test_a_value_that_asks_for_nothing_is_taken(typed):
-    assert read(["-m", "x", *typed]).model == "x"
+    assert read(["-m", "x", *typed]).asked.model == "x"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--concurrency-range", "a"], "Failed to parse --concurrency-range. Invalid value provided: a"),
         (["-m", "x", "--concurrency-range", "1:0"], "can not be both 0"),
         (["-m", "x", "--concurrency-range", "1", "--request-rate-range", "1"], "more than one inference load mode"),
-        (["-m", "x", "--concurrency-range", "1:90000"], "has more than 1000 levels"),
+        (["-m", "x", "--concurrency-range", "1:60000"], "has more than 1000 levels"),
         (["-m", "x", "--async", "--sync"], "Cannot specify --async and --sync simultaneously."),
         (["-m", "x", "--streaming"], "Streaming is only allowed with gRPC protocol"),
         (["-m", "x", "--binary-search", "--concurrency-range", "1:9"], "The --latency-threshold cannot be 0"),
@@ -88,6 +89,33 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "-H", "novalue"], "is no header; write NAME:VALUE"),
         (["-m", "x", "-i", "carrier-pigeon"], "Failed to parse -i"),
         (["-m", "x", "-u", "https://host"], "encrypted connections are not made yet"),
+        (["-m", "x", "--connections", "-5"], "Failed to parse --connections. The value must be >= 0, it is -5"),
+        (["-m", "x", "--connections", "100000"], "--connections. The value must be at most 16384, it is 100000"),
+        (["-m", "x", "--seed", "-1"], "Failed to parse --seed. The value must be >= 0, it is -1"),
+        (["-m", "x", "--max-errors", "-1"], "Failed to parse --max-errors. The value must be >= 0, it is -1"),
+        (["-m", "x", "-t", "-3"], "Failed to parse -t. The value must be > 0, it is -3"),
+        (["-m", "x", "-l", "-3"], "Failed to parse -l. The value must be >= 0, it is -3"),
+        (["-m", "x", "-s", "nan"], "Failed to parse -s. The value must be a number >= 0, it is nan"),
+        (["-m", "x", "--concurrency-range", "8:4"], "8:4 measures nothing: its end 4 is below its start 8"),
+        (["-m", "x", "--concurrency-range", "70000"], "has 70000 requests under way; at most 65536 can be"),
+        (["-m", "x", "--request-rate-range", "nan"], "--request-rate-range. Each value is a finite number: nan"),
+        (["-m", "x", "-i", "grpc", "--input-tensor-format", "json"], "--input-tensor-format json is only for HTTP"),
+        (
+            ["-m", "x", "--request-rate-ramp", "1:2"],
+            "--request-rate-ramp. The value does not match <start:end:seconds>",
+        ),
+        (["-m", "x", "--request-rate-ramp", "0:1:1"], "at least one request is due within them"),
+        (["-m", "x", "--request-rate-ramp", "1:2:3", "--request-count", "9"], "--request-count has no place"),
+        (["-m", "x", "--periodic-concurrency-range", "1:4"], "counts the responses of a stream: add --streaming"),
+        (["-m", "x", "--periodic-concurrency-range", "1"], "does not match <start:end:step>: 1"),
+        (["-m", "x", "--periodic-concurrency-range", "1:4:2"], "there is no whole number of steps of 2"),
+        (["-m", "x", "--request-period", "4"], "belongs to --periodic-concurrency-range"),
+        (["-m", "x", "--fixed-schedule"], "--fixed-schedule needs --input-data FILE"),
+        (["-m", "x", "--fixed-schedule", "-t", "1"], "are given: --concurrency-range and --fixed-schedule"),
+        (["-m", "x", "--sequence-length", "0"], "--sequence-length is 0: write a number from 1"),
+        (["-m", "x", "--sequence-id-range", "5:5"], "--sequence-id-range is 5:5"),
+        (["-m", "x", "--sequence-id-range", "a"], "--sequence-id-range. The value does not match <start:end>: a"),
+        (["-m", "x", "--num-of-sequences", "0"], "Failed to parse --num-of-sequences. The value must be > 0, it is 0"),
         (["-m", "x", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
 )
@@ -104,8 +132,8 @@ def test_a_file_that_exists_is_not_written_over(tmp_path):
 
 
 def test_how_a_level_ends_is_chosen_by_a_flag_of_our_own():
-    assert read(["-m", "x"]).settings.stop == "windows"
-    assert read(["-m", "x", "--stop", "confidence", "-s", "3"]).settings.stop == "confidence"
+    assert read(["-m", "x"]).asked.settings.stop == "windows"
+    assert read(["-m", "x", "--stop", "confidence", "-s", "3"]).asked.settings.stop == "confidence"
     for more in (["--request-count", "9"], ["--measurement-mode", "count_windows"]):
         with pytest.raises(ConfigError, match="leave out --request-count and count_windows"):
             read(["-m", "x", "--stop", "confidence", *more])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import socket
+
+import numpy as np
 
 from tests.bench.stub_server import StubServer
 from tisfast import cli_bench
@@ -30,6 +33,43 @@ def test_the_address_of_a_name_that_connects_is_used(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", both)
     with StubServer() as stub:
         assert bench(stub.port, host="localhost") == 0
+
+
+def test_a_server_that_does_not_tell_the_configuration_is_measured(capsys):
+    """KServe's protocol does not have that call; it is an extension of Triton's."""
+    with StubServer(config=None) as stub:
+        assert bench(stub.port, "--shape", "A:1,4") == 0
+        assert bench(stub.port, "-b", "4", "--shape", "A:4") == 99
+    assert "this server does not tell the configuration of model 'stub'" in capsys.readouterr().err
+
+
+def test_flags_of_sequences_are_refused_where_there_are_none(capsys):
+    with StubServer() as stub:
+        assert bench(stub.port, "--sequence-length", "4") == 99
+    assert "--sequence-length: model 'stub' is not served in sequences" in capsys.readouterr().err
+
+
+def test_requests_go_at_the_times_of_their_steps(tmp_path, capsys):
+    data = tmp_path / "data.json"
+    steps = [{"A": [4, 4, 4, 4], "timestamp": 200}, {"A": [1, 1, 1, 1], "timestamp": 0}]
+    data.write_text(json.dumps({"data": steps}))
+    with StubServer() as stub:
+        assert bench(stub.port, "--fixed-schedule", "--input-data", data, "--json", tmp_path / "x.json") == 0
+        sent = [np.frombuffer(body[-16:], np.float32)[0] for body in stub.bodies[-2:]]
+    assert sent == [1, 4]
+    (level,) = json.loads((tmp_path / "x.json").read_text())["levels"]
+    assert level["requests"] == 2
+    data.write_text(json.dumps({"data": [*steps, {"A": [1, 1, 1, 1]}]}))
+    with StubServer() as stub:
+        assert bench(stub.port, "--fixed-schedule", "--input-data", data) == 99
+    assert 'step 2 of the input data has no "timestamp"' in capsys.readouterr().err
+
+
+def test_a_rate_rises_until_its_end():
+    """From 0 to 100 requests a second within 1 s: 50 requests, and the one before all."""
+    with StubServer() as stub:
+        assert bench(stub.port, "--request-rate-ramp", "0:100:1") == 0
+    assert stub.count == 51
 
 
 def test_levels_before_a_failure_are_kept(tmp_path, monkeypatch, capsys):

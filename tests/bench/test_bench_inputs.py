@@ -105,10 +105,6 @@ def test_streams_are_played_apart_and_taken_together(tmp_path):
     data = read(tmp_path, {"data": [[{"IN": ["1"]}, {"IN": ["2"]}], [{"IN": ["3"]}]]}, tensor("BYTES", (1,)))
 
     assert [len(stream) for stream in data.streams] == [2, 1]
-    assert [[each.tensors[0].strings() for each in stream] for stream in data.sequences()] == [
-        [[b"1"], [b"2"]],
-        [[b"3"]],
-    ]
     assert [each.tensors[0].strings() for each in data.requests()] == [[b"1"], [b"2"], [b"3"]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ from tests.bench.stub_server import StubServer
 from tisfast.bench.http_load import HttpLoad
 from tisfast.bench.loop import Loop
 from tisfast.bench.results import FAILED, RECORD
+from tisfast.bench.sequences import Plan, Player, Sequences
 from tisfast.bench.templates import Form, Step, http_templates
 from tisfast.client.address import parse_url
 from tisfast.errors import Unavailable
@@ -27,11 +29,19 @@ def loop_of():
     """Loops of a port, with `steps` of input data; closed in the end."""
     made = []
 
-    def make(port: int, slots: int = 4, connections_max: int = 4, steps: tuple[Step, ...] = (STEP,)) -> Loop:
-        form = Form(parse_url(f"127.0.0.1:{port}"), "stub")
+    def make(
+        port: int,
+        slots: int = 4,
+        connections_max: int = 4,
+        steps: tuple[Step, ...] = (STEP,),
+        player: Player | None = None,
+    ) -> Loop:
+        form = Form(parse_url(f"127.0.0.1:{port}"), "stub", sequences=player is not None)
         templates = http_templates(form, steps)
-        address, family = ("127.0.0.1", port), socket.AF_INET
-        made.append(Loop(address, family, HttpLoad, templates, slots=slots, connections_max=connections_max))
+        address, most = ("127.0.0.1", port), connections_max
+        made.append(
+            Loop(address, socket.AF_INET, HttpLoad, templates, slots=slots, connections_max=most, player=player)
+        )
         return made[-1]
 
     yield make
@@ -113,6 +123,19 @@ def test_a_request_whose_time_has_not_come_does_not_go(loop_of):
         assert loop.scheduled == 0
 
 
+def test_no_more_go_in_the_end_than_were_allowed(loop_of):
+    with StubServer() as server:
+        loop = loop_of(server.port)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(2)
+        loop.follow(np.full(5, time.monotonic_ns()))
+        assert done(loop)
+        assert (loop.end(), loop.scheduled) == (0, 0)
+        assert done(loop)
+    assert server.count == 2
+
+
 def test_an_open_loop_opens_further_connections_where_all_are_busy(loop_of):
     both = threading.Barrier(3)
 
@@ -169,6 +192,98 @@ def test_a_server_that_is_gone_ends_the_load(loop_of):
     loop.keep_in_flight(1)
     with pytest.raises(Unavailable, match=r"cannot be reached for 3 s: cannot connect: Connection refused"):
         loop.run(time.monotonic_ns() + 60 * SECOND)
+
+
+@pytest.fixture
+def silent():
+    """A port that drops who connects: its queue is full.  `silent.accept()` gives the connections that came before."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        yield listener
+
+
+def fill(listener: socket.socket) -> list[socket.socket]:
+    """Connections until none is answered any more."""
+    filling = []
+    while True:
+        filling.append(socket.socket())
+        filling[-1].settimeout(0.5)
+        try:
+            filling[-1].connect(listener.getsockname())
+        except TimeoutError:
+            return filling
+
+
+def test_a_host_that_drops_packets_is_gone(loop_of, silent):
+    loop = loop_of(silent.getsockname()[1])
+    loop.open_connections(1)
+    assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+    accepted, _ = silent.accept()
+    filling = fill(silent)
+    accepted.close()
+    loop.keep_in_flight(1)
+    with pytest.raises(Unavailable, match=r"cannot be reached for 3 s: the server closed the connection"):
+        loop.run(time.monotonic_ns() + 60 * SECOND)
+    for each in filling:
+        each.close()
+
+
+def test_a_connect_that_nobody_answers_ends(loop_of, silent):
+    filling = fill(silent)
+    loop = loop_of(silent.getsockname()[1])
+    loop.open_connections(1)
+    assert not loop.ready(time.monotonic_ns() + 60 * SECOND)
+    assert loop.lost_text == "cannot connect: no answer within 10 s"
+    for each in filling:
+        each.close()
+
+
+def test_an_open_loop_opens_as_many_connections_at_one_time_as_requests_wait(loop_of, silent):
+    """None of them is answered, so one after the other would be one."""
+    filling = fill(silent)
+    loop = loop_of(silent.getsockname()[1], slots=8, connections_max=8)
+    loop.follow(np.full(5, time.monotonic_ns()))
+    loop.run(time.monotonic_ns() + SECOND // 10)
+    assert loop.connections == 5
+    for each in filling:
+        each.close()
+
+
+def test_sequences_begin_and_end_in_what_is_sent_and_are_cut_in_the_end(loop_of):
+    player = Player(Sequences(Plan((), 3, 0.0, id_begin=9, id_end=4_000_000_000)), [0], 1)
+    with StubServer() as server:
+        loop = loop_of(server.port, player=player)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(7)
+        loop.keep_in_flight(1)
+        assert done(loop)
+        tally = loop.swap()
+        loop.finish()
+        assert done(loop)
+    told = [json.loads(body[: body.rindex(b"}") + 1])["parameters"] for body in server.bodies]
+    assert [(each["sequence_id"], each["sequence_start"], each["sequence_end"]) for each in told] == [
+        (9, True, False), (9, False, False), (9, False, True),
+        (10, True, False), (10, False, False), (10, False, True),
+        (11, True, False), (11, False, True),
+    ]  # fmt: skip
+    assert (tally.completed, tally.sequences) == (7, 2)
+    assert loop.swap().completed == 0  # what only ends a sequence is no figure
+
+
+def test_a_sequence_whose_request_has_failed_is_sent_no_further(loop_of):
+    player = Player(Sequences(Plan((), 3, 0.0)), [0], 1)
+    with StubServer(lambda number: "no luck" if number == 2 else "") as server:
+        loop = loop_of(server.port, player=player)
+        loop.open_connections(1)
+        assert loop.ready(time.monotonic_ns() + 10 * SECOND)
+        loop.allow(4)
+        loop.keep_in_flight(1)
+        assert done(loop)
+    told = [json.loads(body[: body.rindex(b"}") + 1])["parameters"] for body in server.bodies]
+    assert [each["sequence_id"] for each in told[:4]] == [1, 1, 2, 2]
+    assert [each["sequence_start"] for each in told[:4]] == [True, False, True, False]
 
 
 def test_no_server_is_told_at_once(loop_of):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,56 +13,10 @@ import pytest
 
 from tests.bench.lateness import Lateness
 from tests.bench.stub_server import StubServer
-from tests.system.helpers import ROOT, until
+from tests.system.bench_command import DECOUPLED, SECONDS_MAX, STREAM, bench, figure, started
+from tests.system.helpers import until
 
-SECONDS_MAX = 90
-STREAM = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            a = pb_utils.get_input_tensor_by_name(request, "A")
-            sender = request.get_response_sender()
-            for _ in range(3):
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("B", a.as_numpy())]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        return None
-"""
-DECOUPLED = """
-backend: "python"
-model_transaction_policy { decoupled: true }
-input [ { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } ]
-output [ { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } ]
-"""
 FAST = ["-p", "300", "-s", "1000000", "-r", "100"]  # three short windows that agree, of many: some may be empty
-
-
-def started(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tisfast", "bench", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def bench(*arguments: object) -> tuple[int, str, str]:
-    """Its exit code, and what it printed; it always ends."""
-    process = started(*arguments)
-    try:
-        out, err = process.communicate(timeout=SECONDS_MAX)
-    finally:
-        process.kill()
-    return process.returncode, out, err
-
-
-def figure(text: str, name: str) -> float:
-    found = re.search(rf"{name}: ([\d.e+]+)", text)
-    assert found, text
-    return float(found[1])
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Record
 COMPARED: Final = 3
 """Windows that must agree, and that are the result, as perf_analyzer has it."""
 NUMBERS: Final = (
-    "requests", "completed", "failed", "responses", "delayed", "sent_bytes", "received_bytes", "send_ns", "receive_ns",
-    "idle_ns", "gil_ns",
+    "requests", "completed", "failed", "responses", "sequences", "delayed", "sent_bytes", "received_bytes",
+    "send_ns", "receive_ns", "idle_ns", "gil_ns",
 )  # fmt: skip
 """Of a tally: what is added up."""
 HISTOGRAMS: Final = ("response", "service", "first_byte", "lateness")
@@ -214,6 +214,7 @@ class Collected:
             requests=counts["requests"],
             completed=counts["completed"],
             responses=counts["responses"],
+            sequences=counts["sequences"],
             delayed=counts["delayed"],
             errors=self._errors(counts["failed"]),
             response=whole.histograms["response"],

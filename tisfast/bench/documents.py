@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tisfast.bench.arguments import parser
+from tisfast.bench.flags import parser
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.json_output import SCHEMA, unpacked
 from tisfast.errors import BadRequest, ConfigError

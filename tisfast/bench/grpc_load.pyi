@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import final
 
-from tisfast.bench.loop import Load, Loop
+from tisfast.bench.loop import Load, Loop, Marks
 
 @final
 class GrpcTemplate:
@@ -9,7 +9,13 @@ class GrpcTemplate:
     tail: bytes
     id_at: int
     check: Callable[[bytes], str] | None
-    def __init__(self, message: bytes, id_at: int = -1, check: Callable[[bytes], str] | None = None) -> None: ...
+    def __init__(
+        self,
+        message: bytes,
+        id_at: int = -1,
+        check: Callable[[bytes], str] | None = None,
+        marks: Marks | None = None,
+    ) -> None: ...
 
 @final
 class CallFields:

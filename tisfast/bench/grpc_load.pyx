@@ -4,8 +4,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
-from tisfast.bench.kernel cimport monotonic
-from tisfast.bench.loop cimport SLOT_BITS, Load, Loop, Slot
+from tisfast.bench.kernel cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic, recv, send
+from tisfast.bench.loop cimport SLOT_BITS, Load, Loop, Marks, Slot
 from tisfast.native.gather_write cimport Outgoing, iovec
 from tisfast.native.http2 cimport CANCEL, NO_ERROR, Field, Http2Client, constant_field
 from tisfast.wire.grpc.cursor cimport FIELD, LEN, VARINT, Cursor, cursor, next_field
@@ -17,18 +17,13 @@ from collections import deque
 from urllib.parse import unquote
 
 from tisfast import limits
-from tisfast.errors import Unavailable
+from tisfast.errors import BadRequest, Unavailable
 
 cdef extern from "<sys/socket.h>":
-    enum:
-        MSG_NOSIGNAL
-        MSG_DONTWAIT
     struct msghdr:
         iovec *msg_iov
         size_t msg_iovlen
-    ssize_t recv(int, void *, size_t, int)
     ssize_t sendmsg(int, const msghdr *, int)
-    ssize_t send(int, const void *, size_t, int)
 
 cdef enum:
     PREFIX_BYTES = 5
@@ -40,7 +35,7 @@ cdef uint64_t MESSAGE_MAX = limits.GRPC_MESSAGE_BYTES_MAX
 
 
 cdef class GrpcTemplate:
-    """A message as it is sent, with its prefix.  id_at: where its id of 20 bytes lies, -1 for none.
+    """A message as it is sent, with its prefix.  id_at: where its id of 20 bytes lies, -1 for none; marks: of a sequence.
 
     check: of the message of an answer, gives what is wrong with it, or "".
     """
@@ -48,12 +43,16 @@ cdef class GrpcTemplate:
     cdef readonly bytes tail             # behind the id
     cdef readonly Py_ssize_t id_at
     cdef readonly object check
+    cdef Marks marks
 
-    def __init__(self, bytes message, Py_ssize_t id_at=-1, check=None):
+    def __init__(self, bytes message, Py_ssize_t id_at=-1, check=None, Marks marks=None):
         self.text = b"\0" + len(message).to_bytes(4, "big") + message
         self.id_at = id_at + PREFIX_BYTES if id_at >= 0 else -1
         self.tail = self.text[self.id_at + ID_BYTES:] if id_at >= 0 else b""
-        self.check = check
+        self.check, self.marks = check, marks
+
+    cdef bytes of(self, Slot *slot):
+        return self.text if self.marks is None else self.marks.written(self.text, slot)
 
 
 cdef class CallFields:
@@ -63,7 +62,9 @@ cdef class CallFields:
     cdef list pairs
 
     def __init__(self, list pairs):
-        self.pairs = pairs[:FIELDS_MAX]
+        if len(pairs) > FIELDS_MAX:
+            raise BadRequest(f"{len(pairs)} fields of a call's head, {FIELDS_MAX} at most: leave some headers (-H) out")
+        self.pairs = pairs
         for name, value in self.pairs:
             self.fields[self.count] = constant_field(
                 PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
@@ -255,6 +256,7 @@ cdef class GrpcLoad(Load):
     cdef Call call                       # the stream
     cdef bint stream, decoupled
     cdef int most                        # requests under way
+    cdef dict wrong                      # by its request's number: what the check of an answer in between has found
     cdef bytes rest                      # what the socket has not taken yet
     cdef Py_ssize_t rest_at
 
@@ -268,7 +270,7 @@ cdef class GrpcLoad(Load):
         self.session = Session()
         self.session.load = self
         self.places = self.most
-        self.call, self.rest, self.rest_at = None, None, 0
+        self.call, self.rest, self.rest_at, self.wrong = None, None, 0, {}
         return self.flush()
 
     cdef int begin(self, Slot *slot) except -1:
@@ -279,7 +281,7 @@ cdef class GrpcLoad(Load):
             return self._say(slot, template)
         call = Call()
         call.slot = slot
-        call.put(template.text)
+        call.put(template.of(slot))
         call.id = self.session.request(self.fields.fields, self.fields.count, call, True)
         return 0
 
@@ -289,8 +291,9 @@ cdef class GrpcLoad(Load):
             self.call = Call()
             self.call.stream = True
             self.call.id = self.session.request(self.fields.fields, self.fields.count, self.call, True)
-        self.call.put(template.text[:template.id_at] + id)
-        self.call.put(template.tail)
+        text = template.of(slot)
+        self.call.put(text[:template.id_at] + id)
+        self.call.put(template.tail if template.marks is None else text[template.id_at + ID_BYTES:])
         if self.call.deferred:
             self.call.deferred = False
             self.session.resume(self.call.id)
@@ -368,10 +371,16 @@ cdef class GrpcLoad(Load):
             return self.failed(slot, now, "stream", answer.error[:answer.error_bytes].decode("utf-8", "replace"))
         if answer.outputs or not answer.final:
             slot.responses += 1
-        if self.decoupled and not answer.final:
-            return 0
+            if slot.responses == self.loop.period:
+                self.loop.on_period()
+        wrong = self.wrong.pop(slot.serial, "") if self.wrong else ""
         check = self.template(slot).check
-        wrong = "" if check is None or answer.message == NULL else check(answer.message[:answer.message_bytes])
+        if check is not None and not wrong and (answer.outputs or not self.decoupled):
+            wrong = check(answer.message[:answer.message_bytes] if answer.message != NULL else b"")
+        if self.decoupled and not answer.final:
+            if wrong:
+                self.wrong[slot.serial] = wrong
+            return 0
         return self.failed(slot, now, "0", wrong) if wrong else self.done(slot, now, 0)
 
     cdef int on_lost(self, str text) except -1:

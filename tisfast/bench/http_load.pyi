@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import final
 
-from tisfast.bench.loop import Load, Loop
+from tisfast.bench.loop import Load, Loop, Marks
 from tisfast.wire.client_head import RequestHead
 
 @final
@@ -9,7 +9,13 @@ class HttpTemplate:
     head: RequestHead
     text: bytes
     check: Callable[[bytes, int], str] | None
-    def __init__(self, head: RequestHead, text: bytes, check: Callable[[bytes, int], str] | None = None) -> None: ...
+    def __init__(
+        self,
+        head: RequestHead,
+        text: bytes,
+        check: Callable[[bytes, int], str] | None = None,
+        marks: Marks | None = None,
+    ) -> None: ...
 
 @final
 class HttpLoad(Load):

@@ -2,8 +2,8 @@
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t
-from tisfast.bench.kernel cimport monotonic
-from tisfast.bench.loop cimport Load, Loop, Slot
+from tisfast.bench.kernel cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic, recv, send
+from tisfast.bench.loop cimport Load, Loop, Marks, Slot
 from tisfast.wire.client_head cimport RequestHead
 from tisfast.wire.http1 cimport DATA, END, HEAD, NEED_MORE, Http1Client
 
@@ -14,27 +14,21 @@ from tisfast import limits
 from tisfast.errors import Unavailable
 from tisfast.wire.client_response import error_text
 
-cdef extern from "<sys/socket.h>":
-    enum:
-        MSG_NOSIGNAL
-        MSG_DONTWAIT
-    ssize_t recv(int, void *, size_t, int)
-    ssize_t send(int, const void *, size_t, int)
-
 cdef Py_ssize_t ERROR_BYTES_MAX = limits.CLIENT_ERROR_CHARS_MAX
 
 
 cdef class HttpTemplate:
     """A request as it is sent, made once.  check: of (body, bytes of its JSON or -1), gives what is wrong with it, or "".
 
-    head: of the request, of which the session wants to know; text: all of it, head and body.
+    head: of the request, of which the session wants to know; text: all of it, head and body; marks: of a sequence.
     """
     cdef readonly RequestHead head
     cdef readonly bytes text
     cdef readonly object check
+    cdef Marks marks
 
-    def __init__(self, RequestHead head, bytes text, check=None):
-        self.head, self.text, self.check = head, text, check
+    def __init__(self, RequestHead head, bytes text, check=None, Marks marks=None):
+        self.head, self.text, self.check, self.marks = head, text, check, marks
 
 
 cdef class HttpLoad(Load):
@@ -42,6 +36,7 @@ cdef class HttpLoad(Load):
     cdef Http1Client session
     cdef Slot *slot
     cdef HttpTemplate template
+    cdef bytes text                      # that is sent
     cdef Py_ssize_t at                   # bytes of it that have left
     cdef bytearray body                  # where somebody wants to see it
     cdef bint keep
@@ -56,9 +51,11 @@ cdef class HttpLoad(Load):
     cdef int begin(self, Slot *slot) except -1:
         self.slot = slot
         self.template = <HttpTemplate>self.loop.templates[slot.step]
-        self.at = 0
+        self.text, self.at = self.template.text, 0
+        if self.template.marks is not None:
+            self.text = self.template.marks.written(self.text, slot)
         self.keep, self.body = False, None
-        slot.sent_bytes = <size_t>PyBytes_GET_SIZE(self.template.text)
+        slot.sent_bytes = <size_t>PyBytes_GET_SIZE(self.text)
         self.session.sent(self.template.head)
         return 0
 
@@ -66,9 +63,9 @@ cdef class HttpLoad(Load):
         cdef Py_ssize_t size, n
         if self.template is None:
             return 0
-        size = PyBytes_GET_SIZE(self.template.text)
+        size = PyBytes_GET_SIZE(self.text)
         while self.at < size:
-            n = send(self.fd, PyBytes_AS_STRING(self.template.text) + self.at, <size_t>(size - self.at), MSG_NOSIGNAL | MSG_DONTWAIT)
+            n = send(self.fd, PyBytes_AS_STRING(self.text) + self.at, <size_t>(size - self.at), MSG_NOSIGNAL | MSG_DONTWAIT)
             if n < 0:
                 if errno == EAGAIN:
                     return self.want_out(True)
@@ -126,7 +123,7 @@ cdef class HttpLoad(Load):
         cdef bint early
         if slot == NULL or status < 200:
             return 0
-        early = self.at < PyBytes_GET_SIZE(template.text)  # it was answered before it was read: nothing may follow on this connection
+        early = self.at < PyBytes_GET_SIZE(self.text)  # it was answered before it was read: nothing may follow on this connection
         self.slot, self.template = NULL, None
         slot.responses = 1
         wrong = "" if status == 200 else error_text(bytes(self.body or b"")) or f"HTTP status {status}"

@@ -107,9 +107,16 @@ class InputData:
             for at in range(len(steps))
         ]
 
-    def sequences(self) -> list[list[Request]]:
-        """Each stream's requests; sequences have no batches of their own."""
-        return [[self._request([step], at) for at, step in enumerate(stream)] for stream in self.streams]
+    def timestamps(self) -> list[float]:
+        """When each step is sent, milliseconds from the start.  Raises BadRequest for one that does not say it."""
+        found = [step.timestamp_ms for stream in self.streams for step in stream]
+        times = [each for each in found if each is not None]
+        if len(times) < len(found):
+            raise BadRequest(
+                f'--fixed-schedule: step {found.index(None)} of the input data has no "timestamp"; give each step its '
+                "milliseconds from the start"
+            )
+        return times
 
     def _request(self, steps: Sequence[DataStep], at: int) -> Request:
         tensors = []

@@ -14,6 +14,8 @@ cdef struct Slot:                        # a request that is under way
     uint32_t responses
     uint32_t index
     uint32_t load                        # its connection
+    bint begins, ends                    # its sequence
+    bint counted                         # else it only ends a sequence, and is in no figure
 
 cdef enum:
     SLOT_BITS = 16                       # of an index
@@ -27,8 +29,14 @@ cdef class Tally:
     """What was counted in one stretch of time."""
     cdef readonly Histogram response, service, first_byte, lateness
     cdef readonly int64_t began_ns, ended_ns
-    cdef readonly uint64_t requests, completed, failed, responses, delayed, sent_bytes, received_bytes
+    cdef readonly uint64_t requests, completed, failed, responses, delayed, sequences, sent_bytes, received_bytes
     cdef readonly int64_t send_ns, receive_ns, idle_ns, gil_ns
+
+cdef class Marks:
+    """Where the values of a sequence lie in a request that was rendered with stand-ins for them; -1: in none."""
+    cdef Py_ssize_t id_at, id_bytes, begins_at, ends_at
+    cdef bint text                       # of JSON: digits and words behind blanks; else varints
+    cdef bytes written(self, bytes rendered, Slot *slot)
 
 cdef class Load:
     """One connection, and how requests are sent on it: a subclass for each protocol."""
@@ -38,7 +46,7 @@ cdef class Load:
     cdef int places, busy                # requests that it may have under way, and has
     cdef bint listed                     # among those that the loop knows to have a place
     cdef bint wants_out                  # epoll tells when it can be written
-    cdef int64_t retry_at
+    cdef int64_t retry_at                # to be opened again; while it connects: when that has failed
     cdef int failures                    # to connect, in a row
     # ---- told to the subclass; an exception of TisError is the end of the connection
     cdef int on_open(self) except -1
@@ -67,7 +75,9 @@ cdef class Loop:
     cdef uint64_t serial
     cdef readonly int opened             # connections that are open
     cdef int connecting
-    cdef int64_t lost_since              # no connection has been open from then on; 0: one is
+    cdef uint64_t losses                 # of connections
+    cdef int64_t connect_by              # the first one's end that connects
+    cdef int64_t lost_since              # the last connection was lost then, and nothing was answered since; 0: it was
     cdef readonly str lost_text          # why the last one was lost, or could not be made
     cdef int connections_max
     cdef uint32_t step
@@ -78,6 +88,12 @@ cdef class Loop:
     cdef Py_ssize_t due, due_end
     cdef int64_t left                    # requests that may still begin; -1: any number
     cdef int64_t timer_at
+    cdef object player                   # gives each request's place in a sequence, or None
+    cdef bint cutting                    # what was allowed has begun; open sequences get a last request each
+    cdef bint finishing                  # `run` goes on until these are answered, too
+    cdef int idle_open, uncounted        # open sequences that wait for it; such requests under way
+    cdef uint32_t period                 # responses after which a request is counted in `reached`; 0: none is
+    cdef int reached, launched, joining, launched_max
     # ---- what was counted
     cdef readonly Tally tally
     cdef Histogram slice
@@ -108,6 +124,10 @@ cdef class Loop:
     cdef int lose(self, Load load, str text) except -1
     cdef int close_load(self, Load load) except -1
     cdef int reopen(self, int64_t now) except -1
+    cdef int give_up(self, int64_t now) except -1
+    cdef int due_now(self, int64_t now, int most) noexcept
+    cdef int on_period(self) except -1
+    cdef int begin_cutting(self) except -1
     cdef int event(self, Load load, uint32_t events) except -1
     cdef int arm(self) except -1
     cdef int wait_ms(self, int64_t now, int64_t until) noexcept

@@ -4,6 +4,7 @@ from typing import Any, final
 import numpy as np
 
 from tisfast.bench.histogram import Histogram
+from tisfast.bench.sequences import Player
 
 @final
 class Tally:
@@ -18,12 +19,16 @@ class Tally:
     failed: int
     responses: int
     delayed: int
+    sequences: int
     sent_bytes: int
     received_bytes: int
     send_ns: int
     receive_ns: int
     idle_ns: int
     gil_ns: int
+
+class Marks:
+    def __init__(self, places: tuple[int, int, int], id_bytes: int, text: bool) -> None: ...
 
 class Load:
     def __init__(self, loop: Loop) -> None: ...
@@ -44,8 +49,11 @@ class Loop:
         *,
         slots: int,
         connections_max: int,
+        player: Player | None = None,
     ) -> None: ...
     def keep_in_flight(self, concurrency: int) -> None: ...
+    def keep_joining(self, start: int, end: int, step: int, period: int) -> None: ...
+    def finish(self) -> None: ...
     def follow(self, times: np.ndarray[Any, np.dtype[np.int64]]) -> None: ...
     def allow(self, count: int) -> None: ...
     def end(self) -> int: ...

@@ -4,18 +4,18 @@ Closed loop: so many requests are under way, and the next one goes when an answe
 time, which never moves.  A request that finds no connection with a place waits in the schedule, and its waiting is latency.
 
 GIL: let go in epoll_wait, where the threads that ask for statistics and metrics run.  Python's handlers of signals run when
-`run` has returned, which is after 0.1 s at most.  One class fills most of this file.
+`run` has returned, which is after 0.1 s at most.  One class fills most of this file: a second module would cost 100 KB.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EAGAIN, EINPROGRESS, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy
 from tisfast.bench.histogram cimport tf_histogram_record
 from tisfast.bench.kernel cimport CLOCK_MONOTONIC, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, \
-    TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, epoll_create1, epoll_ctl, epoll_event, epoll_wait, itimerspec, monotonic, \
-    read, timerfd_create, timerfd_settime
+    TFD_CLOEXEC, TFD_NONBLOCK, epoll_create1, epoll_event, epoll_wait, monotonic, read, ring_at, timerfd_create, watch
 
 import os
 import socket
@@ -46,11 +46,13 @@ cdef extern from *:
 cdef enum:
     EVENTS = 256                    # of one epoll_wait
     TURN = 64                       # requests that go between two looks at what has come
+    CONNECTING_MAX = 64             # connections of an open loop that are being opened at one time
     UINT32_TOP = 0xFFFFFFFF
 cdef uint64_t TIMER = <uint64_t>-1
 cdef int64_t SECOND = 1_000_000_000
 cdef int64_t LATE_NS = 1_000_000
 cdef int64_t GONE_NS = int(limits.BENCH_GONE_SECONDS * 1e9)
+cdef int64_t CONNECT_NS = int(limits.BENCH_CONNECT_SECONDS_MAX * 1e9)
 cdef int64_t RETRY_NS = int(tuning.BENCH_RETRY_SECONDS * 1e9)
 cdef int RETRIES_DOUBLED = 5
 cdef int ERROR_TEXTS_MAX = limits.BENCH_ERROR_TEXTS_MAX
@@ -65,6 +67,33 @@ cdef class Tally:
     def __cinit__(self):
         self.response, self.service, self.first_byte, self.lateness = Histogram(), Histogram(), Histogram(), Histogram()
         self.began_ns = monotonic()
+
+
+cdef class Marks:
+    """places: of the id, and of the words for begin and end; id_bytes: of the id's stand-in; text: it is JSON."""
+
+    def __init__(self, places, Py_ssize_t id_bytes, bint text):
+        self.id_at, self.begins_at, self.ends_at = places
+        self.id_bytes, self.text = id_bytes, text
+
+    cdef bytes written(self, bytes rendered, Slot *slot):
+        """A copy with this request's values."""
+        cdef bytes made = PyBytes_FromStringAndSize(PyBytes_AS_STRING(rendered), PyBytes_GET_SIZE(rendered))
+        cdef char *at = PyBytes_AS_STRING(made)  # nobody else has it yet
+        cdef uint64_t id = slot.sequence_id
+        cdef Py_ssize_t i
+        if self.text:
+            for i in range(self.id_at + self.id_bytes - 1, self.id_at - 1, -1):
+                at[i] = <char>(48 + id % 10) if id or i == self.id_at + self.id_bytes - 1 else 32
+                id //= 10
+            memcpy(at + self.begins_at, b"true " if slot.begins else b"false", 5)
+            memcpy(at + self.ends_at, b"true " if slot.ends else b"false", 5)
+        else:
+            for i in range(self.id_at, self.id_at + self.id_bytes):
+                at[i] = <char>(id & 127 | (128 if i < self.id_at + self.id_bytes - 1 else 0))
+                id >>= 7
+            at[self.begins_at], at[self.ends_at] = slot.begins, slot.ends
+        return made
 
 
 cdef class Load:
@@ -89,15 +118,10 @@ cdef class Load:
         raise NotImplementedError("on_lost")
 
     cdef int want_out(self, bint wanted) except -1:
-        cdef epoll_event event
         if wanted == self.wants_out or self.fd < 0:
             return 0
         self.wants_out = wanted
-        event.events = EPOLLIN | (EPOLLOUT if wanted else 0)
-        event.data.u64 = self.number
-        if epoll_ctl(self.loop.epoll, EPOLL_CTL_MOD, self.fd, &event) < 0:
-            raise OSError(errno, os.strerror(errno))
-        return 0
+        return watch(self.loop.epoll, self.fd, EPOLL_CTL_MOD, <uint32_t>(EPOLLIN | (EPOLLOUT if wanted else 0)), self.number)
 
     cdef int done(self, Slot *slot, int64_t now, int status) except -1:
         self.busy -= 1
@@ -105,6 +129,8 @@ cdef class Load:
 
     cdef int failed(self, Slot *slot, int64_t now, str status, str text) except -1:
         self.busy -= 1
+        if status != "connection":
+            self.loop.lost_since = 0  # the server has said why
         self.loop.error(status, text, now)
         return self.loop.ended(self, slot, now, int(status) if status.isdigit() else 0, False)
 
@@ -117,15 +143,15 @@ cdef class Loop:
     """address: of socket.connect; family: of the socket; slots: requests under way at most; connections_max: that it opens.
 
     make(loop): a further connection, a Load.  templates: what its `begin` sends, one for each step of the input data.
+    player: of sequences: says which template a request is and where in its sequence (sequences.Player).
     """
 
-    def __init__(self, address, int family, make, list templates, *, uint32_t slots, int connections_max):
-        cdef epoll_event event
+    def __init__(self, address, int family, make, list templates, *, uint32_t slots, int connections_max, player=None):
         cdef uint32_t i
         self.address, self.family, self.make, self.templates = address, family, make, templates
         if not 0 < slots <= 1 << SLOT_BITS:
             raise ValueError(f"{slots} requests under way; 1 to {1 << SLOT_BITS} can be")
-        self.slots_max, self.connections_max = slots, connections_max
+        self.slots_max, self.connections_max, self.player = slots, connections_max, player
         self.slots = <Slot *>PyMem_Calloc(slots, sizeof(Slot))
         self.free_slots = <uint32_t *>PyMem_Calloc(slots, sizeof(uint32_t))
         if self.slots == NULL or self.free_slots == NULL:
@@ -143,9 +169,9 @@ cdef class Loop:
         self.left = -1
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         self.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
-        event.events, event.data.u64 = EPOLLIN, TIMER
-        if self.epoll < 0 or self.timer < 0 or epoll_ctl(self.epoll, EPOLL_CTL_ADD, self.timer, &event) < 0:
+        if self.epoll < 0 or self.timer < 0:
             raise OSError(errno, os.strerror(errno))
+        watch(self.epoll, self.timer, EPOLL_CTL_ADD, EPOLLIN, TIMER)
 
     def __cinit__(self, *_, **__):
         self.epoll = self.timer = -1
@@ -165,6 +191,12 @@ cdef class Loop:
         self.concurrency = concurrency
         self.due = self.due_end = 0
 
+    def keep_joining(self, int start, int end, int step, int period) -> None:
+        """From `start` requests on, `step` more begin when all before them have had `period` responses; `end` in all."""
+        self.keep_in_flight(end)
+        self.period, self.joining, self.launched, self.launched_max = <uint32_t>period, step, start, end
+        self.reached, self.left = 0, start
+
     def follow(self, times) -> None:
         """Open loop: requests go at these times (ns of CLOCK_MONOTONIC, rising), behind those of which it knows already."""
         known = self.known[self.due:self.due_end] if self.due < self.due_end else np.empty(0, np.int64)
@@ -174,17 +206,34 @@ cdef class Loop:
         self.due, self.due_end = 0, len(self.known)
 
     def allow(self, int64_t count) -> None:
-        """So many further requests begin at most; -1: any number."""
+        """So many further requests begin at most; -1: any number.  Behind them open sequences end."""
+        if self.cutting:
+            self.cutting = self.finishing = False
+            self.player.resume()
         self.left = count
+        if count == 0:
+            self.begin_cutting()
+
+    def finish(self) -> None:
+        """From now on `run` also waits for the last requests of sequences, which are in no figure."""
+        self.finishing = True
+
+    cdef int begin_cutting(self) except -1:
+        if self.player is not None and not self.cutting:
+            self.cutting = True
+            self.idle_open = self.player.cut()
+        return 0
 
     def end(self) -> int:
         """Nothing further is due: what was due before still goes.  Gives the number of requests that wait."""
         cdef int64_t now = monotonic()
         cdef Py_ssize_t end = self.due
-        while end < self.due_end and self.schedule[end] <= now:
+        while end < self.due_end and self.schedule[end] <= now and (self.left < 0 or end - self.due < self.left):
             end += 1
         self.due_end = end
         self.left = end - self.due
+        if self.left == 0:
+            self.begin_cutting()
         return self.left
 
     @property
@@ -215,7 +264,8 @@ cdef class Loop:
 
     def ready(self, int64_t until) -> bool:
         """Wait until all connections are open, or until `until`, or until one cannot be made: `lost_text` says why."""
-        while self.opened < len(self.loads) and monotonic() < until and not self.broken:
+        cdef uint64_t before = self.losses
+        while self.opened < len(self.loads) and monotonic() < until and self.losses == before:
             self.run(min(until, monotonic() + SECOND // 20))
         return self.opened == len(self.loads)
 
@@ -261,26 +311,30 @@ cdef class Loop:
         """
         cdef epoll_event events[EVENTS]
         cdef int64_t now = monotonic(), awake, rang
-        cdef int n, i, timeout
+        cdef int n, i, timeout, code
         while now < until:
-            if self.broken:
+            if self.broken or self.lost_since:
                 self.reopen(now)
+            if self.connecting and now > self.connect_by:
+                self.give_up(now)
             self.spread()
-            if self.left == 0 and self.free_count == self.slots_max:
-                return False
+            if self.left == 0 and self.free_count + <uint32_t>self.uncounted == self.slots_max:
+                if not (self.finishing and (self.idle_open or self.uncounted)):
+                    return False
             timeout = self.wait_ms(now, until)
             if timeout:
                 self.arm()
             now = monotonic()
             with nogil:
                 n = epoll_wait(self.epoll, events, EVENTS, timeout)
+                code = errno
                 awake = monotonic()
             self.tally.idle_ns += awake - now
             self.tally.gil_ns += monotonic() - awake  # this process's other threads held it
             if n < 0:
-                if errno == EINTR:
+                if code == EINTR:
                     return True
-                raise OSError(errno, os.strerror(errno))
+                raise OSError(code, os.strerror(code))
             for i in range(n):
                 if events[i].data.u64 == TIMER:
                     self.timer_at = 0
@@ -293,27 +347,27 @@ cdef class Loop:
     cdef int wait_ms(self, int64_t now, int64_t until) noexcept:
         if self.free_loads and self.may_begin(now):
             return 0
-        if self.broken:
+        if self.broken or self.lost_since:
             until = min(until, now + RETRY_NS)
+        if self.connecting:
+            until = min(until, self.connect_by + 1_000_000)
         return <int>max((until - now + 999_999) // 1_000_000, 0)
 
     cdef int arm(self) except -1:
         """The timer rings when the next request is due; for one that waits for a place it need not."""
-        cdef itimerspec at
         cdef int64_t next
         if self.due >= self.due_end or self.left == 0 or not (self.free_loads or self.opened + self.connecting < self.connections_max):
             return 0
         next = self.schedule[self.due]
         if next == self.timer_at:
             return 0
-        memset(&at, 0, sizeof(at))
-        at.it_value.tv_sec, at.it_value.tv_nsec = next // SECOND, next % SECOND
-        if timerfd_settime(self.timer, TFD_TIMER_ABSTIME, &at, NULL) < 0:
-            raise OSError(errno, os.strerror(errno))
+        ring_at(self.timer, next)
         self.timer_at = next
         return 0
 
     cdef bint may_begin(self, int64_t now) noexcept:
+        if self.cutting:
+            return self.idle_open > 0 and self.free_count > 0
         if self.left == 0 or self.free_count == 0:
             return False
         if self.concurrency:
@@ -325,21 +379,31 @@ cdef class Loop:
         self.free_count -= 1
         slot = &self.slots[self.free_slots[self.free_count]]
         slot.intended = now
-        if not self.concurrency:
+        slot.counted = not self.cutting
+        if slot.counted and not self.concurrency:
             slot.intended = self.schedule[self.due]
             self.due += 1
-        if self.left > 0:
+        if slot.counted and self.left > 0:
             self.left -= 1
         self.serial += 1
         slot.serial = self.serial
-        slot.step = self.step
-        self.step = (self.step + 1) % <uint32_t>len(self.templates)
+        slot.sequence_id = 0
+        if self.player is None:
+            slot.step = self.step
+            self.step = (self.step + 1) % <uint32_t>len(self.templates)
+        else:
+            slot.step, slot.sequence_id, slot.begins, slot.ends = self.player.take()
+            if not slot.counted:
+                self.uncounted += 1
+                self.idle_open -= 1
+            elif self.left == 0:
+                self.begin_cutting()
         slot.sent = now
         slot.first = 0
-        slot.sequence_id = slot.sent_bytes = slot.received_bytes = 0
+        slot.sent_bytes = slot.received_bytes = 0
         slot.responses = 0
-        self.tally.requests += 1
-        if not self.concurrency:
+        self.tally.requests += slot.counted
+        if slot.counted and not self.concurrency:
             tf_histogram_record(&self.tally.lateness.counts, max(now - slot.intended, 0))
             if now - slot.intended > LATE_NS:
                 self.tally.delayed += 1
@@ -383,7 +447,7 @@ cdef class Loop:
         """Give what is due to connections that have a place; open another one where there is none."""
         cdef int64_t now = monotonic()
         cdef Load load
-        cdef int turn = 0
+        cdef int turn = 0, wanted
         while turn < TURN and self.may_begin(now):
             turn += 1
             if self.free_loads:
@@ -391,14 +455,38 @@ cdef class Loop:
                 load.listed = False
                 self.refill(load)
             else:
-                if self.connecting == 0 and not self.broken and len(self.loads) < self.connections_max:
-                    self._grow()
+                if not self.broken:
+                    wanted = min(self.due_now(now, CONNECTING_MAX), self.connections_max - len(self.loads))
+                    while self.connecting < wanted and not self.broken:
+                        self._grow()
                 break
+        return 0
+
+    cdef int due_now(self, int64_t now, int most) noexcept:
+        """Requests that could begin if they had a place; counted up to `most`."""
+        cdef int count = 0
+        if self.concurrency:
+            return min(most, self.concurrency - <int>(self.slots_max - self.free_count))
+        while count < most and self.due + count < self.due_end and self.schedule[self.due + count] <= now:
+            count += 1
+        return count
+
+    cdef int on_period(self) except -1:
+        """A request has had `period` responses, or has ended before."""
+        cdef int more
+        self.reached += 1
+        if self.reached == self.launched:
+            more = min(self.joining, self.launched_max - self.launched)
+            self.launched += more
+            self.left += more
         return 0
 
     cdef int ended(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1:
         cdef Tally tally = self.tally
-        if good:
+        if not slot.counted:
+            self.uncounted -= 1
+            self.lost_since = 0 if good else self.lost_since
+        elif good:
             tally.completed += 1
             tally.responses += slot.responses
             tf_histogram_record(&tally.response.counts, now - slot.intended)
@@ -407,11 +495,20 @@ cdef class Loop:
             tally.receive_ns += now - (slot.first or now)
             tf_histogram_record(&self.slice.counts, now - slot.intended)
             self.slice_responses += 1
+            self.lost_since = 0
+            if slot.sequence_id and slot.ends:
+                tally.sequences += 1
         else:
             tally.failed += 1
+        if self.player is not None:
+            self.player.answered(slot.sequence_id, good)
+            if self.cutting:
+                self.idle_open = self.player.idle
+        if self.period and slot.responses < self.period:
+            self.on_period()
         tally.sent_bytes += slot.sent_bytes
         tally.received_bytes += slot.received_bytes
-        if self.record_at != NULL:
+        if self.record_at != NULL and slot.counted:
             self.note(load, slot, now, status, good)
         slot.serial = 0
         self.free_slots[self.free_count] = slot.index
@@ -465,19 +562,29 @@ cdef class Loop:
 
     cdef int opening(self, Load load) except -1:
         """Begin to connect.  `number` is the one that epoll tells."""
-        cdef epoll_event event
         made = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         if self.family != socket.AF_UNIX:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = made.connect_ex(self.address)
         load.fd = made.detach()
         load.state, load.wants_out = CONNECTING, True
+        load.retry_at = monotonic() + CONNECT_NS
+        if self.connecting == 0:
+            self.connect_by = load.retry_at
         self.connecting += 1
-        event.events, event.data.u64 = EPOLLIN | EPOLLOUT, load.number
         if code not in (0, EINPROGRESS, EAGAIN):
             return self.lose(load, os.strerror(code))
-        if epoll_ctl(self.epoll, EPOLL_CTL_ADD, load.fd, &event) < 0:
-            raise OSError(errno, os.strerror(errno))
+        return watch(self.epoll, load.fd, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT, load.number)
+
+    cdef int give_up(self, int64_t now) except -1:
+        """Connections that nobody answers are lost at their time."""
+        cdef Load load
+        self.connect_by = now + CONNECT_NS
+        for load in self.loads:
+            if load.state == CONNECTING and load.retry_at <= now:
+                self.lose(load, f"no answer within {CONNECT_NS / 1e9:g} s")
+            elif load.state == CONNECTING:
+                self.connect_by = min(self.connect_by, load.retry_at)
         return 0
 
     cdef int close_load(self, Load load) except -1:
@@ -502,6 +609,7 @@ cdef class Loop:
             text = f"cannot connect: {text}"
         self.close_load(load)
         self.lost_text = text
+        self.losses += 1
         load.on_lost(text)
         self.fail_all(load, "connection", text, now)
         load.retry_at = now + (RETRY_NS << min(load.failures, RETRIES_DOUBLED))
@@ -512,7 +620,7 @@ cdef class Loop:
 
     cdef int reopen(self, int64_t now) except -1:
         cdef Load load
-        if self.lost_since and now - self.lost_since > GONE_NS:
+        if self.lost_since and self.opened == 0 and now - self.lost_since > GONE_NS:
             raise Unavailable(f"the server cannot be reached for {GONE_NS / 1e9:g} s: {self.lost_text}")
         waiting, self.broken = self.broken, []
         for load in waiting:
@@ -523,6 +631,7 @@ cdef class Loop:
         return 0
 
     cdef int event(self, Load load, uint32_t events) except -1:
+        cdef int64_t began
         if load.fd < 0:
             return 0
         try:
@@ -533,14 +642,15 @@ cdef class Loop:
                     return self.lose(load, os.strerror(code) if code else "the server closed the connection")
                 self.connecting -= 1
                 self.opened += 1
-                self.lost_since = 0
                 load.state, load.failures = OPEN, 0
                 load.want_out(False)
                 load.on_open()
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP):
                 load.on_readable()
             if events & EPOLLOUT and load.state == OPEN:
+                began = monotonic()
                 load.flush()
+                self.tally.send_ns += monotonic() - began
         except TisError as error:
             return self.lose(load, error.message)
         return self.refill(load)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tisfast.bench.collected import COMPARED, Collected, Part, Piece, Pieces
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Loop
 from tisfast.bench.results import Level, Measurement, Settings
+from tisfast.bench.schedules import Pacing, Periodic
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.server_side import Counters, ServerSide, split
 from tisfast.bench.statistics import warm_up_end
@@ -33,13 +34,6 @@ SILENT_NS: Final = 60 * SECOND_NS
 """What waits for answers ends when none has come for so long, although requests were under way."""
 WARM_UP_SHARE: Final = 0.25
 """Of the time that a level may take: the warm-up before an interval is wanted ends then in any case."""
-
-
-class Pacing(Protocol):
-    """The intended times of an open loop."""
-
-    def take(self, seconds: float, /) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Those of the next so many seconds, ns from the start; empty when there are no further ones."""
 
 
 @dataclass
@@ -62,13 +56,15 @@ class Progress(NamedTuple):
 class Job:
     """How one level is measured.
 
-    pacing: makes the intended times of an open loop; connections: to open at the start; records: to keep.
+    pacing: makes the intended times of an open loop; periodic: how requests join; connections: to open at the start;
+    records: to keep.
     """
 
     level: Level
     settings: Settings
     connections: int
     pacing: Callable[[], Pacing] | None = None
+    periodic: Periodic | None = None
     records: int = 0
     metrics: ServerMetrics | None = None
     progress: Callable[[Progress], None] = lambda _: None
@@ -175,7 +171,10 @@ class LevelRun:
     def _start(self) -> None:
         self._base = time.monotonic_ns()
         self._slice_began, self._slice_end = self._base, self._base + SLICE_NS
-        if self._job.pacing is None:
+        joining = self._job.periodic
+        if joining is not None:
+            self._loop.keep_joining(joining.start, joining.end, joining.step, joining.period)
+        elif self._job.pacing is None:
             self._loop.keep_in_flight(int(self._job.level.value))
         else:
             self._loop.keep_in_flight(0)  # what was due in the warm-up is not any more
@@ -377,6 +376,7 @@ class LevelRun:
             loop.end()
         else:
             loop.allow(0)
+        loop.finish()
         deadline = time.monotonic_ns() + int(limits.BENCH_DRAIN_SECONDS_MAX * SECOND_NS)
         try:
             while (now := time.monotonic_ns()) < deadline and loop.run(min(deadline, now + SLICE_NS)):

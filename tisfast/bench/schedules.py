@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -25,6 +25,13 @@ INTERVALS_MAX: Final = 10_000_000
 """Lines of a file of intervals."""
 INTERVAL_US_MAX: Final = 86_400_000_000
 """Of one interval: a day."""
+
+
+class Pacing(Protocol):
+    """The intended times of an open loop."""
+
+    def take(self, seconds: float, /) -> Times:
+        """Those of the next so many seconds, ns from the start; empty when there are no further ones."""
 
 
 class Constant:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -61,12 +62,20 @@ class Plan:
 
 
 class Sequences:
-    """Gives the requests of sequences, one after the other; ids that are in use are skipped."""
+    """Gives the requests of sequences, one after the other; ids that are in use are skipped.
 
-    def __init__(self, plan: Plan, seed: int = 0) -> None:
+    next_id: of another load before, which ids go on from.
+    """
+
+    def __init__(self, plan: Plan, seed: int = 0, next_id: int = 0) -> None:
         self._plan, self._random = plan, np.random.default_rng(seed)
-        self._next_id = plan.id_begin
+        self._next_id = next_id or plan.id_begin
         self._in_use: set[int] = set()
+
+    @property
+    def next_id(self) -> int:
+        """That is tried for the next sequence."""
+        return self._next_id
 
     @property
     def in_use(self) -> frozenset[int]:
@@ -131,3 +140,56 @@ class Playing:
         if end:
             self._sequences.ended(self.sequence_id)
         return turn
+
+    def abandon(self) -> None:
+        """Nothing further is sent: a request of it has failed, and the server may not know it any more."""
+        if not self.done:
+            self._given = self.length
+            self._sequences.ended(self.sequence_id)
+
+
+class Player:
+    """Tells a load which request is next: `count` sequences are open at one time, and take turns.
+
+    Each has one request under way at most, so requests arrive in their order whatever connection they take; the load
+    sends at most `count` at one time.  firsts: the number of the first template of each stream.
+    """
+
+    def __init__(self, sequences: Sequences, firsts: Sequence[int], count: int) -> None:
+        self._sequences, self._firsts, self._count = sequences, firsts, count
+        self._next: deque[Playing | None] = deque([None] * count)  # None: another one begins there
+        self._under_way: dict[int, Playing] = {}
+        self._cutting = False
+
+    def take(self) -> tuple[int, int, bool, bool]:
+        """The next request: its template, the id of its sequence, whether it begins and whether it ends it."""
+        playing = self._next.popleft() or self._sequences.begin()
+        turn = playing.cut() if self._cutting else playing.take()
+        self._under_way[turn.sequence_id] = playing
+        return self._firsts[turn.stream] + turn.step, turn.sequence_id, turn.start, turn.end
+
+    def answered(self, sequence_id: int, good: bool) -> None:
+        """A request has ended; one that failed is the last of its sequence."""
+        playing = self._under_way.pop(sequence_id)
+        if not good:
+            playing.abandon()
+        if not playing.done:
+            self._next.append(playing)
+        elif not self._cutting:
+            self._next.append(None)
+
+    def cut(self) -> int:
+        """From now on only the last requests of open sequences are given.  Gives the number of those that wait."""
+        self._next = deque(each for each in self._next if each is not None)
+        self._cutting = True
+        return self.idle
+
+    @property
+    def idle(self) -> int:
+        """Sequences that wait for their next request."""
+        return len(self._next)
+
+    def resume(self) -> None:
+        """Sequences go on, and others begin in the place of those that were cut."""
+        self._cutting = False
+        self._next.extend([None] * (self._count - len(self._next) - len(self._under_way)))

@@ -6,54 +6,32 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from tisfast import limits, tuning
+from tisfast.bench.asked import Asked
 from tisfast.bench.client_side import machine
 from tisfast.bench.grpc_load import GrpcLoad
 from tisfast.bench.http_load import HttpLoad
 from tisfast.bench.loop import Loop
-from tisfast.bench.measure import Job, LevelRun, Pacing, Progress, Stop
-from tisfast.bench.results import Level, Measurement, Run, Settings, Target
+from tisfast.bench.measure import Job, LevelRun, Progress, Stop
+from tisfast.bench.results import Level, Measurement, Run, Target
+from tisfast.bench.sequences import Player, Sequences
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.server_side import Models, ServerSide, composing_models
 from tisfast.bench.templates import Form, Step, call_fields, grpc_templates, http_templates
 from tisfast.client import Client, ConnectFailed, ModelMetadata
+from tisfast.client import Model as ClientModel
 from tisfast.client.address import Address
-from tisfast.errors import BadRequest, TisError, Unsupported
+from tisfast.errors import BadRequest, NotFound, TisError, Unknown, Unsupported
 
 SECOND_NS: Final = 1_000_000_000
 PROBE_NS: Final = 60 * SECOND_NS
 """The first request may take so long: a model may load with it."""
 DESCRIPTORS_KEPT: Final = 64
 """File descriptors beside those of connections."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the user has said of the target and the load.
-
-    levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  pacings: of an open
-    loop, by its rate.  connections: at most, 0 for the default.
-    """
-
-    address: Address
-    model: str
-    version: str
-    mode: str
-    levels: tuple[float, float, float]
-    settings: Settings
-    headers: Sequence[tuple[str, str]] = ()
-    batch_size: int = 1
-    binary_inputs: bool = True
-    binary_outputs: bool = True
-    pacings: Callable[[float], Callable[[], Pacing]] | None = None
-    connections: int = 0
-    records: int = 0
-    composing: Sequence[tuple[str, str]] = ()
-    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +42,7 @@ class Model:
     config: Mapping[str, Any]
     server: str = ""
     statistics: bool = False
+    sequences: bool = False
 
     @property
     def batches(self) -> int:
@@ -83,14 +62,22 @@ def look_up(client: Client, asked: Asked) -> Model:
     metadata = model.metadata()
     found = Model(
         metadata,
-        model.config(),
+        _config(model),
         f"{server.get('name', '')} {server.get('version', '')}".strip(),
         "statistics" in (server.get("extensions") or ()),
     )
-    if "sequence_batching" in found.config:
-        raise Unsupported(
-            f"model '{asked.model}' is served in sequences (sequence_batching), which tisfast bench does not make "
-            "yet; use perf_analyzer for it"
+    if _sequences(client, found.config):
+        found = replace(found, sequences=True)
+        _check_sequences(asked)
+    elif asked.sequences.named and found.config:
+        raise BadRequest(
+            f"{asked.sequences.named}: model '{asked.model}' is not served in sequences (sequence_batching); leave it "
+            "out"
+        )
+    if asked.batch_size > 1 and not found.config:
+        raise BadRequest(
+            f"-b {asked.batch_size}: this server does not tell the configuration of model '{asked.model}', so it is "
+            "not known whether it batches; leave -b out and write the batch as the first dimension of --shape"
         )
     if asked.batch_size > 1 and found.batches == 0:
         raise BadRequest("can not specify batch size > 1 as the model does not support batching")
@@ -99,14 +86,44 @@ def look_up(client: Client, asked: Asked) -> Model:
     return found
 
 
+def _sequences(client: Client, config: Mapping[str, Any]) -> bool:
+    """The model is served in sequences, or an ensemble has one that is."""
+    if "sequence_batching" in config:
+        return True
+    return any("sequence_batching" in _config(client.model(*each)) for each in composing_models(config))
+
+
+def _check_sequences(asked: Asked) -> None:
+    if asked.batch_size > 1:
+        raise BadRequest(f"can not specify batch size > 1 when using a sequence model: leave -b {asked.batch_size} out")
+    if asked.mode == "periodic" or asked.fixed_schedule:
+        raise BadRequest(
+            f"model '{asked.model}' is served in sequences, whose requests come in their order: use "
+            "--concurrency-range, --request-rate-range or --request-intervals"
+        )
+
+
+def _config(model: ClientModel) -> Mapping[str, Any]:
+    """Of servers that have Triton's extension for it; else nothing is known of batches and answers."""
+    try:
+        return model.config()
+    except (NotFound, Unsupported, Unknown):
+        return {}
+
+
 @dataclass
 class Session:
-    """Measures level after level.  steps: the input data as requests; on_level: told of each when it is done."""
+    """Measures level after level.
+
+    steps: the input data as requests; streams: how many of them each stream of a file has; on_level: told of each level
+    when it is done.
+    """
 
     asked: Asked
     client: Client
     model: Model
     steps: Sequence[Step]
+    streams: Sequence[int] = ()
     metrics: ServerMetrics | None = None
     stop: Stop = field(default_factory=Stop)
     progress: Callable[[Progress], None] = lambda _: None
@@ -116,6 +133,7 @@ class Session:
     def __post_init__(self) -> None:
         """Make the requests.  Raises BadRequest for what cannot be sent."""
         asked = self.asked
+        self._sequences: Sequences | None = None  # of the last load
         self._places = _resolved(asked.address)  # once: all levels measure the same server
         grpc = asked.address.grpc
         self._form = Form(
@@ -128,6 +146,7 @@ class Session:
             [each.name for each in self.model.metadata.outputs],
             stream=asked.settings.streaming,
             decoupled=self.model.decoupled,
+            sequences=self.model.sequences,
         )
         self._templates: list[Any] = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
         self._server = None
@@ -183,7 +202,7 @@ class Session:
             break
         else:
             self._places = self._places[-1:]
-        loop = self._loop(1, 1)
+        loop = self._loop(1, 1, self._player(1, length=1))
         try:
             loop.open_connections(1)
             if not loop.ready(time.monotonic_ns() + int(limits.BENCH_CONNECT_SECONDS_MAX * SECOND_NS)):
@@ -203,35 +222,62 @@ class Session:
         if first is not None:
             raise BadRequest(f"the first request of model '{self.asked.model}' failed: {first[0]}")
 
-    def _loop(self, slots: int, connections_max: int) -> Loop:
+    def _player(self, count: int, length: int | None = None) -> Player | None:
+        """Of sequences, where the model wants them.  length: instead of what the user says, exactly."""
+        if not self.model.sequences:
+            return None
+        asked = self.asked.sequences
+        if length is not None:
+            asked = replace(asked, length=length, variation=0.0)
+        firsts = [sum(self.streams[:at]) for at in range(max(len(self.streams), 1))]
+        next_id = 0 if self._sequences is None else self._sequences.next_id
+        self._sequences = Sequences(asked.plan(count, self.streams), self.asked.seed, next_id)
+        return Player(self._sequences, firsts, count)
+
+    @property
+    def _places_each(self) -> int:
+        """Requests under way on one connection.  A stream answers in order, and sequences wait for each other's end."""
+        if not self.asked.address.grpc or (self.model.sequences and self.asked.settings.streaming):
+            return 1
+        return tuning.BENCH_CALLS_PER_CONNECTION
+
+    def _loop(self, slots: int, connections_max: int, player: Player | None = None) -> Loop:
         asked = self.asked
         address, family = self._places[0]
         make: Callable[[Loop], Any] = HttpLoad
         if asked.address.grpc:
-            fields, places = call_fields(self._form), tuning.BENCH_CALLS_PER_CONNECTION
+            fields, places = call_fields(self._form), self._places_each
             make = partial(
                 _grpc_load, fields=fields, places=places, stream=self._form.stream, decoupled=self._form.decoupled
             )
-        return Loop(address, family, make, self._templates, slots=slots, connections_max=connections_max)
+        return Loop(address, family, make, self._templates, slots=slots, connections_max=connections_max, player=player)
 
     def _measure(self, level: Level) -> Measurement:
         asked = self.asked
-        places = tuning.BENCH_CALLS_PER_CONNECTION if asked.address.grpc else 1
-        if level.mode == "concurrency":
+        places = self._places_each
+        if level.mode in ("concurrency", "periodic"):
             in_flight = int(level.value)
             connections = most = -(-in_flight // places)
         else:
             most = asked.connections or limits.BENCH_OPEN_LOOP_CONNECTIONS
             in_flight, connections = most * places, min(most, 4)
+            if self.model.sequences:
+                in_flight = min(in_flight, asked.sequences.count)
         if in_flight > limits.BENCH_IN_FLIGHT_MAX:
             raise BadRequest(
                 f"{in_flight} requests under way are more than tisfast bench can have ({limits.BENCH_IN_FLIGHT_MAX})"
             )
+        if most > limits.BENCH_CONNECTIONS_MAX:
+            raise BadRequest(
+                f"{most} connections are more than tisfast bench opens ({limits.BENCH_CONNECTIONS_MAX}); over gRPC "
+                f"{tuning.BENCH_CALLS_PER_CONNECTION} requests share one"
+            )
         _allow_descriptors(most)
-        loop = self._loop(in_flight, most)
+        loop = self._loop(in_flight, most, self._player(in_flight))
         try:
-            pacing = None if asked.pacings is None else asked.pacings(level.value)
-            job = Job(level, asked.settings, connections, pacing, asked.records, self.metrics, self.progress)
+            pacing = asked.pacing(level.value)
+            records = limits.BENCH_RECORDS_MAX if asked.records else 0
+            job = Job(level, asked.settings, connections, pacing, asked.periodic, records, self.metrics, self.progress)
             return LevelRun(loop, job, self._server, self.stop).measure()
         finally:
             loop.close()

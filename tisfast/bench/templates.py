@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tisfast.bench.grpc_load import CallFields, GrpcTemplate
 from tisfast.bench.http_load import HttpTemplate
+from tisfast.bench.loop import Marks
 from tisfast.client.address import Address
 from tisfast.errors import BadRequest, TisError
 from tisfast.wire.buffer_tensor import BufferTensor
@@ -19,6 +20,11 @@ from tisfast.wire.grpc.client_codec import RequestMessage, read_infer_response
 
 ID: Final = "#" * 20
 """Stands for the id of a stream's message, until one is sent."""
+SEQUENCE_ID: Final = 1 << 62
+"""Stands for the id of a sequence, and has room for any: 19 digits, 9 bytes as a varint."""
+VARINT_BYTES: Final = 9
+PREFIX_BYTES: Final = 5
+"""In front of a gRPC message."""
 PATH: Final = b"/inference.GRPCInferenceService/"
 Check = Callable[[InferResponse], str]
 
@@ -45,6 +51,7 @@ class Form:
     outputs: Sequence[str] | None = None
     stream: bool = False
     decoupled: bool = False
+    sequences: bool = False
 
 
 def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
@@ -58,12 +65,39 @@ def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
     made = []
     for step in steps:
         body = RequestBody()
+        parameters = {**step.parameters, **(_sequence(False) if form.sequences else {})}
         pieces = body.render(
-            list(step.tensors), outputs=outputs, parameters=dict(step.parameters) or None, binary=form.binary_inputs
+            list(step.tensors), outputs=outputs, parameters=parameters or None, binary=form.binary_inputs
         )
         text = head.with_body(body.nbytes, body.json_bytes) + b"".join(pieces)
-        made.append(HttpTemplate(head, text, _http_check(reader, step.check)))
+        marks = _json_marks(text) if form.sequences else None
+        made.append(HttpTemplate(head, text, _http_check(reader, step.check), marks))
     return made
+
+
+def _sequence(flags: bool) -> dict[str, bool | int]:
+    return {"sequence_id": SEQUENCE_ID, "sequence_start": flags, "sequence_end": flags}
+
+
+def _json_marks(text: bytes) -> Marks:
+    """Where the parameters of a sequence stand, rendered with `false`, which is longer."""
+    digits = len(str(SEQUENCE_ID))
+    at = text.index(b'"sequence_id":%d,"sequence_start":false,"sequence_end":false' % SEQUENCE_ID) + 14
+    begins_at = at + digits + 18
+    return Marks((at, begins_at, begins_at + 5 + 16), digits, text=True)
+
+
+def _message_marks(message: bytes) -> Marks:
+    """Each is an entry of a map: a key, and a value that holds a varint.  Flags are rendered as true: false is none."""
+    id_at, begins_at, ends_at = (
+        message.index(entry) + len(entry) + PREFIX_BYTES
+        for entry in (
+            b"sequence_id\x12\x0a\x10",
+            b"sequence_start\x12\x02\x08",
+            b"sequence_end\x12\x02\x08",
+        )
+    )
+    return Marks((id_at, begins_at, ends_at), VARINT_BYTES, text=False)
 
 
 def _http_check(reader: ResponseReader, check: Check | None) -> Callable[[bytes, int], str] | None:
@@ -85,7 +119,7 @@ def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
     writer = RequestMessage()
     made = []
     for step in steps:
-        parameters = dict(step.parameters)
+        parameters = {**step.parameters, **(_sequence(True) if form.sequences else {})}
         if form.decoupled:
             parameters["triton_enable_empty_final_response"] = True
         pieces: list[Any] = writer.render(
@@ -93,11 +127,12 @@ def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
         )
         message = b"".join(bytes(piece.memory()) if isinstance(piece, BufferTensor) else piece for piece in pieces)
         at = message.index(ID.encode(), len(form.model)) if form.stream else -1
-        made.append(GrpcTemplate(message, at, _grpc_check(form.stream, step.check)))
+        marks = _message_marks(message) if form.sequences else None
+        made.append(GrpcTemplate(message, at, _grpc_check(step.check), marks))
     return made
 
 
-def _grpc_check(stream: bool, check: Check | None) -> Callable[[bytes], str] | None:
+def _grpc_check(check: Check | None) -> Callable[[bytes], str] | None:
     """Of a stream, too: the message within is given."""
     if check is None:
         return None

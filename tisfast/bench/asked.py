@@ -1,0 +1,96 @@
+"""What a measurement is asked to do: the target, the load, and what is sent.  Layer 5 (bench)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from tisfast.bench.results import Settings
+from tisfast.bench.schedules import Constant, Fixed, Intervals, Pacing, Periodic, Poisson, Ramp, Times
+from tisfast.bench.sequences import ID_MAX, Plan
+from tisfast.client.address import Address
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is sent.  files: of --input-data; zero: else zeros and not random data; parameters: of each request."""
+
+    files: Sequence[str] = ()
+    zero: bool = False
+    shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
+    string_length: int = 128
+    string_data: str = ""
+    parameters: dict[str, bool | int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SequencesAsked:
+    """Of sequences.  count: open at one time, at a rate; length: None for the data's, or 20; named: a flag of them."""
+
+    count: int = 4
+    length: int | None = None
+    variation: float = 20.0
+    id_begin: int = 1
+    id_end: int = ID_MAX
+    named: str = ""
+
+    def plan(self, in_flight: int, streams: Sequence[int]) -> Plan:
+        """Raises BadRequest."""
+        return Plan(streams, self.length, self.variation, self.id_begin, self.id_end, in_flight)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user has said of the target and the load.
+
+    levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  Instead of a rate
+    an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
+    the default.  records: each request is kept.
+    """
+
+    address: Address
+    model: str
+    version: str
+    mode: str
+    levels: tuple[float, float, float]
+    settings: Settings
+    headers: Sequence[tuple[str, str]] = ()
+    batch_size: int = 1
+    data: Data = Data()
+    binary_inputs: bool = True
+    binary_outputs: bool = True
+    intervals: Times | None = None
+    ramp: tuple[float, float, float] | None = None
+    fixed_schedule: bool = False
+    schedule: Sequence[float] = ()
+    periodic: Periodic | None = None
+    sequences: SequencesAsked = SequencesAsked()
+    seed: int = 0
+    connections: int = 0
+    records: bool = False
+    composing: Sequence[tuple[str, str]] = ()
+    arguments: tuple[str, ...] = ()
+
+    def pacing(self, rate: float) -> Callable[[], Pacing] | None:
+        """Makes the intended times of an open loop; None for a closed one."""
+        if self.mode in ("concurrency", "periodic"):
+            return None
+        if self.ramp is not None:
+            return partial(Ramp, *self.ramp)
+        if self.schedule:
+            return partial(Fixed, np.array(self.schedule))
+        if self.intervals is not None:
+            return partial(Intervals, self.intervals)
+        if self.settings.distribution == "poisson":
+            return partial(Poisson, rate, self.seed)
+        return partial(Constant, rate)
+
+    def at_times(self, milliseconds: Sequence[float]) -> Asked:
+        """With the times of the input data, which are sent once each."""
+        times = [each / 1000 for each in milliseconds]
+        rate = len(times) / max(*times, 1e-3)
+        settings = replace(self.settings, request_count=len(times))
+        return replace(self, schedule=times, levels=(rate, rate, 1.0), settings=settings)
