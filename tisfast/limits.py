@@ -186,6 +186,8 @@ GRPC_DRAIN_SECONDS: Final = 1
 HTTP2_STREAM_WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Flow-control window of one call: what may be on its way while we read.  Bytes go to arenas as they come, so this
 bounds what lies between a client and us, not memory."""
+HTTP2_CALL_ID_MAX: Final = 2**31 - 1
+"""Number of a client's last call on one connection: HTTP/2 has 31 bits for it, and every second one is a client's."""
 HTTP2_CONNECTION_WINDOW_BYTES: Final = 64 * 1024 * 1024
 """The window of a connection, in bytes."""
 HTTP2_FRAME_BYTES_MAX: Final = 1024 * 1024

@@ -18,6 +18,7 @@ from tests.client.helpers import (
     in_turn,
     read_request,
     respond,
+    server_context,
     speak_http_1,
 )
 from tests.descriptors import open_descriptors
@@ -30,6 +31,7 @@ from tisfast.client import (
     NotFound,
     Retries,
     TimedOut,
+    Tls,
     Unavailable,
 )
 
@@ -244,3 +246,28 @@ def test_a_server_that_closes_behind_a_large_answer_is_no_error_of_the_loop():
 
     with answering(answer) as address:
         asyncio.run(main(address))
+
+
+def test_a_connection_that_the_server_has_closed_is_made_anew_over_tls(tmp_path):
+    context, closed = server_context(tmp_path), threading.Event()
+
+    def first(connection) -> None:
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            respond(METADATA)(encrypted)
+            answered.wait(60)
+        closed.set()
+
+    def second(connection) -> None:
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            respond(ANSWER)(encrypted)
+
+    async def work(client):
+        model = client.model("m")
+        await model.metadata()
+        answered.set()
+        assert closed.wait(60)  # here, so that the loop cannot see the end
+        return (await model(np.ones(1, np.float32))).tolist()
+
+    answered = threading.Event()
+    with answering(first, second) as address:
+        assert run(f"https://{address}", work, retries=0, tls=Tls(ca=f"{tmp_path}/ca.pem")) == [2]

@@ -390,3 +390,30 @@ def test_parts_of_a_batch_are_cancelled_when_there_is_no_room_for_all(monkeypatc
 def test_a_name_that_is_none_is_a_bad_request(host):
     with pytest.raises(BadRequest, match="has no name of a host"):
         Client(f"{host}:8000")
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_future_is_cancelled_while_it_waits_for_a_connection(scheme):
+    begun = threading.Event()
+
+    def begin(connection: socket.socket) -> None:
+        connection.recv(65536)
+        begun.set()
+        stall(connection)
+
+    with answering(begin) as address, Client(f"{scheme}://{address}", connections=1) as client:
+        model = client.model("m")
+        model.submit(A)
+        assert begun.wait(60)
+        waiting = model.submit(A)
+        pool = client._core.transport._pool
+        while not pool._waiting:
+            assert not waiting.done()
+        assert waiting.cancel()
+        assert isinstance(waiting.exception(60), Cancelled)
+
+
+@pytest.mark.parametrize("url", ["grpc://127.0.0.1:8001", "https://127.0.0.1:8002"])
+def test_metrics_are_http(url):
+    with Client("127.0.0.1:1") as client, pytest.raises(BadRequest, match="is no address of metrics"):
+        client.metrics(url)

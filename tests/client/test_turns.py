@@ -13,7 +13,8 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from tests.client.helpers import ANSWER, METADATA, answering, in_turn, respond
+from tests.client.helpers import ANSWER, METADATA, answering, in_turn, recorded, respond
+from tisfast import limits
 from tisfast.client import AsyncClient, Client, ClientClosed, Retries, TimedOut, Tls, Unavailable
 from tisfast.client.pool import Pool, Waiter
 
@@ -280,3 +281,19 @@ def test_a_connection_of_the_parents_does_not_count_in_a_forked_childs_pool():
     pool.take(monotonic() + 60)
     with pytest.raises(TimedOut):
         pool.take(0)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_connection_whose_numbers_are_used_up_is_followed_by_another(place, monkeypatch, awaited):
+    async def work(client):
+        await asyncio.gather(*[client.live() for _ in range(3)])
+        return [await client.live() for _ in range(3)]
+
+    monkeypatch.setattr(limits, "HTTP2_CALL_ID_MAX", 5)  # 1, 3, 5
+    with recorded(place.grpc) as (url, sent):
+        if awaited:
+            assert all(run(url, work))
+        else:
+            with Client(url) as client:
+                assert all(client.live() for _ in range(6))
+    assert sent.count(b"PRI * HTTP/2.0") == 2

@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from tests.client.helpers import server_context
-from tisfast.client import TimedOut, Tls
+from tisfast.client import ConnectFailed, TimedOut, Tls, wire_socket
 from tisfast.client.address import parse_url
 from tisfast.client.wire_socket import WireSocket, connect
 
@@ -76,3 +76,42 @@ def test_what_came_in_one_record_behind_an_answer_is_seen(encrypted):
     assert wire.receive_into(place, monotonic() + 60) == 6 and bytes(place) == b"answer"
     assert wire.pending() == b", and what nobody asked for"
     assert wire.pending() is None
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_time_to_connect_is_for_all_addresses_of_a_name_and_for_tls(monkeypatch, scheme):
+    """On a clock of the test's: each step takes all the time that it is given."""
+    now = [monotonic()]
+
+    class Slow:
+        def __init__(self, *_):
+            pass
+
+        def settimeout(self, seconds):
+            self.seconds = seconds
+
+        def connect(self, where):
+            now[0] += self.seconds
+            if where != "the last":
+                raise TimeoutError
+
+        def setsockopt(self, *_):
+            pass
+
+        def close(self):
+            pass
+
+    class Context:
+        def wrap_socket(self, made, server_hostname):
+            now[0] += made.seconds
+            raise TimeoutError
+
+    names = ("one", "two", "three") if scheme == "http" else ("one", "the last")
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", name) for name in names]
+    monkeypatch.setattr(wire_socket, "monotonic", lambda: now[0])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "socket", Slow)
+    until = now[0] + 4
+    with pytest.raises(ConnectFailed, match="answered nothing"):
+        connect(parse_url(f"{scheme}://there:1"), Context() if scheme == "https" else None, until)
+    assert now[0] <= until + 0.001

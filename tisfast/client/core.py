@@ -156,6 +156,8 @@ class ClientCore:
     async def metrics(self, url: str = "") -> str:
         """The server's metrics in Prometheus' form.  url: HOST:PORT of its metrics, else port 8002 of its host."""
         at = parse_url(url) if url else Address(self.address.host, METRICS_PORT, grpc=False, tls=False)
+        if at.grpc or at.tls:
+            raise BadRequest(f"{url!r:.200} is no address of metrics, which are HTTP without TLS: give HOST:PORT")
         transport: Transport = self._make(at, None, "", 1)
         try:
             return await transport.ask(HttpCalls(at, {}, "").text("/metrics"), monotonic() + self.timeout)

@@ -56,6 +56,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._inboxes: dict[int, Inbox] = {}
         self._transport: asyncio.Transport | None = None
         self._gone = ""
+        self._latest_id = 0
 
     # ---- told by the loop
 
@@ -115,7 +116,13 @@ class GrpcProtocol(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Another call may be made."""
-        return not (self._gone or self._session.leaving or self._session.ended)
+        used_up = self._latest_id >= limits.HTTP2_CALL_ID_MAX
+        return not (used_up or self._gone or self._session.leaving or self._session.ended)
+
+    @property
+    def idle(self) -> bool:
+        """No call is open."""
+        return not self._inboxes
 
     def begin(self, call: GrpcCall[Any], deadline: float, paced: bool = False) -> tuple[SessionCall, Inbox]:
         """Send a call with one message.  paced: see GrpcClientSession.start, and `taken`.  Raises TimedOut."""
@@ -125,6 +132,7 @@ class GrpcProtocol(asyncio.Protocol):
         begun = self._session.start(
             call.path, metadata=call.metadata, timeout_ns=timeout_ns, encoding=call.encoding, paced=paced
         )
+        self._latest_id = begun.id
         inbox = self._inboxes[begun.id] = Inbox()
         try:
             self._session.send(begun, call.message, last=True)
@@ -237,7 +245,10 @@ class AsyncGrpcTransport:
         if connecting.cancelled() or connecting.exception() is not None:
             return  # whoever waits is told
         self._connection = made = connecting.result()
-        self._all = {each for each in self._all if each.usable} | {made}
+        for each in [each for each in self._all if not each.usable and each.idle]:
+            each.close()
+            self._all.discard(each)
+        self._all.add(made)
         if self._turns.closed:
             made.close()
 

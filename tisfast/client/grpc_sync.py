@@ -11,7 +11,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic
 
-from tisfast import tuning
+from tisfast import limits, tuning
 from tisfast.client.calls import Call, GrpcCall, T
 from tisfast.client.errors import of_grpc
 from tisfast.client.pool import Pool
@@ -63,7 +63,9 @@ class GrpcConnection:
     @property
     def reusable(self) -> bool:
         """Another call may follow."""
-        return not (self._lost or self._session.leaving or self._session.ended)
+        call, session = self._call, self._session
+        used_up = call is not None and call.id >= limits.HTTP2_CALL_ID_MAX
+        return not (used_up or self._lost or session.leaving or session.ended)
 
     def begin(self, call: GrpcCall[Any], deadline: float) -> None:
         """Send a call with one message."""
@@ -231,7 +233,7 @@ class GrpcTransport:
         return call.read(message)  # type: ignore[no-any-return]
 
     def _begin(self, call: GrpcCall[T], deadline: float, cancel: Cancel | None) -> GrpcConnection:
-        connection = self._pool.take(deadline)
+        connection = self._pool.take(deadline, cancel)
         try:
             if cancel is not None:
                 cancel.begin(connection.abort)

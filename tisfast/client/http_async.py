@@ -27,7 +27,6 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def __init__(self, where: Where) -> None:
         self._where = where
-        self._encrypted = where.address.tls  # there the server says more than answers
         self._assembler = ResponseAssembler()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -87,7 +86,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def usable(self) -> bool:
         """Another request may follow: nothing has come, not even an end that the loop has still to tell of."""
-        return self._gone is None and self._assembler.reusable and (self._encrypted or not self._poll.poll(0))
+        return self._gone is None and self._assembler.reusable and not self._poll.poll(0)
 
     async def ask(self, call: HttpCall[T], deadline: float) -> tuple[ResponseHead, Body]:
         """Send the request, and read its response."""

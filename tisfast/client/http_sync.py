@@ -72,7 +72,7 @@ class HttpTransport:
     async def ask(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> T:
         """See transport.Transport."""
         assert isinstance(call, HttpCall)
-        connection = self._pool.take(deadline)
+        connection = self._pool.take(deadline, cancel)
         try:
             if cancel is not None:
                 cancel.begin(connection.abort)

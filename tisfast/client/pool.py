@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from tisfast.client.errors import ClientClosed, TimedOut
+from tisfast.client.transport import Cancel, cancelled
 
 
 class Connection(Protocol):
@@ -69,10 +70,10 @@ class Pool(Generic[C]):
         self._made = 0
         self._closed = False
 
-    def take(self, deadline: float) -> C:
-        """A connection, to be given back or dropped.
+    def take(self, deadline: float, cancel: Cancel | None = None) -> C:
+        """A connection, to be given back or dropped.  cancel: ends the wait.
 
-        Raises ConnectFailed, ClientClosed, and TimedOut when none came free in time.
+        Raises ConnectFailed, ClientClosed, Cancelled, and TimedOut when none came free in time.
         """
         while True:
             if self._idle and not self._waiting:  # whoever waits has the next one
@@ -81,7 +82,7 @@ class Pool(Generic[C]):
                 except IndexError:  # another thread was faster
                     continue
             else:
-                again = self._wait(deadline)
+                again = self._wait(deadline, cancel)
                 if again is None:
                     return self._new(deadline)
                 found = again
@@ -93,7 +94,7 @@ class Pool(Generic[C]):
                 return found
             self.drop(found)
 
-    def _wait(self, deadline: float) -> C | None:
+    def _wait(self, deadline: float, cancel: Cancel | None) -> C | None:
         """One that came free, or None: a new one may be made."""
         waiter: Waiter[C] = Waiter()
         with self._lock:
@@ -102,10 +103,15 @@ class Pool(Generic[C]):
             self._waiting.append(waiter)
             self._hand_over()
         try:
+            if cancel is not None:
+                cancel.begin(lambda: self._wake(waiter))
             waiter.wait(deadline - monotonic())
-        except BaseException:  # Ctrl-C
+        except BaseException:  # Ctrl-C, or it was cancelled before
             self._leave(waiter)
             raise
+        finally:
+            if cancel is not None:
+                cancel.end()
         with self._lock:
             if not waiter.told:
                 self._waiting.remove(waiter)
@@ -114,8 +120,15 @@ class Pool(Generic[C]):
                     "Client(..., connections=N) sets how many there may be"
                 )
         if waiter.found is None and not waiter.make:
-            raise ClientClosed("the client is closed")
+            raise ClientClosed("the client is closed") if self._closed else cancelled()
         return waiter.found
+
+    def _wake(self, waiter: Waiter[C]) -> None:
+        """With nothing, where it still waits."""
+        with self._lock:
+            if not waiter.told:
+                self._waiting.remove(waiter)
+                waiter.tell()
 
     def _leave(self, waiter: Waiter[C]) -> None:
         """It waits no longer; what it was handed goes to others."""

@@ -156,22 +156,50 @@ def _is_wait(error: OSError) -> bool:
 
 def connect(address: Address, context: SSLContext | None, deadline: float, server_name: str = "") -> WireSocket:
     """A connection to the server.  Raises ConnectFailed; nothing was sent then."""
-    left = min(deadline - monotonic(), limits.CLIENT_CONNECT_SECONDS_MAX)
-    if left <= 0:
+    now = monotonic()
+    until = min(deadline, now + limits.CLIENT_CONNECT_SECONDS_MAX)
+    if until <= now:
         raise TimedOut(f"there was no time left to connect to {address}")
     try:
-        made = socket.create_connection((address.host, address.port), left)
+        made = _connected(address, until)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise connect_failed(address, error) from None
     if context is not None:
         try:
+            made.settimeout(_left(until))
             made = context.wrap_socket(made, server_hostname=server_name or address.host)
         except OSError as error:
             made.close()
             raise connect_failed(address, error) from None
     made.settimeout(None)
     return WireSocket(made, address)
+
+
+def _connected(address: Address, until: float) -> socket.socket:
+    """To the first address of that name that answers; each has its share of the time.  Raises OSError."""
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    failed = OSError(f"the name '{address.host}' has no address")
+    for number, (family, kind, protocol, _, where) in enumerate(found):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(_left(until) / (len(found) - number))
+            made.connect(where)
+            return made
+        except OSError as error:
+            made.close()
+            failed = error
+        except BaseException:
+            made.close()
+            raise
+    raise failed
+
+
+def _left(until: float) -> float:
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def connect_failed(address: Address, error: OSError) -> ConnectFailed:
