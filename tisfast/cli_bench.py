@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -23,11 +23,13 @@ from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.session import Model, Session, look_up
+from tisfast.bench.shared_steps import placed
 from tisfast.bench.templates import Step
 from tisfast.bench.text import header, level_text, summary
 from tisfast.client import Client
 from tisfast.client.checks import optional_inputs
 from tisfast.errors import ConfigError, TisError
+from tisfast.wire.client_request import WantedOutput
 
 GOOD: Final = 0
 ERRORS: Final = 1
@@ -62,12 +64,18 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(given: Given) -> int:
     asked = given.asked
     url = str(asked.address)
-    with Client(url, headers=dict(asked.headers), shared_memory=False, retries=0, timeout=ASK_SECONDS) as client:
+    options: dict[str, Any] = {"shared_memory": False, "retries": 0, "timeout": ASK_SECONDS}
+    with Client(url, headers=dict(asked.headers), **options) as client, ExitStack() as held:
         model = look_up(client, asked)
         metrics = _metrics(given, client)
         asked, steps, streams = _steps(asked, model)
+        places: Sequence[WantedOutput] = ()
+        if asked.output_bytes:
+            outputs = [each.name for each in model.metadata.outputs]
+            shared = held.enter_context(placed(client, steps, outputs, asked.output_bytes))
+            steps, places = shared.steps, shared.outputs
         with stoppable() as stop:
-            session = Session(asked, client, model, steps, streams, metrics, stop)
+            session = Session(asked, client, model, steps, streams, places, metrics, stop)
             session.progress = _progress(asked)
             session.on_level = partial(_print_level, asked)
             session.probe()

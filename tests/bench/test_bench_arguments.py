@@ -61,7 +61,9 @@ def test_a_flag_that_is_not_served_is_refused_by_its_name_with_the_reason(flag):
     assert str(refused.value).startswith(f"{flag} is not served by tisfast bench: {REFUSED[flag]}")
 
 
-@pytest.mark.parametrize("typed", [["--service-kind", "triton"], ["--shared-memory", "none"]])
+@pytest.mark.parametrize(
+    "typed", [["--service-kind", "triton"], ["--shared-memory", "none"], ["--grpc-compression-algorithm", "none"]]
+)
 def test_a_value_that_asks_for_nothing_is_taken(typed):
     assert read(["-m", "x", *typed]).asked.model == "x"
 
@@ -116,6 +118,9 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--sequence-id-range", "5:5"], "--sequence-id-range is 5:5"),
         (["-m", "x", "--sequence-id-range", "a"], "--sequence-id-range. The value does not match <start:end>: a"),
         (["-m", "x", "--num-of-sequences", "0"], "Failed to parse --num-of-sequences. The value must be > 0, it is 0"),
+        (["-m", "x", "--shared-memory", "cuda"], "--shared-memory cuda is not served by tisfast bench"),
+        (["-m", "x", "--output-shared-memory-size", "9"], "belongs to --shared-memory system, which is not given"),
+        (["-m", "x", "--grpc-compression-algorithm", "gzip"], "is only for gRPC: add -i grpc"),
         (["-m", "x", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
 )

@@ -427,6 +427,16 @@ def test_it_stops_when_the_time_is_over_and_says_why(measure):
     assert found.completed > 0
 
 
+@pytest.mark.parametrize("stop", ["windows", "confidence"])
+def test_a_level_that_is_too_slow_ends_early(measure, stop):
+    wait = threading.Event()
+    settings = Settings(stop=stop, window_ms=150, trials=1000, stability_percent=0, latency_threshold_ms=5)
+    with StubServer(lambda _: wait.wait(0.02) or "") as server:
+        found = measure(server.port, Job(ONE, settings, 1))
+    assert not found.stable
+    assert found.reason == "Measured latency went over the set limit of 5 msec. "
+
+
 def test_a_level_that_is_interrupted_ends_under_either_rule(measure):
     stop = Stop()
 

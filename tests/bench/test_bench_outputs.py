@@ -14,6 +14,7 @@ from tests.bench.made_levels import REALTIME, histogram_of, latencies, level_of,
 from tisfast.bench.csv_output import csv_files, csv_text
 from tisfast.bench.files import write_text
 from tisfast.bench.json_output import document, document_text, profile_export, unpacked
+from tisfast.bench.report_html import page
 from tisfast.bench.results import ClientCost, Level, Measurement, Settings, Target
 from tisfast.bench.text import header, level_text, summary
 from tisfast.errors import Unavailable
@@ -241,11 +242,22 @@ def test_at_a_rate_all_latencies_count_from_the_intended_time_and_service_times_
     assert row["Avg latency"] == "6000"
     assert "latency 6000 usec from the intended time, service time 1000 usec" in summary(run_of(level))
     assert document(run_of(level))["levels"][0]["latency_from"] == "intended time"
+    assert "<th>service time p99</th>" in page(document(run_of(level)))
+
+
+def test_the_clients_limit_is_said_once():
+    limited = "the client used 98 % of its core"
+    cost = ClientCost(1, 1, 1, 0, 0, level_of(latencies(1)).service, 0, 0, limited)
+    level = level_of(latencies(1000), client=cost, reason=f"the p99 latency is known only within 9 %: {limited}")
+    assert level_text(level, Settings(), 1).count(limited) == 1
 
 
 def test_a_closed_loop_has_one_latency():
     text = level_text(level_of(latencies(1000)), Settings(), 1)
-    assert "service time" not in text and "service time" not in csv_text(run_of(level_of(latencies(1000))))
+    run = run_of(level_of(latencies(1000)))
+    for said in (text, csv_text(run), summary(run)):
+        assert "service time" not in said
+    assert "service time p" not in page(document(run))
 
 
 def test_a_level_with_a_cache_and_one_without_have_their_cells_in_their_columns():

@@ -29,6 +29,37 @@ model_transaction_policy { decoupled: true }
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
+COUNTER = """
+import json, os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.log = open(os.path.join(args["model_repository"], "seen"), "a")
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            told = [pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("ID", "START", "END")]
+            told = [int(each.flat[0]) for each in told]
+            a = pb_utils.get_input_tensor_by_name(request, "A")
+            self.log.write(json.dumps([*told, float(a.as_numpy().flat[0])]) + "\\n")
+            self.log.flush()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("B", a.as_numpy())]))
+        return answers
+"""
+SEQUENCES = """
+backend: "python"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+sequence_batching {
+  control_input [
+    { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
+    { name: "END" control [ { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } ] },
+    { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }
+  ]
+}
+"""
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:

@@ -8,46 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.bench_command import DECOUPLED, STREAM, bench, figure
-
-COUNTER = """
-import json, os
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.log = open(os.path.join(args["model_repository"], "seen"), "a")
-
-    def execute(self, requests):
-        answers = []
-        for request in requests:
-            told = [pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("ID", "START", "END")]
-            told = [int(each.flat[0]) for each in told]
-            a = pb_utils.get_input_tensor_by_name(request, "A")
-            self.log.write(json.dumps([*told, float(a.as_numpy().flat[0])]) + "\\n")
-            self.log.flush()
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("B", a.as_numpy())]))
-        return answers
-"""
-SEQUENCES = """
-backend: "python"
-input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
-output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
-sequence_batching {
-  control_input [
-    { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
-    { name: "END" control [ { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } ] },
-    { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }
-  ]
-}
-"""
+from tests.system.bench_command import COUNTER, DECOUPLED, SEQUENCES, STREAM, bench, figure
 
 
 @pytest.fixture
 def server(write_model, serve):
+    write_model("add_one")
     write_model("counter", COUNTER, SEQUENCES)
     write_model("talker", STREAM, DECOUPLED)
-    return serve("--log-verbose=0").ready()
+    return serve("--log-verbose=0", "--allow-client-shm=true").ready()
 
 
 @pytest.fixture
@@ -141,3 +110,32 @@ def test_every_answer_of_a_decoupled_model_is_checked(grpc_url, tmp_path, third)
         "-m", "talker", "-i", "grpc", "-u", grpc_url, "--streaming", "--request-count", "20", "--input-data", data
     )
     assert code == (0 if third == 2 else 99)
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc", "stream"])
+def test_tensors_in_shared_memory(server, grpc_url, kind):
+    """No tensor goes through the connection, the model's answers are its own, and no region is left."""
+    more = ["-u", f"127.0.0.1:{server.port}"] if kind == "http" else ["-i", "grpc", "-u", grpc_url]
+    more += ["--streaming"] if kind == "stream" else []
+    typed = ["-m", "add_one", *more, "--shape", "A:50000", "--request-count", "50", "--shared-memory", "system"]
+    code, out, err = bench(*typed, "--output-shared-memory-size", "200000")
+    assert (code, err) == (0, "")
+    assert figure(out, "Successful request count") == 50
+    assert server.ask("GET", "/v2/systemsharedmemory/status") == (200, [])
+    code, _, err = bench(*typed)  # 102400 bytes are too few
+    assert code == 99
+    assert "the first request of model 'add_one' failed: " in err
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+@pytest.mark.parametrize("more", [[], ["--streaming"]])
+def test_compressed_requests(grpc_url, tmp_path, algorithm, more):
+    """What the model answers is what it was sent, one more."""
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"data": [{"A": [1, 2, 3]}], "validation_data": [{"B": [2, 3, 4]}]}))
+    code, out, err = bench(
+        "-m", "add_one", "-i", "grpc", "-u", grpc_url, "--shape", "A:3", "--request-count", "50", "--input-data", data,
+        "--grpc-compression-algorithm", algorithm, *more,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert figure(out, "Request count") == 50

@@ -72,6 +72,8 @@ def read(arguments: Sequence[str]) -> Given:
         data=_data(given),
         binary_inputs=given.input_tensor_format == "binary",
         binary_outputs=given.output_tensor_format == "binary",
+        output_bytes=_output_bytes(given),
+        compression="" if given.grpc_compression_algorithm == "none" else given.grpc_compression_algorithm,
         intervals=intervals,
         ramp=ramp,
         fixed_schedule=given.fixed_schedule,
@@ -86,6 +88,20 @@ def read(arguments: Sequence[str]) -> Given:
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
     return Given(asked, files, metrics, _not_negative("--max-errors", given.max_errors))
+
+
+def _output_bytes(given: Any) -> int:
+    """Of each output in shared memory, for all samples of a batch; 0 for none."""
+    if given.shared_memory == "cuda":
+        raise ConfigError("--shared-memory cuda is not served by tisfast bench: its tensors do not lie on a GPU yet")
+    if given.shared_memory not in ("none", "system"):
+        raise ConfigError(f"Failed to parse --shared-memory. It is none or system, not '{given.shared_memory}'")
+    if given.shared_memory == "none":
+        if given.output_shared_memory_size is not None:
+            raise ConfigError("--output-shared-memory-size belongs to --shared-memory system, which is not given")
+        return 0
+    size = 102400 if given.output_shared_memory_size is None else given.output_shared_memory_size
+    return _positive("--output-shared-memory-size", size) * _positive("-b", given.batch_size)
 
 
 def _data(given: Any) -> Data:
@@ -104,6 +120,7 @@ def _check_choices(given: Any) -> None:
     for name, value, choices in (
         ("-i", given.protocol.lower(), ("http", "grpc")),
         ("--request-distribution", given.request_distribution, ("constant", "poisson")),
+        ("--grpc-compression-algorithm", given.grpc_compression_algorithm, ("none", "gzip", "deflate")),
         ("--stop", given.stop, ("windows", "confidence")),
         ("--measurement-mode", given.measurement_mode, ("time_windows", "count_windows")),
         ("--input-tensor-format", given.input_tensor_format, ("binary", "json")),
@@ -293,6 +310,8 @@ def _check_conflicts(given: Any) -> None:
     if given.protocol.lower() == "grpc" and "json" in (given.input_tensor_format, given.output_tensor_format):
         name = "--input-tensor-format" if given.input_tensor_format == "json" else "--output-tensor-format"
         raise ConfigError(f"{name} json is only for HTTP: gRPC has no tensors as JSON, so leave it out or add -i http")
+    if given.grpc_compression_algorithm != "none" and given.protocol.lower() != "grpc":
+        raise ConfigError("--grpc-compression-algorithm is only for gRPC: add -i grpc")
     if given.profile_export_file and Path(given.profile_export_file).exists():
         raise ConfigError(f"--profile-export-file: {given.profile_export_file} exists already, and is not written over")
 

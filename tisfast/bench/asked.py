@@ -48,7 +48,8 @@ class Asked:
 
     levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  Instead of a rate
     an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
-    the default.  records: each request is kept.
+    the default.  records: each request is kept.  output_bytes: of each output in shared memory; 0: tensors go through
+    the connection.  compression: gzip or deflate, of gRPC.
     """
 
     address: Address
@@ -62,6 +63,8 @@ class Asked:
     data: Data = Data()
     binary_inputs: bool = True
     binary_outputs: bool = True
+    output_bytes: int = 0
+    compression: str = ""
     intervals: Times | None = None
     ramp: tuple[float, float, float] | None = None
     fixed_schedule: bool = False

@@ -26,9 +26,6 @@ REFUSED: Final[dict[str, str]] = {
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
     "--session-concurrency": "it belongs to service kind openai, and " + OTHER_SERVERS,
-    "--shared-memory": "its value may only be none: tensors go through the connection",
-    "--output-shared-memory-size": "it belongs to --shared-memory, of which only none is served",
-    "--grpc-compression-algorithm": "its value may only be none: messages are not compressed yet",
     "--ssl-grpc-use-ssl": TLS,
     "--ssl-grpc-root-certifications-file": TLS,
     "--ssl-grpc-private-key-file": TLS,
@@ -50,8 +47,6 @@ REFUSED: Final[dict[str, str]] = {
 """perf_analyzer's flags that are not served, and why."""
 HARMLESS: Final = {
     "--service-kind": ("triton",),
-    "--shared-memory": ("none",),
-    "--grpc-compression-algorithm": ("none",),
 }
 """Values of those that ask for nothing."""
 NO_VALUE: Final = ("--ssl-grpc-use-ssl", "--enable-mpi")
@@ -172,5 +167,8 @@ def _add_data(made: argparse.ArgumentParser) -> None:
     group.add_argument("--string-length", type=int, default=128, help="of random strings")
     group.add_argument("--string-data", default="", help="of all strings, instead of random letters")
     group.add_argument("--request-parameter", action="append", default=[], metavar="NAME:VALUE:TYPE")
+    group.add_argument("--shared-memory", default="none", metavar="none|system", help="where tensors lie")
+    group.add_argument("--output-shared-memory-size", type=int, metavar="BYTES", help="of each output; default 102400")
+    group.add_argument("--grpc-compression-algorithm", default="none", metavar="none|gzip|deflate", help="of requests")
     group.add_argument("--input-tensor-format", default="binary", metavar="binary|json")
     group.add_argument("--output-tensor-format", default="binary", metavar="binary|json")

@@ -15,6 +15,7 @@ class GrpcTemplate:
         id_at: int = -1,
         check: Callable[[bytes], str] | None = None,
         marks: Marks | None = None,
+        pack: Callable[[bytes], bytes] | None = None,
     ) -> None: ...
 
 @final

@@ -37,6 +37,8 @@ cdef uint64_t MESSAGE_MAX = limits.GRPC_MESSAGE_BYTES_MAX
 cdef class GrpcTemplate:
     """A message as it is sent, with its prefix.  id_at: where its id of 20 bytes lies, -1 for none; marks: of a sequence.
 
+    pack: compresses a message, or None.
+
     check: of the message of an answer, gives what is wrong with it, or "".
     """
     cdef readonly bytes text
@@ -44,15 +46,26 @@ cdef class GrpcTemplate:
     cdef readonly Py_ssize_t id_at
     cdef readonly object check
     cdef Marks marks
+    cdef object pack
+    cdef bytes packed                    # of a message that is always the same
 
-    def __init__(self, bytes message, Py_ssize_t id_at=-1, check=None, Marks marks=None):
+    def __init__(self, bytes message, Py_ssize_t id_at=-1, check=None, Marks marks=None, pack=None):
         self.text = b"\0" + len(message).to_bytes(4, "big") + message
         self.id_at = id_at + PREFIX_BYTES if id_at >= 0 else -1
         self.tail = self.text[self.id_at + ID_BYTES:] if id_at >= 0 else b""
-        self.check, self.marks = check, marks
+        self.check, self.marks, self.pack = check, marks, pack
+        self.packed = self.compressed(self.text) if pack is not None and marks is None and id_at < 0 else None
+
+    cdef bytes compressed(self, bytes text):
+        packed = self.pack(text[PREFIX_BYTES:])
+        return b"\1" + len(packed).to_bytes(4, "big") + packed
 
     cdef bytes of(self, Slot *slot):
-        return self.text if self.marks is None else self.marks.written(self.text, slot)
+        """What is sent for this request; of a stream still without its id, and never compressed."""
+        if self.packed is not None:
+            return self.packed
+        text = self.text if self.marks is None else self.marks.written(self.text, slot)
+        return text if self.pack is None or self.id_at >= 0 else self.compressed(text)
 
 
 cdef class CallFields:
@@ -292,8 +305,11 @@ cdef class GrpcLoad(Load):
             self.call.stream = True
             self.call.id = self.session.request(self.fields.fields, self.fields.count, self.call, True)
         text = template.of(slot)
-        self.call.put(text[:template.id_at] + id)
-        self.call.put(template.tail if template.marks is None else text[template.id_at + ID_BYTES:])
+        if template.pack is not None:
+            self.call.put(template.compressed(text[:template.id_at] + id + text[template.id_at + ID_BYTES:]))
+        else:
+            self.call.put(text[:template.id_at] + id)
+            self.call.put(template.tail if template.marks is None else text[template.id_at + ID_BYTES:])
         if self.call.deferred:
             self.call.deferred = False
             self.session.resume(self.call.id)

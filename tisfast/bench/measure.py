@@ -333,9 +333,9 @@ class LevelRun:
         if self._verdict is not None:
             self._stable, self._reason = self._verdict.stable, self._verdict.reason
             return True
-        if self._confidence or settings.request_count or len(windows) < COMPARED:
+        if settings.request_count or self._seen.closed < COMPARED:
             return False
-        return self._agree(windows[-COMPARED:])
+        return self._over(windows[:1]) if self._confidence else self._agree(windows[-COMPARED:])
 
     def _agree(self, windows: list[Part]) -> bool:
         """perf_analyzer's rule, of the last windows."""
@@ -348,10 +348,15 @@ class LevelRun:
             spread = f"{settings.stability_percent:g} %"
             self._reason = f"throughput and latency of the last {COMPARED} windows differ by {spread} at most"
             return True
-        if settings.latency_threshold_ms and min(latencies) > settings.latency_threshold_ms * 1e6:
-            self._reason = f"Measured latency went over the set limit of {settings.latency_threshold_ms} msec. "
-            return True
-        return False
+        return self._over(windows)
+
+    def _over(self, windows: list[Part]) -> bool:
+        """All of them exceed the limit of -l: to measure on would tell no more of it."""
+        limit = self._settings.latency_threshold_ms
+        if not limit or min(each.latency(self._settings.percentile) for each in windows) <= limit * 1e6:
+            return False
+        self._reason = f"Measured latency went over the set limit of {limit} msec. "
+        return True
 
     def _unstable_text(self) -> str:
         settings, level = self._settings, self._job.level

@@ -193,7 +193,7 @@ def _batches(levels: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(levels: Sequence[Mapping[str, Any]]) -> str:
-    heads = (
+    heads: tuple[str, ...] = (
         "level",
         "inferences/s",
         "mean",
@@ -206,6 +206,8 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         "failed",
         "client",
     )
+    beside = ("50", "99") if any(level["latency_from"] == "intended time" for level in levels) else ()
+    heads = (*heads[:8], *(f"service time p{key}" for key in beside), *heads[8:])
     rows = []
     for level in levels:
         latency = level["response_time"]
@@ -213,6 +215,7 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         cells += [_us(latency["percentiles_us"][key]) for key in ("50", "90", "95", "99")]
         low, high = latency["intervals_us"].get("99", (None, None))
         cells.append(f"{_us(low)} to {_us(high)}" if low is not None else "-")
+        cells += [_us(level["service_time"]["percentiles_us"][key]) for key in beside]
         cells += [
             str(level["completed"]),
             str(level["errors"]["measured"]),
@@ -222,7 +225,8 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     return (
         f'<section><h2>Levels</h2><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-        '<p class="soft">Latency counts from the intended time of sending. A percentile is shown where enough requests '
+        '<p class="soft">Latency counts from the intended time of sending, service time from the sending itself; '
+        "where no rate is asked for, both are the same. A percentile is shown where enough requests "
         "support it (p99: 368).</p></section>"
     )
 

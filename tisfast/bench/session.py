@@ -26,6 +26,7 @@ from tisfast.client import Client, ConnectFailed, ModelMetadata
 from tisfast.client import Model as ClientModel
 from tisfast.client.address import Address
 from tisfast.errors import BadRequest, NotFound, TisError, Unknown, Unsupported
+from tisfast.wire.client_request import WantedOutput
 
 SECOND_NS: Final = 1_000_000_000
 PROBE_NS: Final = 60 * SECOND_NS
@@ -115,8 +116,8 @@ def _config(model: ClientModel) -> Mapping[str, Any]:
 class Session:
     """Measures level after level.
 
-    steps: the input data as requests; streams: how many of them each stream of a file has; on_level: told of each level
-    when it is done.
+    steps: the input data as requests; streams: how many of them each stream of a file has; places: of outputs in shared
+    memory; on_level: told of each level when it is done.
     """
 
     asked: Asked
@@ -124,6 +125,7 @@ class Session:
     model: Model
     steps: Sequence[Step]
     streams: Sequence[int] = ()
+    places: Sequence[WantedOutput] = ()
     metrics: ServerMetrics | None = None
     stop: Stop = field(default_factory=Stop)
     progress: Callable[[Progress], None] = lambda _: None
@@ -147,6 +149,8 @@ class Session:
             stream=asked.settings.streaming,
             decoupled=self.model.decoupled,
             sequences=self.model.sequences,
+            places=self.places,
+            compression=asked.compression,
         )
         self._templates: list[Any] = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
         self._server = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,6 +28,10 @@ VARINT_BYTES: Final = 9
 PREFIX_BYTES: Final = 5
 """In front of a gRPC message."""
 PATH: Final = b"/inference.GRPCInferenceService/"
+PACKED: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "gzip": lambda message: gzip.compress(message, 6, mtime=0),
+    "deflate": zlib.compress,
+}
 Check = Callable[[InferResponse], str]
 
 
@@ -40,7 +46,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Form:
-    """How the requests of a model are written.  outputs: names of those that are asked for, None for all."""
+    """How the requests of a model are written.
+
+    outputs: names of those that are asked for, None for all; places: instead, where each is written in shared memory;
+    compression: gzip or deflate, of gRPC.
+    """
 
     address: Address
     model: str
@@ -52,6 +62,8 @@ class Form:
     stream: bool = False
     decoupled: bool = False
     sequences: bool = False
+    places: Sequence[WantedOutput] = ()
+    compression: str = ""
 
 
 def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
@@ -59,7 +71,9 @@ def http_templates(form: Form, steps: Sequence[Step]) -> list[HttpTemplate]:
     target = form.address.path + infer_target(form.model, form.version)
     head = RequestHead("POST", target, form.address.authority, list(form.headers))
     outputs = None
-    if form.outputs is not None and form.binary_outputs != form.binary_inputs:
+    if form.places:
+        outputs = WantedOutputs(form.places)
+    elif form.outputs is not None and form.binary_outputs != form.binary_inputs:
         outputs = WantedOutputs([WantedOutput(name, binary=form.binary_outputs) for name in form.outputs])
     reader = ResponseReader()
     made = []
@@ -117,18 +131,25 @@ def _wrong(check: Check, read: Callable[[], InferResponse]) -> str:
 def grpc_templates(form: Form, steps: Sequence[Step]) -> list[GrpcTemplate]:
     """Raises BadRequest."""
     writer = RequestMessage()
+    outputs = WantedOutputs(form.places) if form.places else None
+    pack = PACKED[form.compression] if form.compression else None
     made = []
     for step in steps:
         parameters = {**step.parameters, **(_sequence(True) if form.sequences else {})}
         if form.decoupled:
             parameters["triton_enable_empty_final_response"] = True
         pieces: list[Any] = writer.render(
-            form.model, list(step.tensors), version=form.version, parameters=parameters, id=ID if form.stream else ""
+            form.model,
+            list(step.tensors),
+            version=form.version,
+            parameters=parameters,
+            id=ID if form.stream else "",
+            outputs=outputs,
         )
         message = b"".join(bytes(piece.memory()) if isinstance(piece, BufferTensor) else piece for piece in pieces)
         at = message.index(ID.encode(), len(form.model)) if form.stream else -1
         marks = _message_marks(message) if form.sequences else None
-        made.append(GrpcTemplate(message, at, _grpc_check(step.check), marks))
+        made.append(GrpcTemplate(message, at, _grpc_check(step.check), marks, pack))
     return made
 
 
@@ -151,6 +172,8 @@ def call_fields(form: Form) -> CallFields:
         (b"content-type", b"application/grpc"),
         (b"user-agent", b"tisfast-bench"),
     ]
+    if form.compression:
+        pairs.append((b"grpc-encoding", form.compression.encode()))
     return CallFields(pairs + [_metadata(name, value) for name, value in form.headers])
 
 

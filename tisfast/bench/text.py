@@ -190,7 +190,7 @@ def _trust(level: Measurement, settings: Settings) -> Iterator[str]:
         yield from _between(f"p{percent} latency", quantile_interval(level.response, percent / 100, pieces))
     yield from _failures(level)
     yield from level.notes
-    if level.client.limited:
+    if level.client.limited and level.client.limited not in level.reason:
         yield f"[WARNING] {level.client.limited}"
 
 
