@@ -160,7 +160,8 @@ def test_inserts_are_bounded_in_bytes(server, connect):
 
 def test_a_redis_that_hangs_delays_one_lookup_by_its_timeout_and_no_further_one(server, connect, logged):
     asker = connect(port=server.port, socket_timeout_ms=150)
-    asker.keep(b"k", b"v")
+    with server.client() as client:
+        client.set("k", "v")
     server.hang()
     began = time.monotonic()
     assert asker.look(b"k") is None

@@ -1,10 +1,11 @@
 """A server for Vertex AI: python examples/pytriton/vertex_ai.py 8000.
 
-Vertex AI asks one port. Give it these routes with the model: --container-health-route=/v2/health/ready and
---container-predict-route=/v2/models/Double/infer.
+Vertex AI asks one port. Give it two routes with the model, such as --container-health-route=/health and
+--container-predict-route=/predict: it tells the program in its environment, as this one does for itself elsewhere.
 """
 
 import json
+import os
 import sys
 import urllib.request
 
@@ -15,7 +16,8 @@ from tisfast.pytriton.model_config import Tensor
 from tisfast.pytriton.triton import Triton, TritonConfig
 
 PORT = int(sys.argv[1])
-URL = f"http://localhost:{PORT}/v2"
+HEALTH = os.environ.setdefault("AIP_HEALTH_ROUTE", "/health")
+PREDICT = os.environ.setdefault("AIP_PREDICT_ROUTE", "/predict")
 
 
 @batch
@@ -38,9 +40,9 @@ triton.bind("Double", double, inputs=[Tensor(name="x", **X)], outputs=[Tensor(na
 triton.run()
 body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 request = urllib.request.Request(
-    f"{URL}/models/Double/infer", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    f"http://localhost:{PORT}{PREDICT}", json.dumps(body).encode(), {"Content-Type": "application/json"}
 )
-with urllib.request.urlopen(f"{URL}/health/ready") as answer:
+with urllib.request.urlopen(f"http://localhost:{PORT}{HEALTH}") as answer:
     print("healthy:", answer.status)
 with urllib.request.urlopen(request) as answer:
     print(json.load(answer)["outputs"][0]["data"])

@@ -26,7 +26,7 @@ from tisfast.client import Client, ConnectFailed
 from tisfast.client.address import parse_url
 from tisfast.wire.buffer_tensor import BufferTensor
 
-SHORT = Settings(window_ms=100, stability_percent=1e6, trials=5)
+SHORT = Settings(window_ms=100, stability_percent=1e6, trials=100)  # a busy machine may leave windows empty
 ONE = Level("concurrency", 1)
 
 
@@ -239,10 +239,11 @@ def test_it_says_when_the_client_is_the_limit(busy, waited, delayed, text):
 
 def test_failures_are_counted_in_the_windows_that_are_the_result(measure):
     """All fail in the first windows, and none in the last three."""
-    began = time.monotonic()
+    began: list[float] = []  # with the first request, which fails
 
     def answering(number: int) -> str:
-        return "no luck" if number % 2 and time.monotonic() - began < 0.4 else ""
+        began.append(time.monotonic()) if not began else None
+        return "no luck" if number % 2 and time.monotonic() - began[0] < 0.4 else ""
 
     settings = Settings(window_ms=200, stability_percent=30, trials=50)
     with StubServer(answering) as server:
@@ -289,7 +290,7 @@ def test_windows_of_a_server_that_hangs_are_part_of_the_result(measure):
 
 def test_the_export_holds_the_requests_of_the_measured_windows(measure):
     """The level is not stable for long: what the first windows recorded has been let go."""
-    settings = Settings(window_ms=100, stability_percent=0, trials=12)
+    settings = Settings(window_ms=300, stability_percent=0, trials=6)
     with StubServer() as server:
         found = measure(server.port, Job(ONE, settings, 1, records=3_000_000))
     records = np.concatenate(found.records)

@@ -40,7 +40,7 @@ def answering(*behaviours: Callable[[socket.socket], None]) -> Iterator[str]:
                     connection, _ = listener.accept()
                 except OSError:
                     return  # the test needed no further connection
-                with connection:
+                with connection, suppress(ConnectionError):  # a client may go in the middle
                     behave(connection)
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -76,6 +76,14 @@ def respond(body: bytes = b"{}", status: str = "200 OK", more: str = "") -> Call
         connection.sendall(head.encode() + body)
 
     return behave
+
+
+def speak_http_1(connection: socket.socket) -> None:
+    """What HTTP/1.1 says to an HTTP/2 client.  It reads until that goes: a reset would overtake the answer."""
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    while connection.recv(65536):
+        pass
 
 
 def server_context(folder):

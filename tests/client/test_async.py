@@ -19,6 +19,7 @@ from tests.client.helpers import (
     read_request,
     respond,
     server_context,
+    speak_http_1,
 )
 from tests.descriptors import open_descriptors
 from tisfast.client import (
@@ -136,20 +137,20 @@ def gone(connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviours", "error"),
+    ("behaviours", "error", "seconds"),
     [
-        ([respond(METADATA), BUSY, BUSY, BUSY], Unavailable),
-        ([respond(METADATA), gone], ConnectionLost),
-        ([respond(METADATA), stall], TimedOut),
-        ([respond(METADATA), respond(b"[]")], BadResponse),
-        ([respond(b"no metadata")], BadResponse),
+        ([respond(METADATA), BUSY, BUSY, BUSY], Unavailable, 60),
+        ([respond(METADATA), gone], ConnectionLost, 60),
+        ([respond(METADATA), stall], TimedOut, 0.2),
+        ([respond(METADATA), respond(b"[]")], BadResponse, 60),
+        ([respond(b"no metadata")], BadResponse, 60),
     ],
 )
-def test_faults(behaviours, error):
+def test_faults(behaviours, error, seconds):
     async def work(client):
         model = client.model("m")
         await model.metadata()
-        return await model(np.ones(1, np.float32), timeout=0.2)
+        return await model(np.ones(1, np.float32), timeout=seconds)
 
     with answering(in_turn(*behaviours)) as address, pytest.raises(error):
         run(address, work, retries=Retries(pause_seconds=0.001))
@@ -181,7 +182,7 @@ def test_no_server_and_one_that_speaks_something_else():
 
     with pytest.raises(ConnectFailed, match="cannot connect"):
         run("127.0.0.1:1", work, retries=0)
-    with answering(respond(b"")) as address, pytest.raises(BadResponse):
+    with answering(speak_http_1) as address, pytest.raises(BadResponse):
         run(f"grpc://{address}", work, retries=0)
 
 

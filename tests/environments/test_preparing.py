@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -153,7 +154,8 @@ def test_killed_in_the_middle_it_is_mended_by_the_next(environments, cache, run,
         task = asyncio.ensure_future(environments.prepare(environment, "m"))
         await until(began.exists)
         for child in set(psutil.Process().children(recursive=True)) - before:
-            child.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with its parent
+                child.kill()
         with pytest.raises(EnvironmentFailed, match="ended before it was done"):
             await task
 

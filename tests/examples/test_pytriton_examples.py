@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pytriton.unused_ports import closed_ports
+from tests.unused_ports import closed_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SAYS = {

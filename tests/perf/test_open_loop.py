@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -41,6 +42,13 @@ class Server:
                     self.arrived.notify_all()
                     self.arrived.wait_for(lambda: len(self.seen) >= self.still, ARRIVE_SECONDS_MAX)
                 connection.sendall(self.answer)
+
+
+def close_each(listener):
+    """Connections are closed at once, until the listener is."""
+    with suppress(OSError):
+        while True:
+            listener.accept()[0].close()
 
 
 @pytest.fixture
@@ -84,7 +92,7 @@ def test_the_rest_of_a_sequence_follows_its_answers(server):
 def test_a_bad_answer_ends_the_run(answer, said):
     if not answer:
         listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=lambda: [listener.accept()[0].close() for _ in range(8)], daemon=True).start()
+        threading.Thread(target=close_each, args=(listener,), daemon=True).start()
         with listener, pytest.raises(RunFailed):
             play(f"127.0.0.1:{listener.getsockname()[1]}", [Ask(0.0, post("/", {}))])
         return

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.pytriton.served import DECOUPLED, ONE, A, add, count_up, fail, fail_after_one, grpc, http, model, start
-from tests.pytriton.unused_ports import closed_port
+from tests.unused_ports import closed_port
 from tisfast.pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient
 from tisfast.pytriton.client.asyncio_utils import (
     asyncio_get_model_config,

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.pytriton.served import ONE, A, add, grpc, http, model
-from tests.pytriton.unused_ports import closed_port
+from tests.unused_ports import closed_port
 from tests.waiting import wait_until
 from tisfast.local_server import LocalServer
 from tisfast.pytriton.client import ModelClient
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tisfast.pytriton.client.warning
 
 
 def ask(url, name):
-    with ModelClient(url, name, init_timeout_s=5) as client:
+    with ModelClient(url, name, init_timeout_s=60) as client:
         return client.infer_sample(ONE)["o"].tolist()
 
 

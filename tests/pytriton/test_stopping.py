@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.pytriton.served import ONE, add, http, model, server
-from tests.pytriton.unused_ports import closed_port
+from tests.unused_ports import closed_port
 from tests.waiting import wait_until
 from tisfast.local_server import LocalServer
 from tisfast.pytriton.client import ModelClient

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.pytriton.served import server
-from tests.pytriton.unused_ports import closed_ports
+from tests.unused_ports import closed_ports
 from tisfast.pytriton.client import ModelClient
 from tisfast.pytriton.decorators import batch
 from tisfast.pytriton.model_config import ModelConfig, Tensor

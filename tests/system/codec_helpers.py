@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import psutil
 
 ECHO = """
@@ -32,4 +34,9 @@ class TritonPythonModel:
 
 def codecs(server):
     """The codec processes that run now."""
-    return [p for p in psutil.Process(server.process.pid).children() if "tisfast.codec" in " ".join(p.cmdline())]
+    found = []
+    for process in psutil.Process(server.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends while we look
+            if "tisfast.codec" in " ".join(process.cmdline()):
+                found.append(process)
+    return found

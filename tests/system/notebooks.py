@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -47,13 +46,6 @@ def execute(cells: Sequence[str], folder: Path) -> list[str]:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     return ["".join(map(_shown, cell["outputs"])) for cell in json.loads(done.read_text())["cells"]]
-
-
-def free_port() -> int:
-    """A port that nobody has at the moment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _shown(output: dict[str, Any]) -> str:

@@ -11,11 +11,12 @@ import time
 
 import pytest
 
+from tests.bench.lateness import Lateness
 from tests.bench.stub_server import StubServer
 from tests.system.bench_command import DECOUPLED, SECONDS_MAX, STREAM, bench, figure, started
 from tests.system.helpers import until
 
-FAST = ["-p", "300", "-s", "1000000"]  # three short windows that agree
+FAST = ["-p", "300", "-s", "1000000", "-r", "100"]  # three short windows that agree, of many: some may be empty
 
 
 @pytest.fixture
@@ -211,35 +212,32 @@ def test_ctrl_c_gives_what_was_measured_until_then(server):
 # ---- a server of known latency
 
 
+WAITS = 4
+"""Of one request, each for as long as the machine lets a thread wait: the server's two, and the client's two."""
+
+
+def within(found: float, truth: float, late: float = 0.0) -> bool:
+    """By 2 %, and by what a busy machine adds; never below the truth: the server waits at least so long."""
+    return truth <= found <= 1.02 * truth + WAITS * 1e6 * late
+
+
 def test_percentiles_are_within_2_percent_of_the_servers_truth():
-    """Of ten answers nine take 0.4 s and one 1 s, or what the server's own clock says on a busy machine.
-
-    No latency is below the truth; one try in three in which the machine adds less than 2 % is enough.
-    """
-    for left in (2, 1, 0):
-        taken: list[float] = []
-
-        def answering(number: int, taken=taken) -> str:
-            began = time.monotonic()
-            time.sleep(1.0 if number % 10 == 0 else 0.4)
-            taken.append(time.monotonic() - began)
-            return ""
-
-        with StubServer(answering) as stub:
+    """Of ten answers nine take 0.2 s and one 0.5 s; one try in three on a quiet machine is enough."""
+    truths = {"p50": 200_000, "p80": 200_000, "p95": 500_000, "p99": 500_000}
+    for _ in range(3):
+        with (
+            StubServer(lambda number: time.sleep(0.5 if number % 10 == 0 else 0.2) or "") as stub,
+            Lateness() as late,
+        ):
             code, out, _ = bench(
                 "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "400", "--concurrency-range", "32",
                 "--percentile", "80",
             )  # fmt: skip
         assert code == 0
-        taken.sort()
-        good = True
-        for percent, least in ((50, 400_000), (80, 400_000), (95, 1_000_000), (99, 1_000_000)):
-            found, truth = figure(out, f"p{percent} latency"), 1e6 * taken[len(taken) * percent // 100]
-            assert found >= least
-            good = good and found <= 1.02 * truth
-        if good or not left:
-            break
-    assert good, out
+        if all(within(figure(out, f"{name} latency"), truth) for name, truth in truths.items()):
+            return
+    # The machine is never quiet.
+    assert all(within(figure(out, f"{name} latency"), truth, late.seconds) for name, truth in truths.items()), out
 
 
 def test_a_stall_is_in_the_percentile_that_it_must_be_in():
@@ -247,30 +245,28 @@ def test_a_stall_is_in_the_percentile_that_it_must_be_in():
 
     Of N requests the slowest hundredth were due first in the stall: p99 is 0.8 s less N/100 gaps of 5 ms.
     """
-    for left in (2, 1, 0):
-        stalled, began, first = threading.Event(), [], threading.Lock()
+    stalled = threading.Event()
 
-        def answering(_: int, stalled=stalled, began=began, first=first) -> str:
-            with first:
-                began.append(time.monotonic()) if not began else None
-            since = time.monotonic() - began[0]
-            if 1.0 < since < 1.8:
-                stalled.wait(1.8 - since)
-            return ""
+    def answering(number: int) -> str:
+        if number == 200:
+            stalled.wait(0.8)
+        return ""
 
-        with StubServer(answering) as stub:
+    for _ in range(3):
+        with StubServer(answering) as stub, Lateness() as late:
             code, out, _ = bench(
                 "-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-rate-range", "200", "-p", "1000", "-s",
                 "1000000", "--connections", "1",
             )  # fmt: skip
         assert code == 0
         truth = 800_000 - figure(out, "Request count") / 100 * 5_000
-        good = abs(figure(out, "p99 latency") - truth) <= 0.02 * truth
-        if good or not left:
-            break
-    assert good, (truth, out)
-    assert figure(out, "p99 service time") < truth / 4  # one request alone was on the way
-    assert figure(out, "p50 latency") < truth / 4
+        found = figure(out, "p99 latency")
+        if abs(found - truth) <= 0.02 * truth:
+            assert figure(out, "p99 service time") < truth / 4  # one request alone was on the way
+            assert figure(out, "p50 latency") < truth / 4
+            return
+    # The machine is never quiet: some requests had been sent before, one after another.
+    assert 0.98 * truth <= found <= 1.02 * truth + 10 * WAITS * 1e6 * late.seconds, (truth, late.seconds, out)
 
 
 def test_counts_and_times_of_the_server_are_those_of_the_measured_requests():
@@ -284,12 +280,12 @@ def test_counts_and_times_of_the_server_are_those_of_the_measured_requests():
 
 
 def test_statistics_that_take_long_are_in_no_figure():
-    """Each look takes 0.3 s; 20 requests of 10 ms take 0.2 s."""
+    """Each look takes 2 s; 20 requests of 10 ms take 0.2 s, and on a busy machine some times that."""
     with StubServer(lambda _: time.sleep(0.01) or "", parts_ns={"success": 10_000_000}) as stub:
-        stub.looks = lambda: time.sleep(0.3)
+        stub.looks = lambda: time.sleep(2)
         code, out, _ = bench("-m", "stub", "-u", f"127.0.0.1:{stub.port}", "--request-count", "20")
     assert code == 0
-    assert figure(out, "Throughput") > 20 / (20 * 0.01 + 0.3)
+    assert figure(out, "Throughput") > 20 / (20 * 0.01 + 2)
 
 
 def test_a_name_with_an_address_that_nobody_listens_at():

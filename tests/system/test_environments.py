@@ -11,6 +11,7 @@ import pytest
 from tests.environments.packing import pythons, write_tar
 from tests.environments.wheels import write_wheel
 from tests.system.helpers import CONFIG, until
+from tests.waiting import has_ended
 
 TELL = """
 import sys
@@ -105,5 +106,5 @@ def test_a_server_that_dies_takes_what_it_prepares_with_it(serve, write_model, t
     family = server.family()
     server.process.kill()
     _, alive = psutil.wait_procs(family, 30)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert all(has_ended(process) for process in alive)
     assert not list((tmp_path / "cache").glob("*/ready.json"))

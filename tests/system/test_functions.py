@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 import tisfast
 from tests.system.helpers import ROOT, SECONDS_MAX, until
+from tests.unused_ports import closed_port
 from tisfast import Shape, Tensor
 from tisfast.errors import BadRequest, Internal, TisError, Unavailable
 
@@ -302,9 +303,7 @@ def test_a_batch_with_too_few_rows_is_told(serve):
 
 
 def test_serving_again_replaces_and_another_one_is_told(serve):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = closed_port()
 
     def cell(factor):
         def f(x: NDArray[F]) -> NDArray[F]:
@@ -526,7 +525,7 @@ def test_an_exported_function_of_another_python_says_so(serve, tmp_path):
 
 
 SCRIPT = """
-import signal, sys, threading
+import signal, sys, threading, time
 import numpy as np
 from numpy.typing import NDArray
 import tisfast
@@ -538,10 +537,22 @@ def hang(x: NDArray[np.float32]) -> NDArray[np.float32]:
     print("hangs", flush=True)
     threading.Event().wait()
 
+def waits():
+    \"\"\"The main thread is within what `wait` calls.\"\"\"
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame.f_back is not None and frame.f_back.f_code is not type(server).wait.__code__:
+        frame = frame.f_back
+    return frame.f_back is not None
+
+def tell():
+    while not waits():
+        time.sleep(0.01)
+    print(server.http_address, server._local.pid, flush=True)
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 server = tisfast.serve(add, hang, http_port=0, grpc_port=None)
 try:
-    threading.Timer(0.5, print, (server.http_address, server._local.pid), {"flush": True}).start()  # it waits by then
+    threading.Thread(target=tell, daemon=True).start()
     server.wait()
 finally:
     print("over", server, flush=True)

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from tests.system.helpers import ROOT, until
+from tests.unused_ports import closed_port
 from tisfast.errors import BadRequest
 from tisfast.wire.buffer_tensor import BufferTensor
 from tisfast.wire.grpc.client_codec import RequestMessage, read_infer_response
@@ -211,8 +212,7 @@ def test_what_is_no_http2_is_told_of():
 @pytest.mark.parametrize("receive_bytes", [1, 65536])
 def test_nghttpd_answers(receive_bytes, tmp_path):
     """It sends back what it is sent, with a trailer: so it is a gRPC server of one method."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = closed_port()
     command = [
         NGHTTPD,
         "--no-tls",

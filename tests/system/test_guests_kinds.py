@@ -407,18 +407,22 @@ with join(DIRECTORY) as server:
 """
     )
     first.says("serving")
-    answers = []
-    asking = threading.Thread(target=lambda: answers.append(server.infer("one")))
-    asking.start()
-    until((tmp_path / "begun").exists, "it executes")
     second = join(
         """
 with join(DIRECTORY) as server:
+    say("joined")
+    sys.stdin.readline()
     server.serve("one", TENSORS, Add(1), take_over=True)
     say("serving")
     sys.stdin.readline()
 """
     )
+    second.says("joined")  # to start takes long on a busy machine, and the request's time would be over
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(server.infer("one")))
+    asking.start()
+    until((tmp_path / "begun").exists, "it executes")
+    second.tell("take it over")
     second.says("serving")
     asking.join(SECONDS_MAX)
     [(status, answer)] = answers

@@ -4,7 +4,8 @@ import psutil
 import pytest
 
 from tests.system.helpers import ROOT, until
-from tests.system.notebooks import code_cells, execute, free_port
+from tests.system.notebooks import code_cells, execute
+from tests.unused_ports import closed_port
 
 ASK = """
 import sys, numpy, tisfast.client
@@ -21,7 +22,7 @@ def test_the_notebook_of_digits_serves_and_serves_again(tmp_path):
     pytest.importorskip("sklearn")
     function, serve, ask, table = code_cells(ROOT / "examples/functions/digits.ipynb")
     assert serve.count("batch=True") == 1
-    serve = serve.replace("batch=True", f"batch=True, http_port={free_port()}, grpc_port=None")
+    serve = serve.replace("batch=True", f"batch=True, http_port={closed_port()}, grpc_port=None")
     another = function.replace("model.predict(pixels / 16)", "100 + 0 * model.predict(pixels / 16)")
     assert another != function
     cells = [function, serve, ask, table, FROM_OUTSIDE, another, serve, FROM_OUTSIDE, serve, table]

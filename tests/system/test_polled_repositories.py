@@ -27,6 +27,12 @@ def states(server):
     return {key: (entry.get("state"), entry.get("reason", "")) for key, entry in index(server).items()}
 
 
+def save(scratch, path, text):
+    """As editors do: nobody sees the file half written, whose first failure would be another one."""
+    (scratch / "saved").write_text(text)
+    (scratch / "saved").rename(path)
+
+
 def write_ensemble(repository, name, part):
     """An ensemble of one step."""
     maps = 'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" }'
@@ -66,11 +72,11 @@ def test_new_changed_and_removed_models_and_versions(serve, write_model, tmp_pat
     until(lambda: answers(server, "m", 10), "a model that is there again is loaded again")
 
 
-def test_a_bad_model_keeps_its_old_copy_and_stands_in_nobodys_way(serve, write_model):
+def test_a_bad_model_keeps_its_old_copy_and_stands_in_nobodys_way(serve, write_model, tmp_path):
     folder = write_model("m")
     server = serve(*POLL).ready()
 
-    (folder / "1" / "model.py").write_text("raise ValueError('half an idea')\n")
+    save(tmp_path, folder / "1" / "model.py", "raise ValueError('half an idea')\n")
     server.says("failed to load 'm'")
     assert answers(server, "m", 1)
     state, reason = states(server)["m", "1"]
@@ -143,7 +149,7 @@ def test_what_a_model_lacked_may_come_by_itself(serve, write_model, tmp_path):
     weights = tmp_path / "weights"
     folder = write_model("m")
     server = serve(*POLL, "--exit-on-error=false").ready()
-    (folder / "1" / "model.py").write_text(f"open({str(weights)!r})\n" + PLUS[2])
+    save(tmp_path, folder / "1" / "model.py", f"open({str(weights)!r})\n" + PLUS[2])
     server.says("what could not be loaded is tried again: m")
     assert answers(server, "m", 1) and "No such file" in states(server)["m", "1"][1]
     weights.touch()
@@ -167,8 +173,9 @@ def test_a_duplicate_is_refused_and_loaded_when_it_is_the_only_one(serve, write_
     assert answers(server, "other", 3)
     shutil.rmtree(folder)
     until(lambda: answers(server, "m", 1), "it is loaded from the second repository")
+    seen = len(server.log)
     shutil.copytree(second / "m", folder)
-    server.says("failed to load 'm'", after=len(server.log))
+    server.says("failed to load 'm'", after=seen)
     assert answers(server, "m", 1)
     assert states(server)["m", "1"][1] == "model appears in two or more repositories"
 
@@ -246,10 +253,10 @@ def test_a_save_is_served(serve, write_model):
         assert server.says("model 'm' is up to date after", seen)
 
 
-def test_a_save_that_does_not_load_shows_its_traceback_once(serve, write_model):
+def test_a_save_that_does_not_load_shows_its_traceback_once(serve, write_model, tmp_path):
     folder = write_model("m")
     server = serve("--reload=true").ready()
-    (folder / "1" / "model.py").write_text(ADD_ONE + "\n1 / 0\n")
+    save(tmp_path, folder / "1" / "model.py", ADD_ONE + "\n1 / 0\n")
     record = server.says("failed to load 'm'")
     assert "ZeroDivisionError" in record["traceback"]
     assert answers(server, "m", 1)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 import tisfast
 from tests.system.helpers import SECONDS_MAX
-from tests.system.notebooks import execute, free_port
+from tests.system.notebooks import execute
+from tests.unused_ports import closed_port
 
 torch = pytest.importorskip("torch", reason="needs torch: make test-torch")
 Rows = Annotated[NDArray[np.float32], tisfast.Shape(-1, 4)]
@@ -34,7 +35,7 @@ ASK = "print(np.array_equal(server.client()(x), predict(x)), server.client()(x)[
 
 
 def test_a_notebook_serves_a_layer_and_then_another_one(tmp_path):
-    serve = SERVE.replace("PORT", str(free_port()))
+    serve = SERVE.replace("PORT", str(closed_port()))
     cells = [LAYER.replace("SEED", "1"), serve, ASK, LAYER.replace("SEED", "2"), serve, ASK]
     _, table, first, _, again, second = execute(cells, tmp_path)
     assert "<td>rows: FP32[-1, 4]</td>" in table and "<td>rows: FP32[-1, 4]</td>" in again

@@ -8,10 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.pytriton.unused_ports import closed_ports
-from tests.waiting import wait_until
+from tests.unused_ports import closed_ports
+from tests.waiting import has_ended, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -70,11 +71,9 @@ class Served:
     def server_gone(self):
         """Its process, and not only its port."""
         try:
-            os.kill(self.server, 0)
-        except ProcessLookupError:
+            return has_ended(psutil.Process(self.server))
+        except psutil.NoSuchProcess:
             return True
-        state = Path(f"/proc/{self.server}/stat").read_text().rpartition(")")[2].split()[0]
-        return state == "Z"
 
 
 @pytest.fixture

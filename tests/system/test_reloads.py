@@ -18,7 +18,7 @@ import pytest
 from tritonclient import grpc as grpc_client
 from tritonclient import http as http_client
 
-from tests.system.helpers import ADD_ONE, CONFIG, until
+from tests.system.helpers import ADD_ONE, CONFIG, SECONDS_MAX, until
 
 EXPLICIT = "--model-control-mode=explicit"
 BOSS = """
@@ -165,6 +165,7 @@ def test_twenty_reloads_under_load_fail_no_request_and_leave_nothing(served):
         assert value(server.infer("m", [0.0])) == n
         assert server.ask("GET", "/v2/health/ready")[0] == 200
         if n == 3:
+            until(lambda: all(client.asked for client in clients), "all are connected")
             until(lambda: len(server.family()) == 3, "one nursery, one worker")
             held = main.num_fds()
     until(lambda: len(server.family()) == 3, "one nursery, one worker")
@@ -203,6 +204,7 @@ def test_what_is_queued_and_executing_is_answered_by_the_old_copy(served, tmp_pa
     server, folder = served(code=at_gate(gate, 1))
     asked = [beside(lambda: server.infer("m", [0.0])) for _ in range(5)]
     until(lambda: os.path.exists(f"{gate}.seen"), "executing")
+    until(lambda: server.pending("m") == 4, "the others wait")
     change(folder, adding(2))
     assert load(server, "m") == (200, {})
     assert value(server.infer("m", [0.0])) == 2
@@ -287,7 +289,7 @@ def test_a_server_that_ends_while_a_model_loads(served, tmp_path, number):
     family = server.family()
     code = server.end(number)
     assert code == (0 if number == signal.SIGTERM else -signal.SIGKILL)
-    _, alive = psutil.wait_procs(family[1:], 10)
+    _, alive = psutil.wait_procs(family[1:], SECONDS_MAX)
     assert not alive
 
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.system.helpers import ADD_ONE, AN_HOUR, CONFIG, SECONDS_MAX, in_background, in_compute, until, with_gate
+from tests.unused_ports import closed_port
 from tests.waiting import has_ended
 
 
@@ -114,17 +115,19 @@ def test_many_kills_leave_nothing_behind(serve, write_model):
         server.says("instance m_0 is ready", after=mark)
         assert server.infer("m")[0] == 200
 
-    def held() -> list[tuple[int, int]]:
-        main = server.family()[0]
+    def held() -> tuple[int, int, int]:
+        """Descriptors of server and nursery, and processes."""
+        main, nursery = server.family()[:2]
         until(lambda: {c.status for c in main.net_connections("tcp")} == {psutil.CONN_LISTEN}, "clients gone")
-        return [(p.num_fds(), len(server.family())) for p in server.family()[:2]]
+        return main.num_fds(), nursery.num_fds(), len(server.family())
 
     for _ in range(5):
         kill_once()
     before = held()
     for _ in range(25):
         kill_once()
-    assert held() == before
+    # ZeroMQ lets go of a dead worker's connection by itself.
+    until(lambda: all(now <= most for now, most in zip(held(), before, strict=True)), f"no more than {before}")
 
 
 def test_a_killed_nursery_is_replaced_and_its_instances_with_it(serve, write_model):
@@ -418,9 +421,7 @@ def test_listeners_open_only_when_models_are_loaded(serve, write_model, tmp_path
     gate = tmp_path / "gate"
     wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.005)\n"
     write_model("m", wait + ADD_ONE)
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+    port = closed_port()
     server = serve(f"--http-port={port}")
     server.says("loading m:1")
     with pytest.raises(ConnectionRefusedError):

@@ -96,4 +96,4 @@ def test_nothing_traced_needs_no_thread():
     before = threading.active_count()
     box = outbox(lambda _: None)
     box.close(5)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # one of an earlier test may have ended meanwhile

@@ -49,10 +49,12 @@ def nursery(request: pytest.FixtureRequest):
     """`indirect` parameter "oldest": under the oldest interpreter instead of this one."""
     oldest = getattr(request, "param", "this") == "oldest"
     made = NurseryProcess(request.getfixturevalue("oldest_with_numpy") if oldest else sys.executable)
-    hello, _ = made.receive()
-    assert hello["t"] == "nursery"
-    yield made
-    made.close()
+    try:
+        hello, _ = made.receive()
+        assert hello["t"] == "nursery"
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture

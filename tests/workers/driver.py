@@ -266,6 +266,7 @@ class NurseryProcess:
         theirs.close()
         self.socket.settimeout(WAIT_SECONDS)
         self.folder = tempfile.mkdtemp(prefix="tisfast-test-")
+        self.exits: list[dict] = []  # that came while something else was waited for
         self.endpoint = f"ipc://{self.folder}/control"
 
     def receive(self) -> tuple[dict, list[int]]:
@@ -339,6 +340,9 @@ class Instance:
         nursery.fork(self.id, [*self.plane.fds, out_write, out_write], env, threads)
         os.close(out_write)
         message, fds = nursery.receive()
+        while message["t"] == "exited":  # an instance before this one
+            nursery.exits.append(message)
+            message, fds = nursery.receive()
         assert message["t"] == "forked", message
         self.pid, (self.pidfd,) = message["pid"], fds
         self.hello = router.until("hello")
@@ -396,9 +400,12 @@ class Instance:
         self.router.send(self.id, {"t": "stop"})
 
     def exit_status(self) -> int:
-        message, _ = self.nursery.receive()
-        assert message["t"] == "exited" and message["pid"] == self.pid, message
-        return message["status"]
+        exits = self.nursery.exits
+        while not (mine := [each["status"] for each in exits if each["pid"] == self.pid]):
+            message, _ = self.nursery.receive()
+            assert message["t"] == "exited", message
+            exits.append(message)
+        return mine[0]
 
     def printed(self) -> str:
         """What it printed, after it ended."""

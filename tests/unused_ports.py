@@ -1,4 +1,4 @@
-"""Ports where nobody listens."""
+"""Ports where nobody listens, and which the system gives to nobody else meanwhile."""
 
 import random
 import socket
@@ -13,7 +13,7 @@ def closed_port():
 def closed_ports(count):
     """The first of so many ports in a row, below those that the system gives to clients."""
     while True:
-        first = random.randrange(10000, 30000)
+        first = random.SystemRandom().randrange(10000, 30000)
         try:
             with ExitStack() as found:
                 for port in range(first, first + count):
