@@ -332,12 +332,13 @@ def gone(pid):
     [
         "time.sleep(3600)",
         # A child of the user's has copies of all descriptors, and lives on.
-        "child = os.fork()\nif child == 0:\n    time.sleep(3600)\nprint(child, flush=True)\ntime.sleep(3600)",
+        "child = os.fork()\nif child == 0:\n    print(os.getpid(), flush=True)\n    time.sleep(3600)\ntime.sleep(3600)",
     ],
     ids=["alone", "with a forked child"],
 )
 def test_it_ends_with_its_program_however_that_dies(program, code):
     process, pid = program(code)
+    # It says so itself: by then it has let go of the lock of the server's folder.
     child = int(process.stdout.readline()) if "fork" in code else None
     try:
         process.kill()
