@@ -54,6 +54,8 @@ PLAIN = ["-O0" if COVERAGE else "-O2", "-g0", "-std=c11", "-fvisibility=hidden",
 OPTIMISE = ["-O1", "-g1", "-std=c11", "-fvisibility=hidden", *SANITIZERS] if SANITIZE else PLAIN
 # Each module else has three more pages of padding, 1 MB of what is installed: constants and code lie in one mapping.
 LINK = SANITIZERS if SANITIZE else ["-Wl,-s", "-Wl,-z,noseparate-code"]
+# On no small request's path: they are made small, a third of each, as the installation has a bound.
+SMALL = ("tisfast.codec.job_runner", "tisfast.engine.ensemble_graph", "tisfast.engine.rate_limiter")
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
 if COVERAGE:
     DEFINES += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
@@ -135,7 +137,7 @@ def extensions() -> list[Extension]:
                 library_dirs=more.get("library_dirs", []),
                 libraries=more.get("libraries", []),
                 define_macros=[*DEFINES, *more.get("define_macros", [])],
-                extra_compile_args=[*OPTIMISE, "-Wno-unreachable-code"],
+                extra_compile_args=[*OPTIMISE, *(["-Os"] if name in SMALL else []), "-Wno-unreachable-code"],
                 extra_link_args=LINK,
                 depends=[*DEPENDS, *linked_csrc(name)],
             )

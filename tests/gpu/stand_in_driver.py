@@ -43,6 +43,7 @@ class StandIn:
         self.library = library
         self._calls = ctypes.CDLL(str(library))
         self._calls.stand_in_allocated.restype = ctypes.c_uint64
+        self._before = self._counters()
 
     def set(
         self, *, devices: int = 2, device_bytes: int = 1 << 30, delay_us: int = 200, unlike: bool = False
@@ -70,7 +71,10 @@ class StandIn:
         assert self._calls.stand_in_fail(name.encode(), after, times, code) == 0
 
     def counted(self) -> dict[str, int]:
-        """What has been done since the folder was made, by all processes."""
+        """What has been done since this was made, by all processes: other tests have the same folder."""
+        return {name: count - self._before[name] for name, count in self._counters().items()}
+
+    def _counters(self) -> dict[str, int]:
         found = (ctypes.c_uint64 * len(COUNTERS))()
         assert self._calls.stand_in_counters(found) == 0
         return dict(zip(COUNTERS, found, strict=True))

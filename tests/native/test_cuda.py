@@ -39,6 +39,9 @@ int cuIpcOpenMemHandle_v2(ptr *p, handle h, unsigned flags) {
     *p = (ptr)(uintptr_t)calloc(1, size); opened++; return 0;
 }
 int cuIpcCloseMemHandle(ptr p) { free((void *)(uintptr_t)p); closed++; return 0; }
+int cuMemAlloc_v2(ptr *p, size_t n) { return 2; }
+int cuMemFree_v2(ptr p) { return 0; }
+int cuIpcGetMemHandle(void *handle, ptr p) { return 1; }
 int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) { *base = p; *n = size; return 0; }
 int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
     (void)s; if (fail_copy) return 700; memcpy(to, (void *)(uintptr_t)p, n); return 0;
