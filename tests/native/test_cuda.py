@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tisfast.errors import BadRequest, Internal
+from tisfast.errors import BadRequest, Internal, Unavailable
 from tisfast.native.cuda import Cuda, CudaMissing
 
 SOURCE = r"""
@@ -16,6 +16,7 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 typedef uint64_t ptr; typedef struct { unsigned char bytes[64]; } handle;
+int allocated, fail_alloc, fail_export;
 int opened, closed, streams, resets, fail_copy, fail_context, fail_init, devices = 2, current = -1;
 static uint64_t size;
 static int contexts[8];
@@ -39,9 +40,16 @@ int cuIpcOpenMemHandle_v2(ptr *p, handle h, unsigned flags) {
     *p = (ptr)(uintptr_t)calloc(1, size); opened++; return 0;
 }
 int cuIpcCloseMemHandle(ptr p) { free((void *)(uintptr_t)p); closed++; return 0; }
-int cuMemAlloc_v2(ptr *p, size_t n) { return 2; }
-int cuMemFree_v2(ptr p) { return 0; }
-int cuIpcGetMemHandle(void *handle, ptr p) { return 1; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int d) { memset(uuid, d, 16); return 0; }
+int cuMemAlloc_v2(ptr *p, size_t n) {
+    if (fail_alloc) return 2;
+    *p = (ptr)(uintptr_t)calloc(1, n); allocated++; return 0;
+}
+int cuMemFree_v2(ptr p) { free((void *)(uintptr_t)p); allocated--; return 0; }
+int cuIpcGetMemHandle(handle *h, ptr p) {
+    if (fail_export) return 801;
+    memset(h, 0, sizeof *h); memcpy(h, &p, 8); return 0;
+}
 int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) { *base = p; *n = size; return 0; }
 int cuMemcpyDtoHAsync_v2(void *to, ptr p, size_t n, void *s) {
     (void)s; if (fail_copy) return 700; memcpy(to, (void *)(uintptr_t)p, n); return 0;
@@ -75,6 +83,7 @@ def driver(library):
 
     found = Driver()
     yield found
+    found.fail_alloc.value = found.fail_export.value = 0
     found.fail_copy.value = found.fail_context.value = found.fail_init.value = 0
     found.devices.value = 2
 
@@ -134,6 +143,29 @@ def test_a_copy_that_fails_is_an_error_of_the_request(library, driver):
     driver.fail_copy.value = 1
     with pytest.raises(Internal, match="copying 4 bytes of GPU memory failed: cuMemcpyDtoHAsync_v2: error 700"):
         memory.to_host(0, ctypes.addressof(ctypes.create_string_buffer(4)), 4)
+
+
+def test_memory_for_others_is_allocated_on_the_gpu_of_a_uuid_and_freed_with_its_last_reference(library, driver):
+    memory = Cuda(library).allocate(bytes([11]) * 16, 64)
+    assert (memory.nbytes, len(memory.handle), driver.current.value, driver.allocated.value) == (64, 64, 1, 1)
+    del memory
+    assert driver.allocated.value == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "uuid", "text"),
+    [
+        ("fail_alloc", 10, "the server cannot lend 64 bytes of GPU memory: cuMemAlloc_v2: error 2"),
+        ("fail_export", 10, "the server cannot lend 64 bytes of GPU memory: cuIpcGetMemHandle: error 801"),
+        ("devices", 99, "the server does not see the GPU 6363"),
+    ],
+)
+def test_memory_that_cannot_be_lent_is_kept_by_nobody(library, driver, fault, uuid, text):
+    cuda = Cuda(library)
+    getattr(driver, fault).value = 2
+    with pytest.raises(Unavailable, match=text):
+        cuda.allocate(bytes([uuid]) * 16, 64)
+    assert driver.allocated.value == 0
 
 
 def test_machines_without_a_gpu_say_why(library, driver, tmp_path):
