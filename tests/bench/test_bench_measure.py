@@ -44,6 +44,19 @@ class Rate:
         return times
 
 
+def mortal(last: int) -> StubServer:
+    """A server that dies in the request of this number."""
+
+    def answering(number: int) -> str:
+        if number == last:
+            threading.Thread(target=server.end).start()
+        return ""
+
+    server = StubServer(answering)
+    server.start()
+    return server
+
+
 @pytest.fixture
 def measure():
     """Measure a stub: measure(port, job)."""
@@ -159,16 +172,8 @@ def test_a_window_in_which_all_failed_ends_it_with_the_servers_words(measure):
 
 
 def test_a_server_that_dies_leaves_the_figures_until_then(measure):
-    servers: list[StubServer] = []
-
-    def answering(number: int) -> str:
-        if number == 30:
-            threading.Thread(target=servers[0].end).start()
-        return ""
-
-    servers.append(StubServer(answering))
-    servers[0].start()
-    found = measure(servers[0].port, Job(ONE, Settings(window_ms=500, stability_percent=0, trials=1000), 1))
+    server = mortal(30)
+    found = measure(server.port, Job(ONE, Settings(window_ms=500, stability_percent=0, trials=1000), 1))
     assert "the server cannot be reached for 3 s" in found.reason
     assert found.completed >= 29
     assert found.errors.count >= 1
@@ -262,18 +267,10 @@ def test_failures_of_the_warm_up_are_told_apart(measure):
 
 
 def test_a_server_that_dies_in_the_warm_up_is_no_measurement(measure):
-    servers: list[StubServer] = []
-
-    def answering(number: int) -> str:
-        if number == 5:
-            threading.Thread(target=servers[0].end).start()
-        return ""
-
-    servers.append(StubServer(answering))
-    servers[0].start()
+    server = mortal(5)
     job = Job(ONE, Settings(request_count=5, warm_up_count=100_000), 1, records=100)
     with pytest.raises(ConnectFailed, match="in the warm-up: the server cannot be reached for 3 s"):
-        measure(servers[0].port, job)
+        measure(server.port, job)
 
 
 def test_windows_of_a_server_that_hangs_are_part_of_the_result(measure):
@@ -355,17 +352,9 @@ def test_statistics_that_do_not_come_cost_one_wait(measure, monkeypatch):
 
 
 def test_what_was_due_and_never_left_a_dead_server_is_no_matter_of_the_rate(measure):
-    servers: list[StubServer] = []
-
-    def answering(number: int) -> str:
-        if number == 30:
-            threading.Thread(target=servers[0].end).start()
-        return ""
-
-    servers.append(StubServer(answering))
-    servers[0].start()
+    server = mortal(30)
     job = Job(Level("request_rate", 100), Settings(window_ms=500, trials=100), 1, lambda: Rate(100))
-    found = measure(servers[0].port, job)
+    found = measure(server.port, job)
     assert found.unsent > 0
     (note,) = found.notes
     assert note.startswith(f"{found.unsent} requests were due and had not left; the true latencies")

@@ -177,6 +177,21 @@ read(Path({str(path)!r}))
     assert f"EnvironmentFailed: {path} is packed with {what}, which this Python cannot unpack; {hint}" in done.stderr
 
 
+def test_a_zip_file_that_cannot_be_unpacked_here_is_told(tmp_path):
+    path = tmp_path / "env.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as zipped:
+        zipped.writestr("lib/a", b"x")
+    program = f"""
+import sys
+sys.modules["_lzma"] = None
+from tests.environments.test_archive_reader import read
+from pathlib import Path
+read(Path({str(path)!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    assert f"EnvironmentFailed: {path} is packed in a way that is not read here: Compression requires" in done.stderr
+
+
 def test_a_header_that_would_fill_the_memory_is_refused(tmp_path):
     entry = tarfile.TarInfo("pax")
     entry.type, entry.size = tarfile.XHDTYPE, limits.ENVIRONMENT_HEADER_BYTES_MAX + 1

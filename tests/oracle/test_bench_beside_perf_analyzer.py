@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from perf.oracle import launch
+from tests.oracle.json_shape import shape
 from tests.oracle.servers import Servers
 from tests.system.helpers import ROOT
 
@@ -74,15 +75,6 @@ def measured(triton: Servers, tmp_path: Path) -> Measured:
         return found
 
     return run
-
-
-def shape(value: Any) -> Any:
-    """Keys and kinds: of a list, its first element."""
-    if isinstance(value, dict):
-        return {key: shape(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [shape(value[0])] if value else []
-    return type(value).__name__
 
 
 CASES: Final = {

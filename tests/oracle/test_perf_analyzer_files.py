@@ -13,6 +13,7 @@ import pytest
 
 from perf.oracle import launch
 from tests.bench.made_levels import latencies, level_of, run_of
+from tests.oracle.json_shape import shape
 from tests.oracle.servers import Servers
 from tisfast.bench.csv_output import csv_text
 from tisfast.bench.json_output import profile_export
@@ -41,15 +42,6 @@ def measured(triton: Servers, tmp_path: Path) -> Measured:
         return done.stdout, csv.read_text(), json.loads(export.read_text())
 
     return run
-
-
-def shape(value: Any) -> Any:
-    """Keys and kinds: of a list, its first element."""
-    if isinstance(value, dict):
-        return {key: shape(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [shape(value[0])] if value else []
-    return type(value).__name__
 
 
 def without_numbers(text: str) -> list[str]:

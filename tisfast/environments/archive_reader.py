@@ -56,7 +56,7 @@ COMPRESSIONS: Final = (
     Compression(b"\xfd7zXZ\0", "xz", (("xz", "-dc", "-T0"),), "lzma", "_lzma"),
     Compression(b"\x28\xb5\x2f\xfd", "zstd", (("zstd", "-dcq"),), "compression.zstd", "_zstd"),  # the module is 3.14's
 )
-# A zip file may have LZMA in it; where CPython lacks that, zipfile says so with one of the others.
+# A zip file may have LZMA in it; of a CPython without it no such error comes.
 _LZMA_ERRORS: tuple[type[Exception], ...] = ()
 with suppress(ModuleNotFoundError):
     from lzma import LZMAError
@@ -117,12 +117,15 @@ def _damage_told(path: Path) -> Iterator[None]:
             raise
         raise _damaged(path, str(error)) from error
     except NotImplementedError as error:
-        raise EnvironmentFailed(f"{path} is packed in a way that is not read here: {error}",
-                                "pack it as .tar.gz") from error  # fmt: skip
+        raise _unreadable(path, error) from error
 
 
 def _damaged(path: Path, why: str) -> EnvironmentFailed:
     return EnvironmentFailed(f"{path} is damaged, or not whole: {why}", "copy it again, and compare sizes")
+
+
+def _unreadable(path: Path, error: RuntimeError) -> EnvironmentFailed:
+    return EnvironmentFailed(f"{path} is packed in a way that is not read here: {error}", "pack it as .tar.gz")
 
 
 @contextmanager
@@ -226,13 +229,20 @@ def _tar_items(stream: IO[bytes]) -> Iterator[Item]:
         yield Item(entry.name, kind, entry.mode, entry.mtime, entry.linkname, content, about)
 
 
+def _opened_entry(path: Path, zipped: zipfile.ZipFile, entry: zipfile.ZipInfo) -> IO[bytes]:
+    try:
+        return zipped.open(entry)
+    except RuntimeError as error:  # it does not know the kind, or this Python lacks the library
+        raise _unreadable(path, error) from error
+
+
 def _zip_items(path: Path, zipped: zipfile.ZipFile) -> Iterator[Item]:
     for entry in zipped.infolist():
         if entry.flag_bits & 1:
             raise EnvironmentFailed(f"{path} is encrypted: '{entry.filename}'", "pack it without a password")
         mode = entry.external_attr >> 16
         mtime = time.mktime((*entry.date_time, 0, 0, -1))
-        content = partial(zipped.open, entry)
+        content = partial(_opened_entry, path, zipped, entry)
         if entry.is_dir():
             yield Item(entry.filename, "folder")
         elif stat.S_ISLNK(mode):
