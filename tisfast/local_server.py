@@ -162,7 +162,8 @@ class _Running:
     def __init__(self, directory: Path | None) -> None:
         self._owner = os.getpid()
         self._folder = PrivateDirectory()
-        self._ending, self._guard = threading.Lock(), threading.RLock()
+        self._ending, self._guard = threading.RLock(), threading.RLock()
+        self._is_ending = False  # under `_ending`
         self._given_up = False
         self._pidfd = -1  # of the server; closed under the guard
         self.process: subprocess.Popen[bytes]
@@ -247,8 +248,14 @@ class _Running:
         if os.getpid() != self._owner:
             return
         with self._ending:
-            if self._folder.path.exists() or self._pidfd >= 0:
-                self._end(seconds_max)
+            if self._is_ending:  # a signal's handler calls: what it interrupts does the rest
+                return
+            self._is_ending = True
+            try:
+                if self._folder.path.exists() or self._pidfd >= 0:
+                    self._end(seconds_max)
+            finally:
+                self._is_ending = False
 
     def leave_child(self) -> None:
         """In a child process that the user's code forked: nothing of it belongs to that."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import threading
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -271,3 +273,27 @@ def test_a_connection_that_the_server_has_closed_is_made_anew_over_tls(tmp_path)
     answered = threading.Event()
     with answering(first, second) as address:
         assert run(f"https://{address}", work, retries=0, tls=Tls(ca=f"{tmp_path}/ca.pem")) == [2]
+
+
+@pytest.mark.parametrize("turns", range(3, 12))
+def test_a_cancel_that_comes_as_the_connection_is_made_is_none_that_is_lost(turns):
+    asked = threading.Event()
+
+    def answer_late(connection: socket.socket) -> None:
+        if read_request(connection):
+            asked.wait(60)  # not before the cancel has come
+            with suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def scenario(address):
+        async with AsyncClient(address, retries=0) as client:
+            task = asyncio.ensure_future(client.live())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            asked.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    with answering(answer_late) as address:
+        asyncio.run(scenario(address))

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import grpc
 import numpy as np
+import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tisfast import limits
-from tisfast.client import AsyncClient, Client
+from tisfast.client import AsyncClient, BadRequest, Client
 
 A = np.ones(1, np.float32)
 METADATA = pb.ModelMetadataResponse(
@@ -150,3 +151,36 @@ def test_a_thread_that_reads_a_stream_is_told_the_end_when_another_cancels_it():
             answers.cancel()
             assert read_to_end.result(60) == []
         assert ended.wait(60) and client.live()
+
+
+def test_another_thread_cancels_a_stream_that_a_task_waits_for():
+    async def scenario(url):
+        async with AsyncClient(url) as client:
+            results = client.model("m").stream(A)
+            await results.__anext__()
+            reader = asyncio.ensure_future(results.__anext__())
+            await asyncio.sleep(0)
+            await asyncio.to_thread(results.cancel)
+            with pytest.raises(StopAsyncIteration):
+                await asyncio.wait_for(reader, 60)
+
+    with streaming(1, stay=True) as (url, _, ended):
+        asyncio.run(scenario(url))
+        assert ended.wait(60)
+
+
+def test_a_stream_has_one_reader_at_a_time():
+    async def scenario(url):
+        async with AsyncClient(url) as client:
+            results = client.model("m").stream(A)
+            await results.__anext__()
+            reader = asyncio.ensure_future(results.__anext__())
+            await asyncio.sleep(0)
+            with pytest.raises(BadRequest, match="another thread or task waits for the next answer"):
+                await results.__anext__()
+            results.cancel()
+            with pytest.raises(StopAsyncIteration):
+                await reader
+
+    with streaming(1, stay=True) as (url, _, _):
+        asyncio.run(scenario(url))

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from tests.client.helpers import ANSWER, METADATA, place_of, read_request
-from tests.system.helpers import ADD_ONE, ROOT
+from tests.system.helpers import ADD_ONE, CONFIG, ROOT
 from tests.unused_ports import closed_port
 from tests.waiting import wait_until
 from tisfast import limits, tuning
-from tisfast.client import AsyncClient, Cancelled, Client, ConnectFailed, TimedOut, Unsupported, regions
+from tisfast.client import AsyncClient, BadResponse, Cancelled, Client, ConnectFailed, TimedOut, Unsupported, regions
 
 BIG = np.random.default_rng(3).random(150_000).astype(np.float32)
 GROWING = ADD_ONE.replace("return a + 1", "self.n = getattr(self, 'n', 0) + 1; return np.tile(a, self.n)").replace(
@@ -100,6 +100,70 @@ def test_an_output_that_is_empty_where_it_was_large(serve, write_model, connect,
     place.server.end()
 
 
+OUTPUTS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse(self.outputs(each.inputs()[0].as_numpy())) for each in requests]
+
+    def outputs(self, a):
+        return [pb_utils.Tensor(name, values) for name, values in (PAIRS)]
+"""
+TWO = CONFIG + 'output [ { name: "C" data_type: TYPE_FP32 dims: [ -1 ] } ]'
+PARTIAL = OUTPUTS.replace("PAIRS", '[("B", a), ("C", a[:2])] if a[0] else [("B", a)]')
+RENAMED = OUTPUTS.replace("PAIRS", '[("D", a)]')
+TEXTS = OUTPUTS.replace("PAIRS", '[("B", np.array([b"text"], object))]')
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_output_that_the_first_answer_lacked_is_there_when_it_comes(serve, write_model, connect, protocol):
+    write_model("m", PARTIAL, TWO)
+    place = place_of(serve("--allow-client-shm=true").ready())
+    model = connect(getattr(place, protocol)).model("m")
+    none, all_ones = np.zeros_like(BIG), np.ones_like(BIG)
+    assert [sorted(model.infer([each]).names) for each in (none, none, all_ones, none, all_ones)] == [
+        ["B"], ["B"], ["B", "C"], ["B"], ["B", "C"],
+    ]  # fmt: skip
+    place.server.end()
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_model_that_is_loaded_again_with_other_outputs(serve, write_model, connect, protocol):
+    folder = write_model("m")
+    place = place_of(serve("--allow-client-shm=true", "--model-control-mode=explicit", "--load-model=m").ready())
+    client = connect(getattr(place, protocol))
+    model = client.model("m")
+    for _ in range(2):  # the second with a place for it
+        assert model.infer([BIG]).names == ("B",)
+    (folder / "1" / "model.py").write_text(RENAMED)
+    (folder / "config.pbtxt").write_text(CONFIG.replace('"B"', '"D"'))
+    client.load("m")
+    for _ in range(3):
+        assert np.array_equal(model.infer([BIG])["D"], BIG)
+    place.server.end()
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_output_that_becomes_text_is_an_error_once(serve, write_model, connect, protocol):
+    folder = write_model("m")
+    place = place_of(serve("--allow-client-shm=true", "--model-control-mode=explicit", "--load-model=m").ready())
+    client = connect(getattr(place, protocol))
+    model = client.model("m")
+    for _ in range(2):  # the second with a place for it
+        assert model.infer([BIG]).names == ("B",)
+    inputs, outputs = CONFIG.split("output")
+    (folder / "1" / "model.py").write_text(TEXTS)
+    (folder / "config.pbtxt").write_text(f"{inputs}output{outputs.replace('FP32', 'STRING')}")
+    client.load("m")
+    with pytest.raises(BadResponse, match="of BYTES and shape .* the model's outputs have changed"):
+        model.infer([BIG])
+    for _ in range(3):
+        assert model.infer([BIG])["B"].tolist() == [b"text"]
+    place.server.end()
+
+
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_server_that_has_started_again(serve, write_model, connect, protocol):
     write_model("m")
@@ -112,6 +176,39 @@ def test_a_server_that_has_started_again(serve, write_model, connect, protocol):
     second = serve("--allow-client-shm=true", f"--{protocol}-port={port}").ready()
     for _ in range(3):
         assert np.array_equal(model(BIG), BIG + 1)
+    second.end()
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_region_of_the_server_that_has_started_again_is_unregistered_at_the_end(
+    serve, write_model, connect, protocol, monkeypatch
+):
+    """Of two calls that hold regions of the server before, each is told that there is none; between them is a third."""
+    write_model("m")
+    port = closed_port()
+    flags = "--allow-client-shm=true", f"--{protocol}-port={port}"
+    first = place_of(serve(*flags).ready())
+    client = connect(getattr(first, protocol))
+    model, placed, within = client.model("m"), regions._placed, []
+
+    def meanwhile(*arguments):
+        found = placed(*arguments)
+        if within:
+            within.pop()()
+        return found
+
+    monkeypatch.setattr(regions, "_placed", meanwhile)
+    within.append(lambda: model(BIG))
+    model(BIG)
+    assert len(client.regions()) == 2
+    first.server.end()
+    second = serve(*flags).ready()
+    within.append(lambda: (model(BIG), model(BIG)))
+    assert np.array_equal(model(BIG), BIG + 1)
+    with connect(getattr(first, protocol)) as other:
+        assert len(other.regions()) == 1
+        client.close()
+        assert other.regions() == []
     second.end()
 
 

@@ -253,3 +253,43 @@ def test_remove_waits_for_the_requests_of_workers(serve, tmp_path):
     server.add(gated, processes=1)
     assert server.client()(X).tolist() == X.tolist()
     assert server.remove("gated") is True
+
+
+STOPPED_TWICE = """
+import signal, threading
+import numpy as np, tisfast
+from numpy.typing import NDArray
+
+begun, again = threading.Event(), threading.Event()
+
+def slow(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    begun.set()
+    again.wait(60)
+    return x
+
+server = tisfast.serve(slow, http_port=0, grpc_port=None)
+client = server.client()
+threading.Thread(target=lambda: client(np.ones(1, np.float32)), daemon=True).start()
+begun.wait(60)
+calls = []
+
+def handler(*_):
+    calls.append(1)
+    if len(calls) == 1:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)  # comes while the server waits for the request
+    else:
+        again.set()
+    server.stop()
+
+signal.signal(signal.SIGALRM, handler)
+signal.raise_signal(signal.SIGALRM)
+print(len(calls), server.alive(), flush=True)
+"""
+
+
+def test_a_stop_within_a_stop_ends_both():
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED_TWICE], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "2 False\n")

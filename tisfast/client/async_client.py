@@ -25,6 +25,13 @@ def _transport(address: Any, *more: Any) -> AsyncGrpcTransport | AsyncHttpTransp
     return (AsyncGrpcTransport if address.grpc else AsyncHttpTransport)(address, *more)
 
 
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
 class AsyncClient(ClientCore):
     """The same as Client, for one event loop: all calls are awaited, any number at a time.
 
@@ -136,10 +143,16 @@ class AsyncResults(AsyncIterator[Result]):
         return found
 
     def cancel(self) -> None:
-        """No further answer is wanted, and none is given; the server is told."""
+        """No further answer is wanted, and none is given; the server is told.  From any thread."""
         self._cancelled = True
-        if self._stream is not None:
+        loop = self._loop
+        if self._stream is None or loop is None:
+            return
+        if _runs_here(loop):
             self._stream.cancel()
+        else:
+            with suppress(RuntimeError):  # that loop is closed, and its connections with it
+                loop.call_soon_threadsafe(self._stream.cancel)
 
     async def __aenter__(self) -> Self:
         """For `async with`."""

@@ -49,13 +49,22 @@ class Where:
         if left <= 0:
             raise TimedOut(f"there was no time left to connect to {self.address}")
         loop = asyncio.get_running_loop()
-        coroutine = loop.create_connection(
-            make, self.address.host, self.address.port, ssl=self._context, server_hostname=self._server_name
+        task = loop.create_task(
+            loop.create_connection(
+                make, self.address.host, self.address.port, ssl=self._context, server_hostname=self._server_name
+            )
         )
         try:
-            _, protocol = await asyncio.wait_for(coroutine, left)
-        except asyncio.TimeoutError:
-            raise connect_failed(self.address, TimeoutError()) from None
+            # Not wait_for: before Python 3.12 it swallows a cancel that comes as the connection is made.
+            await asyncio.wait([task], timeout=left)
+        except BaseException:
+            _end(task)
+            raise
+        if not task.done():
+            _end(task)
+            raise connect_failed(self.address, TimeoutError())
+        try:
+            _, protocol = task.result()
         except OSError as error:
             raise connect_failed(self.address, error) from None
         return protocol
@@ -73,6 +82,18 @@ class Where:
         return ConnectionLost(
             f"the connection to {self.address} was lost behind the request ({why}); the model may have executed it"
         )
+
+
+def _end(task: asyncio.Task[tuple[asyncio.Transport, P]]) -> None:
+    """Nobody wants the connection any more, even if it is made all the same."""
+
+    def made(task: asyncio.Task[tuple[asyncio.Transport, P]]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            transport, _ = task.result()
+            transport.abort()
+
+    task.cancel()
+    task.add_done_callback(made)
 
 
 class OneLoop:

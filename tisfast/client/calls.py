@@ -83,7 +83,10 @@ class Scope(NamedTuple):
 
 
 class InferRequest(NamedTuple):
-    """An inference, whatever the protocol.  server_timeout_ns: 0 for none; headers: of this request alone."""
+    """An inference, whatever the protocol.
+
+    server_timeout_ns: 0 for none; headers: of this request alone; served: names of all outputs that the model has.
+    """
 
     model: str
     version: str
@@ -93,6 +96,7 @@ class InferRequest(NamedTuple):
     id: str = ""
     headers: Mapping[str, str] | None = None
     server_timeout_ns: int = 0
+    served: tuple[str, ...] = ()
 
 
 class Calls(Protocol):

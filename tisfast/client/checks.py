@@ -65,6 +65,7 @@ class Signature:
         self.metadata = metadata
         self.model = metadata.name
         self.inputs = {each.name: each for each in metadata.inputs}
+        self.output_names = tuple(each.name for each in metadata.outputs)
         self._checked = [(each.name, each.datatype, NUMPY[each.datatype], each.shape) for each in metadata.inputs]
 
     def bind(

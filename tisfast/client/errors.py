@@ -88,6 +88,11 @@ def not_sent(address: object) -> TimedOut:
     return TimedOut(f"nothing was sent to {address}: no time was left of what the call may take (timeout=)")
 
 
+def two_readers() -> BadRequest:
+    """The error of who would take another reader's answers."""
+    return BadRequest("another thread or task waits for the next answer of this stream; one at a time reads it")
+
+
 def of_http(status: int, text: str) -> TisError:
     """The error of an HTTP answer."""
     return OF_HTTP.get(status, Unknown)(text or f"the server answered with HTTP status {status}", http_status=status)

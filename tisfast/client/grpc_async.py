@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tisfast import limits
 from tisfast.client.async_socket import OneLoop, Where
 from tisfast.client.calls import Call, GrpcCall, T
-from tisfast.client.errors import ClientClosed, TimedOut, not_sent, of_grpc
+from tisfast.client.errors import ClientClosed, TimedOut, not_sent, of_grpc, two_readers
 from tisfast.client.grpc_sync import no_http2, server_timeout_ns
 from tisfast.client.transport import Cancel
 from tisfast.client.turns import Turns, wait
@@ -181,6 +181,8 @@ class AsyncGrpcStream(Generic[T]):
 
     async def next(self, deadline: float) -> T | None:
         """See transport.Stream."""
+        if self._inbox.waiter is not None:
+            raise two_readers()
         try:
             message = await self._connection.message(self._inbox, deadline)
         except BaseException:

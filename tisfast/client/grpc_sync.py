@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from tisfast import limits, tuning
 from tisfast.client.calls import Call, GrpcCall, T
-from tisfast.client.errors import of_grpc
+from tisfast.client.errors import of_grpc, two_readers
 from tisfast.client.pool import Pool
 from tisfast.client.transport import Cancel, cancelled, sleep
 from tisfast.client.wire_socket import WireSocket, connect
@@ -162,6 +162,8 @@ class GrpcStream(Generic[T]):
         with self._lock:
             if self._connection is None or self._cancelled:
                 return None
+            if self._reading:
+                raise two_readers()
             connection, self._reading = self._connection, True
         message = None
         try:

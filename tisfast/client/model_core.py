@@ -161,7 +161,7 @@ class ModelCore:
             tensors = signature.bind(values, named, self._optional)
         left = timeout if scope is None else scope.deadline - monotonic()
         if options is NO_OPTIONS and more is None:
-            return InferRequest(self.name, self.version, tensors), left
+            return InferRequest(self.name, self.version, tensors, served=signature.output_names), left
         parameters = request_parameters(options)
         return (
             InferRequest(
@@ -173,6 +173,7 @@ class ModelCore:
                 options.get("id", ""),
                 options.get("headers"),
                 0 if timeout is None else int(timeout * 1e9),
+                signature.output_names,
             ),
             left,
         )

@@ -38,16 +38,19 @@ FOLDER: Final = Path("/dev/shm")
 ALIGNMENT: Final = 64
 TOO_SMALL: Final = "to hold the results"
 """Of Triton's error, and ours, for an output that is larger than its place."""
+UNEXPECTED: Final = "unexpected inference output"
+"""Of the error for an output that the model does not have (any more)."""
 UNKNOWN: Final = "Unable to find"
 """Of the error for a region that is not registered (any more)."""
 
 
 class Region:
-    """Memory with a file, which the server maps, too."""
+    """Memory with a file, which the server maps, too.  generation: of the server that it was registered with."""
 
-    def __init__(self, name: str, nbytes: int) -> None:
+    def __init__(self, name: str, nbytes: int, generation: int) -> None:
         self.name = name
         self.nbytes = nbytes
+        self.generation = generation
         self._path = FOLDER / self.name
         fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
@@ -72,13 +75,9 @@ class OutputPlace(NamedTuple):
     nbytes: int
 
 
-class Known(NamedTuple):
-    """What the last answer to such a request had: name and bytes of each output, 0 for one that is not shared."""
-
-    outputs: tuple[tuple[str, int], ...]
-
-
 Key = tuple[object, ...]
+Known = dict[str, int]
+"""Bytes of the large outputs that an answer to such a request had, by name."""
 
 
 class SharedMemory:
@@ -94,6 +93,7 @@ class SharedMemory:
         self._doomed: list[str] = []  # regions that the server is still to be told of
         self.registered: set[str] = set()  # all that the server may have
         self._known: dict[Key, Known | None] = {}
+        self._generation = 0  # of the server, one more with each start that is noticed
 
     def wanted(self, request: InferRequest) -> bool:
         """Its inputs are large."""
@@ -116,7 +116,7 @@ class SharedMemory:
         )
         known = self._known.get(key) if retry and request.outputs is None else None
         inputs = sum(_aligned(tensor.nbytes) for tensor in request.tensors)
-        outputs = sum(_aligned(nbytes) for _, nbytes in known.outputs) if known is not None else 0
+        outputs = sum(map(_aligned, known.values())) if known is not None else 0
         region = await self._take(inputs + outputs, Scope(deadline, None, cancel))
         if region is None:
             return await self._core.ask(self._core.calls.infer(request), deadline - monotonic(), retry, cancel)
@@ -126,25 +126,29 @@ class SharedMemory:
             arrays = [self._array(each, region, places.get(each.name)) for each in response.outputs]
         except TisError as error:
             self._doom(region.name)
-            return await self._again(error, key, request, Scope(deadline, None, cancel), retry)
+            return await self._again(error, key, region, request, Scope(deadline, None, cancel), retry)
         except BaseException:
             self._doom(region.name)
             raise
         self._give(region)
         if key not in self._known and retry and request.outputs is None:
-            self._learn(key, response)
+            self._learn(key, request, response)
         return result_of(response, arrays)
 
-    async def _again(
-        self, error: TisError, key: Key, request: InferRequest, scope: Scope, retry: bool
+    async def _again(  # noqa: PLR0913, PLR0917 - what one call knows
+        self, error: TisError, key: Key, region: Region, request: InferRequest, scope: Scope, retry: bool
     ) -> InferResponse:
         """What the server refused because of its regions is asked without them."""
+        if isinstance(error, BadResponse):
+            self._known.pop(key, None)  # it may have been of a type that the model had not before
         if isinstance(error, Unavailable | TimedOut | BadResponse):
             raise error
         if TOO_SMALL in error.message:
             self._known[key] = None  # outputs of another size each time
+        elif UNEXPECTED in error.message and self._known.pop(key, None) is not None:
+            pass  # the model has changed
         elif UNKNOWN in error.message and "shared memory region" in error.message:
-            self._forget_all()  # the server has started again
+            self._forget_all(region.generation)  # the server has started again
         else:
             raise error
         return await self._core.ask(self._core.calls.infer(request), scope.deadline - monotonic(), retry, scope.cancel)
@@ -154,21 +158,24 @@ class SharedMemory:
             return array_of(tensor)
         dtype = NUMPY[tensor.datatype]
         nbytes = item_bytes(tensor.datatype) * int(np.prod(tensor.shape, dtype=np.int64))
-        if place is None or not 0 <= nbytes <= place.nbytes:
+        if place is None or not _plain(tensor) or not 0 <= nbytes <= place.nbytes:
             raise BadResponse(
-                f"output '{tensor.name}' of {nbytes} bytes lies in shared memory, where nobody asked for it"
+                f"output '{tensor.name}' of {tensor.datatype} and shape {list(tensor.shape)} lies in shared memory, "
+                "where nobody asked for it: the model's outputs have changed"
             )
         return region.bytes[place.offset : place.offset + nbytes].view(dtype).reshape(tensor.shape).copy()
 
-    def _learn(self, key: Key, response: InferResponse) -> None:
-        outputs = tuple(
-            (each.name, each.nbytes if each.nbytes >= tuning.CLIENT_SHARED_TENSOR_BYTES_MIN and _plain(each) else 0)
+    def _learn(self, key: Key, request: InferRequest, response: InferResponse) -> None:
+        """An answer need not have all outputs, but has none that the metadata lacks, unless the model has changed."""
+        large = {
+            each.name: each.nbytes
             for each in response.outputs
-        )
-        if any(nbytes for _, nbytes in outputs):
+            if each.nbytes >= tuning.CLIENT_SHARED_TENSOR_BYTES_MIN and _plain(each)
+        }
+        if large and all(each.name in request.served for each in response.outputs):
             if len(self._known) >= limits.CLIENT_HEADS_MAX:
                 self._known.clear()
-            self._known[key] = Known(outputs)
+            self._known[key] = large
 
     # ---- regions
 
@@ -200,7 +207,7 @@ class SharedMemory:
     async def _make(self, name: str, size: int, scope: Scope) -> Region | None:
         """None: the server does not have it.  Raises what ends the call, and errors where shared memory is a must."""
         try:
-            region = Region(name, size)
+            region = Region(name, size, self._generation)
         except OSError as error:
             self._refuse(Unavailable(f"{size} bytes of shared memory cannot be had: {error}"))
             return None
@@ -250,9 +257,12 @@ class SharedMemory:
             self._doomed.append(name)
         return self._held.pop(name, 0)
 
-    def _forget_all(self) -> None:
-        """The server has none of those that are registered."""
+    def _forget_all(self, generation: int) -> None:
+        """The server has none of those that were registered when this was its generation."""
         with self._lock:
+            if generation != self._generation:
+                return  # another call was told, too, and what is registered by now is the new server's
+            self._generation += 1
             for region in self._free:
                 self._held.pop(region.name, None)
             self._free = []
@@ -293,7 +303,7 @@ class SharedMemory:
     def forget(self) -> None:
         """In a forked child: regions and server's names are the parent's."""
         self._lock = threading.Lock()
-        self._forget_all()
+        self._forget_all(self._generation)
         self._held.clear()
 
     async def close(self) -> None:
@@ -347,7 +357,8 @@ def _placed(request: InferRequest, region: Region, known: Known | None) -> tuple
         return request._replace(tensors=tensors), {}
     places: dict[str, OutputPlace] = {}
     wanted: list[Any] = []
-    for name, nbytes in known.outputs:
+    for name in request.served:  # all, as a request without places has them
+        nbytes = known.get(name, 0)
         if nbytes == 0:
             wanted.append(WantedOutput(name))
             continue
