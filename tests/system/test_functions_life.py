@@ -255,6 +255,18 @@ def test_remove_waits_for_the_requests_of_workers(serve, tmp_path):
     assert server.remove("gated") is True
 
 
+@pytest.mark.parametrize("name", [3, b"q", ["a"]])
+def test_a_name_that_is_no_text_is_refused_and_ends_nothing(serve, name):
+    server = serve(double)
+    with pytest.raises(BadRequest, match="the name of a function must be a str, not "):
+        server.add(double, name=name)
+    with pytest.raises(BadRequest, match="the name of a function must be a str, not "):
+        tisfast.serve(double, http_port=0, name=name)
+    with pytest.raises(BadRequest, match="the name of a function must be a str, not 3"):
+        tisfast.serve({3: double}, http_port=0)
+    assert server.client("double")(X).tolist() == (X * 2).tolist()
+
+
 STOPPED_TWICE = """
 import signal, threading
 import numpy as np, tisfast

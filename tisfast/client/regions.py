@@ -47,7 +47,7 @@ UNKNOWN: Final = "Unable to find"
 class Region:
     """Memory with a file, which the server maps, too.  generation: of the server that it was registered with."""
 
-    def __init__(self, name: str, nbytes: int, generation: int) -> None:
+    def __init__(self, name: str, nbytes: int, generation: int = 0) -> None:
         self.name = name
         self.nbytes = nbytes
         self.generation = generation

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tisfast.errors import BadRequest
 from tisfast.functions.options import Execution, FunctionOptions, check_known, execution_of
-from tisfast.functions.signature import Given, Signature, call_text, name_of, read_signature
+from tisfast.functions.signature import Given, Signature, call_text, checked_name, name_of, read_signature
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,7 +48,7 @@ def export(function: Any, repository: str | os.PathLike[str], **options: Unpack[
     of `tisfast.serve` about a function.  Raises BadRequest for what cannot leave this process.
     """
     check_known(options, "tisfast.export", FunctionOptions)
-    name = options.get("name") or name_of(function)
+    name = checked_name(options.get("name") or "") or name_of(function)
     execution = execution_of(options, f"function '{name}'")
     function_model = _function_model()
     if (unmade := unmade_method(function, options)) is not None:

@@ -16,7 +16,7 @@ from tisfast import limits
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.functions.options import FunctionOptions, ServeOptions, ServerOptions, check_known, execution_of
 from tisfast.functions.served import Served, control_client
-from tisfast.functions.signature import name_of
+from tisfast.functions.signature import checked_name, name_of
 from tisfast.functions.table import Rates, html_table
 from tisfast.local_server import LocalServer, guest_runtime
 
@@ -41,7 +41,7 @@ def serve(*functions: Any, **options: Unpack[ServeOptions]) -> FunctionServer:
     check_known(options, "tisfast.serve", FunctionOptions, ServerOptions)
     about = {key: value for key, value in options.items() if key in FunctionOptions.__annotations__}
     settings = {key: value for key, value in options.items() if key in ServerOptions.__annotations__}
-    named = _named(functions, str(about.pop("name", "")))
+    named = _named(functions, checked_name(about.pop("name", "") or ""))
     # At a port of its own a server has no twin, and user code that takes its time holds up nobody.
     with _opening if settings.get("http_port", HTTP_PORT) else contextlib.nullcontext():
         server = _running_twin(settings, set(named))
@@ -116,7 +116,7 @@ class FunctionServer:
     def add(self, function: Any, **options: Unpack[FunctionOptions]) -> Self:
         """Serve another function; one of the same name is replaced.  Raises BadRequest, Unavailable."""
         check_known(options, "add", FunctionOptions)
-        name = options.get("name") or name_of(function)
+        name = checked_name(options.get("name") or "") or name_of(function)
         execution = execution_of(options, f"function '{name}'")
         served = Served(function, name, execution, options)
         with self._change(name):
@@ -333,7 +333,7 @@ def _named(functions: tuple[Any, ...], name: str) -> dict[str, Any]:
         raise BadRequest(f"name={name!r} is for one function; give a mapping of names to functions")
     named: dict[str, Any] = {}
     for own, function in pairs:
-        key = name or own
+        key = name or checked_name(own)
         if key in named:
             raise BadRequest(f"two functions have the name '{key}'; give a mapping of names to functions")
         named[key] = function

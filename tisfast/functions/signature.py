@@ -15,7 +15,7 @@ from tisfast.errors import BadRequest
 from tisfast.functions.hints import answer_hint, body_of, hints_of, parts_of, slot_of_hint
 from tisfast.functions.tensors import Shape, Slot, Tensor, slot_of_tensor, slot_of_value
 
-__all__ = ["Shape", "Signature", "Tensor", "name_of", "read_signature"]
+__all__ = ["Shape", "Signature", "Tensor", "checked_name", "name_of", "read_signature"]
 
 OUTPUT_KINDS: Final = {"numpy_item": "item", "text": "item", "texts": "list"}
 
@@ -85,6 +85,13 @@ def name_of(function: Any) -> str:
         function = owner
     name = getattr(function, "__name__", "") or type(function).__name__
     return "function" if name == "<lambda>" else str(name)
+
+
+def checked_name(name: Any) -> str:
+    """A name that a program gives.  Raises BadRequest."""
+    if not isinstance(name, str):
+        raise BadRequest(f"the name of a function must be a str, not {name!r:.200}")
+    return name
 
 
 def read_signature(function: Callable[..., Any], name: str, given: Given, *, batched: bool) -> Signature:
