@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +53,20 @@ def test_threads_that_write_one_folder_do_not_hinder_each_other(tmp_path):
             done.result(60)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     assert (folder / "1/model.py").read_bytes() == (folder / "1/more.py").read_bytes()
+
+
+def test_a_folder_that_another_writer_puts_there_between_two_steps_is_replaced(tmp_path, monkeypatch):
+    folder = tmp_path / "m"
+    write_folder(folder, CONFIG, {"1/model.py": b"1"})
+    rename, missed = Path.rename, []
+
+    def renamed(path, target):
+        if path == folder and not missed:  # it is not there for a moment, as another writer has moved it
+            missed.append(path)
+            raise FileNotFoundError(path)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    write_folder(folder, CONFIG, {"1/model.py": b"2"})
+    assert missed and (folder / "1/model.py").read_bytes() == b"2"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]

@@ -54,4 +54,5 @@ def _put(made: Path, folder: Path, old: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not left:
                 raise
-        shutil.rmtree(old)  # another writer was faster: what it wrote goes
+        if old.exists():  # not where the folder was between two writers
+            shutil.rmtree(old)  # another writer was faster: what it wrote goes
