@@ -34,9 +34,9 @@ def register_system(address: str, name: str, key: str, nbytes: int) -> None:
     post(address, f"systemsharedmemory/region/{name}/register", {"key": key, "offset": 0, "byte_size": nbytes})
 
 
-def tensor(region: str, nbytes: int, **more: Any) -> dict[str, Any]:
-    """A tensor X in a region."""
-    return {"name": "X", "parameters": {"shared_memory_region": region, "shared_memory_byte_size": nbytes}} | more
+def tensor(region: str, nbytes: int, name: str = "X", **more: Any) -> dict[str, Any]:
+    """A tensor in a region."""
+    return {"name": name, "parameters": {"shared_memory_region": region, "shared_memory_byte_size": nbytes}} | more
 
 
 class Caller:

@@ -32,7 +32,7 @@ FROM_HOST: Final = """
         on_gpu = torch.from_numpy(tensor.as_numpy()).to("cuda", non_blocking=True)
         return pb_utils.Tensor.from_dlpack("X", on_gpu)
 """
-_STEP: Final = """step { model_name: "%s" model_version: -1
+_STEP: Final = """{ model_name: "%s" model_version: -1
   input_map { key: "X" value: "%s" } output_map { key: "X" value: "%s" } }"""
 
 
@@ -44,11 +44,12 @@ def write_python(home: Path, answer: str, *, stays: bool = True) -> None:
 
 
 def write_chain(home: Path, models: list[str]) -> None:
-    """An ensemble of models, one after the other."""
+    """An ensemble of models, one after the other, from X to Y."""
     (home / "1").mkdir(parents=True)
-    names = ["X", *(f"t{at}" for at in range(1, len(models))), "X"]
+    names = ["X", *(f"t{at}" for at in range(1, len(models))), "Y"]
     steps = ", ".join(_STEP % (model, *names[at : at + 2]) for at, model in enumerate(models))
-    (home / "config.pbtxt").write_text(f'platform: "ensemble"{_FLOATS}ensemble_scheduling {{ {steps} }}\n')
+    floats = _FLOATS.replace('output [ { name: "X"', 'output [ { name: "Y"')
+    (home / "config.pbtxt").write_text(f'platform: "ensemble"{floats}ensemble_scheduling {{ step [ {steps} ] }}\n')
 
 
 def write_network(home: Path, instances: int) -> Path:
