@@ -12,6 +12,7 @@ from tests.gpu.gpu_models import register
 from tisfast.native.nvml import open_nvml
 
 REGION_BYTES = 1 << 20
+ROWS = np.random.default_rng(1).standard_normal((8, 3, 16, 16)).astype(np.float32)
 DTYPES = {
     "float16": "FP16", "float32": "FP32", "float64": "FP64", "bool": "BOOL", "uint8": "UINT8", "int8": "INT8",
     "int16": "INT16", "int32": "INT32", "int64": "INT64", "bfloat16": "BF16", "object": "BYTES",
@@ -25,6 +26,29 @@ def copied(self, name, *arguments):
 cuda._Device.copy = copied
 """
 """A server that copies no tensor between GPU and host, to be started with this as its `fault`."""
+
+
+def network(torch: Any) -> tuple[Any, np.ndarray]:
+    """A small convolution network, and what the processor makes of ROWS with it."""
+    torch.manual_seed(7)
+    layers = [torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3), torch.nn.Flatten()]
+    module = torch.nn.Sequential(*layers, torch.nn.Linear(4 * 14 * 14, 10)).eval()
+    with torch.no_grad():
+        return module, module(torch.from_numpy(ROWS)).numpy()
+
+
+def doubling_plan(trt: Any) -> bytes:
+    """A plan of TensorRT that doubles up to eight rows of four."""
+    builder = trt.Builder(trt.Logger(trt.Logger.WARNING))
+    definition = builder.create_network(0)
+    rows = definition.add_input("X", trt.float32, (-1, 4))
+    doubled = definition.add_elementwise(rows, rows, trt.ElementWiseOperation.SUM).get_output(0)
+    doubled.name = "Y"
+    definition.mark_output(doubled)
+    profile, config = builder.create_optimization_profile(), builder.create_builder_config()
+    profile.set_shape("X", (1, 4), (4, 4), (8, 4))
+    config.add_optimization_profile(profile)
+    return bytes(builder.build_serialized_network(definition, config))
 
 
 class Caller:
