@@ -24,6 +24,7 @@
 #   make lint types     ruff and import layers; mypy
 #   make bench          the real Triton and tisfast side by side, about 35 minutes (FLAGS=--quick for 7)
 #   make bench-backends TorchScript and ONNX beside themselves without a server, forests beside MLServer, 10 minutes
+#   make bench-gpu      tensors on a GPU beside bare copies and a bare module, 2 minutes   (GPU_PYTHON=python3, which has torch)
 #   make digits-backends the digits in files of seven frameworks: train, serve, one table of accuracy and latency
 #   make digits         send handwritten digits to a running `make serve`, show what is read wrong
 #   make clean
@@ -37,6 +38,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 PYTHONS ?=
+GPU_PYTHON ?= $(PY)
 VENV ?= .venv
 MODELS ?= examples/models
 FLAGS ?=
@@ -73,7 +75,7 @@ unexport TISFAST_DEBUG TISFAST_SANITIZE TISFAST_COVERAGE # what is built here is
 
 .PHONY: help serve setup test test-debug debug test-asan asan test-gpu test-torch test-tensorflow test-onnx test-mlflow \
 	test-clients test-triton-qa test-c test-oracle test-install test-newest test-litmus test-arm64 test-wheels coverage \
-	wheel wheel-arm64 lint types bench bench-backends digits digits-backends clean
+	wheel wheel-arm64 lint types bench bench-backends bench-gpu digits digits-backends clean
 
 help:
 	@sed -n '2,/^$$/s/^# \?//p' Makefile
@@ -157,6 +159,9 @@ bench: $(DONE)/built $(DONE)/test
 bench-backends: $(DONE)/built $(DONE)/torch $(DONE)/mlserver
 	$(VENV)/torch/bin/python -m perf.macro.frameworks $(FLAGS)
 	$(PY) -m perf.macro.forests --mlserver $(VENV)/mlserver/bin/mlserver $(FLAGS)
+
+bench-gpu:
+	$(GPU_PYTHON) -m perf.macro.gpu $(FLAGS)
 
 digits-backends: $(DONE)/built $(DONE)/frameworks
 	$(VENV)/frameworks/bin/python examples/digits_frameworks.py $(FLAGS)

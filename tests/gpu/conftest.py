@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.hardware import Hardware
 from tests.gpu.stand_in_driver import StandIn, build
 from tests.system.conftest import connect, serve, write_model  # noqa: F401 - fixtures
 from tisfast.native.cuda import Cuda, CudaMissing
@@ -48,6 +49,12 @@ def cuda(request: pytest.FixtureRequest) -> Cuda:
     """This machine's GPUs, or the stand-in's."""
     found = real_gpus()
     return Cuda(str(request.getfixturevalue("stand_in").library)) if isinstance(found, str) else found
+
+
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest) -> Hardware | StandIn:
+    """This machine's GPUs, or the stand-in's, for tests that order no faults."""
+    return request.getfixturevalue("stand_in") if isinstance(real_gpus(), str) else Hardware()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A client's process with device memory: told over stdin what to do, answers over stdout, a line each.
 
-    python exporter.py NBYTES        prints the IPC handle in hex
+    python exporter.py NBYTES        prints the IPC handle in hex of so many zeros
     write HEX                        the memory's first bytes are these
     read N                           its first N bytes, in hex
     free                             give it back to the GPU
@@ -32,6 +32,8 @@ def main() -> None:
     _call(library, "cuCtxSetCurrent", context)
     _call(library, "cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(int(sys.argv[1])))
     _call(library, "cuIpcGetMemHandle", ctypes.byref(handle), memory)
+    nothing = bytes(int(sys.argv[1]))  # a real GPU gives memory that has what was there before
+    _call(library, "cuMemcpyHtoD_v2", memory, nothing, ctypes.c_size_t(len(nothing)))
     print(bytes(handle.reserved).hex(), flush=True)
     for line in sys.stdin:
         word, _, rest = line.strip().partition(" ")

@@ -67,7 +67,7 @@ IN_HOST_MEMORY = RETURNED.replace("assert not any", "assert all")
 
 
 @pytest.fixture
-def chain(stand_in, serve, write_model, connect):
+def chain(gpu, serve, write_model, connect):
     """chain(*flags): (server, client) of the ensemble m of m0, which makes a tensor on the GPU, m1 and m2."""
 
     def start(*flags, second=RETURNED, last=RETURNED, last_config=FLOATS + GPU + STAYS):
@@ -94,39 +94,39 @@ def infer_in_thread(server, values=VALUES):
         return infer(client, values)
 
 
-def copies(stand_in, before):
-    after = stand_in.counted()
+def copies(gpu, before):
+    after = gpu.counted()
     return [after[name] - before[name] for name in COPIES]
 
 
-def test_what_a_model_makes_is_copied_once_on_the_gpu_for_all_that_follow(chain, stand_in):
+def test_what_a_model_makes_is_copied_once_on_the_gpu_for_all_that_follow(chain, gpu):
     _, client = chain("--cuda-memory-pool-byte-size=0:8388608")  # a part has room for two
-    before = stand_in.counted()
+    before = gpu.counted()
     for at in range(10):
         assert infer(client, VALUES + at).tolist() == (VALUES + at).tolist()
     # Host to device: by m0 itself.  Device to host: the answer.
-    assert copies(stand_in, before) == [10, 10, 10]
-    assert stand_in.counted()["opened"] - before["opened"] == 3  # by each worker, once
-    assert stand_in.counted()["used_after_free"] == 0
-    assert stand_in.allocated() == 8388608 // 4
+    assert copies(gpu, before) == [10, 10, 10]
+    assert gpu.counted()["opened"] - before["opened"] == 3  # by each worker, once
+    assert gpu.counted()["used_after_free"] == 0
+    assert gpu.allocated() == 8388608 // 4
 
 
-def test_a_step_that_takes_its_input_in_host_memory_gets_it_there(chain, stand_in):
+def test_a_step_that_takes_its_input_in_host_memory_gets_it_there(chain, gpu):
     _, client = chain(last=IN_HOST_MEMORY, last_config=FLOATS)
-    before = stand_in.counted()
+    before = gpu.counted()
     assert infer(client).tolist() == VALUES.tolist()
-    assert copies(stand_in, before) == [1, 1, 1]  # between m1 and m2
+    assert copies(gpu, before) == [1, 1, 1]  # between m1 and m2
 
 
 @pytest.mark.parametrize(
     ("pool", "told"), [(0, "is less than 8388608 bytes"), (8388608, "it has no room in the 2097152 bytes")]
 )
-def test_without_room_it_goes_by_way_of_host_memory(chain, stand_in, pool, told):
+def test_without_room_it_goes_by_way_of_host_memory(chain, gpu, pool, told):
     server, client = chain(f"--cuda-memory-pool-byte-size=0:{pool}", second=IN_HOST_MEMORY, last=IN_HOST_MEMORY)
-    large, before = np.tile(VALUES, 3), stand_in.counted()
+    large, before = np.tile(VALUES, 3), gpu.counted()
     for _ in range(2):
         assert infer(client, large).tolist() == large.tolist()
-    assert copies(stand_in, before) == [2, 2, 0]
+    assert copies(gpu, before) == [2, 2, 0]
     server.says(told)
 
 
@@ -137,7 +137,7 @@ def test_where_the_server_cannot_export_memory_the_host_takes_its_place(chain, s
     server.says("the server cannot lend 16777216 bytes of GPU memory: cuIpcGetMemHandle: out of memory")
 
 
-def test_a_tensor_outlives_the_model_that_made_it(chain, stand_in, tmp_path):
+def test_a_tensor_outlives_the_model_that_made_it(chain, gpu, tmp_path):
     server, _ = chain(second=WAITS.format(tmp_path))
     found = []
     waiting = threading.Thread(target=lambda: found.append(infer_in_thread(server)), daemon=True)
@@ -149,7 +149,7 @@ def test_a_tensor_outlives_the_model_that_made_it(chain, stand_in, tmp_path):
     (tmp_path / "go").touch()
     waiting.join(60)
     assert found[0].tolist() == VALUES.tolist()
-    assert stand_in.counted()["used_after_free"] == 0
+    assert gpu.counted()["used_after_free"] == 0
 
 
 class Program:
@@ -187,20 +187,20 @@ class Program:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_random_program_with_deaths(chain, stand_in, seed):
+def test_a_random_program_with_deaths(chain, gpu, seed):
     server, client = chain("--cuda-memory-pool-byte-size=0:16777216")
     Program(seed, server, client).run()
-    before = stand_in.counted()
+    before = gpu.counted()
     assert infer(client).tolist() == VALUES.tolist()
-    assert copies(stand_in, before) == [1, 1, 1]  # there is memory to lend, whoever has died
-    assert stand_in.counted()["used_after_free"] == 0
-    assert stand_in.allocated() <= 2 * 16777216 // 4  # of m0, and at most one more that a dead one's tensor held
+    assert copies(gpu, before) == [1, 1, 1]  # there is memory to lend, whoever has died
+    assert gpu.counted()["used_after_free"] == 0
+    assert gpu.allocated() <= 2 * 16777216 // 4  # of m0, and at most one more that a dead one's tensor held
 
 
-def test_a_tensor_that_its_taker_fails_with_is_let_go(chain, stand_in):
+def test_a_tensor_that_its_taker_fails_with_is_let_go(chain, gpu):
     _, client = chain("--cuda-memory-pool-byte-size=0:8388608", second=IN_HOST_MEMORY)  # which it is not: m1 fails
-    before = stand_in.counted()
+    before = gpu.counted()
     for _ in range(5):
         with pytest.raises(InferenceServerException):
             infer(client)
-    assert copies(stand_in, before) == [5, 0, 5]  # each had room on the GPU
+    assert copies(gpu, before) == [5, 0, 5]  # each had room on the GPU

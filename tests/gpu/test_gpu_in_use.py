@@ -99,7 +99,7 @@ print(json.dumps([answers, children, forks]))
 
 
 @pytest.mark.parametrize(("code", "asked"), [(FUNCTIONS, 2), (PYTRITON, 1)], ids=["functions", "pytriton"])
-def test_a_program_that_uses_a_gpu_serves_and_is_not_forked(stand_in, tmp_path, code, asked):
+def test_a_program_that_uses_a_gpu_serves_and_is_not_forked(gpu, tmp_path, code, asked):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM + code + END], capture_output=True, text=True, timeout=4 * SECONDS_MAX,
         check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTRITON_HOME": str(tmp_path)},
@@ -108,4 +108,4 @@ def test_a_program_that_uses_a_gpu_serves_and_is_not_forked(stand_in, tmp_path, 
     answers, children, forks = json.loads(done.stdout)
     assert answers == [[0, 2, 4, 6]] * (asked + 1)
     assert (children, forks) == ([], [])
-    assert stand_in.counted()["used_after_free"] == 0
+    assert gpu.counted()["used_after_free"] == 0

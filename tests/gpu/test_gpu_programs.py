@@ -77,7 +77,7 @@ class Program:
 
 
 @pytest.mark.parametrize(("seed", "mishaps"), [(1, 0), (2, 0), (3, 1), (4, 1)])
-def test_a_random_program(stand_in, serve, write_model, connect, export, seed, mishaps):  # noqa: PLR0917
+def test_a_random_program(gpu, serve, write_model, connect, export, seed, mishaps):  # noqa: PLR0917
     config = CONFIG.replace('"A"', '"B"')
     for at in range(3):
         write_model(f"m{at}", RETURNED, config + GPU + STAYS)
@@ -85,13 +85,13 @@ def test_a_random_program(stand_in, serve, write_model, connect, export, seed, m
     folder = write_model("m", "", ensemble("B", ("A", "x"), ("x", "y"), ("y", "B")))
     (folder / "1/model.py").unlink()
     server = serve("--allow-client-shm=true").ready()
-    before = stand_in.counted()
+    before = gpu.counted()
     Program(seed, server, connect(server), export).run(mishaps)
-    assert stand_in.counted()["used_after_free"] == before["used_after_free"]
+    assert gpu.counted()["used_after_free"] == before["used_after_free"]
     if not mishaps:  # who is killed closes nothing
-        until(lambda: opened(stand_in, before) == 0, "all handles are closed")
+        until(lambda: opened(gpu, before) == 0, "all handles are closed")
 
 
-def opened(stand_in, before):
-    now = stand_in.counted()
+def opened(gpu, before):
+    now = gpu.counted()
     return now["opened"] - before["opened"] - (now["closed"] - before["closed"])

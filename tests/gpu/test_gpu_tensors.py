@@ -21,7 +21,7 @@ NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 COPIES = ("host_to_device", "device_to_host", "device_to_device")
 @pytest.fixture
-def started(stand_in, serve, write_model, connect):
+def started(gpu, serve, write_model, connect):
     """started(code, config): (server, a client of it by the module)."""
 
     def start(code, config=CONFIG + GPU + STAYS, module=tritonclient.http, fault=""):
@@ -33,46 +33,46 @@ def started(stand_in, serve, write_model, connect):
 
 
 @pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
-def test_a_client_s_tensor_reaches_the_model_where_it_lies(started, export, stand_in, module):
+def test_a_client_s_tensor_reaches_the_model_where_it_lies(started, export, gpu, module):
     _, client = started(IDENTITY, module=module)
     given = export(NBYTES)
     given.write(VALUES.tobytes())
     register(client, "given", given)
-    before = stand_in.counted()
+    before = gpu.counted()
     for offset in (0, 4096, NBYTES - 64):
         nbytes = min(4096, NBYTES - offset)
         answer = client.infer("m", **asked(module, nbytes, offset))
         assert answer.as_numpy("B").tolist() == VALUES[offset // 4 :][: nbytes // 4].tolist()
-    after = stand_in.counted()
+    after = gpu.counted()
     assert after["host_to_device"] == before["host_to_device"]  # the model was given no copy of it
     assert after["device_to_host"] - before["device_to_host"] == 3  # only answers travelled
     assert after["opened"] - before["opened"] == 1  # by the model's process, once
 
 
-def test_a_tensor_that_is_returned_goes_from_region_to_region_on_the_gpu(started, export, stand_in):
+def test_a_tensor_that_is_returned_goes_from_region_to_region_on_the_gpu(started, export, gpu):
     _, client = started(RETURNED, (CONFIG + GPU + STAYS).replace('"A"', '"B"'))
     given, wanted = export(NBYTES), export(NBYTES)
     given.write(VALUES.tobytes())
     register(client, "given", given)
     register(client, "wanted", wanted)
-    before = stand_in.counted()
+    before = gpu.counted()
     client.infer("m", **asked(tritonclient.http, output="wanted", name="B"))
-    after = stand_in.counted()  # before the exporter's own copy
+    after = gpu.counted()  # before the exporter's own copy
     assert wanted.read(NBYTES) == VALUES.tobytes()
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
-def test_an_output_is_written_where_the_client_wants_it(started, export, stand_in, module):
+def test_an_output_is_written_where_the_client_wants_it(started, export, gpu, module):
     _, client = started(IDENTITY, module=module)
     given, wanted = export(NBYTES), export(NBYTES)
     given.write(VALUES.tobytes())
     register(client, "given", given)
     register(client, "wanted", wanted)
-    before = stand_in.counted()
+    before = gpu.counted()
     for offset in (NBYTES - 64, 4096):
         client.infer("m", **asked(module, 64, offset, "wanted"))
-    after = stand_in.counted()
+    after = gpu.counted()
     found = wanted.read(NBYTES)
     for at in (4096, NBYTES - 64):
         assert found[at : at + 64] == VALUES.tobytes()[at : at + 64]
@@ -80,7 +80,7 @@ def test_an_output_is_written_where_the_client_wants_it(started, export, stand_i
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 2]
 
 
-def test_an_output_that_has_no_room_is_an_error_and_is_not_written(started, export, stand_in):
+def test_an_output_that_has_no_room_is_an_error_and_is_not_written(started, export, gpu):
     _, client = started(IDENTITY)
     given, wanted = export(NBYTES), export(NBYTES)
     given.write(VALUES.tobytes())
@@ -106,7 +106,7 @@ def test_where_the_worker_cannot_open_the_client_s_memory_the_server_writes(star
     server.says("go by way of host memory: this model's process cannot open that memory (cuIpcOpenMemHandle_v2: out")
 
 
-def test_each_request_of_a_batch_has_its_own_place(started, export, stand_in):
+def test_each_request_of_a_batch_has_its_own_place(started, export, gpu):
     config = CONFIG + GPU + STAYS + "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100000 }"
     _, client = started(IDENTITY, config, tritonclient.grpc)
     given, wanted = export(NBYTES), export(NBYTES)
@@ -114,13 +114,13 @@ def test_each_request_of_a_batch_has_its_own_place(started, export, stand_in):
     register(client, "given", given)
     register(client, "wanted", wanted)
     answers: queue.Queue[object] = queue.Queue()
-    before = stand_in.counted()
+    before = gpu.counted()
     for at in range(8):
         request = asked(tritonclient.grpc, 4096, (7 - at) * 4096, "wanted")
         request["inputs"][0].set_shape([1, 1024])
         client.async_infer("m", callback=lambda result, error: answers.put(error), **request)
     assert [answers.get(timeout=30) for _ in range(8)] == [None] * 8
-    after = stand_in.counted()
+    after = gpu.counted()
     assert wanted.read(8 * 4096) == VALUES.tobytes()[: 8 * 4096]
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 8]
 
@@ -142,7 +142,7 @@ class Part:
 """
 
 
-def test_a_part_of_an_input_under_another_name_stays_where_it_is(stand_in, serve, write_model, connect, export):
+def test_a_part_of_an_input_under_another_name_stays_where_it_is(gpu, serve, write_model, connect, export):
     write_model("m0", PART, CONFIG + GPU + STAYS)
     write_model("m1", IDENTITY, CONFIG + GPU + STAYS)
     folder = write_model("m", "", ensemble("A", ("A", "x"), ("x", "B")))
@@ -152,15 +152,15 @@ def test_a_part_of_an_input_under_another_name_stays_where_it_is(stand_in, serve
     given.write(VALUES.tobytes())
     register(client, "given", given)
     register(client, "wanted", wanted)
-    before = stand_in.counted()
+    before = gpu.counted()
     client.infer("m", **asked(tritonclient.http, 4096, 0, "wanted"))
-    after = stand_in.counted()
+    after = gpu.counted()
     assert wanted.read(2048) == VALUES.tobytes()[2048:4096]
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("answer", ["tensor", 'pb_utils.Tensor.from_dlpack("B", tensor.to_dlpack())'])
-def test_an_ensemble_of_three_hands_it_on_without_a_copy(stand_in, serve, write_model, connect, export, answer):
+def test_an_ensemble_of_three_hands_it_on_without_a_copy(gpu, serve, write_model, connect, export, answer):
     for at in range(3):
         code = RETURNED.replace("return tensor", f"return {answer}")
         write_model(f"m{at}", code, (CONFIG + GPU + STAYS).replace('"A"', '"B"'))
@@ -171,16 +171,25 @@ def test_an_ensemble_of_three_hands_it_on_without_a_copy(stand_in, serve, write_
     given.write(VALUES.tobytes())
     register(client, "given", given)
     register(client, "wanted", wanted)
-    before = stand_in.counted()
+    before = gpu.counted()
     client.infer("m", **asked(tritonclient.http, output="wanted"))
-    after = stand_in.counted()
+    after = gpu.counted()
     assert wanted.read(NBYTES) == VALUES.tobytes()
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
 
 
-@pytest.mark.parametrize("config", [CONFIG + STAYS, CONFIG + GPU, CONFIG + GPU.replace("[ 0 ]", "[ 0, 1 ]") + STAYS])
-def test_others_get_it_in_host_memory(started, export, stand_in, config):
+@pytest.mark.parametrize("config", [CONFIG + STAYS, CONFIG + GPU])
+def test_others_get_it_in_host_memory(started, export, config):
     server, client = started(WHERE, config)
+    given = export(NBYTES)
+    given.write(VALUES.tobytes())
+    register(client, "given", given)
+    assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
+    server.says("on the CPU: [True]")
+
+
+def test_a_model_on_two_gpus_gets_it_in_host_memory(started, export, stand_in):
+    server, client = started(WHERE, CONFIG + GPU.replace("[ 0 ]", "[ 0, 1 ]") + STAYS)
     given = export(NBYTES)
     given.write(VALUES.tobytes())
     register(client, "given", given)
@@ -233,15 +242,15 @@ def test_a_region_that_its_client_frees_is_an_error_of_the_request_and_nothing_e
     assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
 
 
-def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export, stand_in):
+def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export, gpu):
     server, client = started(IDENTITY)
-    before = stand_in.counted()
+    before = gpu.counted()
     for _ in range(3):
         given = export(NBYTES)
         register(client, "given", given)
         client.infer("m", **asked(tritonclient.http))
         client.unregister_cuda_shared_memory("given")
-    until(lambda: balance(stand_in, before) == 0, "all handles are closed")
+    until(lambda: balance(gpu, before) == 0, "all handles are closed")
     given = export(NBYTES)
     given.write(VALUES.tobytes())
     register(client, "given", given)
@@ -250,7 +259,7 @@ def test_handles_are_closed_when_regions_go_and_when_workers_die(started, export
     os.kill(worker, signal.SIGKILL)
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
     assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
-    assert stand_in.counted()["used_after_free"] == 0
+    assert gpu.counted()["used_after_free"] == 0
 
 
 @pytest.mark.parametrize("call", ["cuCtxSynchronize", "cuStreamSynchronize"])
@@ -288,7 +297,7 @@ def test_an_answer_by_a_sender_ends_an_instance_whose_gpu_is_lost_too(started, e
     until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
 
 
-def test_outputs_of_a_client_that_has_left_are_not_written(started, export, stand_in):
+def test_outputs_of_a_client_that_has_left_are_not_written(started, export, gpu):
     waits = IDENTITY.replace("        found", """        import threading
         for request in requests:
             while request.request_id() == "waits" and not request.is_cancelled():
@@ -300,7 +309,7 @@ def test_outputs_of_a_client_that_has_left_are_not_written(started, export, stan
     register(client, "given", given)
     register(client, "wanted", wanted)
     port = server.said(lambda r: r.get("event") == "ready", "ready")["grpc_port"]
-    before, ended = stand_in.counted()["device_to_device"], threading.Event()
+    before, ended = gpu.counted()["device_to_device"], threading.Event()
     with tritonclient.grpc.InferenceServerClient(f"localhost:{port}") as grpc:
         given_up = {"request_id": "waits", "callback": lambda result, error: ended.set()}
         call = grpc.async_infer("m", **given_up, **asked(tritonclient.grpc, output="wanted"))
@@ -308,7 +317,7 @@ def test_outputs_of_a_client_that_has_left_are_not_written(started, export, stan
         assert ended.wait(60)
     client.infer("m", **asked(tritonclient.http))  # behind it: there is one instance
     assert wanted.read(NBYTES) == bytes(NBYTES)
-    assert stand_in.counted()["device_to_device"] == before
+    assert gpu.counted()["device_to_device"] == before
 
 
 @pytest.mark.parametrize("shift", [-4096, 0, 4096])
@@ -338,7 +347,7 @@ def test_a_region_is_registered_again_where_the_server_has_lost_the_gpu(started,
     assert client.infer("m", **asked(tritonclient.http)).as_numpy("B").tolist() == VALUES.tolist()
 
 
-def balance(stand_in, before):
+def balance(gpu, before):
     """Handles that are open and were not before."""
-    now = stand_in.counted()
+    now = gpu.counted()
     return (now["opened"] - before["opened"]) - (now["closed"] - before["closed"])
