@@ -59,7 +59,7 @@ class GpuWriter(_tensors.Writer):
         """
         found, leaving = {}, {}
         for name, value in values.items():
-            if not isinstance(value, self._torch.Tensor) or value.device.type != "cuda":
+            if not isinstance(value, self._torch.Tensor) or value.device.type != self._device.type:
                 found[name] = self.array(name, value, codes[name])
                 continue
             self.check(name, value, codes[name])
