@@ -24,6 +24,8 @@ class Backend:
     """Whether batches are given to `execute_arrays`, joined to one array for each input."""
     takes_text = False
     """See ArrayBackend."""
+    takes_device = False
+    """Whether it can be given inputs, and give outputs, in the memory of its instance's GPU: `device_batches`."""
     has_readiness = False
     """Whether `unready_reason` has something to say."""
 

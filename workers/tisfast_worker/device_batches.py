@@ -1,0 +1,163 @@
+"""Batches of instances on a GPU, for backends that take arrays.
+
+Inputs that lie in GPU memory reach the backend there, outputs that somebody wants there stay.
+"""
+
+from tisfast_worker import cuda, dtypes
+from tisfast_worker.batch_arrays import BatchCall
+from tisfast_worker.device_arena import FLAG_STAYS
+from tisfast_worker.device_tensor import DEVICE, DeviceTensor
+from tisfast_worker.errors import TritonModelException
+from tisfast_worker.output_space import OutputSpace
+from tisfast_worker.tensor import count
+
+
+class DeviceParts:
+    """An input of a batch of which at least a part lies in GPU memory.
+
+    parts: of one request each, in the order of the batch: DeviceInputs, and arrays in host memory; their bytes, one
+    behind the other, are those of an array of `shape`.  BF16 on the host is an array of its bits.  code: their type.
+    """
+
+    __slots__ = ("code", "parts", "shape")
+
+    def __init__(self, parts, shape, code):
+        """See the class."""
+        self.parts, self.shape, self.code = parts, tuple(shape), code
+
+    @property
+    def nbytes(self):
+        """Of all parts."""
+        return count(self.shape) * dtypes.TYPES[self.code][2]
+
+    def on_host(self):
+        """The array, copied to host memory."""
+        import numpy  # noqa: PLC0415 - there where this runs
+
+        parts = [part.on_host() if part.__class__ is not numpy.ndarray else part for part in self.parts]
+        return numpy.concatenate([part.reshape(-1) for part in parts]).reshape(self.shape)
+
+    def ravel(self):
+        """The same with one dimension."""
+        return DeviceParts(self.parts, (count(self.shape),), self.code)
+
+    def copy(self):
+        """Itself: what keeps a part of it keeps the memory of that part's request."""
+        return self
+
+
+class DeviceArray:
+    """An output of a batch in GPU memory, row by row.  keep: what keeps the memory at `address`; code: its type.
+
+    The part of numpy's arrays that cutting an output apart takes.
+    """
+
+    __slots__ = ("address", "code", "keep", "shape")
+
+    def __init__(self, keep, address, shape, code):
+        """See the class."""
+        self.keep, self.address, self.shape, self.code = keep, address, tuple(shape), code
+
+    def __len__(self):
+        """Rows."""
+        return self.shape[0]
+
+    @property
+    def ndim(self):
+        """Dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self):
+        """Elements."""
+        return count(self.shape)
+
+    def __getitem__(self, rows):
+        """Of a slice: the rows from its start to its stop, which are within the array."""
+        step = count(self.shape[1:]) * dtypes.TYPES[self.code][2]
+        shape = (rows.stop - rows.start, *self.shape[1:])
+        return DeviceArray(self.keep, self.address + rows.start * step, shape, self.code)
+
+    def reshape(self, shape):
+        """The same elements; -1: in one dimension."""
+        return DeviceArray(self.keep, self.address, (self.size,) if shape == -1 else shape, self.code)
+
+
+class DeviceBatchCall(BatchCall):
+    """See BatchCall."""
+
+    def __init__(self, model, backend, new_lease, writer):
+        """`writer`: the AnswerWriter, which is told when the GPU is lost."""
+        BatchCall.__init__(self, model, backend, new_lease)
+        self._takes_device, self._writer = backend.takes_device, writer
+
+    def __call__(self, requests, execution):
+        """See BatchCall.  After an error that leaves the process without its GPU the instance ends."""
+        try:
+            return BatchCall.__call__(self, requests, execution)
+        except Exception:
+            if self._takes_device:
+                self._look_for_gpu()
+            raise
+
+    def _look_for_gpu(self):
+        try:
+            cuda.wait(DEVICE[1])
+        except cuda.DeviceLost as error:
+            self._writer.device_lost = str(error)
+        except TritonModelException:
+            pass  # what failed is told by the framework
+
+    def _array(self, request, name, wrong):
+        tensor = request.find(name)
+        if tensor.is_cpu():
+            return BatchCall._array(self, request, name, wrong)
+        return DeviceParts([tensor], tensor.shape(), tensor._code) if self._takes_device else tensor.on_host()
+
+    def _concatenated(self, parts):
+        on_device = next((part for part in parts if part.__class__ is DeviceParts), None)
+        if on_device is None:
+            return BatchCall._concatenated(self, parts)
+        flat = []
+        for part in parts:
+            flat += part.parts if part.__class__ is DeviceParts else [part]
+        return DeviceParts(flat, (sum(len_of(part) for part in parts), *on_device.shape[1:]), on_device.code)
+
+    def _cut(self, name, array, requests, inputs, views):  # noqa: PLR0913, PLR0917 - as BatchCall's
+        if array.__class__ is not DeviceArray:
+            return BatchCall._cut(self, name, array, requests, inputs, views)
+        return [DeviceTensor(name, part.code, part, DEVICE) for part in self._parts(name, array, requests)]
+
+
+def len_of(part):
+    """Rows."""
+    return part.shape[0]
+
+
+class DeviceSpace(OutputSpace):
+    """See OutputSpace."""
+
+    def __init__(self, writer, model):
+        """`writer`: the AnswerWriter."""
+        OutputSpace.__init__(self, writer)
+        states = () if model.sequences is None else model.sequences.states
+        self._states = frozenset(state.output_name for state in states)  # kept in host memory
+
+    def wants(self, name):
+        """See OutputSpace; the state of sequences is always wanted."""
+        return name in self._states or OutputSpace.wants(self, name)
+
+    def stays(self, name):
+        """Whether a client of this batch wants this output in its GPU memory, or another model takes it there.
+
+        It is a DeviceArray then; requests that want it otherwise get copies of their parts.
+        """
+        spec = self._writer.spec_of(name)
+        if spec is None or name in self._states:
+            return False
+        return any(_stays(request, spec.index) for request in self._requests if not request.null)
+
+
+def _stays(request, index):
+    flags, asked = request._head[2], request._head[3]
+    return asked >> index & 1 and (index in (request.output_places or ()) or flags & FLAG_STAYS)
