@@ -19,7 +19,6 @@ from tritonclient.utils import InferenceServerException
 from tests.gpu.backend_calls import ONLY_ON_THE_GPU, ROWS, Caller, doubling_plan, gpu_bytes, network
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS
 from tests.system.array_calls import executions
-from tests.system.conftest import connect  # noqa: F401 - fixture
 from tests.system.helpers import until
 
 X, OUT = "x", "OUTPUT__0"
@@ -39,7 +38,7 @@ def made(real_cuda):
 
 
 @pytest.fixture
-def caller(serve, connect, export):  # noqa: F811
+def caller(serve, connect, export):
     """caller(module, flags, fault): a Caller of a server that is started now."""
 
     def start(module=tritonclient.grpc, *flags, fault=""):
@@ -378,7 +377,7 @@ def test_an_instance_that_a_kernel_s_error_has_broken_is_started_again(made, cal
         assert asked.infer("m", {X: good}, {OUT: good})[OUT].tolist() == [[0, 1]]
 
 
-def test_two_models_and_many_clients(made, caller, tmp_path, connect, export):  # noqa: F811
+def test_two_models_and_many_clients(made, caller, tmp_path, connect, export):
     net, expected = network(made.torch)
     for name in ("m", "n"):
         made.save(net, tmp_path / "models" / name, of_network(made, BATCHED.replace("200000", "1000")))

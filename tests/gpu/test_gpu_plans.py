@@ -14,7 +14,6 @@ from tritonclient.utils import InferenceServerException
 from tests.gpu.backend_calls import Caller
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS
 from tests.system.array_calls import executions
-from tests.system.conftest import connect, serve, write_model  # noqa: F401 - fixtures
 from tests.system.tensorrt_plans import STAND_IN, doubler, environment, parameters, plan, tensor
 
 COPIES = ("host_to_device", "device_to_host", "device_to_device")
@@ -38,7 +37,7 @@ def write_plan(tmp_path):
 
 
 @pytest.fixture
-def caller(stand_in, serve, connect, export):  # noqa: F811
+def caller(stand_in, serve, connect, export):
     """caller(module): a Caller of a server that is started now; `copied()` what was copied since the last look."""
 
     def start(module=tritonclient.grpc):
@@ -93,7 +92,8 @@ def test_copies_are_as_many_as_it_takes(caller, write_plan):
         asked.copied()
         answer = asked.client.infer("m", **call)
         assert asked.copied() == expected, (source, target)
-        found = answer.as_numpy("Y") if target == "answer" else np.frombuffer(asked.wanted.read(rows.nbytes), np.float32)
+        memory = np.frombuffer(asked.wanted.read(rows.nbytes), np.float32)
+        found = answer.as_numpy("Y") if target == "answer" else memory
         assert found.ravel().tolist() == (rows * 2).ravel().tolist()
 
 
@@ -101,10 +101,10 @@ def test_requests_of_a_batch_come_from_region_and_host_and_go_to_either(caller, 
     write_plan("m", doubler(), BATCHED)
     asked = caller()
     asked.given.write(ROWS.tobytes())
-    calls = [
-        asked.asked({"X": ROWS[at : at + 1]}, {"X": 16 * at} if at % 2 else {}, {"Y": (16 * at, 16) if at % 3 else None})
-        for at in range(8)
-    ]
+    calls = []
+    for at in range(8):
+        places = {"X": 16 * at} if at % 2 else {}
+        calls.append(asked.asked({"X": ROWS[at : at + 1]}, places, {"Y": (16 * at, 16) if at % 3 else None}))
     asked.copied()
     answers = asked.infer_at_once("m", calls)
     assert asked.copied() == [4, 3, 4 + 5]  # in: four of each kind; out: three to the host, five to the region
@@ -157,7 +157,7 @@ def test_ragged_requests_are_joined_and_scattered_on_the_gpu(caller, write_plan)
 
 
 STEP = """step {{
-    model_name: "m{0}" model_version: -1 input_map {{ key: "{1}" value: "{2}" }} output_map {{ key: "{3}" value: "{4}" }}
+    model_name: "m{}" model_version: -1 input_map {{ key: "{}" value: "{}" }} output_map {{ key: "{}" value: "{}" }}
 }}"""
 
 

@@ -145,7 +145,8 @@ class Runs:
             memories = lane.place(wanted, self._in_place(inputs))
         else:
             handle, memories, wanted = graph
-        found = {each.name: self._left(each, memories, wanted) for each in self._engine.outputs if space.stays(each.name)}
+        staying = [each for each in self._engine.outputs if space.stays(each.name)]
+        found = {each.name: _left(each, memories[each.name], wanted[each.name]) for each in staying}
         arrays, held = space.take({name: shape for name, shape in wanted.items() if name not in found}), []
         try:
             for each in self._engine.inputs:
@@ -173,12 +174,6 @@ class Runs:
             if given.__class__ is DeviceParts and len(given.parts) == 1 and name not in self._aliased
         }
         return {name: address for name, address in alone.items() if address % _ALIGNED == 0}
-
-    @staticmethod
-    def _left(each, memories, wanted):
-        """An output that stays where it is until the next execution."""
-        memory = memories[each.name]
-        return DeviceArray(memory, memory.address, wanted[each.name], each.code)
 
     def _write(self, address, given):
         """Queue the copies of an input; returns what must stay until they are done."""
@@ -234,6 +229,11 @@ class Runs:
         self._places.held = True
         self._graphs[tuple(shapes[name] for name in self._names)] = handle, memories, wanted
         current().log("VERBOSE", f"CUDA graph for {_shapes_text(shapes)}", "tensorrt.py", 0)
+
+
+def _left(each, memory, shape):
+    """An output that stays where it is until the next execution."""
+    return DeviceArray(memory, memory.address, shape, each.code)
 
 
 def _shapes_text(shapes):

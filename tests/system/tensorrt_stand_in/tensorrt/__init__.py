@@ -12,6 +12,7 @@ import itertools
 import json
 
 import numpy as np
+
 from tensorrt.handles import Driver
 
 __version__ = "10.7.0.23"

@@ -1,4 +1,4 @@
-"""What stands in for kernels where the driver's stand-in is that of tests/gpu: its memory is no address of the processor.
+"""In place of kernels where the driver's stand-in is that of tests/gpu, whose memory the processor cannot touch.
 
 Executions are done when they are queued, behind what the stream had before.
 """
