@@ -25,9 +25,9 @@ class TensorrtError(Refusal):
 class IoTensor:
     """One input or output of an engine.
 
-    name; dtype: KServe's; code: its number; dims: -1 for any size, the batch in front; array_type: numpy's; alias: of an
-    output that lies where an input lies, the input's name, "" of others; ranges: by profile (smallest, best, largest)
-    shape of an input.
+    name; dtype: KServe's; code: its number; dims: -1 for any size, the batch in front; array_type: numpy's; ranges: by
+    profile (smallest, best, largest) shape of an input; alias: of an output that lies where an input lies, the input's
+    name, "" of others.
     """
 
     __slots__ = ("alias", "array_type", "code", "dims", "dtype", "itemsize", "name", "ranges")
