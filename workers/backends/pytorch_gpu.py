@@ -1,10 +1,9 @@
 """Tensors of an instance on a GPU: taken where they lie, and left there where somebody wants them there."""
 
-from tisfast_worker.device_batches import DeviceArray, DeviceParts
+from tisfast_worker.device_batches import VECTOR_BYTES, DeviceArray, DeviceParts
 from tisfast_worker.serve import backend_module
 
 _tensors = backend_module("pytorch_tensors")
-_ALIGNED = 16  # what compiled code takes for granted of its inputs: more than any type
 
 
 class GpuReader(_tensors.Reader):
@@ -39,7 +38,7 @@ class GpuReader(_tensors.Reader):
             return _tensors.Reader.read(self, name, part)
         code = part.triton_dtype()
         found = self._torch.from_dlpack(part.bytes_to_dlpack())
-        if part.address() % _ALIGNED:
+        if part.address() % VECTOR_BYTES:
             found = found.clone()
         return found.view(_tensors.dtype_of(self._torch, code, f"input '{name}'")).view(part.shape())
 

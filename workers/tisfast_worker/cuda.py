@@ -29,6 +29,7 @@ _SIGNATURES = {
     "cuStreamCreate": (ctypes.POINTER(_POINTER), ctypes.c_uint),
     "cuStreamSynchronize": (_POINTER,),
     "cuMemcpyDtoH_v2": (_POINTER, _ADDRESS, ctypes.c_size_t),
+    "cuMemcpyHtoDAsync_v2": (_ADDRESS, _POINTER, ctypes.c_size_t, _POINTER),
     "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, ctypes.c_size_t, _POINTER),
     "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_ADDRESS), _Handle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (_ADDRESS,),
@@ -122,6 +123,29 @@ class Gpu:
         except CudaError as error:
             text = f"copying {nbytes} bytes of an output on the GPU failed: {error}"
             raise _failure(text, error) from None
+
+
+    def join(self, to, parts):
+        """Copy DeviceTensors and arrays to device memory, one behind the other; done when this returns.
+
+        Raises TritonModelException.
+        """
+        import numpy  # noqa: PLC0415 - there where arrays are
+
+        held = [numpy.ascontiguousarray(part) if isinstance(part, numpy.ndarray) else part for part in parts]
+        try:
+            with _Context(0) as call:
+                for part in held:
+                    if isinstance(part, numpy.ndarray):
+                        nbytes = part.nbytes
+                        call("cuMemcpyHtoDAsync_v2", to, part.ctypes.data, nbytes, self._stream)
+                    else:
+                        nbytes = part.nbytes()
+                        call("cuMemcpyDtoDAsync_v2", to, part.address(), nbytes, self._stream)
+                    to += nbytes
+                call("cuStreamSynchronize", self._stream)
+        except CudaError as error:
+            raise _failure(f"joining the inputs of a batch on the GPU failed: {error}", error) from None
 
 
 class OpenedMemory:

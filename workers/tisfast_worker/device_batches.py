@@ -11,6 +11,9 @@ from tisfast_worker.errors import TritonModelException
 from tisfast_worker.output_space import OutputSpace
 from tisfast_worker.tensor import count
 
+VECTOR_BYTES = 16
+"""The widest load of a kernel.  Frameworks' own memory begins at multiples of it, and kernels may rely on that."""
+
 
 class DeviceParts:
     """An input of a batch of which at least a part lies in GPU memory.
@@ -39,7 +42,11 @@ class DeviceParts:
 
     def ravel(self):
         """The same with one dimension."""
-        return DeviceParts(self.parts, (count(self.shape),), self.code)
+        return self.reshape((count(self.shape),))
+
+    def reshape(self, shape):
+        """The same elements."""
+        return DeviceParts(self.parts, shape, self.code)
 
     def copy(self):
         """Itself: what keeps a part of it keeps the memory of that part's request."""
