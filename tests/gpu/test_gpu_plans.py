@@ -5,6 +5,9 @@ What they do not show is in test_gpu_backends.py: that a real framework takes wh
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -14,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 from tests.gpu.backend_calls import Caller
 from tests.gpu.gpu_models import CONFIG, GPU, IDENTITY, STAYS
 from tests.system.array_calls import executions
+from tests.system.helpers import ROOT
 from tests.system.tensorrt_plans import STAND_IN, doubler, environment, parameters, plan, tensor
 
 COPIES = ("host_to_device", "device_to_host", "device_to_device")
@@ -220,3 +224,55 @@ def test_the_memory_of_outputs_is_free_again_for_the_next_execution(caller, writ
         asked.client.infer("m", **asked.asked({"X": ROWS[:9]}, {"X": 0}, {"Y": (0, 144)}))
     assert there(asked, "m", ROWS[:2])[0] == (ROWS[:2] * 10).ravel().tolist()
     assert stand_in.counted()["used_after_free"] == 0
+
+
+@pytest.mark.parametrize(("rows", "columns", "copies"), [(1, 20000, 4), (2, 20000, 4), (2, 100, 1)])
+def test_large_inputs_in_host_memory_are_joined_on_the_gpu(caller, write_plan, rows, columns, copies):
+    shapes = [rows, columns], [8, columns], [8, columns]
+    plan_of_rows = plan([tensor("X", [-1, columns], shapes)], [tensor("Y", [-1, columns], make="X + X")])
+    write_plan("m", plan_of_rows, BATCHED)
+    asked = caller()
+    values = np.arange(4 * rows * columns, dtype=np.float32).reshape(4, rows, columns)
+    calls = [asked.asked({"X": each}, {}, {"Y": None}) for each in values]
+    asked.copied()
+    answers = asked.infer_at_once("m", calls)
+    assert executions(asked.server, "m") == (4 * rows, 1)
+    assert asked.copied() == [copies, 1, 0]
+    for each, answer in zip(values, answers, strict=True):
+        assert (answer.as_numpy("Y") == each * 2).all()
+
+
+JOINED = """
+import ctypes, sys
+sys.path.insert(0, "workers")
+import numpy as np
+from tisfast_worker import cuda
+from tisfast_worker.device_tensor import DeviceInput
+
+class Memory:
+    def __init__(self, nbytes):
+        self.pointer, self.shape = ctypes.c_uint64(), (nbytes // 4,)
+        call("cuMemAlloc_v2", ctypes.byref(self.pointer), ctypes.c_size_t(nbytes))
+        self.address = self.pointer.value
+
+def call(name, *arguments):
+    assert getattr(library, name)(*arguments) == 0, name
+
+library = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+call("cuInit", 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+library.cuMemcpyDtoH_v2.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t)
+rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+given, joined = Memory(32), Memory(96)
+cuda.join(given.address, [rows[3:5]])
+cuda.join(joined.address, [rows[:3], DeviceInput("X", 11, given), rows[::5][1:]])
+found = np.empty_like(rows)
+call("cuMemcpyDtoH_v2", found.ctypes.data, joined.address, 96)
+assert (found == rows).all(), found
+"""
+
+
+def test_arrays_and_tensors_on_the_gpu_are_joined_for_a_framework_that_does_not(gpu):
+    subprocess.run([sys.executable, "-c", JOINED], check=True, cwd=ROOT, timeout=60)

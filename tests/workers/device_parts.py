@@ -27,11 +27,11 @@ def part(array, kind="FP32", shift=0):
     return DeviceTensor("X", CODES[kind], _Memory(array, shift), (1, 0))
 
 
-def parts(*given, kind="FP32"):
+def parts(*given):
     """A batch of tensors on the GPU and of arrays."""
     rows = sum(each.shape()[0] if isinstance(each, DeviceTensor) else len(each) for each in given)
     rest = given[0].shape()[1:] if isinstance(given[0], DeviceTensor) else given[0].shape[1:]
-    return DeviceParts(list(given), (rows, *rest), CODES[kind])
+    return DeviceParts(list(given), (rows, *rest))
 
 
 def content(left, dtype=np.float32):

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is in an environment of its own: make test-torch")
 
 import ml_dtypes  # noqa: E402 - comes with onnx
-from tisfast_worker.device_batches import DeviceArray  # noqa: E402
+from tisfast_worker.device_batches import DeviceArray, pieces  # noqa: E402
 from tisfast_worker.serve import backend_module  # noqa: E402
 
 from tests.workers.device_parts import CODES, Space, content, model, part, parts  # noqa: E402
@@ -79,6 +79,15 @@ def test_a_batch_from_the_gpu_and_the_host_is_joined(tensors):
     assert reader.read("X", ragged).tolist() == [*A.ravel().tolist(), *A[0].tolist()]
 
 
+def test_large_rows_that_lie_apart_are_copied_from_where_they_are(tensors):
+    reader, _, _ = tensors()
+    memory = np.arange(3 * 20000, dtype=np.float32).reshape(3, 20000)
+    for columns in (19000, 3):  # large, and not
+        assert reader.read("X", memory[:, :columns]).tolist() == memory[:, :columns].tolist()
+    assert [each.nbytes for each in pieces(memory[:, :19000])] == [76000] * 3
+    assert len(pieces(memory[:, :3])) == len(pieces(memory)) == 1
+
+
 KINDS = ["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP64"]
 
 
@@ -86,7 +95,7 @@ KINDS = ["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP64"]
 def test_every_type(tensors, kind):
     reader, writer, _ = tensors(kind)
     array = np.array([[0, 1, 2]]).astype({"BOOL": "?", "FP16": "e", "FP64": "d"}.get(kind, kind.lower()))
-    read = reader.read("X", parts(part(array, kind), array, kind=kind))
+    read = reader.read("X", parts(part(array, kind), array))
     for space in (Space(stays={"Y"}), Space(wants={"Y"})):
         found = writer.outputs({"Y": read}, {"Y": CODES[kind]}, space)["Y"]
         got = content(found, array.dtype) if found.__class__ is DeviceArray else found
@@ -96,7 +105,7 @@ def test_every_type(tensors, kind):
 def test_bfloat16(tensors):
     reader, writer, _ = tensors("BF16")
     array = np.array([[0, -1.5, 3]], ml_dtypes.bfloat16)
-    read = reader.read("X", parts(part(array, "BF16"), array.view("<u2"), kind="BF16"))
+    read = reader.read("X", parts(part(array, "BF16"), array.view("<u2")))
     assert read.dtype == torch.bfloat16
     for space in (Space(stays={"Y"}), Space(wants={"Y"})):
         found = writer.outputs({"Y": read}, {"Y": CODES["BF16"]}, space)["Y"]

@@ -2,7 +2,7 @@
 
 import numpy
 from tisfast_worker import dtypes
-from tisfast_worker.cuda import Gpu
+from tisfast_worker.cuda import join
 from tisfast_worker.device_batches import VECTOR_BYTES, DeviceArray, DeviceParts
 
 # ONNX's TensorProto.DataType: KServe's name.
@@ -17,9 +17,9 @@ _ONNX = {_CODES[name]: number for number, name in _NAMES.items()}
 class GpuTensors:
     """Tensors of one instance."""
 
-    def __init__(self, runtime, device="cuda"):
-        """`runtime`: the package; device: as it calls it."""
-        self._runtime, self.device, self._gpu = runtime, device, None
+    def __init__(self, runtime, device="cuda", join=join):
+        """`runtime`: the package; device: as it calls it; `join`: cuda's."""
+        self._runtime, self.device, self._join = runtime, device, join
 
     @staticmethod
     def chosen(inputs, outputs, space):
@@ -29,26 +29,20 @@ class GpuTensors:
 
     def bind(self, binding, name, given):
         """Bind DeviceParts to an input; returns what must be kept until the execution is done."""
-        part = given.parts[0]
+        part = next(part for part in given.parts if part.__class__ is not numpy.ndarray)
+        kind = _type_of(part.triton_dtype())
         if len(given.parts) == 1 and part.address() % VECTOR_BYTES == 0:
             kept, address = part, part.address()
         else:
-            kept = self._joined(given)
+            kept = self._runtime.OrtValue.ortvalue_from_shape_and_type(list(given.shape), kind, self.device, 0)
+            self._join(kept.data_ptr(), given.parts)
             address = kept.data_ptr()
-        binding.bind_input(name, self.device, 0, _type_of(given.code), given.shape, address)
+        binding.bind_input(name, self.device, 0, kind, given.shape, address)
         return kept
 
     def left(self, value):
         """An output on the GPU."""
         return DeviceArray(value, value.data_ptr(), value.shape(), _CODES[_NAMES[value.element_type()]])
-
-    def _joined(self, given):
-        made = self._runtime.OrtValue.ortvalue_from_shape_and_type
-        value = made(list(given.shape), _type_of(given.code), self.device, 0)
-        if self._gpu is None:
-            self._gpu = Gpu()
-        self._gpu.join(value.data_ptr(), given.parts)
-        return value
 
 
 def _type_of(code):

@@ -1,6 +1,6 @@
 """Tensors of an instance on a GPU: taken where they lie, and left there where somebody wants them there."""
 
-from tisfast_worker.device_batches import VECTOR_BYTES, DeviceArray, DeviceParts
+from tisfast_worker.device_batches import VECTOR_BYTES, DeviceArray, DeviceParts, pieces
 from tisfast_worker.serve import backend_module
 
 _tensors = backend_module("pytorch_tensors")
@@ -16,16 +16,12 @@ class GpuReader(_tensors.Reader):
 
     def read(self, name, array):
         """See Reader; also of DeviceParts."""
-        if array.__class__ is DeviceParts:
-            return self._of_parts(name, array)
-        found = _tensors.Reader.read(self, name, array)
-        return found if found.__class__ is list else found.to(self._device, non_blocking=True)
-
-    def _of_parts(self, name, given):
-        sources = [self._source(name, part) for part in given.parts]
+        if array.__class__ is not DeviceParts and array.dtype.char == "O":
+            return _tensors.Reader.read(self, name, array)
+        sources = [self._source(name, part) for part in pieces(array)]
         if len(sources) == 1:
-            return sources[0].reshape(given.shape)
-        found = self._torch.empty(given.shape, dtype=sources[0].dtype, device=self._device)
+            return sources[0].to(self._device, non_blocking=True).reshape(array.shape)
+        found = self._torch.empty(array.shape, dtype=sources[0].dtype, device=self._device)
         flat, at = found.view(-1), 0
         for source in sources:
             flat[at : at + source.numel()].copy_(source.reshape(-1), non_blocking=True)

@@ -13,7 +13,7 @@ FILE = "model.plan"
 class Backend(ArrayBackend):
     """One engine on one GPU."""
 
-    takes_device = True
+    takes_device = joins_on_device = True
 
     def load(self):
         """Read the plan."""

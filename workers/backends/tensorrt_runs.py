@@ -1,7 +1,7 @@
 """Executions of an engine: contexts by profile, device memory, CUDA graphs."""
 
 import numpy
-from tisfast_worker.device_batches import DeviceArray, DeviceParts
+from tisfast_worker.device_batches import DeviceArray, DeviceParts, pieces
 from tisfast_worker.serve import backend_module
 from tisfast_worker.serving_context import current
 
@@ -178,7 +178,7 @@ class Runs:
     def _write(self, address, given):
         """Queue the copies of an input; returns what must stay until they are done."""
         held = []
-        for part in given.parts if given.__class__ is DeviceParts else (given,):
+        for part in pieces(given):
             if part.__class__ is numpy.ndarray:
                 held.append(numpy.ascontiguousarray(part))
                 self._device.write(address, held[-1])

@@ -80,6 +80,29 @@ def wait(device):
         raise _failure(f"the work that the model left on GPU {device} failed: {error}", error) from None
 
 
+def join(to, parts):
+    """Copy DeviceTensors and arrays to device memory, one behind the other; done when this returns.
+
+    Raises TritonModelException.
+    """
+    import numpy  # noqa: PLC0415 - there where arrays are
+
+    held = [numpy.ascontiguousarray(part) if isinstance(part, numpy.ndarray) else part for part in parts]
+    try:
+        with _Context(0) as call:
+            for part in held:
+                if isinstance(part, numpy.ndarray):
+                    nbytes = part.nbytes
+                    call("cuMemcpyHtoDAsync_v2", to, part.ctypes.data, nbytes, None)
+                else:
+                    nbytes = part.nbytes()
+                    call("cuMemcpyDtoDAsync_v2", to, part.address(), nbytes, None)
+                to += nbytes
+            call("cuCtxSynchronize")
+    except CudaError as error:
+        raise _failure(f"joining the inputs of a batch on the GPU failed: {error}", error) from None
+
+
 def uuid():
     """Of the GPU, or the part of one, that this instance sees.  Raises CudaError."""
     found, device = (ctypes.c_ubyte * 16)(), ctypes.c_int()
@@ -123,29 +146,6 @@ class Gpu:
         except CudaError as error:
             text = f"copying {nbytes} bytes of an output on the GPU failed: {error}"
             raise _failure(text, error) from None
-
-
-    def join(self, to, parts):
-        """Copy DeviceTensors and arrays to device memory, one behind the other; done when this returns.
-
-        Raises TritonModelException.
-        """
-        import numpy  # noqa: PLC0415 - there where arrays are
-
-        held = [numpy.ascontiguousarray(part) if isinstance(part, numpy.ndarray) else part for part in parts]
-        try:
-            with _Context(0) as call:
-                for part in held:
-                    if isinstance(part, numpy.ndarray):
-                        nbytes = part.nbytes
-                        call("cuMemcpyHtoDAsync_v2", to, part.ctypes.data, nbytes, self._stream)
-                    else:
-                        nbytes = part.nbytes()
-                        call("cuMemcpyDtoDAsync_v2", to, part.address(), nbytes, self._stream)
-                    to += nbytes
-                call("cuStreamSynchronize", self._stream)
-        except CudaError as error:
-            raise _failure(f"joining the inputs of a batch on the GPU failed: {error}", error) from None
 
 
 class OpenedMemory:
