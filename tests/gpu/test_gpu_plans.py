@@ -34,7 +34,8 @@ def write_plan(tmp_path):
         folder = tmp_path / "models" / name / "1"
         folder.mkdir(parents=True)
         (folder / "model.plan").write_bytes(content)
-        said = f'backend: "tensorrt"\n{GPU}\n{config}\n{parameters(EXECUTION_ENV_PATH=str(packages))}'
+        on_gpu = "" if "instance_group" in config else GPU
+        said = f'backend: "tensorrt"\n{on_gpu}\n{config}\n{parameters(EXECUTION_ENV_PATH=str(packages))}'
         (folder.parent / "config.pbtxt").write_text(said)
 
     return written
@@ -190,13 +191,17 @@ ensemble_scheduling {{ {" ".join(STEP.format(*each) for each in steps)} }}
     assert copied == copies
 
 
-def test_inputs_are_copied_to_the_host_where_the_configuration_says_so(caller, write_plan, stand_in):
-    write_plan("m", doubler(), parameters(FORCE_CPU_ONLY_INPUT_TENSORS="yes"))
+@pytest.mark.parametrize(("config", "copies"), [
+    (GPU + parameters(FORCE_CPU_ONLY_INPUT_TENSORS="yes"), [1, 1, 1]),
+    (GPU.replace("0", "0, 1"), [2, 2, 0]),  # instances on two GPUs: outputs go by way of the host, too
+])  # fmt: skip
+def test_others_get_inputs_in_host_memory(caller, write_plan, config, copies):
+    write_plan("m", doubler(), config)
     asked = caller()
     asked.given.write(ROWS.tobytes())
     found, copied = there(asked, "m", ROWS[:8])
     assert found == (ROWS[:8] * 2).ravel().tolist()
-    assert copied == [1, 1, 1]
+    assert copied == copies
 
 
 def test_an_output_that_lies_where_an_input_lies_leaves_the_client_s_memory_alone(caller, write_plan):
@@ -240,6 +245,23 @@ def test_large_inputs_in_host_memory_are_joined_on_the_gpu(caller, write_plan, r
     assert asked.copied() == [copies, 1, 0]
     for each, answer in zip(values, answers, strict=True):
         assert (answer.as_numpy("Y") == each * 2).all()
+
+
+ARRAYS = """
+class TritonPythonModel:
+    def execute_batch(self, inputs):
+        return {"B": inputs["A"] + 1}
+"""
+
+
+def test_arrays_of_a_python_model_come_in_host_memory(caller, write_model):
+    config = CONFIG + GPU + STAYS + BATCHED
+    write_model("m", ARRAYS, config)
+    asked = caller()
+    asked.given.write(ROWS.tobytes())
+    calls = [asked.asked({"A": ROWS[at : at + 1]}, {"A": 16 * at} if at else {}, {"B": None}) for at in range(3)]
+    for at, answer in enumerate(asked.infer_at_once("m", calls)):
+        assert answer.as_numpy("B").tolist() == [(ROWS[at] + 1).tolist()]
 
 
 JOINED = """
