@@ -249,9 +249,7 @@ def main() -> int:
         parts = {
             "regions": lambda: regions(options.seconds, Path(name, "regions")),
             "hosts": lambda: hosts(options.seconds, Path(name, "hosts")),
-            "network": lambda: network(
-                options.seconds, Path(name, "network"), options.instances, options.concurrency
-            ),
+            "network": lambda: network(options.seconds, Path(name, "network"), options.instances, options.concurrency),
         }
         for part, rows in parts.items():
             for row in rows() if re.search(options.only, part) else ():

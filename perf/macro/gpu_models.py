@@ -41,7 +41,8 @@ def write_python(home: Path, answer: str, *, on_gpu: bool = True, stays: bool = 
     """A Python model; stays: its inputs are not copied to the host."""
     (home / "1").mkdir(parents=True)
     (home / "1/model.py").write_text(_HEAD + answer)
-    (home / "config.pbtxt").write_text('backend: "python"' + _FLOATS + (_ON_GPU if on_gpu else _ON_CPU) + (_STAYS if stays else ""))
+    where = (_ON_GPU if on_gpu else _ON_CPU) + (_STAYS if stays else "")
+    (home / "config.pbtxt").write_text(f'backend: "python"{_FLOATS}{where}')
 
 
 def write_chain(home: Path, models: list[str]) -> None:

@@ -10,11 +10,8 @@ import subprocess
 import sys
 import sysconfig
 import threading
-<<<<<<< HEAD
 import warnings
-=======
 from pathlib import Path
->>>>>>> main
 
 import numpy as np
 import pytest
