@@ -31,7 +31,12 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
         lent = DeviceArena(plane.library, plane.outputs.collect, publisher.writer)
         plane.outputs.owners = plane.device_arena = publisher.writer.device_arena = lent
     deliver, arrays = publisher.deliver, backend.takes_arrays
-    if arrays:
+    if arrays and model.kind == "GPU":
+        from tisfast_worker.device_batches import DeviceBatchCall, DeviceSpace  # noqa: PLC0415 - others never need it
+
+        backend.space = DeviceSpace(publisher.writer, model)
+        execute = DeviceBatchCall(model, backend, reader.new_lease, publisher.writer)
+    elif arrays:
         backend.space = OutputSpace(publisher.writer)
         execute = BatchCall(model, backend, reader.new_lease)
     else:
