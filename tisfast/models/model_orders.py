@@ -54,12 +54,12 @@ class ModelOrders:
             return False
         return bool(runtime.ready)
 
-    def _takes_memory(self, message: Message) -> bool:
-        """Whether a model takes inputs in memory of the GPU of who asks."""
+    def _takes_memory(self, message: Message) -> bool | None:
+        """Whether a model takes inputs in memory of the GPU of who asks; None: there is no such model."""
         try:
             runtime = self._registry.resolve(str(message.get("name", "")), str(message.get("version", "")))
         except TisError:
-            return False
+            return None
         signature, gpu = runtime.signature, message["gpu"]
         return gpu != NO_DEVICE and bool(signature.device_inputs == gpu) and not signature.copies_regions
 

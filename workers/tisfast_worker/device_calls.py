@@ -63,9 +63,11 @@ class DeviceCalls:
             return takes
         asked = {"t": "model", "do": "takes_gpu", "name": model, "version": "" if version < 0 else str(version)}
         try:
-            takes = current().ask(asked).get("takes") is True
+            takes = current().ask(asked)["takes"]
         except ControlClosed:
-            takes = False
+            takes = None
+        if takes is None:  # there is no such model now
+            return False
         if len(self._takers) >= limits.PLANS_MAX:
             self._takers.clear()
         self._takers[model, version] = (takes, now + limits.TAKES_GPU_SECONDS)
