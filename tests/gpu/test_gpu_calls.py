@@ -136,10 +136,12 @@ def test_a_model_that_is_not_on_the_gpu_gets_answers_in_host_memory(pair, gpu):
 
 
 def test_an_ensemble_is_called_and_answers_on_the_gpu(pair, gpu, write_model):
-    step = 'step {{ model_name: "{}" model_version: -1 input_map {{ key: "B" value: "{}" }} output_map {{ key: "B" value: "{}" }} }}'
+    step = 'step {{ model_name: "last" model_version: -1 input_map {{ {} }} output_map {{ {} }} }}'
     write_model("last", NODE.replace('json.loads(request.parameters())["script"]', '"[]"'), FLOATS + GPU + STAYS)
-    steps = " ".join([step.format("last", "B", "x"), step.format("last", "x", "C")])
-    config = FLOATS.replace('output [ { name: "B"', 'output [ { name: "C"').replace('backend: "python"', 'platform: "ensemble"')
+    is_b = 'key: "B" value: "{}"'.format
+    steps = " ".join([step.format(is_b("B"), is_b("x")), step.format(is_b("x"), is_b("C"))])
+    config = FLOATS.replace('output [ { name: "B"', 'output [ { name: "C"')
+    config = config.replace('backend: "python"', 'platform: "ensemble"')
     folder = write_model("e", "", f"{config}\nensemble_scheduling {{ {steps} }}")
     (folder / "1/model.py").unlink()
     code = NODE.replace('requested_output_names=["B"]', 'requested_output_names=["C"]').replace(
@@ -170,7 +172,8 @@ def test_a_decoupled_model_calls_on_the_gpu(pair, gpu, connect):
 def test_a_decoupled_model_that_is_called_has_its_tensors_in_host_memory(pair, gpu, write_model):
     write_model("stream", STREAM, FLOATS + GPU + STREAMS)
     code = NODE.replace(").exec()", ").exec(decoupled=True)").replace(
-        "        self.error = response.error()", "        response = next(iter(response))\n        self.error = response.error()"
+        "        self.error = response.error()",
+        "        response = next(iter(response))\n        self.error = response.error()",
     )
     _, client = pair(code=code)
     before = gpu.counted()

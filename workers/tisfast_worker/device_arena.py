@@ -29,8 +29,8 @@ class DeviceArena:
     """
 
     def __init__(self, library, collect, writer):
-        """`collect()`: takes back blocks that the server is done with, from any thread; `writer`: the AnswerWriter, told
-        when the GPU is lost.  Nothing is asked for before it is needed.
+        """`collect()`: takes back blocks that the server is done with, from any thread; `writer`: the AnswerWriter,
+        told when the GPU is lost.  Nothing is asked for before it is needed.
         """
         self._library, self._collect, self._writer = library, collect, writer
         self._arena, self._memory, self._nbytes = 0, None, 0

@@ -1,4 +1,4 @@
-"""Inputs and answers of calls that lie on the GPU (WIRE.md, Calls): they stay there where both models have them there."""
+"""Inputs and answers of calls that lie on the GPU (WIRE.md, Calls): they stay there where both models do so."""
 
 import time
 
@@ -24,7 +24,7 @@ class DeviceCalls:
         return preferred is None or preferred.preferred_memory_type != TRITONSERVER_MEMORY_CPU
 
     def place(self, request, tensor, parts):
-        """The place of an input, a DeviceTensor: (source, owner, place, bytes); None where it goes by way of host memory.
+        """The place of an input, a DeviceTensor: (source, owner, place, bytes); None: it goes by way of host memory.
 
         A part of lent memory that it is copied to is added to `parts`.  Raises TritonModelException.
         """

@@ -131,7 +131,7 @@ class DeviceTensor(Tensor):
 
 
 class DeviceInput(DeviceTensor):
-    """A tensor in other processes' memory, on the one GPU that this instance sees: an input, or an answer's to a call."""
+    """A tensor in other processes' memory, on the one GPU that this instance sees: an input's, or an answer's."""
 
     __slots__ = ()
 

@@ -195,7 +195,7 @@ class ForeignMemory:
         return self._on_device(self._shares[place >> SHARE_SHIFT], place, nbytes, lease, layout, _UNOPENED)
 
     def on_device_ahead(self, place, nbytes, lease, layout, told):
-        """The ClientMemory of an answer to a call, where that lies on the GPU, else None; any thread.  See window_ahead.
+        """The ClientMemory of an answer to a call, where that lies on the GPU, else None.  See window_ahead.
 
         Raises WireError.
         """
