@@ -6,10 +6,8 @@ import json
 
 import tritonclient.http
 
-from tests.gpu.gpu_models import CONFIG
-from tests.gpu.test_gpu_between_models import MADE
+from tests.gpu.gpu_models import MADE
 
-FLOATS = CONFIG.replace('"A"', '"B"')  # names of both are B, so a model may return its input
 STEPS = """
     def execute(self, requests):
         return [self.answer(request) for request in requests]

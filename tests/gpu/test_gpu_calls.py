@@ -13,10 +13,9 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_call_models import FLOATS, NODE, run, script
-from tests.gpu.gpu_models import GPU, STAYS, asked, register
+from tests.gpu.gpu_call_models import NODE, run, script
+from tests.gpu.gpu_models import FLOATS, GPU, STAYS, asked, copies, register
 from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
-from tests.gpu.test_gpu_between_models import copies
 from tests.system.helpers import until
 
 NBYTES = 1 << 20

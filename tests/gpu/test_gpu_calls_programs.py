@@ -12,9 +12,8 @@ import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_call_models import FLOATS, NODE, run
-from tests.gpu.gpu_models import GPU, STAYS
-from tests.gpu.test_gpu_between_models import copies
+from tests.gpu.gpu_call_models import NODE, run
+from tests.gpu.gpu_models import FLOATS, GPU, STAYS, copies
 from tests.system.helpers import until
 
 MODELS = 3
