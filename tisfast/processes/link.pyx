@@ -224,7 +224,7 @@ cdef class RingLink(Link):
         return self.runtime.signature.device_outputs
 
     def lend(self, MemoryFile memory) -> None:
-        """GPU memory that its worker may name in answers from now on."""
+        """GPU memory that its worker may name in answers and calls from now on; None: it has given it back."""
         if not self.closed:
             self.lent = memory
 
@@ -582,6 +582,9 @@ cdef class RingPort(CallPort):
 
     cdef uint16_t share_of(self, MemoryFile file) except? 0:
         return self.link.shares.id_of(file)
+
+    cdef MemoryFile lent(self):
+        return self.link.lent
 
     cdef bint send(self, ReplyMark *mark) except -1:
         cdef tf_reply_slot slot

@@ -24,7 +24,7 @@ class WrongOutput(TorchError):
 class Backend(ArrayBackend):
     """One model: a program, and where the configuration's tensors are in its calls."""
 
-    takes_text = takes_device = True
+    takes_text = takes_device = joins_on_device = True
 
     def load(self):
         """Read the file."""

@@ -1,10 +1,9 @@
 """Tensors of an instance on a GPU: taken where they lie, and left there where somebody wants them there."""
 
-from tisfast_worker.device_batches import DeviceArray, DeviceParts
+from tisfast_worker.device_batches import VECTOR_BYTES, DeviceArray, DeviceParts, pieces
 from tisfast_worker.serve import backend_module
 
 _tensors = backend_module("pytorch_tensors")
-_ALIGNED = 16  # what compiled code takes for granted of its inputs: more than any type
 
 
 class GpuReader(_tensors.Reader):
@@ -17,16 +16,12 @@ class GpuReader(_tensors.Reader):
 
     def read(self, name, array):
         """See Reader; also of DeviceParts."""
-        if array.__class__ is DeviceParts:
-            return self._of_parts(name, array)
-        found = _tensors.Reader.read(self, name, array)
-        return found if found.__class__ is list else found.to(self._device, non_blocking=True)
-
-    def _of_parts(self, name, given):
-        sources = [self._source(name, part) for part in given.parts]
+        if array.__class__ is not DeviceParts and array.dtype.char == "O":
+            return _tensors.Reader.read(self, name, array)
+        sources = [self._source(name, part) for part in pieces(array)]
         if len(sources) == 1:
-            return sources[0].reshape(given.shape)
-        found = self._torch.empty(given.shape, dtype=sources[0].dtype, device=self._device)
+            return sources[0].to(self._device, non_blocking=True).reshape(array.shape)
+        found = self._torch.empty(array.shape, dtype=sources[0].dtype, device=self._device)
         flat, at = found.view(-1), 0
         for source in sources:
             flat[at : at + source.numel()].copy_(source.reshape(-1), non_blocking=True)
@@ -39,7 +34,7 @@ class GpuReader(_tensors.Reader):
             return _tensors.Reader.read(self, name, part)
         code = part.triton_dtype()
         found = self._torch.from_dlpack(part.bytes_to_dlpack())
-        if part.address() % _ALIGNED:
+        if part.address() % VECTOR_BYTES:
             found = found.clone()
         return found.view(_tensors.dtype_of(self._torch, code, f"input '{name}'")).view(part.shape())
 
@@ -59,7 +54,7 @@ class GpuWriter(_tensors.Writer):
         """
         found, leaving = {}, {}
         for name, value in values.items():
-            if not isinstance(value, self._torch.Tensor) or value.device.type != "cuda":
+            if not isinstance(value, self._torch.Tensor) or value.device.type != self._device.type:
                 found[name] = self.array(name, value, codes[name])
                 continue
             self.check(name, value, codes[name])

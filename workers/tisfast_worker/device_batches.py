@@ -3,7 +3,7 @@
 Inputs that lie in GPU memory reach the backend there, outputs that somebody wants there stay.
 """
 
-from tisfast_worker import cuda, dtypes
+from tisfast_worker import cuda, dtypes, limits
 from tisfast_worker.batch_arrays import BatchCall
 from tisfast_worker.device_arena import FLAG_STAYS
 from tisfast_worker.device_tensor import DEVICE, DeviceTensor
@@ -11,24 +11,22 @@ from tisfast_worker.errors import TritonModelException
 from tisfast_worker.output_space import OutputSpace
 from tisfast_worker.tensor import count
 
+VECTOR_BYTES = 16
+"""The widest load of a kernel.  Frameworks' own memory begins at multiples of it, and kernels may rely on that."""
+
 
 class DeviceParts:
-    """An input of a batch of which at least a part lies in GPU memory.
+    """An input of a batch that is to be joined on the GPU, or lies there.
 
     parts: of one request each, in the order of the batch: DeviceInputs, and arrays in host memory; their bytes, one
-    behind the other, are those of an array of `shape`.  BF16 on the host is an array of its bits.  code: their type.
+    behind the other, are those of an array of `shape`.  BF16 on the host is an array of its bits.
     """
 
-    __slots__ = ("code", "parts", "shape")
+    __slots__ = ("parts", "shape")
 
-    def __init__(self, parts, shape, code):
+    def __init__(self, parts, shape):
         """See the class."""
-        self.parts, self.shape, self.code = parts, tuple(shape), code
-
-    @property
-    def nbytes(self):
-        """Of all parts."""
-        return count(self.shape) * dtypes.TYPES[self.code][2]
+        self.parts, self.shape = parts, tuple(shape)
 
     def on_host(self):
         """The array, copied to host memory."""
@@ -39,11 +37,27 @@ class DeviceParts:
 
     def ravel(self):
         """The same with one dimension."""
-        return DeviceParts(self.parts, (count(self.shape),), self.code)
+        return self.reshape((count(self.shape),))
+
+    def reshape(self, shape):
+        """The same elements."""
+        return DeviceParts(self.parts, shape)
 
     def copy(self):
         """Itself: what keeps a part of it keeps the memory of that part's request."""
         return self
+
+
+def pieces(given):
+    """An input, a DeviceParts or an array in host memory, as what is to be copied to the GPU, one behind the other.
+
+    Rows in the requests' own memory lie apart: large ones are copied from there.
+    """
+    if given.__class__ is DeviceParts:
+        return given.parts
+    if given.flags.c_contiguous or not given.ndim or given[0].nbytes < limits.GPU_PIECE_BYTES_MIN:
+        return [given]
+    return list(given)
 
 
 class DeviceArray:
@@ -89,7 +103,7 @@ class DeviceBatchCall(BatchCall):
     def __init__(self, model, backend, new_lease, writer):
         """`writer`: the AnswerWriter, which is told when the GPU is lost."""
         BatchCall.__init__(self, model, backend, new_lease)
-        self._takes_device, self._writer = backend.takes_device, writer
+        self._takes_device, self._joins, self._writer = backend.takes_device, backend.joins_on_device, writer
 
     def __call__(self, requests, execution):
         """See BatchCall.  After an error that leaves the process without its GPU the instance ends."""
@@ -112,26 +126,22 @@ class DeviceBatchCall(BatchCall):
         tensor = request.find(name)
         if tensor.is_cpu():
             return BatchCall._array(self, request, name, wrong)
-        return DeviceParts([tensor], tensor.shape(), tensor._code) if self._takes_device else tensor.on_host()
+        return DeviceParts([tensor], tensor.shape()) if self._takes_device else tensor.on_host()
 
     def _concatenated(self, parts):
-        on_device = next((part for part in parts if part.__class__ is DeviceParts), None)
-        if on_device is None:
+        if not (self._joins and min(map(_host_bytes, parts)) >= limits.GPU_PIECE_BYTES_MIN) and not any(
+            part.__class__ is DeviceParts for part in parts
+        ):
             return BatchCall._concatenated(self, parts)
         flat = []
         for part in parts:
             flat += part.parts if part.__class__ is DeviceParts else [part]
-        return DeviceParts(flat, (sum(len_of(part) for part in parts), *on_device.shape[1:]), on_device.code)
+        return DeviceParts(flat, (sum(part.shape[0] for part in parts), *parts[0].shape[1:]))
 
     def _cut(self, name, array, requests, inputs, views):  # noqa: PLR0913, PLR0917 - as BatchCall's
         if array.__class__ is not DeviceArray:
             return BatchCall._cut(self, name, array, requests, inputs, views)
         return [DeviceTensor(name, part.code, part, DEVICE) for part in self._parts(name, array, requests)]
-
-
-def len_of(part):
-    """Rows."""
-    return part.shape[0]
 
 
 class DeviceSpace(OutputSpace):
@@ -156,6 +166,11 @@ class DeviceSpace(OutputSpace):
         if spec is None or name in self._states:
             return False
         return any(_stays(request, spec.index) for request in self._requests if not request.null)
+
+
+def _host_bytes(part):
+    """Of what can be copied to the GPU as it is; 0 of text."""
+    return 0 if part.__class__ is DeviceParts or part.dtype.char == "O" else part.nbytes
 
 
 def _stays(request, index):
