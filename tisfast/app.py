@@ -186,6 +186,8 @@ class Server:
             return await self._serve()
         except TisError as error:
             log.error("%s", error)
+            if isinstance(error, ConfigError):
+                self._parent.tell_refused(error)
             return 1
         finally:
             for listener in self._listeners:

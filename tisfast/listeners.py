@@ -9,19 +9,23 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from typing import Final
 
 from tisfast import limits
 from tisfast.config.settings import ListenSettings
-from tisfast.errors import Unavailable
+from tisfast.errors import ConfigError, TisError, Unavailable
 from tisfast.front.congestion_control import listen_unpaced
 from tisfast.tls import Certificates
+
+_NEVER: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EACCES, errno.EINVAL, socket.EAI_NONAME})
+"""No later try would open the address."""
 
 
 class Listener:
     """One bound socket, and the server on it once it is opened."""
 
     def __init__(self, settings: ListenSettings, certificates: Certificates | None = None) -> None:
-        """Binds.  certificates: for a TLS port.  Raises Unavailable with Triton's text.
+        """Binds.  certificates: for a TLS port.  Raises Unavailable or ConfigError with Triton's text.
 
         set_aside: the machine's congestion control, where clients on this machine have another one; else "".
         """
@@ -98,10 +102,11 @@ def _bound(settings: ListenSettings) -> socket.socket:
     return made
 
 
-def _refused(settings: ListenSettings, error: OSError) -> Unavailable:
+def _refused(settings: ListenSettings, error: OSError) -> TisError:
     start = f"failed to start {settings.service} service: Unavailable - Socket '{settings.where}'"
     if error.errno == errno.EADDRINUSE:
         return Unavailable(
             f"{start} already in use; stop the other server or choose a port with --{settings.flag}-port"
         )
-    return Unavailable(f"{start} cannot be opened: {error.strerror or error}; see --{settings.flag}-address")
+    kind = ConfigError if error.errno in _NEVER else Unavailable
+    return kind(f"{start} cannot be opened: {error.strerror or error}; see --{settings.flag}-address")

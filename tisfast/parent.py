@@ -55,6 +55,10 @@ class Parent:
         """The server serves."""
         self._tell({"event": "ready", **facts})
 
+    def tell_refused(self, error: ConfigError) -> None:
+        """It will never serve as it was told to."""
+        self._tell({"event": "refused", "error": str(error)})
+
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """At the end of the server: if it never served, the errors of its log say why."""
         self._tell({"event": "failed", "error": self._words.text if self._words is not None else ""})

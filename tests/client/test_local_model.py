@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.client.models import write_models
-from tisfast.client import BadRequest, Internal, NotFound, Unsupported
+from tisfast.client import BadRequest, ClientClosed, Internal, NotFound, Unsupported
 from tisfast.client.testing import LocalModel
 
 A = np.arange(4, dtype=np.float32)
@@ -57,6 +57,64 @@ def test_errors_streams_and_sequences(repository, tmp_path):
         assert b'"flags": 1' in ask(A).item() and b'"correlation": 7' in ask(A).item()
     with pytest.raises(NotFound, match="is no model"):
         LocalModel(tmp_path / "none")
+
+
+def test_a_model_that_is_closed_refuses_to_be_asked(repository):
+    with LocalModel(repository / "repeat_int32") as model:
+        pass
+    model.close()
+    told = "^the LocalModel 'repeat_int32' is closed; make another one$"
+    with pytest.raises(ClientClosed, match=told):
+        model([3], [0], [0])
+    with pytest.raises(ClientClosed, match=told):
+        list(model.stream([3], [0], [0]))
+    assert not model.ready()
+    with pytest.raises(ClientClosed, match="is closed"):
+        model.submit([3], [0], [0])
+
+
+def test_closing_again_finalizes_once(tmp_path):
+    model = LocalModel(write_counting(tmp_path / "counting"))
+    model.close()
+    model.close()
+    assert (tmp_path / "counting/ended").read_text() == "1"
+
+
+def test_an_asynchronous_execute_and_its_tasks_are_run(tmp_path):
+    with LocalModel(write_counting(tmp_path / "counting")) as model:
+        assert [answer.B.tolist() for answer in model.stream(A)] == [(A + 1).tolist(), (A + 2).tolist()]
+
+
+COUNTING = """
+import asyncio
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        self.tasks = [asyncio.ensure_future(self.answer(request)) for request in requests]
+
+    async def answer(self, request):
+        a, sender = pb_utils.get_input_tensor_by_name(request, "A").as_numpy(), request.get_response_sender()
+        for number in (1, 2):
+            await asyncio.sleep(0)
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("B", a + number)]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def finalize(self):
+        with open(ENDED, "a") as file:
+            file.write("1")
+"""
+
+
+def write_counting(folder):
+    (folder / "1").mkdir(parents=True)
+    (folder / "1/model.py").write_text(f"ENDED = {str(folder / 'ended')!r}\n{COUNTING}")
+    (folder / "config.pbtxt").write_text(
+        'backend: "python"\nmodel_transaction_policy { decoupled: true }\n'
+        'input [ { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+        'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+    )
+    return folder
 
 
 def test_the_callers_array_is_not_written_to(tmp_path):

@@ -426,6 +426,7 @@ def test_the_configuration():
 
 
 def test_the_package_has_what_it_says_and_nothing_else():
+    assert {"FunctionServer", "Shape", "Tensor", "export", "serve"} <= set(tisfast.__all__)
     assert all(getattr(tisfast, name) for name in tisfast.__all__)
     with pytest.raises(AttributeError, match="no attribute 'server'"):
         _ = tisfast.server

@@ -80,7 +80,7 @@ def test_whatever_is_asked_while_it_ends_is_answered_or_refused(url, wait):
         threads = [threading.Thread(target=ask, daemon=True) for _ in range(SUBMITTERS)]
         for thread in threads:
             thread.start()
-        begun.wait()
+        assert begun.wait(SECONDS_MAX)
         assert ends(lambda client=client: client.close(wait=wait))
         for thread in threads:
             thread.join(SECONDS_MAX)

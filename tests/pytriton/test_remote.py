@@ -82,8 +82,10 @@ def test_the_end_of_the_server_is_the_end_of_remote_models(triton, tmp_path):
     server = triton()
     with RemoteTriton(http(server), workspace=tmp_path / "remote") as remote:
         remote.bind(**model("m", add))
+        assert remote.is_alive()
         server.stop()
         wait_until(lambda: not remote.is_connected())
+        assert not remote.is_alive()
 
 
 def test_a_server_that_takes_no_guests_says_what_to_do(tmp_path):

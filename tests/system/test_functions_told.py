@@ -45,14 +45,25 @@ def counting(n: int) -> int:
     yield from range(n)
 
 
+async def counting_later(n: int) -> int:
+    for number in range(n):
+        await asyncio.sleep(0)
+        yield number
+
+
+def many(x: NDArray[F]):
+    return {f"o{number}": x for number in range(65)}
+
+
 def test_what_export_writes_runs_without_a_server(tmp_path):
     for function, factor in ((double, 2), (later, 3), (Scale, 4)):
         with LocalModel(tisfast.export(function, tmp_path)) as model:
             assert model(X).tolist() == (X * factor).tolist(), function
     with LocalModel(tisfast.export(totals, tmp_path, batch=8)) as model:
         assert model(np.ones((3, 4), F)).tolist() == [[4], [4], [4]]
-    with LocalModel(tisfast.export(counting, tmp_path)) as model:
-        assert [int(each["output"][0]) for each in model.stream(3)] == [0, 1, 2]
+    for function in (counting, counting_later):
+        with LocalModel(tisfast.export(function, tmp_path)) as model:
+            assert [int(each["output"][0]) for each in model.stream(3)] == [0, 1, 2]
 
 
 def test_a_port_that_is_taken_is_told_by_its_option():
@@ -61,6 +72,18 @@ def test_a_port_that_is_taken_is_told_by_its_option():
         taken.listen()
         with pytest.raises(Unavailable, match="choose a port with grpc_port=$"):
             tisfast.serve(double, http_port=0, grpc_port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1"])
+def test_a_host_that_cannot_be_opened_is_the_caller_s_fault(host):
+    with pytest.raises(BadRequest, match=f"Socket '{host}:0' cannot be opened: .*; see host=$"):
+        tisfast.serve(double, http_port=0, grpc_port=None, host=host)
+
+
+@pytest.mark.parametrize("options", [{}, {"processes": 1}], ids=["thread", "process"])
+def test_a_description_that_the_server_refuses_is_the_caller_s_fault(options):
+    with pytest.raises(BadRequest, match="has 65 outputs, more than 64"):
+        tisfast.serve(many, http_port=0, grpc_port=None, sample={"x": X}, **options)
 
 
 def test_a_flag_that_cannot_be_is_the_caller_s_fault():

@@ -9,12 +9,14 @@ folder's config.pbtxt as a client does.  One request is one execution: nothing i
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +26,7 @@ import numpy as np
 
 from tisfast.client.arrays import array_of
 from tisfast.client.calls import InferRequest
+from tisfast.client.errors import ClientClosed
 from tisfast.client.futures import InferFuture, Submitter
 from tisfast.client.model_core import ModelCore
 from tisfast.client.results import Result
@@ -44,7 +47,8 @@ FINAL: Final = 1
 class LocalModel(Model):
     """The model in this folder.  version: its highest by default.  Raises ConfigError, NotFound, and what it raises.
 
-    `close` calls the model's finalize, as leaving a `with` block does.
+    `close` calls the model's finalize, as leaving a `with` block does.  An asynchronous `execute` has an event loop of
+    its own each time.
     """
 
     def __init__(self, folder: str | Path, version: str | int = "") -> None:
@@ -57,7 +61,7 @@ class LocalModel(Model):
         return self._submitter.submit(ask)
 
     def close(self) -> None:
-        """Finalize the model; it cannot be asked any more."""
+        """Finalize the model; it cannot be asked any more.  Again: nothing."""
         self._submitter.end()
         self._submitter.wait(SECONDS_MAX)
         self._local.finalize()
@@ -80,6 +84,7 @@ class LocalCore:
         self.name = folder.name
         self.version = version or _highest(folder)
         self.calls = self.transport = self
+        self._closed = False
         self._lock = threading.Lock()  # `execute` is called by one thread at a time, as a worker calls it
         self._pb = _pb_utils()
         self._config = _config(folder)
@@ -107,6 +112,9 @@ class LocalCore:
 
     def finalize(self) -> None:
         """Its end."""
+        closed, self._closed = self._closed, True
+        if closed:
+            return
         try:
             if hasattr(self._model, "finalize"):
                 self._model.finalize()
@@ -117,6 +125,7 @@ class LocalCore:
 
     async def fetch(self, name: str, scope: object = None, /, **_: Any) -> Any:
         """Metadata and configuration."""
+        self._check_open()
         config = self._config.as_dict
         if name == "config":
             return config
@@ -138,6 +147,7 @@ class LocalCore:
 
     def ready(self, *_: str) -> bool:
         """It was loaded."""
+        self._check_open()
         return True
 
     async def ask(self, answer: bool) -> bool:
@@ -167,15 +177,21 @@ class LocalCore:
         made = _request(self._pb, self.name, request, [each["name"] for each in self._config.as_dict["output"]])
         made.sender = sender
         with self._lock:
+            self._check_open()
             returned = self._model.execute([made])
-        if hasattr(returned, "__await__"):
-            raise Unsupported(f"model '{self.name}' has an asynchronous execute, which LocalModel does not run")
+            if hasattr(returned, "__await__"):
+                with ThreadPoolExecutor(1) as thread:  # an event loop may run in this one
+                    returned = thread.submit(asyncio.run, _awaited(returned)).result()
         if decoupled or returned is None or list(returned) == [None]:
             return sender.all(self.name)
         responses = list(returned)
         if len(responses) != 1:
             raise Internal(f"execute of model '{self.name}' returned {len(responses)} responses for 1 request")
         return responses
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed(f"the LocalModel '{self.name}' is closed; make another one")
 
     def _result(self, response: Any, request: InferRequest, final: bool) -> Result:
         if response.has_error():
@@ -375,6 +391,15 @@ def _request(pb_utils: Any, model: str, request: InferRequest, outputs: list[str
         timeout=request.server_timeout_ns // 1000,
         parameters={name: value for name, value in parameters.items() if name != "priority"},
     )
+
+
+async def _awaited(asked: Awaitable[Any]) -> Any:
+    """What it returns, when its tasks have ended, too, which send answers."""
+    returned = await asked
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=SECONDS_MAX)
+    return returned
 
 
 def _writable(array: Any) -> Any:

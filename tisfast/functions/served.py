@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tisfast import limits
-from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.errors import BY_STATUS, BadRequest, TisError, Unavailable
 from tisfast.functions.exporting import given_of, unmade_method, write_model
 from tisfast.functions.options import Execution
 from tisfast.functions.signature import Signature, read_signature
@@ -64,7 +64,8 @@ class Served:
         try:
             local.guest.serve(signature.name, config, backends, instances=execution.instances, timeout=seconds_max)
         except guest_runtime().GuestError as error:
-            raise Unavailable(str(error)) from error
+            refused = BY_STATUS.get(error.status, Unavailable)  # the class that workers would be refused with
+            raise refused(str(error)) from error
 
     def end(self, local: LocalServer, seconds_max: float) -> bool:
         """Serve it no longer: new requests do not find it.  Raises TisError, and then it is served still.

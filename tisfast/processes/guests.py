@@ -262,7 +262,7 @@ class Guest:
             else:
                 await self._models.leave(self, name)
         except TisError as error:
-            reply["error"] = str(error)
+            reply |= {"error": str(error), "status": int(error.status)}
         except Exception as error:  # a bug of ours: the guest is not to wait for ever
             log.critical("what %s wants met a bug of the server", self.title, exc_info=error)
             reply["error"] = f"unexpected {type(error).__name__} in the server; see its log"

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from tisfast.pytriton.exceptions import PyTritonBadParameterError
+
 Wrapper: TypeAlias = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 """(wrapped, instance, args, kwargs): as wrapt's.  instance: of a bound method, else None."""
 
@@ -67,7 +69,13 @@ def decorator(wrapper: Wrapper) -> Callable[[Any], Any]:
     """A decorator of `def wrapper(wrapped, instance, args, kwargs)`."""
 
     @functools.wraps(wrapper)
-    def decorate(wrapped: Any) -> Decorated:
+    def decorate(wrapped: Any = None) -> Decorated:
+        if not callable(wrapped) and not hasattr(wrapped, "__get__"):
+            outer, inner = wrapper.__qualname__.split(".")[0], "." in wrapper.__qualname__
+            raise PyTritonBadParameterError(
+                f"@{outer} decorates a callable, not {wrapped!r:.200}"
+                + ("" if inner else f": write @{outer} above it, without parentheses, as it has no arguments")
+            )
         return Decorated(wrapped, wrapper)
 
     return decorate

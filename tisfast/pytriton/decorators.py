@@ -5,6 +5,7 @@ An undecorated callable gets a list of requests and returns a list of dictionari
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -44,6 +45,7 @@ __all__ = [
     "triton_context",
 ]
 
+log = logging.getLogger("tisfast.pytriton")
 Array: TypeAlias = np.ndarray[Any, Any]
 InputNames: TypeAlias = list[str]
 InferenceRequest: TypeAlias = dict[str, Array]
@@ -139,7 +141,7 @@ def batch(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
     It returns a dictionary, list or tuple of arrays; generators and coroutines do for each item.
     """
-    requests = args[0]
+    requests = _requests_of(args, "batch")
     sizes = [get_inference_request_batch_size(request) for request in requests]
     inputs = _joined(requests)
     spans = [start_span_from_span(request.span, BATCH_SPAN) for request in requests if _is_traced(request)]
@@ -157,7 +159,7 @@ def batch(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 @decorator
 def sample(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Give the inputs of the first request to the callable; for models without batching."""
-    inputs = dict(args[0][0].items())
+    inputs = dict(_requests_of(args, "sample")[0].items())
     return follow(
         lambda: wrapped(*args[1:], **inputs, **kwargs), lambda outputs: [convert_output(outputs, wrapped, instance)]
     )
@@ -166,7 +168,7 @@ def sample(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 @decorator
 def group_by_keys(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Call the callable once for each set of input names, with the requests that have these."""
-    requests = args[0]
+    requests = _requests_of(args, "group_by_keys")
     groups: dict[tuple[str, ...], list[int]] = {}
     for at, request in enumerate(requests):
         groups.setdefault(tuple(sorted(request.keys())), []).append(at)
@@ -189,10 +191,23 @@ def group_by_values(*keys: str, pad_fn: Callable[[Any], Any] | None = None) -> C
     pad_fn: gets the results of all groups, before they are put together, to make their shapes equal.
     """
 
+    _check_names("group_by_values", keys)
+    if not keys:
+        raise PyTritonBadParameterError('@group_by_values needs inputs to group by: write @group_by_values("name")')
+    if pad_fn is ConstantPadder or not (pad_fn is None or callable(pad_fn)):
+        raise PyTritonBadParameterError(
+            f"pad_fn of @group_by_values must be a callable, like ConstantPadder(0), not {pad_fn!r:.200}"
+        )
+
     @decorator
     def decorate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if args:
             raise PyTritonRuntimeError("The @group_by_values decorator must be used after the @batch decorator.")
+        absent = [key for key in keys if key not in kwargs]
+        if absent:
+            raise PyTritonRuntimeError(
+                f"@group_by_values groups by {', '.join(absent)}, and the inputs of the batch are {', '.join(kwargs)}."
+            )
         rows = group_rows([kwargs[key] for key in keys])
         order = np.argsort(np.concatenate(rows), kind="stable")
 
@@ -215,7 +230,7 @@ def fill_optionals(**defaults: Any) -> Callable[[Any], Any]:
     def fill_optional_inputs(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         config = get_model_config(wrapped, instance)
         _check_defaults(defaults, {spec.name: spec for spec in config.inputs or ()})
-        requests = args[0]
+        requests = _requests_of(args, "fill_optionals")
         for request in requests:
             missing = [name for name in defaults if name not in request.keys()]  # noqa: SIM118 - a request may be any mapping
             if not missing:
@@ -234,12 +249,15 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
 
     squeeze_single_values: a row of one element becomes a scalar.  strict: rows must be equal.
     """
+    _check_names("first_value", keys)
     special = sorted(set(keys) & set(_SPECIAL_KEYS))
     if special:
         raise PyTritonBadParameterError(
             f"The keys {', '.join(special)} are not allowed as keys for @first_value wrapper. "
             f"The set of not allowed keys are {', '.join(_SPECIAL_KEYS)}"
         )
+
+    looked: list[bool] = []  # for names that the model has not
 
     def first(name: str, array: Array) -> Any:
         if strict and not np.array_equal(array, np.broadcast_to(array[:1], array.shape)):
@@ -253,8 +271,12 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
 
     @decorator
     def take_first_value(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if not get_model_config(wrapped, instance).batching:
+        config = get_model_config(wrapped, instance)
+        if not config.batching:
             raise PyTritonRuntimeError("The @first_value decorator can only be used with models that support batching.")
+        if not looked:
+            looked.append(True)
+            _tell_unknown(keys, kwargs, config)
         for inputs in (kwargs, *(args[0] if args else ())):
             for name in keys:
                 if name in inputs.keys():  # noqa: SIM118 - a request may be any mapping
@@ -267,6 +289,8 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
 @decorator
 def pad_batch(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Below @batch: repeat the last row, up to the next preferred batch size or the largest batch."""
+    if not kwargs:
+        raise PyTritonRuntimeError("The @pad_batch decorator must be used after the @batch decorator.")
     config = get_model_config(wrapped, instance)
     preferred = (config.batcher.preferred_batch_size if config.batcher else None) or ()
     size = get_inference_request_batch_size(kwargs)
@@ -300,6 +324,32 @@ def _joined(requests: Sequence[Any]) -> dict[str, Array]:
     if any(request.keys() != names for request in requests):
         raise PyTritonValidationError("Cannot batch requests with different set of inputs keys")
     return {name: np.concatenate([request[name] for request in requests]) for name in names}
+
+
+def _requests_of(args: tuple[Any, ...], name: str) -> Any:
+    """What a decorator gets that stands above @batch and @sample."""
+    if not args or not isinstance(args[0], list | tuple) or not args[0]:
+        raise PyTritonRuntimeError(
+            f"The @{name} decorator takes a list of requests, and got none: @batch and @sample stand below it, and "
+            "only one of them."
+        )
+    return args[0]
+
+
+def _check_names(name: str, keys: tuple[Any, ...]) -> None:
+    for key in keys:
+        if not isinstance(key, str):
+            text = f'@{name} takes names of inputs as text, not {key!r:.200}: write @{name}("name")'
+            raise PyTritonBadParameterError(text)
+
+
+def _tell_unknown(keys: tuple[str, ...], arguments: Mapping[str, Any], config: TritonModelConfig) -> None:
+    """PyTriton skips them without a word."""
+    known = [spec.name for spec in config.inputs or ()]
+    unknown = sorted(set(keys) - {*known, *arguments})
+    if unknown:
+        text = "model '%s': @first_value names %s, which is left out, as the inputs of the model are %s"
+        log.warning(text, config.model_name, ", ".join(unknown), ", ".join(known))
 
 
 def _is_traced(request: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tisfast.pytriton.batch_outputs import Later
-from tisfast.pytriton.exceptions import PyTritonRuntimeError
+from tisfast.pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 
 Array = np.ndarray[Any, Any]
 
@@ -18,7 +18,9 @@ class ConstantPadder:
     """Pads the results of groups to the largest shape of each output; strings with empty ones."""
 
     def __init__(self, pad_value: Any = 0) -> None:
-        """pad_value: for outputs that are no strings."""
+        """pad_value: for outputs that are no strings.  Raises PyTritonBadParameterError."""
+        if not isinstance(pad_value, int | float | np.generic):
+            raise PyTritonBadParameterError(f"pad_value of ConstantPadder must be a number, not {pad_value!r:.200}")
         self._pad_value = pad_value
 
     def __call__(self, batches_list: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:

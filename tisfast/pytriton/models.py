@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from tisfast.pytriton.checks import check
 from tisfast.pytriton.decorators import CONTEXT_ATTRIBUTE, TritonContext
 from tisfast.pytriton.exceptions import PyTritonUnrecoverableError, PyTritonValidationError
 from tisfast.pytriton.model_config import DeviceKind, ModelConfig, Tensor
@@ -36,7 +37,7 @@ class BoundModel:
         infer_func: Infer | Sequence[Infer],
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        version: int,
+        version: int | str,
         config: ModelConfig | None,
         strict: bool,
         processes: int = 0,
@@ -44,15 +45,23 @@ class BoundModel:
         """processes: workers that load the callable, 0 for threads of this process.  Raises PyTritonValidationError."""
         if not name:
             raise PyTritonValidationError("Model name cannot be empty")
+        check("model_name", name, str)
         if not _NAME.fullmatch(name):
             raise PyTritonValidationError(
                 "Model name can only contain alphanumeric characters, dots, underscores and dashes"
             )
+        check("inputs", inputs, Sequence[Tensor | TensorSpec])
+        check("outputs", outputs, Sequence[Tensor | TensorSpec])
+        if not (isinstance(version, str) and version.isdecimal()):
+            check("model_version", version, int)
+        check("config", config, ModelConfig, none=True)
+        check("strict", strict, bool)
+        check("processes", processes, int)
         if any(tensor.optional for tensor in outputs):
             raise PyTritonValidationError("Output tensors cannot be optional.")
         if processes < 0:
             raise PyTritonValidationError(f"processes is {processes}; give 0 for threads of this process, or more")
-        self.name, self.version, self.processes = name, version, processes
+        self.name, self.version, self.processes = name, int(version), processes
         self.callables = _callables(infer_func)
         self.config = _described(self, inputs, outputs, config or ModelConfig())
         self.strict = strict
@@ -122,7 +131,7 @@ def _described(
 
 def _specs(tensors: Sequence[Tensor], kind: str) -> list[TensorSpec]:
     return [
-        TensorSpec(tensor.name or f"{kind}_{at}", tuple(tensor.shape), tensor.dtype, bool(tensor.optional))
+        TensorSpec(tensor.name or f"{kind}_{at}", tuple(map(int, tensor.shape)), tensor.dtype, bool(tensor.optional))
         for at, tensor in enumerate(tensors, 1)
     ]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tisfast.pytriton.checks import check_fields
 from tisfast.pytriton.exceptions import PyTritonValidationError
 from tisfast.types import API_CATEGORIES
 
@@ -122,6 +123,7 @@ class TritonSecurityConfig:
 
     def __post_init__(self) -> None:
         """Fill in and check."""
+        check_fields("TritonSecurityConfig", self)
         if self.restricted_endpoints is None:
             self.restricted_endpoints = list(DEFAULT_PROTECTED_ENDPOINTS)
         unknown = [name for name in self.restricted_endpoints if name not in VALID_TRITON_ENDPOINTS]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tisfast.errors import BadRequest, TisError
 from tisfast.local_server import LocalServer
+from tisfast.pytriton.checks import check
 from tisfast.pytriton.client import ModelClient
 from tisfast.pytriton.client.exceptions import PyTritonClientError
 from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
@@ -91,6 +92,11 @@ class Triton(TritonBase):
         config: what it does not say, the environment may; else it is the server's default.  workspace: a folder that
         does not exist yet.  security_config: by default calls that change or tell what goes on need a token.
         """
+        if config is not None and not isinstance(config, TritonConfig):
+            raise PyTritonValidationError(f"config must be TritonConfig or None, not {config!r:.200}")
+        check("triton_lifecycle_policy", triton_lifecycle_policy, TritonLifecyclePolicy, none=True)
+        check("security_config", security_config, TritonSecurityConfig, none=True)
+        check("workspace", workspace, Workspace, str, pathlib.Path, none=True)
         self._config = merged(config)
         self._policy = triton_lifecycle_policy or (
             VertextAILifecyclePolicy if config is not None and config.allow_vertex_ai else DefaultTritonLifecyclePolicy

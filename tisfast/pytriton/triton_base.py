@@ -15,10 +15,12 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from tisfast.local_server import guest_runtime
+from tisfast.pytriton.checks import check
 from tisfast.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
+    PyTritonValidationError,
 )
 from tisfast.pytriton.model_config import ModelConfig, Tensor
 from tisfast.pytriton.models import BoundModel, Infer
@@ -91,7 +93,8 @@ class TritonBase:
         processes: so many workers load the callable, which is pickled; not in PyTriton.
         Raises PyTritonValidationError, PyTritonInvalidOperationError for a name that is taken, and what loading raises.
         """
-        model = BoundModel(model_name, infer_func, inputs, outputs, int(model_version), config, strict, processes)
+        check("trace_config", trace_config, Sequence[str], none=True)
+        model = BoundModel(model_name, infer_func, inputs, outputs, model_version, config, strict, processes)
         model.trace_config = list(trace_config or self._default_trace_config())
         telemetry.trace_with(model.trace_config)
         with self._lock:
@@ -126,7 +129,14 @@ class TritonBase:
         self._tell_connected()
 
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
-        """Connect and wait until `stop`, Ctrl-C, or the end of the server or of a model; then all is stopped."""
+        """Connect and wait until `stop`, Ctrl-C, or the end of the server or of a model; then all is stopped.
+
+        Raises PyTritonValidationError for a period that is none.
+        """
+        if not isinstance(monitoring_period_s, int | float) or not monitoring_period_s > 0:
+            raise PyTritonValidationError(
+                f"monitoring_period_s must be a number of seconds above 0, not {monitoring_period_s!r:.200}"
+            )
         try:
             self.connect()
             with self._news:

@@ -29,7 +29,14 @@ log = logging.getLogger("tisfast.guest")
 
 
 class GuestError(Exception):
-    """The server refused something, or cannot be reached; the text says what and why."""
+    """The server refused something, or cannot be reached; the text says what and why.
+
+    status: the server's code for it, as in its rings (4: no retry can help); 0 where it has none.
+    """
+
+    def __init__(self, text, status=0):
+        super().__init__(text)
+        self.status = status
 
 
 class ServerGone(GuestError):
@@ -244,7 +251,7 @@ class Server:
         elif kind == "done":
             order = self._orders.pop(message.get("n"), None)
             if order is not None:  # else the server says it twice
-                order.error = str(message.get("error", ""))
+                order.error, order.status = str(message.get("error", "")), message.get("status", 0)
                 order.done.set()
         elif kind == "taken":
             model = self._models.get(message.get("name"))
@@ -325,7 +332,7 @@ class _Order:
 
     def __init__(self, title):
         self.done = threading.Event()
-        self.error, self.gone, self._title = "", "", title
+        self.error, self.status, self.gone, self._title = "", 0, "", title
 
     def wait(self, timeout):
         """Until it is done.  Raises GuestError."""
@@ -334,7 +341,7 @@ class _Order:
         if self.gone:
             raise ServerGone(self.gone)
         if self.error:
-            raise GuestError(self.error)
+            raise GuestError(self.error, self.status)
 
 
 class _Model:

@@ -27,6 +27,8 @@ def config_name(dtype: Any) -> str | None:
     """TYPE_FP32 and the like; None for what no tensor can be."""
     if is_text(dtype):
         return TEXT
+    if dtype is None:  # NumPy takes it for float64
+        return None
     try:
         wanted = np.dtype(dtype)
     except TypeError:

@@ -6,6 +6,8 @@ import json
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from tisfast.config import schema
 from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
@@ -79,7 +81,9 @@ def without_nones(value: Any) -> Any:
     """The same without keys whose value is None, which say that the server is to choose."""
     if isinstance(value, dict):
         return {key: without_nones(each) for key, each in value.items() if each is not None}
-    return [without_nones(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    return [without_nones(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
