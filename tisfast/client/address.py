@@ -33,12 +33,16 @@ class Address(NamedTuple):
     @property
     def local(self) -> bool:
         """It is this machine's, as far as the name says."""
-        if self.host == "localhost":
-            return True
+        return self.host == "localhost" or (self.numeric and ip_address(self.host).is_loopback)
+
+    @property
+    def numeric(self) -> bool:
+        """The host is a number, which nobody has to look up."""
         try:
-            return ip_address(self.host).is_loopback
+            ip_address(self.host)
         except ValueError:
             return False
+        return True
 
     def __str__(self) -> str:
         """As a URL."""
@@ -87,6 +91,10 @@ class Tls:
         """For one client.  Raises BadRequest for files that cannot be used."""
         import ssl  # noqa: PLC0415 - 10 ms, only for who needs it
 
+        try:
+            str(self.server_name or "localhost").encode("idna")  # as a handshake wants it
+        except UnicodeError as error:
+            raise BadRequest(f"Tls(server_name={self.server_name!r:.200}) is no name of a host: {error}") from None
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:

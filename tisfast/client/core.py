@@ -178,9 +178,11 @@ class ClientCore:
 
     async def close(self) -> None:
         """End what is open."""
-        if self.shared is not None:
-            await self.shared.close()
-        await self.transport.close()
+        try:
+            if self.shared is not None:
+                await self.shared.close()
+        finally:  # Ctrl-C may come while the server is told
+            await self.transport.close()
 
 
 def blocking_transport(address: Address, context: SSLContext | None, server_name: str) -> Transport:
