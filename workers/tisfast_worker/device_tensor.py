@@ -3,23 +3,52 @@ host once, when their bytes are to travel.  Everything that is not asked for a c
 """
 
 import ctypes
+import threading
+import weakref
 
 from tisfast_worker import cuda, dlpack, dtypes
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.tensor import Tensor, count
 
-_DEVICE = (2, 0)  # DLPack's CUDA, and the number of the only GPU that is visible
+_UINT8 = 2
+DEVICE = (2, 0)
+"""DLPack's CUDA, and the number of the only GPU that is visible."""
 
 
 class ClientMemory:
-    """A place in GPU memory that a client has exported.  `lease`: of the request whose input it is, which it keeps."""
+    """A place in GPU memory that another process has exported.
 
-    __slots__ = ("_opened", "address", "lease", "nbytes", "place", "shape")
+    `lease`: of the request whose input it is, or the ReplyMemory of the answer whose output it is; it is kept.
+    """
+
+    __slots__ = ("__weakref__", "_opened", "address", "lease", "nbytes", "place", "shape")
 
     def __init__(self, opened, place, offset, nbytes, shape, lease):  # noqa: PLR0913, PLR0917 - its parts
         """`opened`: a cuda.OpenedMemory; `place`: as the server knows it, `offset`: of its share."""
         self._opened, self.address, self.place, self.nbytes = opened, opened.address + offset, place, nbytes
         self.shape, self.lease = tuple(shape), lease
+
+
+class KnownMemory:
+    """The ClientMemory objects that somebody refers to, so that a tensor is found to lie in one, whoever made it."""
+
+    def __init__(self):
+        """From any thread."""
+        self._known = weakref.WeakSet()
+        self._lock = threading.RLock()  # a finaliser of the model's may come back here
+
+    def add(self, memory):
+        """Know this one; returns it."""
+        with self._lock:
+            self._known.add(memory)
+        return memory
+
+    def around(self, tensor):
+        """Those that a DeviceTensor lies in."""
+        address, nbytes = tensor.address(), tensor.nbytes()
+        with self._lock:
+            known = list(self._known)
+        return [each for each in known if nbytes and 0 <= address - each.address <= each.nbytes - nbytes]
 
 
 class DeviceTensor(Tensor):
@@ -34,11 +63,13 @@ class DeviceTensor(Tensor):
 
     def _content(self):
         """See Tensor."""
-        if self._code == dtypes.BF16:
-            return self._bytes().raw
+        return self._bytes().raw if self._code == dtypes.BF16 else self.on_host()
+
+    def on_host(self):
+        """A copy on the host as an array, of BF16 of its bits."""
         import numpy  # noqa: PLC0415
 
-        kind = numpy.dtype(dtypes.TYPES[self._code][3])
+        kind = numpy.dtype(dtypes.TYPES[self._code][3] or dtypes.BF16_BITS)
         return numpy.frombuffer(self._bytes(), kind, count(self._memory.shape)).reshape(self._memory.shape)
 
     def _bytes(self):
@@ -86,6 +117,10 @@ class DeviceTensor(Tensor):
         """A DLPack capsule over the same GPU memory."""
         return dlpack.capsule_of(self._memory, self._memory.address, self._memory.shape, self._code, self._device)
 
+    def bytes_to_dlpack(self):
+        """A DLPack capsule over the same GPU memory as bytes: all frameworks take these, wherever they begin."""
+        return dlpack.capsule_of(self._memory, self.address(), (self.nbytes(),), _UINT8, self._device)
+
     def __dlpack__(self, *, stream=None, **_wanted):
         """The DLPack protocol.  Its computation must be done, or be waited for by the consumer's stream."""
         return self.to_dlpack()
@@ -96,10 +131,10 @@ class DeviceTensor(Tensor):
 
 
 class DeviceInput(DeviceTensor):
-    """An input in a client's GPU memory, on the one GPU that this instance sees."""
+    """A tensor in other processes' memory, on the one GPU that this instance sees: an input's, or an answer's."""
 
     __slots__ = ()
 
     def __init__(self, name, code, memory):
         """`memory`: a ClientMemory."""
-        DeviceTensor.__init__(self, name, code, memory, _DEVICE)
+        DeviceTensor.__init__(self, name, code, memory, DEVICE)

@@ -50,6 +50,9 @@ SHARE_TENSOR_BYTES_MIN = 4096
 """Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304
 """Smallest answer whose outputs are computed into its block: below, binding them costs more than a copy."""
+GPU_PIECE_BYTES_MIN = 65536
+"""Smallest piece of an input in host memory that is copied to the GPU by itself: below, a copy of all of them together
+on the host costs less than calls of the driver's."""
 WINDOWS_IDLE_MAX = 64
 """Windows on other memory that wait to be used again; beyond, all of them are unmapped.  A new one costs some 30 us."""
 OUTPUT_WAIT_SECONDS_MAX = 30
@@ -86,6 +89,8 @@ that does not read slows its own stream first.  In bytes: as much as is left for
 is sent then waits OUTPUT_WAIT_SECONDS_MAX, and the stream ends."""
 ANSWER_SECONDS_MAX = 30
 """Seconds that the server may take to answer over the control socket: it is a matter of less than a millisecond."""
+TAKES_GPU_SECONDS = 10
+"""How long it is believed that a called model takes its inputs on the GPU, or does not; then the server is asked."""
 LOAD_ANSWER_SECONDS_MAX = 3600
 """Time for loading and unloading models: the server bounds each load, and its retries, itself."""
 LOAD_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX - 1024 * 1024

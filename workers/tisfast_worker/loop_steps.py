@@ -28,9 +28,15 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
     reader = BatchReader(model, plane)
     publisher = AnswerPublisher(model, plane, reader, trace)
     if model.kind == "GPU":
-        plane.outputs.owners = publisher.writer.device_arena = DeviceArena(plane.library, plane.outputs)
+        lent = DeviceArena(plane.library, plane.outputs.collect, publisher.writer)
+        plane.outputs.owners = plane.device_arena = publisher.writer.device_arena = lent
     deliver, arrays = publisher.deliver, backend.takes_arrays
-    if arrays:
+    if arrays and model.kind == "GPU":
+        from tisfast_worker.device_batches import DeviceBatchCall, DeviceSpace  # noqa: PLC0415 - others never need it
+
+        backend.space = DeviceSpace(publisher.writer, model)
+        execute = DeviceBatchCall(model, backend, reader.new_lease, publisher.writer)
+    elif arrays:
         backend.space = OutputSpace(publisher.writer)
         execute = BatchCall(model, backend, reader.new_lease)
     else:
@@ -44,6 +50,8 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
 
 def _stream_loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
     stream_writer = StreamWriter(model, plane, trace, sequences)
+    if model.kind == "GPU":
+        plane.device_arena = stream_writer.lend_to_calls(plane.library)
     reader = StreamReader(model, plane, stream_writer)
     if sequences is not None:
         reader = SequenceReader(reader, sequences)
