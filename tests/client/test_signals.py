@@ -135,11 +135,10 @@ def test_an_interrupt_behind_an_answer_loses_no_connection():
             if self.ends == 2:
                 raise KeyboardInterrupt
 
-    with answering(in_turn(respond(), respond()), respond()) as address:
-        with Client(address, connections=1, timeout=5) as client:
-            with pytest.raises(KeyboardInterrupt):
-                run(client._core.ask(client._core.calls.live(), cancel=Interrupting()))
-            assert client.live()
+    with answering(in_turn(respond(), respond()), respond()) as address, Client(address, connections=1) as client:
+        with pytest.raises(KeyboardInterrupt):
+            run(client._core.ask(client._core.calls.live(), 5, cancel=Interrupting()))
+        assert run(client._core.ask(client._core.calls.live(), 5))
 
 
 def test_an_interrupt_while_regions_are_unregistered_leaves_no_connection():

@@ -17,7 +17,7 @@ from tisfast.client.checks import ModelMetadata, metadata_of
 from tisfast.client.errors import not_sent
 from tisfast.client.grpc_calls import GrpcCalls
 from tisfast.client.grpc_sync import GrpcTransport
-from tisfast.client.http_calls import HttpCalls, checked_headers
+from tisfast.client.http_calls import HttpCalls
 from tisfast.client.http_sync import HttpTransport
 from tisfast.client.model_core import ModelCore
 from tisfast.client.options import ClientOptions, checked_client, headers_of, retries_of
@@ -49,7 +49,7 @@ class ClientCore:
         context: SSLContext | None = tls.context(self.address.grpc) if self.address.tls else None
         self._make = make
         self.transport: Transport = make(self.address, context, tls.server_name, self._options["connections"])
-        headers, coding = checked_headers(headers_of(self._options)), self._options["compression"]
+        headers, coding = headers_of(self._options), self._options["compression"]
         grpc = self.address.grpc
         self.calls: Calls = GrpcCalls(headers, coding) if grpc else HttpCalls(self.address, headers, coding)
         shared = self._options["shared_memory"]

@@ -52,7 +52,7 @@ class Submitter:
         self._accepted: deque[Work] = deque()  # what the threads are still to be given
         self._handing_over = False
         self._ended = False
-        # Who has its lock may take it again: a signal's handler may submit, cancel and close within each of these calls.
+        # Who has its lock may take it again: a signal's handler may submit, cancel and close within all of these.
         self._changed = threading.Condition()
 
     def anew(self) -> Submitter:

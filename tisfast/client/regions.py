@@ -21,7 +21,7 @@ import numpy as np
 from tisfast import limits, tuning
 from tisfast.client.arrays import NUMPY, Array, array_of, item_bytes
 from tisfast.client.calls import Calls, InferRequest, Scope
-from tisfast.client.errors import Cancelled, ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.errors import Cancelled, ClientClosed, ConnectFailed, ConnectionLost, TimedOut
 from tisfast.client.results import Result, result_of
 from tisfast.errors import BadResponse, TisError, Unavailable
 from tisfast.wire.buffer_tensor import BufferTensor
@@ -216,7 +216,7 @@ class SharedMemory:
         self.registered.add(name)  # from now on the server may have it, whatever becomes of the call
         try:
             await self._core.ask(call, scope.deadline - monotonic(), self._must, scope.cancel)
-        except Cancelled:
+        except (Cancelled, ClientClosed):
             raise
         except TimedOut:
             if self._must:
