@@ -38,13 +38,13 @@ class ClientCore:
     """What both clients share.  make: of address, TLS context, its server name and the number of connections."""
 
     def __init__(self, url: str, make: Any, options: ClientOptions) -> None:
-        self._options = checked_client(options)
         self.address: Address = parse_url(url)
+        self._options = checked_client(options)
         self._retries = retries_of(self._options)
         self.timeout = self._options["timeout"]
         self.concurrency = self._options["concurrency"]
         tls = self._options.get("tls") or Tls()
-        if "tls" in options and not self.address.tls:
+        if options.get("tls") is not None and not self.address.tls:
             raise BadRequest(f"tls= was given for {self.address}, which is not encrypted; say https:// or grpcs://")
         context: SSLContext | None = tls.context(self.address.grpc) if self.address.tls else None
         self._make = make
@@ -92,7 +92,7 @@ class ClientCore:
 
     def model(self, name: str, version: str | int = "") -> ModelCore:
         """A model of the server; nothing is asked before it is used.  version: "" for what its policy serves."""
-        return ModelCore(self, name, str(version))
+        return ModelCore(self, name, version)
 
     # ---- the server
 
