@@ -109,10 +109,6 @@ class Tls:
         import ssl  # noqa: PLC0415 - 10 ms, only for who needs it
 
         try:
-            str(self.server_name or "localhost").encode("idna")  # as a handshake wants it
-        except UnicodeError as error:
-            raise BadRequest(f"Tls(server_name={self.server_name!r:.200}) is no name of a host: {error}") from None
-        try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
@@ -122,7 +118,7 @@ class Tls:
         if self.server_name:
             try:
                 context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=self.server_name)
-            except (OSError, ValueError, TypeError) as error:
+            except (OSError, ValueError) as error:
                 raise BadRequest(f"Tls(server_name={self.server_name!r:.100}) is no name of a host: {error}") from None
         if not self.verify:
             context.check_hostname = False
