@@ -285,6 +285,31 @@ def test_an_answer_outlives_the_model_that_gave_it(pair, gpu, tmp_path):
     assert gpu.counted()["used_after_free"] == 0
 
 
+def test_an_idle_instance_gives_back_what_it_was_lent(pair, gpu):
+    _, client = pair()
+    before = gpu.counted()
+    steps = ["made", 1], ["call", "other", [["made", 1]]]
+    assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
+
+    def open_handles():
+        after = gpu.counted()
+        return after["opened"] - before["opened"] - (after["closed"] - before["closed"])
+
+    assert open_handles() == 4  # each its own, and the other's
+    until(lambda: open_handles() == 0, "all is closed")
+    lent, before = gpu.allocated(), gpu.counted()
+    assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
+    assert copies(gpu, before) == [2, 2, 2]
+    assert gpu.allocated() == lent  # the same memory once more
+
+
+def test_an_answer_stays_until_the_gpu_has_read_it(pair, gpu):
+    _, client = pair(ONE_PART)
+    steps = ["call", "other", [["made", 7]]], ["queued", "other", [["made", 1]]]
+    for _ in range(3):
+        assert run(client, "caller", FULL, *steps).tolist() == (FULL + 7).tolist()
+
+
 def test_a_model_that_takes_no_gpu_memory_any_more_is_given_copies(pair, gpu, tmp_path):
     server, client = pair("--model-control-mode=explicit", "--load-model=*")
     steps = ["made", 1], ["call", "other", []], ["host"]
