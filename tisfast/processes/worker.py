@@ -303,6 +303,9 @@ class Worker:
     def _asked_for_gpu_memory(self, message: Message) -> None:
         if self.place.gpu_pool is None or self.borrower is None:
             self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
+        elif message.get("back"):
+            self.borrower.lend(None)
+            self._body.tell({"t": "answer", "n": message.get("n")})
         else:
             self.place.gpu_pool.answer(message, self.borrower, self._tell)
 
