@@ -23,6 +23,7 @@ from tisfast.processes.control_socket import ControlSocket, Message
 from tisfast.processes.deaths import Deaths
 from tisfast.processes.forked_process import ForkedProcess
 from tisfast.processes.gpu_pool import BorrowerFace, GpuPool
+from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.nursery import Nursery
 from tisfast.processes.readiness import ReadinessCheck
 from tisfast.processes.worker_output import written_level
@@ -81,6 +82,7 @@ class Workplace:
     metrics: CustomMetrics
     models: ModelOrdersFace
     gpu_pool: GpuPool | None = None  # None: there is none to lend of
+    pinned_pool: PinnedPool = field(default_factory=PinnedPool)
 
 
 class WorkerBody(Protocol):
@@ -182,6 +184,11 @@ class Worker:
     def pid(self) -> int:
         """The process id, 0 while it is not known."""
         return self._body.pid
+
+    @property
+    def pins(self) -> bool:
+        """It has pinned memory of its arenas, or may at any moment: their pages must stay."""
+        return self.place.pinned_pool.bytes_of(self.id) > 0
 
     async def start(self, fds: Sequence[int]) -> Message:
         """Begin with the seven data descriptors (which stay the caller's), load, and return `ready` or `completed`.
@@ -293,6 +300,8 @@ class Worker:
             self.on_calls()
         elif kind == "gpu_memory":
             self._asked_for_gpu_memory(message)
+        elif kind == "pin":
+            self._body.tell(self.place.pinned_pool.answer(self.id, message))
         elif kind == "context":
             self._body.tell({"t": "answer", "n": message.get("n"), "context": self._context(message.get("request"))})
 
@@ -380,6 +389,7 @@ class Worker:
             return
         self._verdict = self._verdict or text
         self.place.metrics.forget(self.id)
+        self.place.pinned_pool.forget(self.id)
         # The link's, whose memory is not to wait for the garbage collector.
         self.on_calls = self.trace_context = self.borrower = None
         if self.readiness is not None:

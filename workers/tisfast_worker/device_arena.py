@@ -1,7 +1,8 @@
 """GPU memory that the server has lent this worker, for outputs that stay on the GPU (WIRE.md, Lent GPU memory)."""
 
+from tisfast_worker import cuda
 from tisfast_worker.control_messages import ControlClosed
-from tisfast_worker.cuda import CudaError, Gpu, OpenedMemory, uuid
+from tisfast_worker.cuda import CudaError, OpenedMemory, uuid
 from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.native import block_offset
 from tisfast_worker.serving_context import current
@@ -30,7 +31,6 @@ class DeviceArena:
         self._library, self._outputs = library, outputs
         self._arena, self._memory, self._nbytes = 0, None, 0
         self._refused = False
-        self._gpu = None
         self._pending = []  # parts of the answer that is being written
         self._of = {}  # block of an answer: its parts
 
@@ -49,7 +49,7 @@ class DeviceArena:
             return None
         self._pending.append(part)
         offset = block_offset(part)
-        self._gpu.copy(self._memory.address + offset, tensor.address(), nbytes)
+        cuda.copy(self._memory.address + offset, tensor.address(), nbytes)
         return _LENT | offset, nbytes
 
     def settle(self, block):
@@ -83,6 +83,6 @@ class DeviceArena:
         answer = current().ask({"t": "gpu_memory", "uuid": uuid()})
         if "error" in answer:
             raise CudaError(answer["error"])
-        self._gpu = Gpu()
+        cuda.stream(0)
         self._memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
         self._arena = self._library.tf_arena_new(self._nbytes, self._nbytes)

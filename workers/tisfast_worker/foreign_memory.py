@@ -100,7 +100,6 @@ class ForeignMemory:
         self._idle = {}  # (serial of the share, offset, bytes): windows
         self._idle_count = 0
         self._faults_counted = library.tf_faults_counted() != 0
-        self.gpu = None  # the cuda.Gpu for copies of outputs, when the first one is made
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
         self.written = set()  # inputs that the model writes into: copied from now on
