@@ -72,8 +72,9 @@ def _measure(given: Given) -> int:
         places: Sequence[WantedOutput] = ()
         if asked.output_bytes:
             outputs = [each.name for each in model.metadata.outputs]
-            shared = held.enter_context(placed(client, steps, outputs, asked.output_bytes))
-            steps, places = shared.steps, shared.outputs
+            shared = placed(client, steps, outputs, asked.output_bytes, on_gpu=asked.on_gpu)
+            where = held.enter_context(shared)
+            steps, places = where.steps, where.outputs
         with stoppable() as stop:
             session = Session(asked, client, model, steps, streams, places, metrics, stop)
             session.progress = _progress(asked)

@@ -191,7 +191,7 @@ SERVED: Final = (
         int,
         limits.PINNED_POOL_BYTES,
         "Models",
-        "host memory that all instances on GPUs together may pin, so that tensors go there and come back faster; 0: none",
+        "host memory that all instances on GPUs may pin, so that tensors go there and come back faster; 0 for none",
     ),
     Flag(
         "min-supported-compute-capability",

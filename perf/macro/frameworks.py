@@ -13,7 +13,9 @@
 | load | a bare session of a 5 MB ONNX model is made | the model is loaded, its environment is warm |
 | triton | a small ONNX network in the real Triton's Python backend | the same, served; by perf_analyzer |
 
-A and B alternate, medians are shown, and the ratio B / A with its bar.  The bare call has as many threads as an
+A and B alternate, medians are shown, and the ratio B / A with its bar.  The floor is the same by the least server that
+can be (perf.macro.framework_floor; of a load: by a process that only makes the session): a bar that it misses, too,
+counts as met.  Over gRPC there is none.  The bare call has as many threads as an
 instance, and the machine to itself; the served one shares it with the server and the client.
 """
 

@@ -6,7 +6,7 @@
 |---|---|---|
 | region | 16 MB from one place on the GPU to another | a Python identity, from a client's CUDA region to another |
 | computed | torch adds 1 to 16 MB on the GPU | a Python model does it, from region to region |
-| ensemble | - | three identities, one after the other |
+| ensemble | the same of three Python models of four floats in host memory | three identities, one after the other |
 | host | cudaMemcpyAsync of 16 MB of pinned memory, to the GPU and back | what a model's compute takes that does it |
 | shared | the same | the whole request: from a client's shared memory to another |
 | network | ResNet-50 in batches of 32 that lie on the GPU | the same with single images in shared memory, batched |
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -60,7 +61,7 @@ HEAD: Final = "| row | alone | served | served / alone | bar | |\n|---|---|---|-
 
 
 class Row(NamedTuple):
-    """One line.  alone: 0 for none; met: whether it meets `bar`, None without one."""
+    """One line.  met: whether it meets `bar`, None without one."""
 
     title: str
     unit: str
@@ -71,9 +72,7 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         """A line under HEAD."""
-        alone, ratio = ("-", "-") if not self.alone else (
-            f"{self.alone:.3f} {self.unit}", f"{self.served / self.alone:.2f}"
-        )  # fmt: skip
+        alone, ratio = f"{self.alone:.3f} {self.unit}", f"{self.served / self.alone:.2f}"
         verdict = "" if self.met is None else mark(self.met)
         return f"| {self.title} | {alone} | {self.served:.3f} {self.unit} | {ratio} | {self.bar} | {verdict} |"
 
@@ -109,6 +108,10 @@ def regions(seconds: float, folder: Path) -> Iterator[Row]:
     write_python(folder / "third", PASSED_ON)
     write_python(folder / "computed", BY_TORCH)
     write_chain(folder / "chain", ["identity", "second", "third"])
+    hosts = [f"host{at}" for at in range(3)]
+    for name in hosts:
+        write_python(folder / name, PASSED_ON, on_gpu=False, stays=False)
+    write_chain(folder / "host_chain", hosts)
     one, two = (torch.empty(NBYTES // 4, device="cuda") for _ in range(2))
     copy = median_ms(lambda: (two.copy_(one), torch.cuda.synchronize()), seconds)
     added = median_ms(lambda: (torch.add(one, 1, out=two), torch.cuda.synchronize()), seconds)
@@ -118,10 +121,13 @@ def regions(seconds: float, folder: Path) -> Iterator[Row]:
         register_cuda(server.address, "given", given.handle, NBYTES)
         register_cuda(server.address, "wanted", wanted.handle, NBYTES)
         x = tensor("given", NBYTES, shape=[len(VALUES)], datatype="FP32")
+        four = {"name": "X", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}
+        with closing(Caller(server.address, "host_chain", four, {"name": "Y"})) as call:
+            hops = median_ms(call, seconds)
         for title, model, alone, expected in (
             ("identity of 16 MB from CUDA region to CUDA region; p50", "identity", copy, VALUES),
             ("torch adds 1 to 16 MB, from CUDA region to CUDA region; p50", "computed", added, VALUES + 1),
-            ("ensemble of three identities of 16 MB, the same; p50", "chain", 0.0, VALUES),
+            ("ensemble of three identities of 16 MB, the same; p50", "chain", hops, VALUES),
         ):
             y = tensor("wanted", NBYTES, "Y" if model == "chain" else "X")
             with closing(Caller(server.address, model, x, y)) as call:
@@ -199,19 +205,25 @@ def _shared(server: Server, alone: float, seconds: float) -> Row:
     return Row("16 MB of a client's shared memory to the GPU and back, the whole request; p50", "ms", alone, served)
 
 
-def network(seconds: float, folder: Path, instances: int, concurrency: int) -> Iterator[Row]:
+def network(seconds: float, folder: Path, instances: list[int], concurrency: int) -> Iterator[Row]:
     """Images a second."""
-    resident, moved = _network_alone(write_network(folder / "network", instances), seconds)
-    with Server("tisfast", [folder], ["--allow-client-shm=true"]) as server:
-        report = folder.parent / "network.json"
+    paths = {count: write_network(folder / str(count) / "network", count) for count in instances}
+    resident, moved = _network_alone(next(iter(paths.values())), seconds)
+    for count in instances:
+        served = _network_served(folder / str(count), seconds, concurrency)
+        title = f"ResNet-50, {count} instances, {concurrency} images of 600 KB in flight"
+        bar, is_met = f"at least {NETWORK_LEAST}", served / resident >= NETWORK_LEAST
+        yield Row(f"{title}; batches that lie on the GPU alone", "/s", resident, served, bar, is_met)
+        yield Row(f"{title}; pinned batches alone", "/s", moved, served)
+
+
+def _network_served(models: Path, seconds: float, concurrency: int) -> float:
+    with Server("tisfast", [models], ["--allow-client-shm=true"]) as server:
+        report = models.with_suffix(".json")
         flags = ["-m", "network", "-u", server.address, "--concurrency-range", str(concurrency), "--json", str(report)]
         flags += ["--shared-memory", "system", "-p", str(int(seconds * 1000)), "--output-shared-memory-size", "8192"]
         run_client([sys.executable, "-m", "tisfast", "bench", *flags], 120, servers=[server.pid])
-    served = json.loads(report.read_text())["levels"][0]["throughput"]
-    title = f"ResNet-50, {instances} instances, {concurrency} images of 600 KB in flight"
-    bar, is_met = f"at least {NETWORK_LEAST}", served / resident >= NETWORK_LEAST
-    yield Row(f"{title}; batches that lie on the GPU alone", "/s", resident, served, bar, is_met)
-    yield Row(f"{title}; pinned batches alone", "/s", moved, served)
+    return float(json.loads(report.read_text())["levels"][0]["throughput"])
 
 
 def _network_alone(path: Path, seconds: float) -> tuple[float, float]:
@@ -228,20 +240,19 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each figure")
-    parser.add_argument("--instances", type=int, default=3, help="of the network")
+    parser.add_argument("--instances", type=int, nargs="+", default=[2, 4], help="of the network, one row each")
     parser.add_argument("--concurrency", type=int, default=256, help="of the network")
+    parser.add_argument("--only", default="", metavar="REGEX", help="regions, hosts or network")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}, tree {ROOT.name}\n\n{HEAD}", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        for part in ("regions", "hosts", "network"):
-            (Path(name) / part).mkdir()
-        found = [
-            lambda: regions(options.seconds, Path(name, "regions")),
-            lambda: hosts(options.seconds, Path(name, "hosts")),
-            lambda: network(options.seconds, Path(name, "network"), options.instances, options.concurrency),
-        ]
-        for rows in found:
-            for row in rows():
+        parts = {
+            "regions": lambda: regions(options.seconds, Path(name, "regions")),
+            "hosts": lambda: hosts(options.seconds, Path(name, "hosts")),
+            "network": lambda: network(options.seconds, Path(name, "network"), options.instances, options.concurrency),
+        }
+        for part, rows in parts.items():
+            for row in rows() if re.search(options.only, part) else ():
                 print(row, flush=True)
     return 0
 

@@ -10,6 +10,7 @@ IMAGE: Final = (3, 224, 224)
 CLASSES: Final = 1000
 ROWS_MOST: Final = 32
 _ON_GPU: Final = "instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]\n"
+_ON_CPU: Final = "instance_group [ { kind: KIND_CPU } ]\n"
 _STAYS: Final = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'
 _FLOATS: Final = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -36,11 +37,12 @@ _STEP: Final = """{ model_name: "%s" model_version: -1
   input_map { key: "X" value: "%s" } output_map { key: "X" value: "%s" } }"""
 
 
-def write_python(home: Path, answer: str, *, stays: bool = True) -> None:
-    """A Python model on the GPU; stays: its inputs are not copied to the host."""
+def write_python(home: Path, answer: str, *, on_gpu: bool = True, stays: bool = True) -> None:
+    """A Python model; stays: its inputs are not copied to the host."""
     (home / "1").mkdir(parents=True)
     (home / "1/model.py").write_text(_HEAD + answer)
-    (home / "config.pbtxt").write_text('backend: "python"' + _FLOATS + _ON_GPU + (_STAYS if stays else ""))
+    where = (_ON_GPU if on_gpu else _ON_CPU) + (_STAYS if stays else "")
+    (home / "config.pbtxt").write_text(f'backend: "python"{_FLOATS}{where}')
 
 
 def write_chain(home: Path, models: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Host tensors go to a model's GPU from pinned memory, and come back so: with every copy counted, and when it cannot be."""
+"""Host tensors go to a model's GPU from pinned memory, and come back so: every copy counted, and when it cannot be."""
 
 from __future__ import annotations
 

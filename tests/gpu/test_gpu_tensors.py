@@ -178,7 +178,7 @@ def test_an_ensemble_of_three_hands_it_on_without_a_copy(gpu, serve, write_model
     assert [after[name] - before[name] for name in COPIES] == [0, 0, 1]
 
 
-@pytest.mark.parametrize("config", [CONFIG + STAYS, CONFIG + GPU])
+@pytest.mark.parametrize("config", [CONFIG + "instance_group [ { kind: KIND_CPU } ]" + STAYS, CONFIG + GPU])
 def test_others_get_it_in_host_memory(started, export, config):
     server, client = started(WHERE, config)
     given = export(NBYTES)

@@ -144,7 +144,6 @@ def test_each_request_is_in_the_export(server, tmp_path):
         (["-m", "add_one"], "contains dynamic shape [-1], provide shapes to send along with the request: --shape A:4"),
         (["-m", "add_one", "--shape", "A:4", "-b", "2"], "as the model does not support batching"),
         (["-m", "add_one", "--shape", "C:4"], "--shape names the input 'C', which model 'add_one' does not have"),
-        (["-m", "add_one", "--shared-memory", "cuda"], "Error: --shared-memory cuda is not served by tisfast bench: "),
         ([], "Error: Failed to parse -m (model name). The value must be specified."),
     ],
 )

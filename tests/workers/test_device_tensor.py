@@ -83,9 +83,8 @@ def driver(tmp_path_factory):
 
 def run(folder, count=6, **more):
     env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(ROOT), **more}
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(count)], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    command = [sys.executable, "-c", SCRIPT, str(count)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize("count", [6, 6000])

@@ -73,6 +73,7 @@ def read(arguments: Sequence[str]) -> Given:
         binary_inputs=given.input_tensor_format == "binary",
         binary_outputs=given.output_tensor_format == "binary",
         output_bytes=_output_bytes(given),
+        on_gpu=given.shared_memory == "cuda",
         compression="" if given.grpc_compression_algorithm == "none" else given.grpc_compression_algorithm,
         intervals=intervals,
         ramp=ramp,
@@ -92,13 +93,11 @@ def read(arguments: Sequence[str]) -> Given:
 
 def _output_bytes(given: Any) -> int:
     """Of each output in shared memory, for all samples of a batch; 0 for none."""
-    if given.shared_memory == "cuda":
-        raise ConfigError("--shared-memory cuda is not served by tisfast bench: its tensors do not lie on a GPU yet")
-    if given.shared_memory not in ("none", "system"):
-        raise ConfigError(f"Failed to parse --shared-memory. It is none or system, not '{given.shared_memory}'")
+    if given.shared_memory not in ("none", "system", "cuda"):
+        raise ConfigError(f"Failed to parse --shared-memory. It is none, system or cuda, not '{given.shared_memory}'")
     if given.shared_memory == "none":
         if given.output_shared_memory_size is not None:
-            raise ConfigError("--output-shared-memory-size belongs to --shared-memory system, which is not given")
+            raise ConfigError("--output-shared-memory-size belongs to --shared-memory system or cuda: give one")
         return 0
     size = 102400 if given.output_shared_memory_size is None else given.output_shared_memory_size
     return _positive("--output-shared-memory-size", size) * _positive("-b", given.batch_size)

@@ -48,8 +48,8 @@ class Asked:
 
     levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  Instead of a rate
     an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
-    the default.  records: each request is kept.  output_bytes: of each output in shared memory; 0: tensors go through
-    the connection.  compression: gzip or deflate, of gRPC.
+    the default.  records: each request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's;
+    0: tensors go through the connection.  compression: gzip or deflate, of gRPC.
     """
 
     address: Address
@@ -64,6 +64,7 @@ class Asked:
     binary_inputs: bool = True
     binary_outputs: bool = True
     output_bytes: int = 0
+    on_gpu: bool = False
     compression: str = ""
     intervals: Times | None = None
     ramp: tuple[float, float, float] | None = None

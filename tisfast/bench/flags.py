@@ -167,7 +167,7 @@ def _add_data(made: argparse.ArgumentParser) -> None:
     group.add_argument("--string-length", type=int, default=128, help="of random strings")
     group.add_argument("--string-data", default="", help="of all strings, instead of random letters")
     group.add_argument("--request-parameter", action="append", default=[], metavar="NAME:VALUE:TYPE")
-    group.add_argument("--shared-memory", default="none", metavar="none|system", help="where tensors lie")
+    group.add_argument("--shared-memory", default="none", metavar="none|system|cuda", help="where tensors lie")
     group.add_argument("--output-shared-memory-size", type=int, metavar="BYTES", help="of each output; default 102400")
     group.add_argument("--grpc-compression-algorithm", default="none", metavar="none|gzip|deflate", help="of requests")
     group.add_argument("--input-tensor-format", default="binary", metavar="binary|json")

@@ -153,6 +153,18 @@ class ClientCore:
         """Unregister one region of system shared memory; "": all."""
         await self.fetch("system_unregister", **({"name": name} if name else {}))
 
+    async def cuda_regions(self) -> list[JsonDict]:
+        """The registered regions of GPU memory."""
+        return cast(list[JsonDict], await self.fetch("cuda_regions"))
+
+    async def register_cuda_region(self, name: str, handle: bytes, nbytes: int, device: int = 0) -> None:
+        """Register GPU memory of one's own: its cudaIpcMemHandle_t, 64 bytes, and the GPU's number for the server."""
+        await self.fetch("cuda_register", name=name, raw_handle=handle, device_id=device, byte_size=nbytes)
+
+    async def unregister_cuda_region(self, name: str = "") -> None:
+        """Unregister one region of GPU memory; "": all."""
+        await self.fetch("cuda_unregister", **({"name": name} if name else {}))
+
     async def metrics(self, url: str = "") -> str:
         """The server's metrics in Prometheus' form.  url: HOST:PORT of its metrics, else port 8002 of its host."""
         at = parse_url(url) if url else Address(self.address.host, METRICS_PORT, grpc=False, tls=False)

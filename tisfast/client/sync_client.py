@@ -125,6 +125,18 @@ class Client:
         """Unregister one region of system shared memory; "": all."""
         run(self._core.unregister_region(name))
 
+    def cuda_regions(self) -> list[JsonDict]:
+        """The registered regions of GPU memory."""
+        return run(self._core.cuda_regions())
+
+    def register_cuda_region(self, name: str, handle: bytes, nbytes: int, device: int = 0) -> None:
+        """Register GPU memory of one's own: its cudaIpcMemHandle_t, 64 bytes, and the GPU's number for the server."""
+        run(self._core.register_cuda_region(name, handle, nbytes, device))
+
+    def unregister_cuda_region(self, name: str = "") -> None:
+        """Unregister one region of GPU memory; "": all."""
+        run(self._core.unregister_cuda_region(name))
+
     def close(self) -> None:
         """End all calls and connections; the client cannot be used any more.
 

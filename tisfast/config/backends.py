@@ -46,6 +46,7 @@ class BackendInfo(NamedTuple):
     their nursery imports it once; runtimes: names in a configuration's `runtime` with which a model has no platform,
     and its backend looks for its file; on_cpu: its instances are on the CPU unless the configuration says another kind;
     companions: names of what its models look for beside their file, whatever that is called (repo/links.py);
+    on_gpu: an instance on a GPU takes and leaves tensors there without being asked to, as Triton's does;
     file_parameter: a parameter whose value tells which of the files it is, by value in file_of; pickled: its files can
     run code when they are read, so load calls bring them only where the operator allows it.
     """
@@ -65,6 +66,7 @@ class BackendInfo(NamedTuple):
     imports: str = ""
     runtimes: frozenset[str] = frozenset()
     on_cpu: bool = False
+    on_gpu: bool = False
     pickled: bool = False
     companions: tuple[str, ...] = ()
     file_parameter: str = ""
@@ -90,6 +92,7 @@ _BUILT_IN: Final = (
         served=True,
         folders=True,
         writes_platform=True,
+        on_gpu=True,
         honours=_OF_GRAPHS,
     ),
     BackendInfo(
@@ -98,6 +101,7 @@ _BUILT_IN: Final = (
         ("model.plan",),
         served=True,
         writes_platform=True,
+        on_gpu=True,
         honours=_OF_TENSORRT,
         settings=frozenset({"plugins", "version-compatible", "coalesce-request-input", "execution-policy"}),
     ),
@@ -108,6 +112,7 @@ _BUILT_IN: Final = (
         Completion.OPEN,
         served=True,
         writes_platform=True,
+        on_gpu=True,
         imports="torch",
         pickled=True,
         runtimes=frozenset({"model.py"}),

@@ -144,15 +144,17 @@ class Placement:
 
 
 def device_inputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -> int:
-    """The GPU in whose memory a model takes its inputs: all its instances are there, and it has asked for it."""
-    asked = config.parameters.get(FORCE_CPU_PARAMETER) == "no"
-    return device_outputs(config, instances) if asked else NO_DEVICE
+    """The GPU where a model takes its inputs: all its instances are there, and a Python model has asked for it."""
+    said = config.parameters.get(FORCE_CPU_PARAMETER) or ("yes" if config.backend == PYTHON else "no")
+    return device_outputs(config, instances) if said == "no" else NO_DEVICE
 
 
 def device_outputs(config: LoadedConfig, instances: Iterable[PlannedInstance]) -> int:
     """The GPU that a model's workers write outputs to: all its instances are there, and can leave tensors there."""
     gpus = {instance.device_id if instance.kind == "GPU" else NO_DEVICE for instance in instances}
-    return gpus.pop() if config.backend == PYTHON and len(gpus) == 1 else NO_DEVICE
+    backend = config.backends.named(config.backend)
+    can = config.backend == PYTHON or (backend is not None and backend.on_gpu)
+    return gpus.pop() if can and len(gpus) == 1 else NO_DEVICE
 
 
 def placement(settings: WorkerSettings, gpus: Gpus | None, fallback: int) -> Placement:

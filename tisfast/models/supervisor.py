@@ -29,12 +29,12 @@ from tisfast.native.memory import now_ns
 from tisfast.processes.control_directory import ControlDirectory
 from tisfast.processes.control_socket import ControlSocket
 from tisfast.processes.gpu_pool import GpuPool
-from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.guest_directory import GuestDirectory
 from tisfast.processes.guests import Guests
 from tisfast.processes.link import Poller
 from tisfast.processes.nurseries import Nurseries
 from tisfast.processes.nursery_process import NurseryProcess
+from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.worker import Workplace
 from tisfast.repo.links import LinkedFiles, link_files
 from tisfast.repo.load_override import LoadOrder, find_overridden, remove_private

@@ -236,6 +236,15 @@ class Cuda:
         except _Failed as error:
             raise BadRequest(f"failed to register shared memory region: invalid args ({error})") from error
 
+    def uuid_of(self, device: int) -> bytes:
+        """The UUID of a GPU by its number here.  Raises Unavailable."""
+        number = ctypes.c_int()
+        try:
+            self._driver.call("cuDeviceGet", ctypes.byref(number), device)
+        except _Failed as error:
+            raise Unavailable(f"there is no GPU {device}: {error}") from error
+        return self._driver.uuid(number)
+
     def allocate(self, uuid: bytes, nbytes: int) -> Allocated:
         """Memory on the GPU of that UUID, for other processes to open.  Raises Unavailable."""
         number = ctypes.c_int()

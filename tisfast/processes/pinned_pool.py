@@ -1,7 +1,7 @@
 """Host memory that workers pin for CUDA: how much all of them may, and who has some.  Layer 4 (processes).
 
-A worker pins parts of arenas that it has mapped anyway, so nothing is allocated here.  But pinned pages take memory until
-they are let go of, and the server must not give them back to the system (models/idle_memory.py).
+A worker pins parts of arenas that it has mapped anyway, so nothing is allocated here.  But pinned pages take memory
+until they are let go of, and the server must not give them back to the system (models/idle_memory.py).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from tisfast.processes.control_socket import ControlSocket, Message
 from tisfast.processes.deaths import Deaths
 from tisfast.processes.forked_process import ForkedProcess
 from tisfast.processes.gpu_pool import BorrowerFace, GpuPool
-from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.nursery import Nursery
+from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.readiness import ReadinessCheck
 from tisfast.processes.worker_output import written_level
 
@@ -298,18 +298,19 @@ class Worker:
             self._asked_about_models(message)
         elif kind == "calls" and self.on_calls is not None:
             self.on_calls()
-        elif kind == "gpu_memory":
-            self._asked_for_gpu_memory(message)
-        elif kind == "pin":
-            self._body.tell(self.place.pinned_pool.answer(self.id, message))
+        elif kind in ("gpu_memory", "pin"):
+            self._asked_for_memory(message)
         elif kind == "context":
             self._body.tell({"t": "answer", "n": message.get("n"), "context": self._context(message.get("request"))})
 
     def _context(self, ticket: object) -> str | None:
         return self.trace_context(ticket) if isinstance(ticket, int) and self.trace_context is not None else None
 
-    def _asked_for_gpu_memory(self, message: Message) -> None:
-        if self.place.gpu_pool is None or self.borrower is None:
+    def _asked_for_memory(self, message: Message) -> None:
+        if message["t"] == "pin":
+            if not self.ended.done():
+                self._body.tell(self.place.pinned_pool.answer(self.id, message))
+        elif self.place.gpu_pool is None or self.borrower is None:
             self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
         else:
             self.place.gpu_pool.answer(message, self.borrower, self._tell)

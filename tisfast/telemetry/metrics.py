@@ -174,9 +174,9 @@ class MetricsCollector:
 
     def _machine(self) -> Iterator[FamilyText]:
         pool = self._sources.pinned
-        total, used = (pool.total_bytes, pool.used_bytes) if pool is not None else (0, 0)
+        total, pinned = (pool.total_bytes, pool.used_bytes) if pool is not None else (0, 0)
         yield _gauge("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", total)
-        yield _gauge("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", used)
+        yield _gauge("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", pinned)
         if self._sources.gpus is not None:
             yield from _gpus(self._sources.gpus.readings)
         if self._shown.cpu:

@@ -21,6 +21,7 @@ _DTYPES = {
 _TENSOR = re.compile(r"tensor\((\w+)\)$")
 _SAID = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 _ONNX_BF16 = 16
+_NONE = ((), ())
 FILE = "model.onnx"
 
 
@@ -51,6 +52,8 @@ class Backend(ArrayBackend):
                 self._session = runtime.InferenceSession(path, settings.options, providers=settings.providers)
         settings.tell()
         self._run_options = settings.run
+        self.takes_device = self.model.kind == "GPU" and settings.on_cuda(self._session)
+        self._gpu = backend_module("onnxruntime_gpu").GpuTensors(runtime) if self.takes_device else None
 
     def _with_shared_weights(self, runtime, settings, path):
         """The path of the graph whose weights all instances share; "" where that wins little, or fails."""
@@ -116,6 +119,8 @@ class Backend(ArrayBackend):
                 f"model '{model.name}' has tensors of BF16 ({bits}) beside inputs of strings, and ONNX Runtime takes "
                 "the two in different calls: export it with FP32 or FP16 in place of BF16"
             )
+        if self._texts:  # which cannot be bound
+            self.takes_device, self._gpu = False, None
         self._shapes = {}  # of the outputs, by the inputs' shapes; {}: not worth a place, or they change
         self._binding = self._session.io_binding()
 
@@ -124,8 +129,12 @@ class Backend(ArrayBackend):
         for name in self._scalars:
             if name in inputs:
                 inputs[name] = inputs[name].reshape(())
-        if self._bits:
-            found = self._bound(inputs, {})
+        on_gpu, staying = _NONE if self._gpu is None else self._gpu.chosen(inputs, self._outputs, self.space)
+        if on_gpu or staying:
+            names = [name for name in self._outputs if name in staying or self.space.wants(name)]
+            found = self._bound(inputs, {}, names, on_gpu, staying)
+        elif self._bits:
+            found = self._bound(inputs, {}, self._outputs)
         else:
             key = (*inputs, *[array.shape for array in inputs.values()])  # in the order of the client
             known = self._shapes.get(key)
@@ -136,7 +145,8 @@ class Backend(ArrayBackend):
                 if known is None:
                     self._learn(key, found)
         for name, dims in self._points.items():
-            found[name] = found[name].reshape(dims)
+            if name in found:  # all but what nobody asked for
+                found[name] = found[name].reshape(dims)
         return found
 
     def free(self):
@@ -160,37 +170,42 @@ class Backend(ArrayBackend):
     def _placed(self, inputs, places, key):
         """The outputs, computed in these places; None when they turn out to have other shapes this time."""
         try:
-            return self._bound(inputs, places)
+            return self._bound(inputs, places, self._outputs)
         except OnnxError as error:
             if "but the computed output shape" not in str(error):
                 raise
             self._shapes[key] = {}
             return None
 
-    def _bound(self, inputs, places):
+    def _bound(self, inputs, places, names, on_gpu=(), staying=()):  # noqa: PLR0913, PLR0917 - where tensors can be
+        """Outputs of these names, in their places if they have some.  on_gpu, staying: see GpuTensors.chosen."""
         binding, kept = self._binding, []
         try:
             with translated():
                 for name, array in inputs.items():
-                    if name in self._bits:
+                    if name in on_gpu:
+                        kept.append(self._gpu.bind(binding, name, array))
+                    elif name in self._bits:
                         kept.append(_bind_bits(binding.bind_input, name, array))
                     else:
                         binding.bind_cpu_input(name, array)
-                for name in self._outputs:
+                for name in names:
                     array = places.get(name)
-                    if array is None:
+                    if name in staying:
+                        binding.bind_output(name, self._gpu.device)
+                    elif array is None:
                         binding.bind_output(name, "cpu")
                     else:
                         binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, _address(array))
                 self._session.run_with_iobinding(binding, self._run_options)
-                found = dict(zip(self._outputs, binding.get_outputs()))
+                found = dict(zip(names, binding.get_outputs()))
         finally:  # or the requests' memory would be kept until the next execution
             binding.clear_binding_inputs()
             binding.clear_binding_outputs()
-        return {
-            name: places[name] if name in places else _read_bits(value) if name in self._bits else value.numpy()
-            for name, value in found.items()
-        }
+        made = {name: self._gpu.left(found.pop(name)) for name in staying}
+        for name, value in found.items():
+            made[name] = places[name] if name in places else _read_bits(value) if name in self._bits else value.numpy()
+        return made
 
 
 class translated:  # noqa: N801 - read as a word

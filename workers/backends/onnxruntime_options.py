@@ -74,6 +74,14 @@ class SessionSettings:
         """Whether the graph can be read by another process alike: nothing is registered with this session only."""
         return self.on_cpu and not self._config.get("model_operations", {}).get("op_library_filename")
 
+    def on_cuda(self, session):
+        """Whether a session runs on CUDA: where it cannot, ONNX Runtime makes one for the CPU, and tells stderr why."""
+        if CUDA in session.get_providers():
+            return True
+        text = f"model '{self._model.name}' runs on the CPU, as ONNX Runtime cannot make its {CUDA}: see stderr for why"
+        current().log("WARN", text, "onnxruntime.py", 0, once="cuda")
+        return False
+
     def tell(self):
         """Say in the log what was set."""
         options, threads = self.options, self.options.intra_op_num_threads

@@ -24,7 +24,7 @@ class WrongOutput(TorchError):
 class Backend(ArrayBackend):
     """One model: a program, and where the configuration's tensors are in its calls."""
 
-    takes_text = True
+    takes_text = takes_device = joins_on_device = True
 
     def load(self):
         """Read the file."""
@@ -66,8 +66,13 @@ class Backend(ArrayBackend):
         self._inputs, self._names, self._outputs = places.inputs, places.keywords, places.outputs
         self._slots = 1 + max(self._inputs.values(), default=-1)
         self._by_key, self._keys = None, None
-        self._to = self._tensors.Reader(torch, model, self._settings.device)
-        self._from = self._tensors.Writer(torch, model)
+        device = self._settings.device
+        if device is None:
+            self._to, self._from = self._tensors.Reader(torch, model), self._tensors.Writer(torch, model)
+        else:
+            gpu = backend_module("pytorch_gpu")
+            self._to = gpu.GpuReader(torch, model, device)
+            self._from = gpu.GpuWriter(torch, model, device, self._settings.cleans)
         self._mode = contextlib.ExitStack()
         for context in self._settings.contexts():
             self._mode.enter_context(context)
@@ -83,11 +88,10 @@ class Backend(ArrayBackend):
         except self._program.errors as error:
             raise TorchError(f"PyTorch execute failure: {error}") from error
         outputs = self._chosen(found)
+        if self._settings.device is not None:
+            return self._from.outputs(outputs, self._codes, self.space)
         given = {id(value): name for name, value in zip(places, [values[at] for at in places.values()])}
-        found = {name: self._array(name, value, inputs, given) for name, value in outputs.items()}
-        if self._settings.cleans:
-            self._torch.cuda.empty_cache()
-        return found
+        return {name: self._array(name, value, inputs, given) for name, value in outputs.items()}
 
     def free(self):
         """See Backend."""

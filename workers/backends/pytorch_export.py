@@ -28,7 +28,9 @@ class ExportedProgram:
                     "Programs are read by the version that exported them, and by most that are newer"
                 ) from error
             if settings.device is not None:
-                program = torch.export.passes.move_to_device_pass(program, settings.device)
+                from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - torch does not import it
+
+                program = move_to_device_pass(program, settings.device)
             self._module = program.module()
         self._read_signature(program, model, files)
         self._call = settings.compiled(self._module)

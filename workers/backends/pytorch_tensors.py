@@ -55,13 +55,13 @@ def wire_types(torch):
 
 
 class Reader:
-    """Makes tensors of arrays."""
+    """Makes tensors of arrays, in the memory that these lie in."""
 
-    def __init__(self, torch, model, device):
-        """device: None for the memory that the arrays lie in."""
+    def __init__(self, torch, model):
+        """Of one model."""
         import numpy  # noqa: PLC0415 - there where this runs
 
-        self._torch, self._numpy, self._device = torch, numpy, device
+        self._torch, self._numpy = torch, numpy
         sequences = model.sequences
         states = [] if sequences is None else sequences.states
         self._bits = {spec.name for spec in model.inputs if spec.code == dtypes.BF16}
@@ -74,14 +74,13 @@ class Reader:
         if not array.flags.c_contiguous:  # models may take for granted that it is
             array = self._numpy.ascontiguousarray(array)
         if name in self._bits:
-            found = self._torch.from_numpy(_writable(array).view("<i2")).view(self._torch.bfloat16)
-        else:
-            found = self._torch.from_numpy(array)
-        return found if self._device is None else found.to(self._device)
+            return self._torch.from_numpy(_writable(array).view("<i2")).view(self._torch.bfloat16)
+        return self._torch.from_numpy(array)
 
-    def was_passed(self, array):
+    @staticmethod
+    def was_passed(array):
         """Whether the model was given the memory of this array, which is the request's own."""
-        return self._device is None and array.base is not None and array.flags.c_contiguous and array.flags.writeable
+        return array.base is not None and array.flags.c_contiguous and array.flags.writeable
 
 
 class Writer:
@@ -98,14 +97,14 @@ class Writer:
             raise TensorError(f"output '{name}' is a scalar which is not supported.")
         if self._codes.get(value.dtype) != code:
             self._differs(name, code, _config_name(self._codes.get(value.dtype), value.dtype))
+        if value.layout is not self._torch.strided:
+            raise TensorError(f"output '{name}' of model '{self._model.name}' is {value.layout}: return to_dense()")
 
     def array(self, name, value, code):
         """The array, which is the tensor's memory where that lies where it can be read."""
         torch = self._torch
         if isinstance(value, torch.Tensor):
             self.check(name, value, code)
-            if value.layout is not torch.strided:
-                raise TensorError(f"output '{name}' of model '{self._model.name}' is {value.layout}: return to_dense()")
             if code == dtypes.BF16:
                 return value.view(torch.int16).numpy(force=True).view(dtypes.BF16_BITS)
             return value.numpy(force=True)

@@ -13,6 +13,8 @@ FILE = "model.plan"
 class Backend(ArrayBackend):
     """One engine on one GPU."""
 
+    takes_device = joins_on_device = True
+
     def load(self):
         """Read the plan."""
         engines = backend_module("tensorrt_engine")

@@ -28,6 +28,7 @@ _SIGNATURES = {
     "cuMemFree_v2": (_POINTER,),
     "cuMemcpyHtoDAsync_v2": (_POINTER, _HANDLE, _SIZE, _HANDLE),
     "cuMemcpyDtoHAsync_v2": (_HANDLE, _POINTER, _SIZE, _HANDLE),
+    "cuMemcpyDtoDAsync_v2": (_POINTER, _POINTER, _SIZE, _HANDLE),
     "cuStreamBeginCapture_v2": (_HANDLE, ctypes.c_int),
     "cuStreamEndCapture": (_HANDLE, ctypes.POINTER(_HANDLE)),
     "cuGraphInstantiateWithFlags": (ctypes.POINTER(_HANDLE), _HANDLE, ctypes.c_ulonglong),
@@ -89,10 +90,14 @@ class Device:
             raise DeviceError(f"allocating {nbytes} bytes on the GPU failed: {self._error_name(code)}")
         return DeviceMemory(self, pointer.value, nbytes)
 
-    def write(self, memory, array):
-        """Queue a copy of an array into device memory.  The array must stay until `wait` returns."""
+    def write(self, address, array):
+        """Queue a copy of an array to an address on the GPU.  The array must stay until `wait` returns."""
         if array.nbytes:
-            self.call("cuMemcpyHtoDAsync_v2", memory.address, array.ctypes.data, array.nbytes, self.stream)
+            self.call("cuMemcpyHtoDAsync_v2", address, array.ctypes.data, array.nbytes, self.stream)
+
+    def copy(self, address, source, nbytes):
+        """Queue a copy from address to address on the GPU."""
+        self.call("cuMemcpyDtoDAsync_v2", address, source, nbytes, self.stream)
 
     def read(self, array, memory):
         """Queue a copy of device memory into an array, which has it when `wait` returns."""

@@ -25,17 +25,18 @@ class TensorrtError(Refusal):
 class IoTensor:
     """One input or output of an engine.
 
-    name; dtype: KServe's; dims: -1 for any size, the batch in front; array_type: numpy's; alias: of an output that lies
-    where an input lies, the input's name, "" of others; ranges: by profile (smallest, best, largest) shape of an input.
+    name; dtype: KServe's; code: its number; dims: -1 for any size, the batch in front; array_type: numpy's; ranges: by
+    profile (smallest, best, largest) shape of an input; alias: of an output that lies where an input lies, the input's
+    name, "" of others.
     """
 
-    __slots__ = ("alias", "array_type", "dims", "dtype", "itemsize", "name", "ranges")
+    __slots__ = ("alias", "array_type", "code", "dims", "dtype", "itemsize", "name", "ranges")
 
     def __init__(self, engine, name, dtype, profiles, is_input):
         """See the class."""
-        self.name, self.dtype = name, dtype
+        self.name, self.dtype, self.code = name, dtype, _CODES[dtype]
         self.dims = tuple(engine.get_tensor_shape(name))
-        _, _, self.itemsize, array_type = dtypes.TYPES[_CODES[dtype]]
+        _, _, self.itemsize, array_type = dtypes.TYPES[self.code]
         self.array_type = array_type or dtypes.BF16_BITS
         self.alias = "" if is_input or not hasattr(engine, "get_aliased_input_tensor") else (
             engine.get_aliased_input_tensor(name) or "")  # fmt: skip

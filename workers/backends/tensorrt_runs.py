@@ -1,11 +1,13 @@
 """Executions of an engine: contexts by profile, device memory, CUDA graphs."""
 
 import numpy
+from tisfast_worker.device_batches import DeviceArray, DeviceParts, pieces
 from tisfast_worker.serve import backend_module
 from tisfast_worker.serving_context import current
 
 _engines = backend_module("tensorrt_engine")
 TensorrtError = _engines.TensorrtError
+_ALIGNED = 256  # what TensorRT asks of a tensor's address
 
 
 class Places:
@@ -82,16 +84,23 @@ class Lane:
         self._shapes, self._outputs = dict(shapes), found
         return found
 
-    def place(self, outputs):
-        """Memory by name for inputs of the shapes that were set and outputs of these."""
+    def place(self, outputs, given=()):
+        """Memory by name for inputs of the shapes that were set and outputs of these.
+
+        given: addresses by name, of inputs that are on the GPU and need none.
+        """
         found = {}
         for each in (*self._engine.inputs, *self._engine.outputs):
-            shape = self._shapes[each.name] if each.name in self._shapes else outputs[each.name]
-            memory = found[each.name] = self._places.of(each.name, _count(shape) * each.itemsize)
-            if self._addresses.get(each.name) != memory.address:
-                if not self._context.set_tensor_address(each.name, memory.address):
+            if each.name in given:
+                address = given[each.name]
+            else:
+                shape = self._shapes[each.name] if each.name in self._shapes else outputs[each.name]
+                memory = found[each.name] = self._places.of(each.name, _count(shape) * each.itemsize)
+                address = memory.address
+            if self._addresses.get(each.name) != address:
+                if not self._context.set_tensor_address(each.name, address):
                     raise self._failed(f"tensor '{each.name}' cannot be given its memory")
-                self._addresses[each.name] = memory.address
+                self._addresses[each.name] = address
         return found
 
     def queue(self):
@@ -115,7 +124,7 @@ class Runs:
         """Raises TensorrtError and DeviceError."""
         self._model, self._engine, self._device, self._graphs = model, engine, device, {}
         self._names = [each.name for each in engine.inputs]
-        self._states = {state.output_name for state in (model.sequences.states if model.sequences else ())}
+        self._aliased = {each.alias for each in engine.outputs}
         self._places = Places(device, engine)
         self._lanes = [Lane(engine, profile, device, self._places, strategy) for profile in engine.profiles]
         for lane in self._lanes:  # the largest first: nothing moves later
@@ -124,36 +133,60 @@ class Runs:
             self._capture(shapes)
 
     def run(self, inputs, space):
-        """Outputs of inputs, arrays by name; what nobody asks for stays on the GPU.  `space`: the OutputSpace.
+        """Outputs of inputs by name: arrays, DeviceArrays of what is to stay, and nothing of what nobody asks for.
 
-        Raises Refusal.
+        `space`: the DeviceSpace.  Raises Refusal.
         """
         shapes = {name: inputs[name].shape for name in self._names}
         graph = self._graphs.get(tuple(shapes.values()))
         if graph is None:
             lane = self._lane(shapes)
             wanted = lane.output_shapes(shapes)
-            memories = lane.place(wanted)
+            memories = lane.place(wanted, self._in_place(inputs))
         else:
             handle, memories, wanted = graph
-        arrays, held = space.take(wanted), []
+        staying = [each for each in self._engine.outputs if space.stays(each.name)]
+        found = {each.name: _left(each, memories[each.name], wanted[each.name]) for each in staying}
+        arrays, held = space.take({name: shape for name, shape in wanted.items() if name not in found}), []
         try:
             for each in self._engine.inputs:
-                held.append(numpy.ascontiguousarray(inputs[each.name]))
-                self._device.write(memories[each.name], held[-1])
+                if each.name in memories:
+                    held += self._write(memories[each.name].address, inputs[each.name])
             if graph is None:
                 lane.queue()
             else:
                 self._device.launch(handle)
             for each in self._engine.outputs:
-                if each.name not in self._states and not space.wants(each.name):
+                if each.name in found or not space.wants(each.name):
                     continue
                 if each.name not in arrays:
                     arrays[each.name] = numpy.empty(wanted[each.name], each.array_type)
                 self._device.read(arrays[each.name], memories[each.name])
-        finally:  # what was queued reads and writes these arrays
+        finally:  # what was queued reads and writes these arrays, and clients' memory
             self._device.wait()
-        return arrays
+        return {**arrays, **found}
+
+    def _in_place(self, inputs):
+        """Addresses of the inputs that can be read where they lie."""
+        alone = {
+            name: given.parts[0].address()
+            for name, given in inputs.items()
+            if given.__class__ is DeviceParts and len(given.parts) == 1 and name not in self._aliased
+        }
+        return {name: address for name, address in alone.items() if address % _ALIGNED == 0}
+
+    def _write(self, address, given):
+        """Queue the copies of an input; returns what must stay until they are done."""
+        held = []
+        for part in pieces(given):
+            if part.__class__ is numpy.ndarray:
+                held.append(numpy.ascontiguousarray(part))
+                self._device.write(address, held[-1])
+                address += part.nbytes
+            else:
+                self._device.copy(address, part.address(), part.nbytes())
+                address += part.nbytes()
+        return held
 
     def free(self):
         """Let go of everything, contexts before their engine."""
@@ -196,6 +229,11 @@ class Runs:
         self._places.held = True
         self._graphs[tuple(shapes[name] for name in self._names)] = handle, memories, wanted
         current().log("VERBOSE", f"CUDA graph for {_shapes_text(shapes)}", "tensorrt.py", 0)
+
+
+def _left(each, memory, shape):
+    """An output that stays where it is until the next execution."""
+    return DeviceArray(memory, memory.address, shape, each.code)
 
 
 def _shapes_text(shapes):

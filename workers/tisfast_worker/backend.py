@@ -24,6 +24,10 @@ class Backend:
     """Whether batches are given to `execute_arrays`, joined to one array for each input."""
     takes_text = False
     """See ArrayBackend."""
+    joins_on_device = False
+    """Whether it joins large inputs in host memory by its copies to the GPU, if it takes them as `DeviceParts`."""
+    takes_device = False
+    """Whether it can be given inputs, and give outputs, in the memory of its instance's GPU: `device_batches`."""
     has_readiness = False
     """Whether `unready_reason` has something to say."""
 

@@ -129,8 +129,11 @@ class BatchCall:
             parts = [self._array(request, name, wrong) for request in order]
             if name in self._ragged:
                 parts = [part.ravel() for part in parts]
-            arrays[name] = self._numpy.concatenate(parts)
+            arrays[name] = self._concatenated(parts)
         return order, arrays, views
+
+    def _concatenated(self, parts):
+        return self._numpy.concatenate(parts)
 
     def _views(self, requests, plan, execution):
         """The arrays without a copy, or None where the tensors do not lie side by side."""
@@ -175,13 +178,7 @@ class BatchCall:
             code = dtypes.BF16
         if code is None or not array.dtype.isnative:
             raise TritonModelException(f"NumPy dtype is not supported. Output '{name}' has dtype {array.dtype.str}")
-        if name in self._scattered:
-            parts = self._scatter(name, array, _shapes(requests, self._scattered[name]))
-        elif not self._batched:
-            parts = [array]
-        else:
-            parts = self._rows(name, array, requests)
-        return [_tensor(name, code, part) for part in parts]
+        return [_tensor(name, code, part) for part in self._parts(name, array, requests)]
 
     @staticmethod
     def _sent(name, source, requests):
@@ -195,6 +192,12 @@ class BatchCall:
             raise ReturnError(f"execute_batch returned '{source}', which no client sent, as output '{name}'.")
         return found
 
+    def _parts(self, name, array, requests):
+        """The array of each request."""
+        if name in self._scattered:
+            return self._scatter(name, array, _shapes(requests, self._scattered[name]))
+        return self._rows(name, array, requests) if self._batched else [array]
+
     def _rows(self, name, array, requests):
         total = sum(request.batch for request in requests)
         if array.ndim == 0 or len(array) != total:
@@ -202,6 +205,8 @@ class BatchCall:
                 f"execute_batch returned output '{name}' with shape {dtypes.dims_text(array.shape)}, but the batch has "
                 f"{total} rows."
             )
+        if len(requests) == 1:
+            return [array]  # itself, as it may lie where the answer is sent from
         if total == len(requests):
             return [array[at : at + 1] for at in range(total)]
         parts, at = [], 0

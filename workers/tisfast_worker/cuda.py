@@ -31,6 +31,7 @@ _SIGNATURES = {
     "cuStreamCreate": (ctypes.POINTER(_POINTER), ctypes.c_uint),
     "cuStreamSynchronize": (_POINTER,),
     "cuMemcpyDtoHAsync_v2": (_POINTER, _ADDRESS, ctypes.c_size_t, _POINTER),
+    "cuMemcpyHtoDAsync_v2": (_ADDRESS, _POINTER, ctypes.c_size_t, _POINTER),
     "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, ctypes.c_size_t, _POINTER),
     "cuMemHostRegister_v2": (_POINTER, ctypes.c_size_t, ctypes.c_uint),
     "cuMemHostUnregister": (_POINTER,),
@@ -91,6 +92,29 @@ def wait(device):
             call("cuCtxSynchronize")
     except CudaError as error:
         raise _failure(f"the work that the model left on GPU {device} failed: {error}", error) from None
+
+
+def join(to, parts):
+    """Copy DeviceTensors and arrays to device memory, one behind the other; done when this returns.
+
+    Raises TritonModelException.
+    """
+    import numpy  # noqa: PLC0415 - there where arrays are
+
+    held = [numpy.ascontiguousarray(part) if isinstance(part, numpy.ndarray) else part for part in parts]
+    try:
+        with _Context(0) as call:
+            for part in held:
+                if isinstance(part, numpy.ndarray):
+                    nbytes = part.nbytes
+                    call("cuMemcpyHtoDAsync_v2", to, part.ctypes.data, nbytes, None)
+                else:
+                    nbytes = part.nbytes()
+                    call("cuMemcpyDtoDAsync_v2", to, part.address(), nbytes, None)
+                to += nbytes
+            call("cuCtxSynchronize")
+    except CudaError as error:
+        raise _failure(f"joining the inputs of a batch on the GPU failed: {error}", error) from None
 
 
 def uuid():

@@ -8,7 +8,9 @@ from tisfast_worker import cuda, dlpack, dtypes
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.tensor import Tensor, count
 
-_DEVICE = (2, 0)  # DLPack's CUDA, and the number of the only GPU that is visible
+_UINT8 = 2
+DEVICE = (2, 0)
+"""DLPack's CUDA, and the number of the only GPU that is visible."""
 
 
 class ClientMemory:
@@ -34,11 +36,13 @@ class DeviceTensor(Tensor):
 
     def _content(self):
         """See Tensor."""
-        if self._code == dtypes.BF16:
-            return self._bytes().raw
+        return self._bytes().raw if self._code == dtypes.BF16 else self.on_host()
+
+    def on_host(self):
+        """A copy on the host as an array, of BF16 of its bits."""
         import numpy  # noqa: PLC0415
 
-        kind = numpy.dtype(dtypes.TYPES[self._code][3])
+        kind = numpy.dtype(dtypes.TYPES[self._code][3] or dtypes.BF16_BITS)
         return numpy.frombuffer(self._bytes(), kind, count(self._memory.shape)).reshape(self._memory.shape)
 
     def _bytes(self):
@@ -90,6 +94,10 @@ class DeviceTensor(Tensor):
         """A DLPack capsule over the same GPU memory."""
         return dlpack.capsule_of(self._memory, self._memory.address, self._memory.shape, self._code, self._device)
 
+    def bytes_to_dlpack(self):
+        """A DLPack capsule over the same GPU memory as bytes: all frameworks take these, wherever they begin."""
+        return dlpack.capsule_of(self._memory, self.address(), (self.nbytes(),), _UINT8, self._device)
+
     def __dlpack__(self, *, stream=None, **_wanted):
         """The DLPack protocol.  Its computation must be done, or be waited for by the consumer's stream."""
         return self.to_dlpack()
@@ -115,4 +123,4 @@ class DeviceInput(DeviceTensor):
 
     def __init__(self, name, code, memory):
         """`memory`: a ClientMemory."""
-        DeviceTensor.__init__(self, name, code, memory, _DEVICE)
+        DeviceTensor.__init__(self, name, code, memory, DEVICE)

@@ -57,6 +57,9 @@ PIN_STEP_BYTES = 65536
 PIN_PASSES_MAX = 4
 """Times that the tensors of a batch are looked at until none reaches over the end of a pinned piece; beyond, all pieces
 of the arena are given up.  Two are usual where something is new."""
+GPU_PIECE_BYTES_MIN = 65536
+"""Smallest piece of an input in host memory that is copied to the GPU by itself: below, a copy of all of them together
+on the host costs less than calls of the driver's."""
 WINDOWS_IDLE_MAX = 64
 """Windows on other memory that wait to be used again; beyond, all of them are unmapped.  A new one costs some 30 us."""
 OUTPUT_WAIT_SECONDS_MAX = 30

@@ -33,9 +33,14 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
         plane.outputs.owners = publisher.writer.device_arena = DeviceArena(plane.library, plane.outputs)
         publisher.writer.pinned = pinned = PinnedMemory(plane)
     deliver, arrays = publisher.deliver, backend.takes_arrays
-    if arrays:
+    if arrays and model.kind == "GPU":
+        from tisfast_worker.device_batches import DeviceBatchCall, DeviceSpace  # noqa: PLC0415 - others never need it
+
+        backend.space = DeviceSpace(publisher.writer, model)
+        execute = DeviceBatchCall(model, backend, reader.new_lease, publisher.writer)
+    elif arrays:
         backend.space = OutputSpace(publisher.writer)
-        execute = BatchCall(model, backend, reader.new_lease, pinned)
+        execute = BatchCall(model, backend, reader.new_lease)
     else:
         execute = backend.execute
     runner = Runner(model, execute, trace)

@@ -1,14 +1,15 @@
 """The parts of an instance's arenas that its GPU copies from and to by itself: memory that is pinned for CUDA.
 
-Only what tensors lie in is registered, in pieces, and only in a process that uses CUDA anyway.  The driver refuses copies
-from and to memory that is registered in part (cuMemcpyHtoDAsync, CUDA_ERROR_INVALID_VALUE).  So no tensor may reach over
-the end of a piece: one that would takes the pieces away, and they come back as one, if at all.
+Only what tensors lie in is registered, in pieces, and only in a process that uses CUDA anyway.  The driver refuses
+copies from and to memory that is registered in part (cuMemcpyHtoDAsync, CUDA_ERROR_INVALID_VALUE).  So no tensor may
+reach over the end of a piece: one that would takes the pieces away, and they come back as one, if at all.
 
-Pages that are pinned must not be given back to the system: the GPU would go on using them, and everybody else new ones.
-So an idle instance lets go of all before it trims its output arena, and the server, which is asked first, trims no input
+Pages that are pinned must not be given back to the system: the GPU would go on using them, and all others new ones.  So
+an idle instance lets go of all before it trims its output arena, and the server, which is asked first, trims no input
 arena of which a worker has pinned something (WIRE.md, Pinned memory).
 """
 
+import contextlib
 from bisect import bisect_left, bisect_right
 
 from tisfast_worker import cuda, limits
@@ -60,10 +61,8 @@ class PinnedMemory:
         if self._granted:
             self.end()
             self._granted = 0
-            try:
+            with contextlib.suppress(ControlClosed):  # the server ends
                 current().ask({"t": "pin", "bytes": 0})
-            except ControlClosed:
-                pass  # the server ends
         self._is_full = False
 
     def end(self):

@@ -100,6 +100,12 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
     if (!stand_in_covers(from, n)) return INVALID;
     return queue((op_t){.to = to, .from = (void *)(uintptr_t)from, .n = n});
 }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) {
+    if (lost) return LAUNCH_FAILED;
+    if (s != &stream || !streams) return BAD_HANDLE;
+    if (!stand_in_covers(to, n) || !stand_in_covers(from, n)) return INVALID;
+    return queue((op_t){.to = (void *)(uintptr_t)to, .from = (void *)(uintptr_t)from, .n = n});
+}
 int cuStreamBeginCapture_v2(void *s, int mode) {
     if (s != &stream || capture || mode != 1) return INVALID;
     capture = calloc(1, sizeof *capture);

@@ -13,12 +13,17 @@ import json
 
 import numpy as np
 
+from tensorrt.handles import Driver
+
 __version__ = "10.7.0.23"
 _MAGIC, _HEADER_BYTES, _VERSION_AT = b"ftrt", 28, 24
 _driver = ctypes.CDLL("libcuda.so.1")
-_driver.stand_in_covers.argtypes = (ctypes.c_uint64, ctypes.c_size_t)
 _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_long)
-_driver.stand_in_launch.argtypes = (ctypes.c_void_p, _KERNEL, ctypes.c_long)
+if hasattr(_driver, "stand_in_launch"):
+    _driver.stand_in_covers.argtypes = (ctypes.c_uint64, ctypes.c_size_t)
+    _driver.stand_in_launch.argtypes = (ctypes.c_void_p, _KERNEL, ctypes.c_long)
+else:
+    _driver = Driver(_driver)
 _tokens, _launched = itertools.count(), {}  # by token; graphs run the same ones again
 
 DataType = enum.Enum("DataType", "FLOAT HALF INT8 INT32 BOOL UINT8 FP8 BF16 INT64 INT4")
@@ -210,7 +215,10 @@ def _run(token):
 
     def there(name):
         dtype, size = np.dtype(context._array(name)), int(np.prod(shapes[name]))
-        memory = (ctypes.c_ubyte * (size * dtype.itemsize)).from_address(addresses[name])
+        if isinstance(_driver, Driver):
+            memory = _driver.read(addresses[name], size * dtype.itemsize)
+        else:
+            memory = (ctypes.c_ubyte * (size * dtype.itemsize)).from_address(addresses[name])
         return np.frombuffer(memory, dtype, size).reshape(shapes[name])
 
     try:
@@ -223,5 +231,8 @@ def _run(token):
         print(f"the stand-in's expression failed: {error!r}")
         return 1
     for name, array in values.items():
-        there(name)[...] = array
+        if isinstance(_driver, Driver):
+            _driver.write(addresses[name], array.tobytes())
+        else:
+            there(name)[...] = array
     return 0
