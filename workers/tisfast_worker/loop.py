@@ -18,7 +18,7 @@ class Loop:
     """Serves one model instance, whose requests are answered when their execution is done."""
 
     def __init__(self, source, plane, reader, runner, publisher, deliver, pinned=None):  # noqa: PLR0913, PLR0917 - its parts
-        """deliver(request, response): shows an answer while `execute` still runs; pinned: the PinnedMemory, on a GPU."""
+        """deliver(request, response): shows an answer while `execute` still runs; pinned: the PinnedMemory or None."""
         self.source, self._reader, self._runner = source, reader, runner
         self._publisher, self._deliver, self._pinned = publisher, deliver, pinned
         self._outputs, self._completions, self._foreign = plane.outputs, plane.completions, plane.foreign

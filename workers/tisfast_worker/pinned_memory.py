@@ -10,6 +10,7 @@ arena of which a worker has pinned something (WIRE.md, Pinned memory).
 """
 
 import contextlib
+import math
 from bisect import bisect_left, bisect_right
 
 from tisfast_worker import cuda, limits
@@ -34,9 +35,9 @@ class PinnedMemory:
     def __init__(self, plane):
         """Nothing is pinned before the process uses CUDA."""
         self._in, self._out = _Pieces(self, plane.inputs), _Pieces(self, plane.outputs)
-        self._is_on = self._is_refused = self._is_full = False
+        self._is_on = self._is_given_up = False
         self._large = 0  # large tensors that came before it was on
-        self._granted = 0  # bytes that the server has agreed to
+        self._granted, self._refused = 0, math.inf  # bytes that the server has agreed to, and those that it has not
 
     def cover_requests(self, requests):
         """These are executed next: each tensor of theirs in the input arena is in a piece now, or in plain memory."""
@@ -63,7 +64,7 @@ class PinnedMemory:
             self._granted = 0
             with contextlib.suppress(ControlClosed):  # the server ends
                 current().ask({"t": "pin", "bytes": 0})
-        self._is_full = False
+        self._refused = math.inf
 
     def end(self):
         """Let go of all, for good."""
@@ -83,25 +84,25 @@ class PinnedMemory:
     def register(self, address, nbytes):
         """Whether it is pinned now."""
         wanted = self._in.nbytes + self._out.nbytes + nbytes
-        if self._is_refused or (wanted > self._granted and not self._is_granted(wanted)):
+        if self._is_given_up or (wanted > self._granted and not self._is_granted(wanted)):
             return False
         try:
             cuda.pin(address, nbytes)
         except cuda.CudaError as error:
-            self._is_refused = True
+            self._is_given_up = True
             current().log("WARN", _PLAIN.format(nbytes, error), "pinned_memory.py", 0, "unpinned")
             return False
         return True
 
     def _is_granted(self, wanted):
-        if self._is_full:
+        if wanted >= self._refused:
             return False
         try:
             answer = current().ask({"t": "pin", "bytes": wanted})
         except ControlClosed as error:
             answer = {"error": str(error)}
         if "error" in answer:
-            self._is_full = True
+            self._refused = wanted
             current().log("INFO", _FULL.format(answer["error"]), "pinned_memory.py", 0, "full")
             return False
         self._granted = wanted
