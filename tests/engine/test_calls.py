@@ -81,6 +81,7 @@ def test_its_parent_is_the_request_that_is_executed(world, caller):
         ("other", [("I", (4,), (FROM_CALL, 0, 1 << 40, 16))], {}, Status.INTERNAL, "what instance caller_0_0 has"),
         ("other", [("I", (4,), (FROM_REQUEST, 5, 0, 16))], {}, Status.INTERNAL, "lies outside"),
         ("other", [("I", (4,), (FROM_ANSWER, 1, 0, 16))], {}, Status.INTERNAL, "lies outside"),
+        ("other", [("I", (4,), (3, 0, 0, 16))], {}, Status.INTERNAL, "what instance caller_0_0 has"),  # lent: nothing
         ("other", [("I", (4,), (77, 0, 0, 16))], {}, Status.INTERNAL, "lies outside"),
         ("other", OWN, {"id": "x" * 5000}, Status.INVALID_ARG, "request id of 5000 characters"),
     ],

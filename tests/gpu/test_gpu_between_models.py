@@ -12,53 +12,12 @@ import pytest
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.gpu.gpu_models import CONFIG, GPU, RETURNED, STAYS, ensemble
+from tests.gpu.gpu_models import FLOATS, GPU, MADE, RETURNED, STAYS, copies, ensemble
 from tests.gpu.stand_in_driver import OUT_OF_MEMORY
 from tests.system.helpers import until
 
 NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
-COPIES = ("host_to_device", "device_to_host", "device_to_device")
-FLOATS = CONFIG.replace('"A"', '"B"')  # names of both are B, so a model may return its input
-MADE = """
-import ctypes
-import triton_python_backend_utils as pb_utils
-from tisfast_worker import dlpack
-
-cuda = ctypes.CDLL("libcuda.so.1")
-cuda.cuMemFree_v2.argtypes = (ctypes.c_uint64,)
-
-def call(name, *arguments):
-    assert getattr(cuda, name)(*arguments) == 0, name
-
-class Made:
-    # A tensor in memory of the model's own, which is freed as soon as nobody refers to it.
-    def __init__(self, array):
-        self.address, self.shape = ctypes.c_uint64(), array.shape
-        call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(array.nbytes))
-        call("cuMemcpyHtoD_v2", self.address, array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.nbytes))
-
-    def __del__(self):
-        cuda.cuMemFree_v2(self.address.value)
-
-    def __dlpack_device__(self):
-        return (2, 0)
-
-    def __dlpack__(self, stream=None):
-        return dlpack.capsule_of(self, self.address.value, list(self.shape), 11, (2, 0))
-
-class TritonPythonModel:
-    def initialize(self, args):
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        call("cuInit", 0)
-        call("cuDeviceGet", ctypes.byref(device), 0)
-        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        call("cuCtxSetCurrent", context)
-
-    def execute(self, requests):
-        arrays = [pb_utils.get_input_tensor_by_name(request, "B").as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("B", Made(array))]) for array in arrays]
-"""
 WAITS = RETURNED.replace(
     "        found", '        import os\n        open("{0}/here", "w").close()\n'
     '        while not os.path.exists("{0}/go"):\n            pass\n        found', 1,
@@ -92,11 +51,6 @@ def infer_in_thread(server, values=VALUES):
     """The same by a client of this thread's own."""
     with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
         return infer(client, values)
-
-
-def copies(gpu, before):
-    after = gpu.counted()
-    return [after[name] - before[name] for name in COPIES]
 
 
 def test_what_a_model_makes_is_copied_once_on_the_gpu_for_all_that_follow(chain, gpu):

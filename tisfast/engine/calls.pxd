@@ -28,6 +28,8 @@ cdef class CallPort:
     cdef object batch_of(self, uint64_t ticket)
     # The id by which the instance knows this memory, told to it when it is new.  0: it cannot be told.
     cdef uint16_t share_of(self, MemoryFile file) except? 0
+    # The GPU memory that it was lent, or None.
+    cdef MemoryFile lent(self)
     # False: no room now; `Calls.flush` is to be called when there is.
     cdef bint send(self, ReplyMark *mark) except -1
 

@@ -11,8 +11,8 @@ from tisfast.engine.interface cimport Runtime
 from tisfast.engine.runtime cimport ModelRuntime
 from tisfast.native.memory cimport Block, MemoryFile
 from tisfast.wire.call_record cimport (
-    CALL_ANY_NUMBER, CALL_SEQUENCE, CALL_WAITS, FROM_ANSWER, FROM_CALL, FROM_REQUEST, CallPlace, CallRecord, read_call,
-    write_reply)
+    CALL_ANY_NUMBER, CALL_SEQUENCE, CALL_TAKES_GPU, CALL_WAITS, FROM_ANSWER, FROM_CALL, FROM_LENT, FROM_REQUEST, CallPlace,
+    CallRecord, read_call, write_reply)
 from tisfast.wire.compose cimport ComposeFields, compose, tensor_at, tensors_of
 from tisfast.wire.record cimport Answer, InferInput
 from tisfast.wire.tensors cimport SHARE_SHIFT, Tensor, new_tensor, referred
@@ -44,6 +44,9 @@ cdef class CallPort:
 
     cdef uint16_t share_of(self, MemoryFile file) except? 0:
         raise NotImplementedError(f"{type(self).__name__}.share_of")
+
+    cdef MemoryFile lent(self):
+        raise NotImplementedError(f"{type(self).__name__}.lent")
 
     cdef bint send(self, ReplyMark *mark) except -1:
         raise NotImplementedError(f"{type(self).__name__}.send")
@@ -111,6 +114,7 @@ cdef class Calls(OpenCalls):
         cdef Call call = Call.__new__(Call)
         cdef InferRequest request, parent = None
         cdef InferInput input
+        cdef ComposeFields fields
         if number in self.open:
             raise Internal(f"instance {self.link.instance} made a call of number {number} twice")
         if len(self.open) >= CALLS_MAX:
@@ -127,7 +131,10 @@ cdef class Calls(OpenCalls):
             raise Unavailable(deadlock_text(self.runtime, call.callee))
         if call.waits and withheld(self.link, call, call.callee):
             raise Unavailable(withheld_text(self.runtime, call.callee))
-        input = compose(call.callee.signature, call.callee.arena, self._inputs(record, block), fields_of(record))
+        fields = fields_of(record)
+        if record.flags & CALL_TAKES_GPU and not call.callee.signature.copies_regions:
+            fields.device_wanted = self.runtime.signature.device_outputs
+        input = compose(call.callee.signature, call.callee.arena, self._inputs(record, block), fields)
         for request in call.parents:
             if not request.done and not request.cancelled:
                 parent = request
@@ -175,6 +182,7 @@ cdef class Calls(OpenCalls):
         cdef CallPlace place = record.places[i]
         cdef InferInput input
         cdef RetainedInputs held
+        cdef MemoryFile lent
         cdef Tensor tensor
         name, dtype, shape = <str>record.plan.names[i], <int>record.plan.dtypes[i], <tuple>record.plan.shapes[i]
         if place.source == FROM_CALL and block.arena.holds(place.place, place.nbytes):
@@ -183,6 +191,10 @@ cdef class Calls(OpenCalls):
             input = self.port.input_of(place.owner)
             if input is not None:
                 return tensor_at(input, name, dtype, shape, place.place, place.nbytes)
+        if place.source == FROM_LENT:
+            lent = self.port.lent()
+            if lent is not None and lent.holds(place.place, place.nbytes):
+                return new_tensor(name, dtype, shape, lent, place.place, place.nbytes, block)
         if place.source == FROM_ANSWER:
             held = self.held.get(place.owner)
             if held is not None:
@@ -248,9 +260,11 @@ cdef class Calls(OpenCalls):
 
     cdef uint16_t _share(self, Tensor tensor) except? 0:
         """By which id the instance reads the tensor where it lies; 0 when it is better off with a copy, as of a client's
-        memory, which may vanish when nobody looks any more.
+        memory, which may vanish when nobody looks any more.  Of GPU memory comes only what the call takes there.
         """
         model = self.runtime.signature
+        if tensor.file.device >= 0:
+            return self.port.share_of(tensor.file)
         if tensor.file.guarded or not referred(model, tensor):
             return 0
         return self.port.share_of(tensor.file)

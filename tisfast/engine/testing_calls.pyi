@@ -4,13 +4,14 @@ from tisfast.engine.calls import CallPort, Calls
 from tisfast.engine.core import Link
 from tisfast.engine.registry import Registry
 from tisfast.engine.runtime import ModelRuntime
-from tisfast.native.memory import Arena
+from tisfast.native.memory import Arena, MemoryFile
 
 @final
 class FakePort(CallPort):
     sent: list[tuple[int, int, Any, bool, int]]
     room: int
     shared: list[Any]
+    lent_memory: MemoryFile | None
     def __init__(self, link: Link, arena: Arena) -> None: ...
 
 def calls_of(link: Link, runtime: ModelRuntime, port: FakePort, registry: Registry) -> Calls: ...

@@ -19,6 +19,7 @@ cdef class FakePort(CallPort):
     cdef public list sent
     cdef public object room
     cdef public list shared      # files that it was told of, by share id from 1 on
+    cdef public MemoryFile lent_memory
     cdef object link
     cdef Arena arena
 
@@ -45,6 +46,9 @@ cdef class FakePort(CallPort):
         if file not in self.shared:
             self.shared.append(file)
         return <uint16_t>(self.shared.index(file) + 1)
+
+    cdef MemoryFile lent(self):
+        return self.lent_memory
 
     cdef bint send(self, ReplyMark *mark) except -1:
         if self.room <= 0:

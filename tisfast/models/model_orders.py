@@ -11,6 +11,7 @@ from tisfast import limits
 from tisfast.errors import TisError
 from tisfast.models.lifecycle import Lifecycle
 from tisfast.repo.load_override import LoadOrder
+from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
     from tisfast.engine.registry import Registry
@@ -35,6 +36,9 @@ class ModelOrders:
         if message.get("do") == "ready":
             reply({"t": "answer", "n": number, "ready": self._ready(message)})
             return
+        if message.get("do") == "takes_gpu":
+            reply({"t": "answer", "n": number, "takes": self._takes_memory(message)})
+            return
         if len(self._orders) >= limits.MODEL_ORDERS_MAX:
             error = f"{limits.MODEL_ORDERS_MAX} loads and unloads asked for by models are not done yet; try again later"
             reply({"t": "answer", "n": number, "error": error})
@@ -49,6 +53,15 @@ class ModelOrders:
         except TisError:
             return False
         return bool(runtime.ready)
+
+    def _takes_memory(self, message: Message) -> bool | None:
+        """Whether a model takes inputs in memory of the GPU of who asks; None: there is no such model."""
+        try:
+            runtime = self._registry.resolve(str(message.get("name", "")), str(message.get("version", "")))
+        except TisError:
+            return None
+        signature, gpu = runtime.signature, message["gpu"]
+        return gpu != NO_DEVICE and bool(signature.device_inputs == gpu) and not signature.copies_regions
 
     async def _order(self, message: Message, reply: Callable[[Message], None]) -> None:
         answer: Message = {"t": "answer", "n": message.get("n")}

@@ -583,6 +583,9 @@ cdef class RingPort(CallPort):
     cdef uint16_t share_of(self, MemoryFile file) except? 0:
         return self.link.shares.id_of(file)
 
+    cdef MemoryFile lent(self):
+        return self.link.lent
+
     cdef bint send(self, ReplyMark *mark) except -1:
         cdef tf_reply_slot slot
         slot.kind = TF_ERROR if mark.status else TF_ANSWER

@@ -27,6 +27,7 @@ from tisfast.processes.nursery import Nursery
 from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.readiness import ReadinessCheck
 from tisfast.processes.worker_output import written_level
+from tisfast.types import NO_DEVICE
 
 if TYPE_CHECKING:
     from tisfast.config.instance_groups import PlannedInstance
@@ -321,7 +322,9 @@ class Worker:
             self._body.tell(message)
 
     def _asked_about_models(self, message: Message) -> None:
-        if self.serves or message.get("do") == "ready":
+        if message.get("do") == "takes_gpu":
+            message = {**message, "gpu": NO_DEVICE if self.borrower is None else self.borrower.gpu}
+        if self.serves or message.get("do") in ("ready", "takes_gpu"):
             self.place.models.answer(message, self._body.tell)
             return
         error = "a model that is being loaded or warmed up cannot load and unload models: its own load waits for it"

@@ -7,12 +7,14 @@ cdef enum CallFlags:
     CALL_CORRELATION_TEXT = 4
     CALL_ANY_NUMBER = 8         # of responses is welcome, or none
     CALL_WAITS = 16             # the instance executes nothing else until the call is answered
+    CALL_TAKES_GPU = 32         # outputs on the instance's GPU may stay there
 
 # Whose memory an input of a call lies in.
 cdef enum CallSource:
     FROM_REQUEST = 0            # an input of the request `owner` that the instance has
     FROM_CALL = 1               # the block of the call's own record
     FROM_ANSWER = 2             # an output of the answer `owner` that the instance keeps
+    FROM_LENT = 3               # the GPU memory that the instance was lent, as long as the call's record lasts
 
 cdef struct CallPlace:
     uint64_t source, owner, place, nbytes

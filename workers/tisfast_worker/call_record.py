@@ -10,6 +10,8 @@ import sys
 import time
 
 from tisfast_worker import dtypes, limits
+from tisfast_worker.device_calls import FROM_ANSWER, FROM_REQUEST
+from tisfast_worker.device_tensor import DeviceTensor
 from tisfast_worker.errors import TritonModelException
 from tisfast_worker.foreign_memory import Window
 from tisfast_worker.output import OutputArenaFull
@@ -20,8 +22,8 @@ from tisfast_worker.tensor import ArenaTensor
 # signature_bytes, inputs, flags, timeout, correlation, parent, trace, id, parameters, correlation bytes, zero
 HEAD = struct.Struct("<IHHQQQQIIII")
 PLACE = struct.Struct("<QQQQ")  # source, owner, place, bytes
-FROM_REQUEST, FROM_CALL, FROM_ANSWER = 0, 1, 2  # whose memory an input lies in
-CORRELATION_IS_TEXT, ANY_NUMBER, WAITS = 4, 8, 16  # flags beside the sequence's
+FROM_CALL = 1  # beside those of device_calls.py
+CORRELATION_IS_TEXT, ANY_NUMBER, WAITS, TAKES_GPU = 4, 8, 16, 32  # flags beside the sequence's
 NOBODY = (1 << 64) - 1  # as a parent or trace
 _MODEL = struct.Struct("<HHIq")  # bytes of the name, outputs named, zero, version
 _TENSOR = struct.Struct("<BBHI")  # data type, rank, bytes of the name, zero
@@ -31,15 +33,31 @@ _ALIGN = 64
 class CallWriter:
     """Writes the calls of one instance.  From any thread: what it asks of the arena is one C call each."""
 
-    def __init__(self, plane, arena, ticket_of):
-        """`arena`: a CallArena; `ticket_of(lease)`: of the request whose inputs it holds, or None."""
+    def __init__(self, plane, arena, ticket_of, devices):
+        """`arena`: a CallArena; `ticket_of(lease)`: of the request whose inputs it holds, or None; `devices`: the
+        DeviceCalls of an instance on a GPU, or None.
+        """
         self._arena, self._memory = arena, plane.outputs.memory
         self._input_bytes = plane.inputs.nbytes
-        self._foreign, self._ticket_of = plane.foreign, ticket_of
+        self._foreign, self._ticket_of, self._devices = plane.foreign, ticket_of, devices
         self._signatures = {}
 
     def write(self, request, flags, parent, trace):
         """(block, bytes of the record) of an InferenceRequest.  Raises TritonModelException, OutputArenaFull."""
+        if self._devices is None:
+            return self._write(request, flags, parent, trace, None)
+        if self._devices.wants_outputs(request):
+            flags |= TAKES_GPU
+        parts = []  # of lent memory
+        try:
+            block, nbytes = self._write(request, flags, parent, trace, parts)
+        except BaseException:
+            self._devices.free(parts)
+            raise
+        self._devices.keep(block, parts)
+        return block, nbytes
+
+    def _write(self, request, flags, parent, trace, parts):  # noqa: PLR0913, PLR0917 - as `write`
         tensors = request._tensors
         signature = self._signature(request, tensors)
         correlation = request._correlation
@@ -48,7 +66,7 @@ class CallWriter:
         end = record_bytes = HEAD.size + len(signature) + PLACE.size * len(tensors) + len(strings)
         places, copies = [], []
         for tensor in tensors:
-            source = self._source(tensor)
+            source = self._source(tensor, request, parts)
             if source.__class__ is tuple:
                 places.append(source)
                 continue
@@ -79,11 +97,11 @@ class CallWriter:
         else:  # numpy copies any strides once, straight into the arena
             sys.modules["numpy"].ndarray(source.shape, source.dtype, self._memory, at)[...] = source
 
-    def _source(self, tensor):
+    def _source(self, tensor, request, parts):
         """Where the tensor's bytes are: (source, owner, place, bytes), or an array or bytes to copy."""
         array = tensor._array
         if array is None:
-            return self._unread(tensor)
+            return self._unread(tensor, request, parts)
         if tensor._code == dtypes.BYTES:
             return serialize_byte_tensor(array)
         base = array.base
@@ -96,8 +114,10 @@ class CallWriter:
         offset = array.__array_interface__["data"][0] - ctypes.addressof(base)
         return self._place(base, offset, array.nbytes) or array
 
-    def _unread(self, tensor):
+    def _unread(self, tensor, request, parts):
         """A tensor that no array was made of: an input passed on, BF16, or in GPU memory."""
+        if self._devices is not None and isinstance(tensor, DeviceTensor):
+            return self._devices.place(request, tensor, parts) or tensor._content()
         if not isinstance(tensor, ArenaTensor):
             return tensor._content()
         if tensor._nbytes < limits.PASS_VIEW_BYTES_MIN:

@@ -8,6 +8,7 @@ import threading
 from contextvars import ContextVar
 
 from tisfast_worker.call_record import ANY_NUMBER, NOBODY, WAITS, CallWriter
+from tisfast_worker.device_calls import DeviceCalls
 from tisfast_worker.errors import ErrorCode, TritonError
 from tisfast_worker.native import TF_CALL, TF_CALL_CANCEL, TF_CALL_DONE, TF_FINAL
 from tisfast_worker.output import OutputArenaFull
@@ -29,7 +30,9 @@ class Calls:
     def __init__(self, plane, spin_ns, loop, announce):
         """loop: the Loop or StreamLoop; announce: tells the server, once, that this instance makes calls."""
         self._completions, self._loop, self._announce = plane.completions, loop, announce
-        self._writer = CallWriter(plane, loop.call_arena, self._ticket_of)
+        lent = plane.device_arena
+        devices = None if lent is None else DeviceCalls(lent, plane.foreign.devices, self._ticket_of)
+        self._writer = CallWriter(plane, loop.call_arena, self._ticket_of, devices)
         self._replies = Replies(plane, spin_ns, ReplyReader(plane, self._release).read, self._release)
         self._numbers = itertools.count(1)
         self._once = threading.Lock()

@@ -25,6 +25,7 @@ class DataPlane:
         self.outputs = OutputArena(library, outputs, self.channel, output_bytes_max)
         self.completions = Completions(library, self.channel, bell, self._eventfd)
         self.foreign = ForeignMemory(library, shares)
+        self.device_arena = None  # the DeviceArena of an instance on a GPU
         self._bell = bell
         for fd in (channel, page, cells, inputs, outputs):
             os.close(fd)  # mappings stay
@@ -38,4 +39,4 @@ class DataPlane:
         os.close(self._eventfd)
         self.library.tf_window_unmap(self._bell, mmap.PAGESIZE)
         self.foreign.close()
-        self.outputs.before_wait = self.outputs.owners = None  # they refer to it
+        self.outputs.before_wait = self.outputs.owners = self.device_arena = None  # they refer to it

@@ -1,8 +1,10 @@
 """GPU memory that the server has lent this worker, for outputs that stay on the GPU (WIRE.md, Lent GPU memory)."""
 
+import threading
+
 from tisfast_worker import cuda
 from tisfast_worker.control_messages import ControlClosed
-from tisfast_worker.cuda import CudaError, OpenedMemory, uuid
+from tisfast_worker.cuda import CudaError, DeviceLost, OpenedMemory, uuid
 from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.native import block_offset
 from tisfast_worker.serving_context import current
@@ -10,79 +12,123 @@ from tisfast_worker.serving_context import current
 FLAG_STAYS = 128  # of a request record: outputs may stay on the GPU
 _LENT = 0xFFFF << SHARE_SHIFT  # the share id that stands for this memory in answers
 _NONE = (
-    "outputs of this instance go to other models by way of host memory: the server has no GPU memory to lend it, or it "
+    "tensors of this instance go to other models by way of host memory: the server has no GPU memory to lend it, or it "
     "cannot be opened here ({})"
 )
 _LARGE = (
-    "an output of {} bytes goes to another model by way of host memory: it has no room in the {} bytes of GPU memory "
-    "that this instance has for such outputs; --cuda-memory-pool-byte-size has the server lend more"
+    "a tensor of {} bytes goes to another model by way of host memory: it has no room in the {} bytes of GPU memory "
+    "that this instance has for such tensors; --cuda-memory-pool-byte-size has the server lend more"
 )
 
 
 class DeviceArena:
     """The memory is the server's, so it outlives this process; which part of it is in use is known here.
 
-    A part belongs to the answer that names it, and is free again when the answer's block has come back.  The loop's
-    thread only, or the thread that holds the publisher's lock; but `given`, which comes from any thread.
+    A part belongs to the answer or call that names it, and is free again when the block of that has come back.  `put`
+    and `settle` are of the loop's thread, or the one that holds the publisher's lock; the others come from any thread.
     """
 
-    def __init__(self, library, outputs):
-        """`outputs`: the OutputArena that answers lie in.  Nothing is asked for before it is needed."""
-        self._library, self._outputs = library, outputs
+    def __init__(self, library, collect, writer):
+        """`collect()`: takes back blocks that the server is done with, from any thread; `writer`: the AnswerWriter,
+        told when the GPU is lost.  Nothing is asked for before it is needed.
+        """
+        self._library, self._collect, self._writer = library, collect, writer
         self._arena, self._memory, self._nbytes = 0, None, 0
         self._refused = False
+        self._opening = threading.Lock()
         self._pending = []  # parts of the answer that is being written
-        self._of = {}  # block of an answer: its parts
+        self._of = {}  # block of an answer or a call: its parts
 
     def put(self, tensor):
-        """(place, bytes) of a copy of a DeviceTensor; None when there is no room.  Raises TritonModelException."""
+        """(place, bytes) of a copy of an output; None when there is no room.  Raises TritonModelException."""
+        copied = self.copy(tensor)
+        if copied is None:
+            return None
+        part, offset, nbytes = copied
+        self._pending.append(part)
+        return _LENT | offset, nbytes
+
+    def copy(self, tensor):
+        """(part, offset, bytes) of a copy of a DeviceTensor; None when there is no room.  Raises TritonModelException.
+
+        The part is the caller's: `keep` or `free` it.
+        """
         nbytes = tensor.nbytes()
         if not nbytes or not self._is_open():
             return None
         part = self._library.tf_output_take(self._arena, nbytes)
         if not part:
-            self._outputs.collect()  # small blocks are taken back by the dozen, and these hold large parts
+            self._collect()  # small blocks are taken back by the dozen, and these hold large parts
             part = self._library.tf_output_take(self._arena, nbytes)
         if not part:
             if nbytes > self._nbytes:
                 current().log("WARN", _LARGE.format(nbytes, self._nbytes), "device_arena.py", 0, "large")
             return None
-        self._pending.append(part)
         offset = block_offset(part)
-        cuda.copy(self._memory.address + offset, tensor.address(), nbytes)
-        return _LENT | offset, nbytes
+        try:
+            cuda.copy(self._memory.address + offset, tensor.address(), nbytes)
+        except BaseException as error:
+            self.free((part,))
+            self._heard(error)
+            raise
+        return part, offset, nbytes
+
+    def wait(self):
+        """For all that the model queued on the GPU.  Raises TritonModelException."""
+        try:
+            cuda.wait(0)
+        except DeviceLost as error:
+            self._heard(error)
+            raise
 
     def settle(self, block):
         """An answer was written: what was put belongs to its block, 0 for none."""
         parts, self._pending = self._pending, []
-        if block and parts:
-            self._of[block] = parts
+        if block:
+            self.keep(block, parts)
         else:
-            self._free(parts)
+            self.free(parts)
+
+    def keep(self, block, parts):
+        """They belong to this block, which the server has not seen yet."""
+        if parts:
+            self._of[block] = parts
 
     def given(self, blocks):
         """These have come back."""
         for block in blocks:
-            self._free(self._of.pop(block, ()))
+            self.free(self._of.pop(block, ()))
 
-    def _free(self, parts):
+    def free(self, parts):
+        """Nobody is told of them, or needs them any more."""
         for part in parts:
             self._library.tf_arena_give(self._arena, part)
 
+    def _heard(self, error):
+        if isinstance(error, DeviceLost):
+            self._writer.device_lost = str(error)
+
     def _is_open(self):
         if self._memory is None and not self._refused:
-            self._refused = True  # also when this raises: nobody waits for the server twice
-            try:
-                self._open()
-                self._refused = False
-            except (CudaError, ControlClosed) as error:
-                current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
+            with self._opening:
+                self._try_to_open()
         return self._memory is not None
+
+    def _try_to_open(self):
+        if self._memory is not None or self._refused:
+            return  # another thread has
+        self._refused = True  # also when this raises: nobody waits for the server twice
+        try:
+            self._open()
+            self._refused = False
+        except (CudaError, ControlClosed) as error:
+            current().log("WARN", _NONE.format(error), "device_arena.py", 0, "unlent")
 
     def _open(self):
         answer = current().ask({"t": "gpu_memory", "uuid": uuid()})
         if "error" in answer:
             raise CudaError(answer["error"])
         cuda.stream(0)
-        self._memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
+        memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
         self._arena = self._library.tf_arena_new(self._nbytes, self._nbytes)
+        self._memory = memory  # last: other threads take it as the sign that all is there

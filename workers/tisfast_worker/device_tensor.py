@@ -3,6 +3,8 @@ host once, when their bytes are to travel.  Everything that is not asked for a c
 """
 
 import ctypes
+import threading
+import weakref
 
 from tisfast_worker import cuda, dlpack, dtypes
 from tisfast_worker.errors import TritonModelException
@@ -14,14 +16,39 @@ DEVICE = (2, 0)
 
 
 class ClientMemory:
-    """A place in GPU memory that a client has exported.  `lease`: of the request whose input it is, which it keeps."""
+    """A place in GPU memory that another process has exported.
 
-    __slots__ = ("_opened", "address", "lease", "nbytes", "place", "shape")
+    `lease`: of the request whose input it is, or the ReplyMemory of the answer whose output it is; it is kept.
+    """
+
+    __slots__ = ("__weakref__", "_opened", "address", "lease", "nbytes", "place", "shape")
 
     def __init__(self, opened, place, offset, nbytes, shape, lease):  # noqa: PLR0913, PLR0917 - its parts
         """`opened`: a cuda.OpenedMemory; `place`: as the server knows it, `offset`: of its share."""
         self._opened, self.address, self.place, self.nbytes = opened, opened.address + offset, place, nbytes
         self.shape, self.lease = tuple(shape), lease
+
+
+class KnownMemory:
+    """The ClientMemory objects that somebody refers to, so that a tensor is found to lie in one, whoever made it."""
+
+    def __init__(self):
+        """From any thread."""
+        self._known = weakref.WeakSet()
+        self._lock = threading.RLock()  # a finaliser of the model's may come back here
+
+    def add(self, memory):
+        """Know this one; returns it."""
+        with self._lock:
+            self._known.add(memory)
+        return memory
+
+    def around(self, tensor):
+        """Those that a DeviceTensor lies in."""
+        address, nbytes = tensor.address(), tensor.nbytes()
+        with self._lock:
+            known = list(self._known)
+        return [each for each in known if nbytes and 0 <= address - each.address <= each.nbytes - nbytes]
 
 
 class DeviceTensor(Tensor):
@@ -117,7 +144,7 @@ def copy_to_host(wanted):
 
 
 class DeviceInput(DeviceTensor):
-    """An input in a client's GPU memory, on the one GPU that this instance sees."""
+    """A tensor in other processes' memory, on the one GPU that this instance sees: an input's, or an answer's."""
 
     __slots__ = ()
 

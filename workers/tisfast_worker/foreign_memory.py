@@ -16,7 +16,7 @@ from collections import deque
 
 from tisfast_worker import limits
 from tisfast_worker.cuda import CudaError, OpenedMemory
-from tisfast_worker.device_tensor import ClientMemory
+from tisfast_worker.device_tensor import ClientMemory, KnownMemory
 from tisfast_worker.failure import WireError
 
 FLAG_FOREIGN = 16  # of a request record
@@ -35,6 +35,10 @@ _UNOPENED = (
     "input '{}' lies in GPU memory of another process, which this model's process cannot open: {}. If client and "
     "server are in different containers, they need one IPC namespace; with the parameter "
     "FORCE_CPU_ONLY_INPUT_TENSORS \"yes\" the server copies such inputs"
+)
+_UNOPENED_ANSWER = (
+    "output '{}' lies in GPU memory of another process, which this model's process cannot open: {}. With "
+    "preferred_memory=PreferredMemory(TRITONSERVER_MEMORY_CPU) it comes in host memory"
 )
 
 
@@ -100,6 +104,7 @@ class ForeignMemory:
         self._idle = {}  # (serial of the share, offset, bytes): windows
         self._idle_count = 0
         self._faults_counted = library.tf_faults_counted() != 0
+        self.devices = KnownMemory()  # of inputs, and of answers to calls, that lie on the GPU
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold
         self.written = set()  # inputs that the model writes into: copied from now on
@@ -186,13 +191,28 @@ class ForeignMemory:
 
     def on_device(self, place, nbytes, lease, layout):
         """The ClientMemory at a place for which `is_on_device`; `layout`: of the input.  Raises WireError."""
-        share, offset = self._shares[place >> SHARE_SHIFT], place & OFFSET
+        return self._on_device(self._shares[place >> SHARE_SHIFT], place, nbytes, lease, layout, _UNOPENED)
+
+    def on_device_ahead(self, place, nbytes, lease, layout, told):
+        """The ClientMemory of an answer to a call, where that lies on the GPU, else None.  See window_ahead.
+
+        Raises WireError.
+        """
+        with self._lock:
+            self._read_ahead(told)
+            share = self._ahead.get(place >> SHARE_SHIFT)
+        if share is None or share.handle is None:
+            return None
+        return self._on_device(share, place, nbytes, lease, layout, _UNOPENED_ANSWER)
+
+    def _on_device(self, share, place, nbytes, lease, layout, unopened):  # noqa: PLR0913, PLR0917 - as `on_device`
+        offset = place & OFFSET
         if offset + nbytes > share.end:
             raise WireError(f"a tensor at share {place >> SHARE_SHIFT}, offset {offset}, {nbytes} bytes: outside of it")
         try:
-            return ClientMemory(share.memory(), place, offset, nbytes, layout.shape, lease)
+            return self.devices.add(ClientMemory(share.memory(), place, offset, nbytes, layout.shape, lease))
         except CudaError as error:
-            raise WireError(_UNOPENED.format(layout.name, error)) from None
+            raise WireError(unopened.format(layout.name, error)) from None
 
     def share_at(self, place):
         """The Share of a place of the batch at hand; None when this worker was told of none."""

@@ -30,7 +30,8 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
     publisher = AnswerPublisher(model, plane, reader, trace)
     pinned = None
     if model.kind == "GPU":
-        plane.outputs.owners = publisher.writer.device_arena = DeviceArena(plane.library, plane.outputs)
+        lent = DeviceArena(plane.library, plane.outputs.collect, publisher.writer)
+        plane.outputs.owners = plane.device_arena = publisher.writer.device_arena = lent
         publisher.writer.pinned = pinned = PinnedMemory(plane)
     deliver, arrays = publisher.deliver, backend.takes_arrays
     if arrays and model.kind == "GPU":
@@ -54,6 +55,8 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
 
 def _stream_loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
     stream_writer = StreamWriter(model, plane, trace, sequences)
+    if model.kind == "GPU":
+        plane.device_arena = stream_writer.lend_to_calls(plane.library)
     reader = StreamReader(model, plane, stream_writer)
     if sequences is not None:
         reader = SequenceReader(reader, sequences)

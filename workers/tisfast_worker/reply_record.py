@@ -4,11 +4,13 @@ Small tensors lie behind the record and are copied out of it.  Large ones stay w
 this process sees them through a window, until user code has let go of the last array over it.
 """
 
+import contextlib
 import ctypes
 import struct
 
-from tisfast_worker import limits
-from tisfast_worker.errors import ErrorCode, TritonError
+from tisfast_worker import cuda, limits
+from tisfast_worker.device_tensor import DeviceInput
+from tisfast_worker.errors import ErrorCode, TritonError, TritonModelException
 from tisfast_worker.failure import WireError
 from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.native import TF_ANSWER
@@ -23,14 +25,17 @@ _FULL = "no room in the input arena of this model for the answer to a call; retr
 class ReplyMemory:
     """Memory of one answer that the server keeps for us.  Whoever refers to it keeps it so."""
 
-    __slots__ = ("_release", "number")
+    __slots__ = ("_release", "number", "on_gpu")
 
     def __init__(self, number, release):
         """`release(number)` is called when nobody refers to it any more, by a finaliser."""
-        self.number, self._release = number, release
+        self.number, self._release, self.on_gpu = number, release, False
 
     def __del__(self):
-        """Give the memory back."""
+        """Give the memory back; some on the GPU when what the model queued there, which may read it, is done."""
+        if self.on_gpu:
+            with contextlib.suppress(TritonModelException):  # the model is told by the next thing that it does there
+                cuda.wait(0)
         self._release(self.number)
 
 
@@ -54,6 +59,7 @@ class ReplyReader:
     def __init__(self, plane, release):
         """`release(answer)`: tell the server that an answer's memory may go; from any thread and finaliser."""
         self._memory, self._foreign, self._release = plane.inputs.memory, plane.foreign, release
+        self._may_be_on_gpu = plane.device_arena is not None
         self._plans = {}
 
     def read(self, kind, status, nbytes, offset, answer, told):
@@ -95,6 +101,11 @@ class ReplyReader:
         return response
 
     def _held(self, layout, place, nbytes, answer, told):
+        if self._may_be_on_gpu:
+            memory = self._foreign.on_device_ahead(place, nbytes, answer, layout, told)
+            if memory is not None:
+                answer.on_gpu = True
+                return DeviceInput(layout.name, layout.code, memory)
         window = self._foreign.window_ahead(place, nbytes, layout.name, told)
         held = TensorHold.from_address(window.base)
         held.window, held.answer, held.foreign = window, answer, self._foreign

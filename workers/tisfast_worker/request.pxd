@@ -7,7 +7,7 @@ from tisfast_worker.tensor cimport ArenaTensor
 
 cdef class InferenceRequest:
     cdef object __weakref__
-    cdef public object _correlation, _flags, _id, _model_name, _model_version, _parameters, _requested
+    cdef public object _correlation, _flags, _id, _model_name, _model_version, _parameters, _preferred, _requested
     cdef public object _timeout, _trace
     cdef public list _tensors
     cpdef find(self, name)

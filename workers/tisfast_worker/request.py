@@ -28,7 +28,7 @@ NOT_ITERATIVE = (
 
 
 class PreferredMemory:
-    """Where a called model's outputs should lie; kept, as nothing here asks for it."""
+    """Where a called model's outputs shall lie; without one, where that model has put them."""
 
     def __init__(self, preferred_memory_type, preferred_device_id=0):
         """TRITONSERVER_MEMORY_CPU or _GPU, and a device number."""
@@ -54,8 +54,8 @@ class InferenceRequest:
     """One request.  Arguments without names have the order of Triton's code, which is not that of its documents."""
 
     __slots__ = (
-        *("__weakref__", "_correlation", "_flags", "_id", "_model_name", "_model_version", "_parameters", "_requested"),
-        *("_tensors", "_timeout", "_trace"),
+        *("__weakref__", "_correlation", "_flags", "_id", "_model_name", "_model_version", "_parameters", "_preferred"),
+        *("_requested", "_tensors", "_timeout", "_trace"),
     )
 
     def __init__(  # noqa: PLR0913, PLR0917 - Triton's signature
@@ -90,7 +90,7 @@ class InferenceRequest:
         if not -(1 << 63) <= self._model_version < 1 << 63:
             raise TypeError(f"{_REQUEST}: model_version is {self._model_version}; a number of 64 bits is meant")
         self._parameters = "" if parameters is None else params.text(parameters)
-        self._trace = trace
+        self._trace, self._preferred = trace, preferred_memory
 
     def __reduce__(self):
         """Refused, as Triton refuses it: it belongs to this process."""

@@ -35,6 +35,7 @@ class StreamBlocks:
         self._left = arena.use_bytes_max
         self._taken = 0  # bytes of the latest block
         self._of = {}  # block: (its stream's StreamBacklog, bytes)
+        self.lent = None  # the DeviceArena, told which blocks come back, of an instance on a GPU
 
     def take(self, nbytes):
         """Take a block at once, without a wait.  Raises OutputArenaFull."""
@@ -77,6 +78,8 @@ class StreamBlocks:
 
     def given(self, blocks):
         """These have come back."""
+        if self.lent is not None:
+            self.lent.given(blocks)
         for block in blocks:
             backlog, nbytes = self._of.pop(block, (None, 0))
             if backlog is not None:

@@ -10,6 +10,7 @@ import time
 from tisfast_worker import limits
 from tisfast_worker.answer_record import AnswerWriter
 from tisfast_worker.call_record import CallArena
+from tisfast_worker.device_arena import DeviceArena
 from tisfast_worker.errors import ErrorCode, TritonModelException
 from tisfast_worker.native import TF_CLOSED, TF_EXECUTED, TF_FINAL, TF_RESCHEDULE, TF_RETAINED
 from tisfast_worker.request import FLAG_CANCELLED
@@ -46,6 +47,16 @@ class StreamWriter:
     def call_arena(self):
         """Where calls are written: under the lock of the senders, which count whose answer lies in which block."""
         return CallArena(self._outputs, self._lock)
+
+    def lend_to_calls(self, library):
+        """The DeviceArena of the calls that the model makes.  Answers go by way of host memory."""
+
+        def collect():
+            with self._lock:
+                self._outputs.collect()
+
+        lent = self._owners.lent = DeviceArena(library, collect, self._writer)
+        return lent
 
     def open(self, request, ticket, taken_ns):
         """The sender of a request that was taken."""

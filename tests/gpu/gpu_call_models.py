@@ -1,0 +1,96 @@
+"""A model that does what its request's script says: tensors on the GPU are made, cut, and sent to other models."""
+
+from __future__ import annotations
+
+import json
+
+import tritonclient.http
+
+from tests.gpu.gpu_models import MADE
+
+STEPS = """
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        self.top, self.error = pb_utils.get_input_tensor_by_name(request, "B"), None
+        for step, *arguments in json.loads(json.loads(request.parameters())["script"]):
+            getattr(self, step)(*arguments)
+            if self.error is not None:
+                break
+        top, self.top = self.top, None  # it is not kept
+        return pb_utils.InferenceResponse([top] if self.error is None else [], self.error)
+
+    def made(self, more):
+        # In memory of the model's own, on the GPU.
+        self.top = pb_utils.Tensor.from_dlpack("B", Made(values(self.top) + numpy.float32(more)))
+
+    def part(self, first, count):
+        if self.top.is_cpu():
+            self.top = pb_utils.Tensor("B", self.top.as_numpy()[first : first + count])
+        else:
+            self.top = pb_utils.Tensor.from_dlpack("B", Part(self.top, first, count))
+
+    def host(self):
+        self.top = pb_utils.Tensor("B", values(self.top))
+
+    def call(self, model, script, memory=None):
+        preferred = None if memory is None else pb_utils.PreferredMemory(memory)
+        response = pb_utils.InferenceRequest(
+            model_name=model, requested_output_names=["B"], inputs=[self.top], preferred_memory=preferred,
+            parameters={"script": json.dumps(script)}).exec()
+        self.error = response.error()
+        if self.error is None:
+            self.top = response.output_tensors()[0]
+
+    def is_cpu(self, expected):
+        assert self.top.is_cpu() == expected, self.top.is_cpu()
+
+    def die(self):
+        os.kill(os.getpid(), 9)
+
+    def wait(self, folder):
+        open(folder + "/here", "w").close()
+        while not os.path.exists(folder + "/go"):
+            pass
+"""
+NODE = (
+    "import json\nimport os\nimport numpy\n"
+    + MADE.split("class TritonPythonModel:")[0]
+    + """
+cuda.cuMemcpyDtoH_v2.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t)
+
+class Part:
+    # Some of the numbers of a tensor on the GPU, which it keeps.
+    def __init__(self, tensor, first, count):
+        self.tensor, self.address, self.count = tensor, tensor.address() + 4 * first, count
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, stream=None):
+        return dlpack.capsule_of(self, self.address, [self.count], 11, (2, 0))
+
+def values(tensor):
+    if tensor.is_cpu():
+        return tensor.as_numpy().copy()
+    found = numpy.empty(tensor.shape(), numpy.float32)
+    call("cuCtxSynchronize")
+    call("cuMemcpyDtoH_v2", found.ctypes.data, tensor.address(), found.nbytes)
+    return found
+
+class TritonPythonModel:"""
+    + MADE.split("class TritonPythonModel:")[1].split("    def execute")[0]
+    + STEPS
+)
+
+
+def script(*steps):
+    return {"script": json.dumps(steps)}
+
+
+def run(client, model, values, *steps):
+    """What the model makes of a client's values in host memory."""
+    tensor = tritonclient.http.InferInput("B", list(values.shape), "FP32")
+    tensor.set_data_from_numpy(values)
+    return client.infer(model, [tensor], parameters=script(*steps)).as_numpy("B")

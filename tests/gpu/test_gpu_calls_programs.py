@@ -1,0 +1,117 @@
+"""Random programs of models that send each other tensors on a GPU, and die: each tensor is right, no memory is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+
+import numpy as np
+import pytest
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from tests.gpu.gpu_call_models import NODE, run
+from tests.gpu.gpu_models import FLOATS, GPU, STAYS, copies
+from tests.system.helpers import until
+
+MODELS = 3
+ROUNDS = 12
+ASKERS = 3
+POOL = 1 << 24
+FULL = np.arange(POOL // 4 // 4, dtype=np.float32)  # fills the part of one instance
+
+
+class Script:
+    """Steps of a model and of those that it calls, and what comes of them; a model calls only those behind it."""
+
+    def __init__(self, source: random.Random, deaths: bool) -> None:
+        self.random, self.deaths, self.dies = source, deaths, False
+
+    def steps(self, level: int, values: np.ndarray) -> tuple[list, np.ndarray]:
+        found = []
+        for _ in range(self.random.randint(1, 4)):
+            step, values = getattr(self, self.random.choice(["made", "part", "host", "call", "call"]))(level, values)
+            found.append(step)
+            if self.deaths and self.random.random() < 0.03:
+                found.append(["die"])
+                self.dies = True
+        return found, values
+
+    def made(self, level, values):
+        more = self.random.randint(0, 9)
+        return ["made", more], values + np.float32(more)
+
+    def part(self, level, values):
+        first = self.random.randrange(len(values))
+        count = self.random.randint(1, len(values) - first)
+        return ["part", first, count], values[first : first + count]
+
+    def host(self, level, values):
+        return ["host"], values
+
+    def call(self, level, values):
+        if level + 1 == MODELS:
+            return self.made(level, values)
+        model = self.random.randrange(level + 1, MODELS)
+        steps, values = self.steps(model, values)
+        return ["call", f"m{model}", steps, self.random.choice([None, None, 0, 1])], values
+
+
+class Program:
+    """Rounds of clients that ask at one time."""
+
+    def __init__(self, seed: int, server, client) -> None:
+        self.random, self.server, self.client = random.Random(seed), server, client
+        self.wrong: list[object] = []
+
+    def run(self, deaths: bool) -> None:
+        for _ in range(ROUNDS):
+            asked = [self.asked(deaths) for _ in range(ASKERS)]
+            dies = any(script.dies for _, script, *_ in asked)
+            threads = [threading.Thread(target=self.ask, args=(*each, dies)) for each in asked]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+                assert not thread.is_alive()
+            assert self.wrong == []
+            until(lambda: all(self.client.is_model_ready(f"m{at}") for at in range(MODELS)), "all are back")
+
+    def asked(self, deaths: bool):
+        script = Script(self.random, deaths)
+        model = self.random.randrange(MODELS)
+        values = np.arange(self.random.choice([3, 1000, 1 << 15, 1 << 18]), dtype=np.float32)
+        return model, script, values, *script.steps(model, values)
+
+    def ask(self, model, script, values, steps, expected, dies):  # noqa: PLR0917 - what `asked` gave
+        """An answer is right; none comes only where somebody died."""
+        try:
+            with tritonclient.http.InferenceServerClient(f"127.0.0.1:{self.server.port}", network_timeout=60) as client:
+                if run(client, f"m{model}", values, *steps).tobytes() != expected.tobytes() or script.dies:
+                    self.wrong.append(steps)
+        except InferenceServerException as error:
+            if not dies or "instance" not in str(error):
+                self.wrong.append((steps, str(error)))
+
+
+@pytest.mark.parametrize(("seed", "deaths"), [(1, False), (2, False), (3, False), (4, True), (5, True), (6, True)])
+def test_a_random_program_of_calls(gpu, serve, write_model, connect, seed, deaths):
+    for at in range(MODELS):
+        write_model(f"m{at}", NODE, FLOATS + GPU + STAYS)
+    server = serve(f"--cuda-memory-pool-byte-size=0:{POOL}").ready()
+    client = connect(server, tritonclient.http)
+    Program(seed, server, client).run(deaths)
+    if deaths:  # whoever is new gets memory that the dead have left
+        for at in range(MODELS):
+            worker = server.worker(f"m{at}_0_0")
+            os.kill(worker, signal.SIGKILL)
+            until(lambda: server.worker(f"m{at}_0_0") != worker and client.is_model_ready(f"m{at}"), "it is back")  # noqa: B023
+    before = gpu.counted()
+    called = ["call", "m1", []], ["call", "m2", []], ["call", "m2", [["made", 0]]]
+    for model, steps in (("m0", (["made", 0], called[0])), ("m1", (["made", 0], called[1])), ("m1", (called[2],))):
+        assert run(client, model, FULL, *steps).tolist() == FULL.tolist()
+    assert copies(gpu, before) == [3, 3, 3]  # each has room for as much as it can have
+    assert gpu.counted()["used_after_free"] == 0
+    assert gpu.allocated() <= POOL
