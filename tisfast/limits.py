@@ -34,6 +34,10 @@ CLIENT_SECONDS_MAX: Final = 7 * 24 * 3600
 """Seconds that a caller may ask for."""
 CLIENT_CONNECT_SECONDS_MAX: Final = 10.0
 """Seconds for one connection to be made, TLS included."""
+CLIENT_RETRIES_MAX: Final = 1000
+"""Times that a client can be told to make a call again; its pauses double."""
+CLIENT_CLASSES_MAX: Final = (1 << 31) - 1
+"""Classes of an output that a client asks for; what an output has of them, the server knows."""
 CLIENT_CONNECTIONS: Final = 64
 """Connections of one client, where it is not told otherwise; a call waits while all are in use."""
 CLIENT_CONNECTIONS_MAX: Final = 4096

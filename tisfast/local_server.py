@@ -86,7 +86,10 @@ class LocalServer:
         self.metrics_address: str | None = None
 
     def start(self, seconds_max: float = limits.LOCAL_START_SECONDS_MAX) -> None:
-        """Return when it answers.  Raises Unavailable with the server's own words, or when it takes too long."""
+        """Return when it answers.
+
+        Raises BadRequest for flags that it does not take, Unavailable where it cannot start now, or takes too long.
+        """
         with self._lock:
             if self._running is not None and self._running.alive():
                 raise BadRequest(f"the server (pid {self._running.process.pid}) runs already; stop it first")
@@ -272,8 +275,7 @@ class _Running:
             found = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
             if not found:
                 raise Unavailable(
-                    f"the server did not serve within {seconds_max:g} s; its log says what it was doing, and start() "
-                    "takes a longer time"
+                    f"the server did not serve within {seconds_max:g} s; its log says what it was doing"
                 )
             chunk = os.read(ready, limits.START_LINE_BYTES_MAX) if ready in found else b""
             if not chunk:
@@ -282,6 +284,8 @@ class _Running:
                 )
             line += chunk
         told: dict[str, str] = json.loads(line)
+        if told["event"] == "refused":
+            raise BadRequest(f"the server did not start: {told['error']}")
         if told["event"] != "ready":
             raise Unavailable(f"the server did not start: {told['error'] or 'it was told to stop'}")
         return told

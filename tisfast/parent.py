@@ -77,7 +77,7 @@ def tell_refused(arguments: Sequence[str], error: ConfigError) -> None:
     """Tell the starter of a server whose flags are wrong."""
     given = next((each.removeprefix(READY_FLAG) for each in arguments if each.startswith(READY_FLAG)), "")
     if given.isdecimal():
-        write_line(int(given), {"event": "failed", "error": str(error)})
+        write_line(int(given), {"event": "refused", "error": str(error)})
 
 
 def write_line(descriptor: int, message: Mapping[str, object]) -> None:

@@ -90,7 +90,7 @@ def test_what_is_no_address(url, said):
         ({"shared_memory": "no"}, "shared_memory='no' must be"),
         ({"colour": "red"}, "'colour' is no option of a client"),
         ({"headers": {"a\nb": "c"}}, "is no HTTP header"),
-        ({"headers": {"a": 1}}, "names and values of str"),
+        ({"headers": {"a": 1}}, "a mapping of names to values"),
     ],
 )
 def test_options_that_are_none(options, said):

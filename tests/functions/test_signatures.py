@@ -205,6 +205,44 @@ def test_a_sample_that_raises_raises():
         read(lambda x: x / 0, sample=(1,))
 
 
+async def yields_nothing(x):
+    if x > 100:
+        yield x
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: None, "output 'output' of the sample is None, of which no tensor can be made"),
+        (lambda x: {"y": object()}, "output 'y' of the sample is <object .*, of which no tensor can be made"),
+        (lambda x: [[1, 2], [3]], r"output 'output' of the sample is \[\[1, 2\], \[3\]\], of which no array"),
+        (lambda x: {3: x}, "names an output 3; names are of type str"),
+        (lambda x: iter(()), "output 'output' of the sample is <"),
+        (yields_nothing, "yields nothing for the sample"),
+    ],
+)
+def test_a_sample_that_gives_no_tensor_is_refused(function, words):
+    with pytest.raises(BadRequest, match=f"function 'f'.*{words}"):
+        read(function, sample=(1,))
+
+
+def test_a_sample_that_is_no_tensor_is_refused():
+    with pytest.raises(BadRequest, match="argument 'x' of the sample is None, of which no tensor can be made"):
+        read(half, sample=(None,))
+
+
+def test_arguments_of_any_name_are_to_be_named():
+    def f(**values: NDArray[F]) -> NDArray[F]:
+        return values["x"]
+
+    with pytest.raises(BadRequest, match=r"of its arguments: \*\*kwargs says no names. Say it in one of three ways"):
+        read(f)
+    with pytest.raises(BadRequest, match="others by name only, .* give a dictionary"):
+        read(f, sample=(np.zeros(2, F),))
+    assert told(read(f, sample={"x": np.zeros(2, F)}).inputs) == [("x", "FP32", (-1,))]
+    assert told(read(f, inputs=[Tensor("x")]).inputs) == [("x", "FP32", (-1,))]
+
+
 def test_tensors_go_before_everything():
     found = read(
         half, inputs=[Tensor(dtype=np.int32, shape=(2, -1))], outputs=[Tensor("a", str, ()), Tensor(dtype=bytes)]
@@ -222,6 +260,11 @@ def test_functions_without_names_are_called_in_order():
     ("given", "words"),
     [
         ({"inputs": ["x"]}, "no tisfast.Tensor"),
+        ({"inputs": Tensor("x")}, "inputs must be a list of tisfast.Tensor, not Tensor"),
+        ({"inputs": [Tensor("x")], "outputs": 3}, "outputs must be a list of tisfast.Tensor, not 3"),
+        ({"inputs": [Tensor("x", F, 3)]}, r"3 is no shape: give the sizes of its dimensions, as in \(-1, 4\)"),
+        ({"inputs": [Tensor("x", optional=True)]}, "input 'x' is optional, and the argument 'x' has no default"),
+        ({"inputs": [Tensor("x")], "outputs": [Tensor("y", optional=True)]}, "output 'y' is optional"),
         ({"inputs": [Tensor("x", np.complex64)]}, "no data type that is served"),
         ({"inputs": [Tensor("x", F, (0,))]}, "0 is no size of a dimension"),
         ({"inputs": [Tensor("x"), Tensor("x")], "outputs": [Tensor()]}, "two inputs with the name 'x'"),
@@ -263,6 +306,13 @@ def test_inputs_that_a_function_cannot_be_called_with_are_refused(function, name
     if all(names):
         with pytest.raises(BadRequest, match=f"function 'f' {words}"):
             read(function, sample=dict.fromkeys(names, 1.0), outputs=[Tensor("out")])
+
+
+def test_an_input_that_may_be_left_out_is_the_last_where_inputs_have_no_names():
+    found = read(max, inputs=[Tensor("a"), Tensor("b", optional=True)], outputs=[Tensor("out")])
+    assert [slot.optional for slot in found.inputs] == [False, True]
+    with pytest.raises(BadRequest, match="input 'a' may be left out, and inputs go over in order"):
+        read(max, inputs=[Tensor("a", optional=True), Tensor("b")], outputs=[Tensor("out")])
 
 
 @pytest.mark.parametrize(
@@ -322,11 +372,38 @@ def test_names_and_hints_of_methods_objects_and_partial_functions():
         ({"batch": 2, "delay": -1}, "delay must be a number of seconds"),
         ({"instances": 2, "processes": 2}, "not both"),
         ({"processes": 65}, "processes must be a whole number from 0 to 64, not 65"),
+        ({"processes": True}, "processes must be a whole number from 0 to 64, not True"),
+        ({"batch": "x"}, "batch must be a whole number from 0 to 65536, not 'x'"),
+        ({"batch": 2, "delay": float("nan")}, "delay must be a number of seconds from 0 to 4611686018, not nan"),
+        ({"batch": 2, "delay": 1e10}, "delay must be a number of seconds from 0 to 4611686018, not 10000000000"),
+        ({"batch": 2, "delay": True}, "delay must be a number of seconds from 0 to 4611686018, not True"),
+        ({"environment": 3}, "environment must be a path, or a list of requirements as text, not 3"),
+        ({"environment": [3]}, r"environment must be a path, or a list of requirements as text, not \[3\]"),
     ],
 )
 def test_options_that_cannot_be(options, words):
     with pytest.raises(BadRequest, match=words):
         execution_of(options, "function 'f'")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"host": 3}, "host must be an address as text, like '127.0.0.1', not 3"),
+        ({"http_port": None}, "http_port must be a whole number from 0 to 65535, not None"),
+        ({"grpc_port": True}, "grpc_port must be a whole number from 0 to 65535, not True"),
+        ({"metrics_port": 70000}, "metrics_port must be a whole number from 0 to 65535, not 70000"),
+        ({"log": "yes"}, "log must be True or False, not 'yes'"),
+        ({"flags": "--log-verbose=1"}, "flags must be a list of text, .* not '--log-verbose=1'"),
+        ({"environ": {"A": 3}}, "environ: the value of A must be text without zeros, not 3"),
+        ({"environ": {"A=": "3"}}, "environ has 'A=', which is no name of a variable"),
+        ({"name": "a/b"}, "'a/b' is no name of a model: .* no '/'"),
+        ({"name": "x" * 256}, "is no name of a model: it has 1 to 255 bytes"),
+    ],
+)
+def test_options_of_the_server_that_cannot_be(options, words):
+    with pytest.raises(BadRequest, match=words):
+        tisfast.serve(half, **options)
 
 
 def test_an_option_that_nobody_knows_is_named():

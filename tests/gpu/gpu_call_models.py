@@ -43,6 +43,19 @@ STEPS = """
         if self.error is None:
             self.top = response.output_tensors()[0]
 
+    def queued(self, model, script):
+        # A copy of an answer is queued behind other work when that is let go: it is of what the answer was.
+        copy, stream, nbytes = Made(numpy.zeros(self.top.shape(), numpy.float32)), ctypes.c_void_p(), self.top.nbytes()
+        call("cuStreamCreate", ctypes.byref(stream), 1)
+        for _ in range(250):
+            call("cuMemsetD8Async", copy.address, 0, ctypes.c_size_t(4), stream)
+        call("cuMemcpyDtoDAsync_v2", copy.address, ctypes.c_uint64(self.top.address()), ctypes.c_size_t(nbytes), stream)
+        self.top = pb_utils.Tensor("B", numpy.zeros(self.top.shape(), numpy.float32))
+        self.call(model, script)
+        call("cuStreamSynchronize", stream)
+        call("cuStreamDestroy_v2", stream)
+        self.top = pb_utils.Tensor.from_dlpack("B", copy)
+
     def is_cpu(self, expected):
         assert self.top.is_cpu() == expected, self.top.is_cpu()
 

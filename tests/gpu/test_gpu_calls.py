@@ -28,6 +28,14 @@ STREAM = NODE.replace(
     "return [self.answer(request) for request in requests]",
     "[request.get_response_sender().send(self.answer(request), 1) for request in requests]",
 )
+TWICE = NODE.replace("response = pb_utils", "response = self.first(lambda: pb_utils")
+TWICE = TWICE.replace(".exec()", ".async_exec())") + """
+    def first(self, ask):
+        import asyncio
+        async def both():
+            return (await asyncio.gather(ask(), ask()))[0]
+        return asyncio.run(both())
+"""
 
 
 @pytest.fixture
@@ -152,6 +160,15 @@ def test_an_ensemble_is_called_and_answers_on_the_gpu(pair, gpu, write_model):
     answer = run(client, "caller", VALUES, ["made", 1], ["call", "e", []], ["is_cpu", False])
     assert answer.tolist() == (VALUES + 1).tolist()
     assert copies(gpu, before) == [1, 1, 1]
+
+
+def test_coroutines_call_on_the_gpu(pair, gpu):
+    _, client = pair(code=TWICE)
+    before = gpu.counted()
+    for at in range(3):
+        steps = ["made", at], ["call", "other", [["is_cpu", False], ["made", 1]]], ["is_cpu", False]
+        assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + at + 1).tolist()
+    assert copies(gpu, before) == [9, 9, 12]  # two calls each, at one time
 
 
 def test_a_decoupled_model_calls_on_the_gpu(pair, gpu, connect):
@@ -283,6 +300,31 @@ def test_an_answer_outlives_the_model_that_gave_it(pair, gpu, tmp_path):
     asking.join(60)
     assert found[0].tolist() == (VALUES + 1).tolist()
     assert gpu.counted()["used_after_free"] == 0
+
+
+def test_an_idle_instance_gives_back_what_it_was_lent(pair, gpu):
+    _, client = pair()
+    before = gpu.counted()
+    steps = ["made", 1], ["call", "other", [["made", 1]]]
+    assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
+
+    def open_handles():
+        after = gpu.counted()
+        return after["opened"] - before["opened"] - (after["closed"] - before["closed"])
+
+    assert open_handles() == 4  # each its own, and the other's
+    until(lambda: open_handles() == 0, "all is closed")
+    lent, before = gpu.allocated(), gpu.counted()
+    assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 2).tolist()
+    assert copies(gpu, before) == [2, 2, 2]
+    assert gpu.allocated() == lent  # the same memory once more
+
+
+def test_an_answer_stays_until_the_gpu_has_read_it(pair, gpu):
+    _, client = pair(ONE_PART)
+    steps = ["call", "other", [["made", 7]]], ["queued", "other", [["made", 1]]]
+    for _ in range(3):
+        assert run(client, "caller", FULL, *steps).tolist() == (FULL + 7).tolist()
 
 
 def test_a_model_that_takes_no_gpu_memory_any_more_is_given_copies(pair, gpu, tmp_path):

@@ -178,3 +178,27 @@ def test_streams_need_grpc(running):
 
     with pytest.raises(PyTritonClientValueError, match="grpc"):
         asyncio.run(go())
+
+
+class ClientOfAnAnswerThatComesWithACancel:
+    """`ready` answers in the moment in which who waits for it is cancelled."""
+
+    def __init__(self):
+        self.waiting = None
+
+    async def live(self):
+        return True
+
+    async def ready(self):
+        asyncio.get_running_loop().call_soon(self.waiting.cancel)
+        return True
+
+
+def test_a_cancel_that_comes_with_the_answer_is_not_lost():
+    async def cancelled():
+        client = ClientOfAnAnswerThatComesWithACancel()
+        client.waiting = asyncio.ensure_future(asyncio_wait_for_server_ready(client))
+        with pytest.raises(asyncio.CancelledError):
+            await client.waiting
+
+    asyncio.run(cancelled())

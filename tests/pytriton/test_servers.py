@@ -186,14 +186,17 @@ def test_inputs_come_in_the_order_of_the_model_and_text_as_bytes(triton):
     assert answer["text"].tolist() == ["äx".encode()]
 
 
-def test_results_are_cast_and_unknown_outputs_dropped_where_it_is_not_strict(triton):
+def test_results_are_cast_and_unknown_outputs_dropped_where_it_is_not_strict(triton, caplog):
     def function(requests):
         return [{"o": request["a"].astype(np.float64), "other": request["a"]} for request in requests]
 
     running = triton(model("m", function), model("strict", function, strict=True))
     with ModelClient(http(running), "m") as client:
-        answer = client.infer_sample(ONE)
-    assert {name: array.dtype for name, array in answer.items()} == {"o": np.float32}
+        answers = [client.infer_sample(ONE) for _ in range(2)]
+    for answer in answers:
+        assert {name: array.dtype for name, array in answer.items()} == {"o": np.float32}
+    said = [each.getMessage() for each in caplog.records if "'other'" in each.getMessage()]
+    assert len(said) == 1 and "outputs of the model are 'o'; bind it with strict=True" in said[0]
     with pytest.raises(PyTritonClientInferenceServerError, match="Returned output `o` for model `strict` has invalid"):
         ask(running, "strict")
 

@@ -341,7 +341,7 @@ def test_a_function_that_cannot_be_served_leaves_the_others(serve):
         server.add(lambda x: x)
     with pytest.raises(BadRequest, match="neither callable nor has it a method predict"):
         server.add(3)
-    with pytest.raises(Unavailable, match="a/b"):
+    with pytest.raises(BadRequest, match="a/b"):
         server.add(add, name="a/b")
     with pytest.raises(BadRequest, match="two functions have the name 'add'"):
         serve(add, add)

@@ -125,13 +125,13 @@ class AsyncPool(Generic[C]):
     def __init__(self, make: Callable[[float], Awaitable[C]], most: int) -> None:
         self._make = make
         self._most = most
-        self.forget()
-
-    def forget(self) -> None:
-        """In a forked child: connections are the parent's, and so is its loop."""
         self._idle: deque[C] = deque()
         self._busy: set[C] = set()
-        self._turns = Turns(self._most, self._late)
+        self._turns = Turns(most, self._late)
+
+    def forget(self) -> None:
+        """Connections are those of a closed loop, or of a forked child's parent.  What is closed stays so."""
+        self._idle, self._busy, self._turns = deque(), set(), self._turns.anew()
 
     def _late(self) -> TimedOut:
         return TimedOut(
@@ -157,9 +157,14 @@ class AsyncPool(Generic[C]):
     def _usable(self) -> C | None:
         while self._idle:
             found = self._idle.pop()
-            if found.usable():
+            usable = False
+            try:
+                usable = found.usable()
+            finally:  # Ctrl-C may come in between
+                if not usable:
+                    found.close()
+            if usable:
                 return found
-            found.close()
         return None
 
     async def _made(self, deadline: float) -> C:

@@ -145,6 +145,11 @@ class Signature:
     def _array(self, spec: tuple[str, str, np.dtype[Any], tuple[int, ...]], value: Any) -> Array:
         """Of lists and numbers, which have no data type of their own; arrays of other libraries keep theirs."""
         name, datatype, dtype, dims = spec
+        if isinstance(value, Mapping):
+            raise BadRequest(
+                f"input '{name}' of model '{self.model}' was given a {type(value).__name__}; "
+                f"to give inputs by name, write model({name}=...), model(**inputs) or model.infer(inputs)"
+            )
         try:
             own = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
             found = np.asarray(value, dtype=np.object_ if datatype == "BYTES" and not own else None)

@@ -17,7 +17,7 @@ from tisfast.client.checks import ModelMetadata, metadata_of
 from tisfast.client.errors import not_sent
 from tisfast.client.grpc_calls import GrpcCalls
 from tisfast.client.grpc_sync import GrpcTransport
-from tisfast.client.http_calls import HttpCalls, checked_headers
+from tisfast.client.http_calls import HttpCalls
 from tisfast.client.http_sync import HttpTransport
 from tisfast.client.model_core import ModelCore
 from tisfast.client.options import ClientOptions, checked_client, headers_of, retries_of
@@ -38,18 +38,18 @@ class ClientCore:
     """What both clients share.  make: of address, TLS context, its server name and the number of connections."""
 
     def __init__(self, url: str, make: Any, options: ClientOptions) -> None:
-        self._options = checked_client(options)
         self.address: Address = parse_url(url)
+        self._options = checked_client(options)
         self._retries = retries_of(self._options)
         self.timeout = self._options["timeout"]
         self.concurrency = self._options["concurrency"]
         tls = self._options.get("tls") or Tls()
-        if "tls" in options and not self.address.tls:
+        if options.get("tls") is not None and not self.address.tls:
             raise BadRequest(f"tls= was given for {self.address}, which is not encrypted; say https:// or grpcs://")
         context: SSLContext | None = tls.context(self.address.grpc) if self.address.tls else None
         self._make = make
         self.transport: Transport = make(self.address, context, tls.server_name, self._options["connections"])
-        headers, coding = checked_headers(headers_of(self._options)), self._options["compression"]
+        headers, coding = headers_of(self._options), self._options["compression"]
         grpc = self.address.grpc
         self.calls: Calls = GrpcCalls(headers, coding) if grpc else HttpCalls(self.address, headers, coding)
         shared = self._options["shared_memory"]
@@ -92,7 +92,7 @@ class ClientCore:
 
     def model(self, name: str, version: str | int = "") -> ModelCore:
         """A model of the server; nothing is asked before it is used.  version: "" for what its policy serves."""
-        return ModelCore(self, name, str(version))
+        return ModelCore(self, name, version)
 
     # ---- the server
 
@@ -190,9 +190,11 @@ class ClientCore:
 
     async def close(self) -> None:
         """End what is open."""
-        if self.shared is not None:
-            await self.shared.close()
-        await self.transport.close()
+        try:
+            if self.shared is not None:
+                await self.shared.close()
+        finally:  # Ctrl-C may come while the server is told
+            await self.transport.close()
 
 
 def blocking_transport(address: Address, context: SSLContext | None, server_name: str) -> Transport:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tisfast import limits
 from tisfast.client.async_socket import OneLoop, Where
 from tisfast.client.calls import Call, GrpcCall, T
-from tisfast.client.errors import ClientClosed, TimedOut, not_sent, of_grpc, two_readers
+from tisfast.client.errors import ClientClosed, TimedOut, client_closed, not_sent, of_grpc, two_readers
 from tisfast.client.grpc_sync import no_http2, server_timeout_ns
 from tisfast.client.transport import Cancel
 from tisfast.client.turns import Turns, wait
@@ -167,7 +167,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """End all calls."""
-        self._fail(self._where.lost("the client closed it"))
+        self._fail(client_closed())
 
 
 class AsyncGrpcStream(Generic[T]):
@@ -204,8 +204,8 @@ class AsyncGrpcTransport:
 
     def __init__(self, address: Address, context: SSLContext | None, server_name: str, connections: int) -> None:
         self._where = Where(address, context, server_name)
-        self._most = connections
         self._loop = OneLoop(self._begin_anew)
+        self._turns = Turns(connections, self._where.late)
         self._begin_anew()
 
     def forget(self) -> None:
@@ -217,7 +217,7 @@ class AsyncGrpcTransport:
         self._connection: GrpcProtocol | None = None
         self._connecting: asyncio.Future[GrpcProtocol] | None = None
         self._all: set[GrpcProtocol] = set()
-        self._turns = Turns(self._most, self._where.late)
+        self._turns = self._turns.anew()
 
     async def _connect(self, deadline: float) -> GrpcProtocol:
         if self._connection is not None and self._connection.usable:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tisfast.client.assembler import ResponseAssembler
 from tisfast.client.async_socket import AsyncPool, OneLoop, Where
 from tisfast.client.calls import Body, Call, HttpCall, T
-from tisfast.client.errors import not_sent
+from tisfast.client.errors import client_closed, not_sent
 from tisfast.client.transport import Cancel, Stream
 from tisfast.client.turns import wait
 from tisfast.errors import BadResponse, TisError, Unsupported
@@ -103,7 +103,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """No further request."""
-        self._end(self._where.lost("the client closed it"))
+        self._end(client_closed())
         if self._transport is not None:
             self._transport.abort()
 

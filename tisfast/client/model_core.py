@@ -12,11 +12,14 @@ from tisfast.client.errors import Cancelled, TimedOut
 from tisfast.client.options import (
     NO_OPTIONS,
     CallOptions,
+    are_headers,
     as_seconds,
     call_timeout,
     checked_call,
     request_parameters,
+    rows_of,
     split_options,
+    version_of,
     wanted_outputs,
 )
 from tisfast.client.results import Result, result_of
@@ -31,10 +34,12 @@ if TYPE_CHECKING:
 class ModelCore:
     """See Model (sync_client.py), whose calls wait where these are awaited."""
 
-    def __init__(self, core: ClientCore, name: str, version: str) -> None:
+    def __init__(self, core: ClientCore, name: str, version: str | int) -> None:
+        if not isinstance(name, str) or not name:
+            raise BadRequest(f"{name!r:.100} is no name of a model, which is a text")
         self._core = core
         self.name = name
-        self.version = version
+        self.version = version_of(name, version)
         self._signature: Signature | None = None
         self._optional: frozenset[str] | None = None
 
@@ -57,7 +62,7 @@ class ModelCore:
             return None
         timeout, headers = named.get("timeout"), named.get("headers")
         seconds = as_seconds(timeout) or self._core.timeout
-        return Scope(monotonic() + seconds, headers if isinstance(headers, Mapping) else None, cancel)
+        return Scope(monotonic() + seconds, headers if headers is not None and are_headers(headers) else None, cancel)
 
     def settled(self, scope: Scope | None, named: Mapping[str, Any], options: CallOptions) -> Scope | None:
         """The scope, now that it is known which keywords are inputs: these bound nothing and are no headers."""
@@ -106,6 +111,11 @@ class ModelCore:
     ) -> Result:
         """The Result for inputs by name or in order."""
         checked_call(options)
+        if not isinstance(inputs, Mapping | Sequence) or isinstance(inputs, str | bytes):
+            raise BadRequest(
+                f"the inputs of model '{self.name}' are {type(inputs).__name__}; "
+                "infer takes a mapping of them by name, or a list of them in order"
+            )
         scope = self.scope(options, cancel)
         signature = self._signature or await self._fetch(scope)
         values, named = ((), inputs) if isinstance(inputs, Mapping) else (inputs, {})
@@ -137,7 +147,7 @@ class ModelCore:
         scope: of the call, where it has made another request already, or can be cancelled.
         """
         request, timeout = await self._request(signature, values, named, options, more, scope)
-        once = more is not None or not options.get("retry", True)
+        once = more is not None or options.get("retry") is False
         cancel = None if scope is None else scope.cancel
         response = await self._core.infer_request(request, timeout, not once, cancel)
         return response if isinstance(response, Result) else result_of(response)
@@ -170,7 +180,7 @@ class ModelCore:
                 tensors,
                 wanted_outputs(options, signature.metadata.outputs, self.name),
                 parameters if more is None else {**(parameters or {}), **more},
-                options.get("id", ""),
+                options.get("id") or "",
                 options.get("headers"),
                 0 if timeout is None else int(timeout * 1e9),
                 signature.output_names,
@@ -199,6 +209,7 @@ class ModelCore:
 
     async def split(self, values: Sequence[Any], named: dict[str, Any], size: int) -> list[dict[str, Any]]:
         """Requests of at most `size` rows each (0: the model's max_batch_size), as inputs by name and options."""
+        size = rows_of(size)
         scope = self.scope(named)
         signature = await self.signature(scope)
         inputs, options = split_options(named, signature.inputs)
@@ -209,7 +220,7 @@ class ModelCore:
         if len(rows) != 1 or -1 in rows:
             shapes = ", ".join(f"{name}{list(array.shape)}" for name, array in arrays.items())
             raise BadRequest(f"the inputs of model '{self.name}' must have the same number of rows, they are {shapes}")
-        if size <= 0:
+        if size == 0:
             config = await self.config(scope or self._scope_of(options))
             size = int(config.get("max_batch_size", 0))
             if size <= 0:

@@ -1,21 +1,23 @@
 """A connected socket with deadlines, for the blocking transports.  Layer 3 (client).
 
-The kernel keeps the time (SO_RCVTIMEO), set again only when it differs: Python's own timeouts cost a system call for
-each read and write.  Over TLS they are needed: OpenSSL, called by Python, begins again when the kernel's time is over.
+The socket does not block, and `poll` keeps the time: a signal's handler that runs within does not begin it anew, as it
+does with the kernel's own (SO_RCVTIMEO).  A write waits only when it has to.  TLS has Python's
+timeouts, which hold, too.
 """
 
 from __future__ import annotations
 
 import select
 import socket
-import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tisfast import limits, tuning
-from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut, TisError
+from tisfast.client.transport import cancelled
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from tisfast.client.address import Address
     from tisfast.client.calls import Piece
 
-TIMEVAL: Final = struct.Struct("@ll")
 TLS_RECORD_BYTES: Final = 16 * 1024
 PIECES_MAX: Final = 512  # of one sendmsg; the kernel takes 1024
 
@@ -39,19 +40,18 @@ class WireSocket:
         self._tls = hasattr(made, "pending")
         self._poll = select.poll()
         self._poll.register(made, select.POLLIN)
-        self.aborted = False
+        if not self._tls:
+            made.setblocking(False)
+        self.aborted: Callable[[], TisError] | None = None
 
     def send(self, pieces: Sequence[Piece], nbytes: int, deadline: float) -> str:
         """Send all, which gives "", or why the server takes no more.  Raises TimedOut."""
-        self._allow(deadline)
         try:
-            small = nbytes <= tuning.CLIENT_JOINED_BYTES_MAX
-            if small and len(pieces) > 1:
+            if nbytes <= tuning.CLIENT_JOINED_BYTES_MAX and len(pieces) > 1:
                 pieces = (b"".join(pieces),)
             if self._tls:
+                self._allow(deadline)
                 self._send_records(pieces, deadline)
-            elif small:
-                self._socket.sendall(pieces[0])
             else:
                 self._send_all(pieces, deadline)
         except OSError as error:
@@ -72,24 +72,38 @@ class WireSocket:
     def _send_all(self, pieces: Sequence[Piece], deadline: float) -> None:
         left = [memoryview(piece) for piece in pieces]
         while left:
-            sent = self._socket.sendmsg(left[:PIECES_MAX])
+            _left(deadline)
+            try:
+                sent = self._socket.sendmsg(left[:PIECES_MAX])
+            except BlockingIOError:
+                self._wait_for_room(deadline)
+                continue
             while left and sent >= len(left[0]):
                 sent -= len(left.pop(0))
             if left:
                 left[0] = left[0][sent:]
-                self._allow(deadline)
+
+    def _wait_for_room(self, deadline: float) -> None:
+        room = select.poll()
+        room.register(self._socket, select.POLLOUT)
+        room.poll(_left(deadline) * 1000)
 
     def receive_into(self, view: memoryview, deadline: float) -> int:
         """The number of bytes that came, 0 for the end.  Raises TimedOut and ConnectionLost."""
         while True:
-            self._allow(deadline)
             try:
+                if self._tls:
+                    self._allow(deadline)
+                elif not self._poll.poll(_left(deadline) * 1000):
+                    continue
                 return self._socket.recv_into(view)
             except ConnectionResetError:
                 return 0
             except OSError as error:
                 if not _is_wait(error):
                     raise self.lost(str(error)) from None
+                if monotonic() >= deadline:
+                    raise self._late("no answer came") from None
 
     def receive(self, deadline: float) -> bytes:
         """Bytes that came, b"" for the end.  Raises TimedOut and ConnectionLost."""
@@ -100,19 +114,17 @@ class WireSocket:
         """What came while nobody waited; None: nothing; b"": the server has closed the connection."""
         if not self._poll.poll(0) and not (self._tls and self._socket.pending()):  # type: ignore[attr-defined]
             return None
-        self._socket.setblocking(False)
+        if self._tls:
+            self._socket.setblocking(False)
+            self._allowed = 0.0
         try:
             return self._socket.recv(tuning.CLIENT_RECEIVE_BYTES)
         except OSError as error:
             return None if _is_wait(error) else b""
-        finally:
-            self._socket.setblocking(True)
-            if self._tls:
-                self._allowed = 0.0  # that was Python's own time
 
-    def abort(self) -> None:
-        """End what another thread waits for here."""
-        self.aborted = True
+    def abort(self, why: Callable[[], TisError] = cancelled) -> None:
+        """End what another thread waits for here, which then raises the first `why`."""
+        self.aborted = self.aborted or why
         with suppress(OSError):  # it has ended by itself
             # Not the method of a socket of TLS: that one takes the encryption away under who reads and sends.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -132,17 +144,11 @@ class WireSocket:
         )
 
     def _allow(self, deadline: float) -> None:
-        left = deadline - monotonic()
-        if left <= 0:
-            raise self._late("no answer came")
+        """Over TLS: Python waits so long, set again only when it differs."""
+        left = _left(deadline)
         if not left <= self._allowed <= 1.1 * left + 0.001:
             self._allowed = 1.05 * left + 0.0005
-            if self._tls:
-                self._socket.settimeout(self._allowed)
-                return
-            value = TIMEVAL.pack(int(self._allowed), int(self._allowed % 1 * 1e6))
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+            self._socket.settimeout(self._allowed)
 
     def _late(self, what: str) -> TimedOut:
         return TimedOut(f"{what} from {self._address} within the time that the call may take (timeout=)")
@@ -172,13 +178,12 @@ def connect(address: Address, context: SSLContext | None, deadline: float, serve
         except OSError as error:
             made.close()
             raise connect_failed(address, error) from None
-    made.settimeout(None)
     return WireSocket(made, address)
 
 
 def _connected(address: Address, until: float) -> socket.socket:
     """To the first address of that name that answers; each has its share of the time.  Raises OSError."""
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    found = _looked_up(address, until)
     failed = OSError(f"the name '{address.host}' has no address")
     for number, (family, kind, protocol, _, where) in enumerate(found):
         made = socket.socket(family, kind, protocol)
@@ -196,6 +201,33 @@ def _connected(address: Address, until: float) -> socket.socket:
         raise failed
     finally:
         del failed  # an error has this frame: with the request behind it, it would wait for the collector
+
+
+def _looked_up(address: Address, until: float) -> list[Any]:
+    """What a name stands for.  Raises OSError.
+
+    The system's resolver has no deadline, so a thread asks it.  A late answer is dropped: the thread ends with the
+    resolver's own time.  Numbers, and this machine, need no name server.
+    """
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            found.append(error)
+
+    if address.numeric or address.local:
+        ask()
+    else:
+        thread = threading.Thread(target=ask, name="tisfast-client-name", daemon=True)
+        thread.start()
+        thread.join(_left(until))
+    if not found:
+        raise OSError(f"no name server said in time where '{address.host}' is")
+    if isinstance(found[0], OSError):
+        raise found.pop()
+    return cast("list[Any]", found[0])
 
 
 def _left(until: float) -> float:

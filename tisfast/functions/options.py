@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
@@ -13,6 +13,9 @@ from tisfast.functions.tensors import Tensor
 
 BATCH_SIZE: Final = 64
 """The largest batch of batch=True."""
+DELAY_SECONDS_MAX: Final = limits.CONFIG_MICROSECONDS_MAX // 1_000_000
+"""Of the configuration's field, which has microseconds."""
+PORT_MAX: Final = 65535
 
 
 class FunctionOptions(TypedDict, total=False):
@@ -77,12 +80,13 @@ def execution_of(options: Mapping[str, Any], title: str) -> Execution:
     _check_whole(f"{title}: batch", batch_size, 0, limits.FUNCTION_BATCH_SIZE_MAX)
     _check_whole(f"{title}: instances", instances, 0, limits.GUEST_INSTANCES_MAX)
     _check_whole(f"{title}: processes", processes, 0, limits.GUEST_INSTANCES_MAX)
-    if not isinstance(delay, (int, float)) or not 0 <= delay < math.inf:
-        raise BadRequest(f"{title}: delay must be a number of seconds from 0, not {delay!r}")
+    if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= DELAY_SECONDS_MAX:
+        raise BadRequest(f"{title}: delay must be a number of seconds from 0 to {DELAY_SECONDS_MAX}, not {delay!r}")
     if delay and not batch_size:
         raise BadRequest(f"{title}: delay={delay!r} is about batches; give batch=, too")
     if processes and instances:
         raise BadRequest(f"{title}: give instances={instances} threads or processes={processes}, not both")
+    _check_environment(f"{title}: environment", environment)
     own = bool(processes or environment)
     return Execution(batch_size, float(delay), processes or instances or 1, own, environment)
 
@@ -95,6 +99,47 @@ def check_known(options: Mapping[str, Any], what: str, *known: type) -> None:
         raise BadRequest(f"{what} has no option '{wrong[0]}'; there are: {', '.join(sorted(names))}")
 
 
+def check_server(options: Mapping[str, Any]) -> None:
+    """The values of ServerOptions.  Raises BadRequest."""
+    if not isinstance(options.get("host", ""), str) or "host" in options and not options["host"]:
+        raise BadRequest(f"host must be an address as text, like '127.0.0.1', not {options['host']!r:.200}")
+    for name in ("http_port", "grpc_port", "metrics_port"):
+        value = options.get(name, 0)
+        if value is not None or name == "http_port":
+            _check_whole(name, value, 0, PORT_MAX)
+    if not isinstance(options.get("log", False), bool):
+        raise BadRequest(f"log must be True or False, not {options['log']!r:.200}")
+    flags = options.get("flags", ())
+    if isinstance(flags, str) or not isinstance(flags, Sequence) or not all(isinstance(each, str) for each in flags):
+        raise BadRequest(f"flags must be a list of text, like ['--log-verbose=1'], not {flags!r:.200}")
+    _check_environ(options.get("environ"))
+
+
+def in_options(text: str) -> str:
+    """What a server says of its flags, by the names of options."""
+    text = re.sub(r"--(http|grpc|metrics)-port\b", r"\1_port=", text)
+    return re.sub(r"--(http|grpc|metrics)-address\b", "host=", text)
+
+
+def _check_environ(given: Any) -> None:
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise BadRequest(f"environ must be a mapping of names to text, not {given!r:.200}")
+    for name, value in given.items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise BadRequest(f"environ has {name!r:.200}, which is no name of a variable")
+        if not isinstance(value, str) or "\0" in value:
+            raise BadRequest(f"environ: the value of {name} must be text without zeros, not {value!r:.200}")
+
+
+def _check_environment(what: str, given: Any) -> None:
+    if given is None or isinstance(given, (str, os.PathLike)):
+        return
+    if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+        raise BadRequest(f"{what} must be a path, or a list of requirements as text, not {given!r:.200}")
+
+
 def _check_whole(what: str, value: Any, least: int, most: int) -> None:
-    if not isinstance(value, int) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise BadRequest(f"{what} must be a whole number from {least} to {most}, not {value!r}")

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tisfast import limits
 from tisfast.errors import BadRequest, TisError, Unavailable
-from tisfast.functions.options import FunctionOptions, ServeOptions, ServerOptions, check_known, execution_of
+from tisfast.functions.options import (
+    FunctionOptions,
+    ServeOptions,
+    ServerOptions,
+    check_known,
+    check_server,
+    execution_of,
+    in_options,
+)
 from tisfast.functions.served import Served, control_client
 from tisfast.functions.signature import checked_name, name_of
 from tisfast.functions.table import Rates, html_table
@@ -41,6 +49,7 @@ def serve(*functions: Any, **options: Unpack[ServeOptions]) -> FunctionServer:
     check_known(options, "tisfast.serve", FunctionOptions, ServerOptions)
     about = {key: value for key, value in options.items() if key in FunctionOptions.__annotations__}
     settings = {key: value for key, value in options.items() if key in ServerOptions.__annotations__}
+    check_server(settings)
     named = _named(functions, checked_name(about.pop("name", "") or ""))
     # At a port of its own a server has no twin, and user code that takes its time holds up nobody.
     with _opening if settings.get("http_port", HTTP_PORT) else contextlib.nullcontext():
@@ -68,6 +77,7 @@ class FunctionServer:
     def __init__(self, **options: Unpack[ServerOptions]) -> None:
         """Starts it.  Raises BadRequest, and Unavailable with the server's own words."""
         check_known(options, "tisfast.serve", ServerOptions)
+        check_server(options)
         self.settings = dict(options)
         token = secrets.token_urlsafe(32)
         variables = options.get("environ")
@@ -78,7 +88,11 @@ class FunctionServer:
         self._guard = threading.Condition()  # of these three; nobody waits with it held
         self._stopping = False
         self._rates = Rates(time.monotonic())
-        self._local.start()
+        try:
+            self._local.start()
+        except TisError as error:
+            error.reword(in_options)
+            raise
 
     # ---- what it is
 
@@ -158,15 +172,16 @@ class FunctionServer:
         """
         from tisfast.client import Client  # noqa: PLC0415 - only for who asks
 
-        if not name and len(self._served) != 1:
-            raise BadRequest(f"name one of what is served: {', '.join(self.models) or 'nothing'}")
+        served = self.models  # other threads may change it
+        if not name and len(served) != 1:
+            raise BadRequest(f"name one of what is served: {', '.join(served) or 'nothing'}")
         address = self.grpc_address if protocol == "grpc" else self.url
         if address is None:
             raise BadRequest("this server has no gRPC: give it a grpc_port")
         with self._guard:
             if protocol not in self._clients:
                 self._clients[protocol] = Client(f"grpc://{address}" if protocol == "grpc" else address)
-            return self._clients[protocol].model(name or self.models[0])
+            return self._clients[protocol].model(name or served[0])
 
     def statistics(self) -> list[dict[str, Any]]:
         """What the server counts of each model, as its HTTP API has it.  Raises Unavailable."""
@@ -315,13 +330,26 @@ def _running_twin(settings: Mapping[str, Any], names: set[str]) -> FunctionServe
         if not server.alive():
             _servers.discard(server)  # it has ended by itself
         elif port and server.settings.get("http_port", HTTP_PORT) == port:
-            if server.settings == settings and names & set(server.models):
+            if names & set(server.models):
+                if server.settings != settings:
+                    raise BadRequest(_other_settings(port, server.settings, settings))
                 return server
             raise BadRequest(
                 f"this program has a server at port {port} already, with {', '.join(server.models) or 'no functions'}: "
                 "add(function) to that one, stop() it, or choose another http_port (0: any that is free)"
             )
     return None
+
+
+def _other_settings(port: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Why a function is not served again by the server that has it."""
+    name = next(name for name in sorted({*old, *new}) if old.get(name, name) != new.get(name, name))
+    was, wanted = (f"{name}={each[name]!r}" if name in each else f"no {name}=" for each in (old, new))
+    return (
+        f"this program has a server at port {port} already, which was started with {was:.200}, and now there is "
+        f"{wanted:.200}: stop() that one to change it, leave the option as it was, or choose another http_port (0: any "
+        "that is free)"
+    )
 
 
 def _named(functions: tuple[Any, ...], name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from tisfast.errors import BadRequest
 from tisfast.functions.hints import answer_hint, body_of, hints_of, parts_of, slot_of_hint
-from tisfast.functions.tensors import Shape, Slot, Tensor, slot_of_tensor, slot_of_value
+from tisfast.functions.tensors import Shape, Slot, Tensor, checked_tensors, slot_of_tensor, slot_of_value
 
 __all__ = ["Shape", "Signature", "Tensor", "checked_name", "name_of", "read_signature"]
 
@@ -91,6 +91,10 @@ def checked_name(name: Any) -> str:
     """A name that a program gives.  Raises BadRequest."""
     if not isinstance(name, str):
         raise BadRequest(f"the name of a function must be a str, not {name!r:.200}")
+    from tisfast.repo.layout import GIVEN_NAME, is_given_name  # noqa: PLC0415 - only where one is given
+
+    if name and not is_given_name(name):
+        raise BadRequest(f"{name!r:.300} is no name of a model: {GIVEN_NAME}")
     return name
 
 
@@ -105,7 +109,9 @@ def read_signature(function: Callable[..., Any], name: str, given: Given, *, bat
     asynchronous = inspect.isasyncgenfunction(body) or inspect.iscoroutinefunction(body)
     if streams and batched:
         raise BadRequest(f"{title} gives any number of answers to one request, which does not go with batch=")
-    arguments = _sample_arguments(given.sample, parameters, title)
+    arguments = _sample_arguments(
+        given.sample, parameters, title, parameters is not None and _any_names(function)
+    )
     if given.inputs is not None:
         inputs = _given_inputs(given.inputs, parameters, title)
     elif arguments is not None:
@@ -114,13 +120,19 @@ def read_signature(function: Callable[..., Any], name: str, given: Given, *, bat
             for key, value in arguments.items()
         ]
     else:
-        inputs = _hinted_inputs(parameters, hints, title, batched)
+        inputs = _hinted_inputs(parameters, hints, title, batched, parameters is not None and _any_names(function))
     _check_arguments(function, parameters, [each.name for each in inputs], title)
     positional = _is_positional(parameters, [each.name for each in inputs], title)
+    if positional and any(each.optional for each in inputs[:-1]):
+        first = next(each.name for each in inputs if each.optional)
+        raise BadRequest(
+            f"{title}: input '{first}' may be left out, and inputs go over in order: those behind it would take its "
+            "place. Only the last one can be optional"
+        )
     if given.outputs is not None:
         outputs = _given_outputs(given.outputs, title)
     elif arguments is not None:
-        outputs = _sampled_outputs(_called(function, arguments, positional), title, batched)
+        outputs = _sampled_outputs(_called(function, arguments, positional, title), title, batched)
     else:
         outputs = _hinted_outputs(hint, title, batched)
     _check_names([*inputs], title, "inputs")
@@ -142,24 +154,41 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | 
     return {name: each for name, each in found.items() if each.kind is not each.VAR_KEYWORD}
 
 
+def _any_names(function: Callable[..., Any]) -> bool:
+    """Whether it has **kwargs."""
+    return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values())
+
+
 def _given_inputs(tensors: Sequence[Tensor], parameters: Mapping[str, Any] | None, title: str) -> list[Slot]:
     names = list(parameters or ())
     slots = []
-    for at, tensor in enumerate(tensors):
+    for at, tensor in enumerate(checked_tensors(tensors, title, "inputs")):
         name = getattr(tensor, "name", "") or (names[at] if at < len(names) else f"input_{at}")
         optional = (
             parameters is not None and name in parameters and parameters[name].default is not inspect.Parameter.empty
         )
         slot = slot_of_tensor(tensor, name, f"{title}, input {at}")
+        if slot.optional and parameters is not None and name in parameters and not optional:
+            raise BadRequest(
+                f"{title}: input '{name}' is optional, and the argument '{name}' has no default for requests without "
+                f"it: give it one, {name}=None"
+            )
         slots.append(slot._replace(optional=slot.optional or optional))
     return slots
 
 
 def _hinted_inputs(
-    parameters: Mapping[str, inspect.Parameter] | None, hints: Mapping[str, Any], title: str, batched: bool
+    parameters: Mapping[str, inspect.Parameter] | None,
+    hints: Mapping[str, Any],
+    title: str,
+    batched: bool,
+    any_names: bool,
 ) -> list[Slot]:
+    """any_names: it has **kwargs, too."""
     if parameters is None:
         raise _too_little(title, "its arguments, which have no names to read", "x")
+    if any_names and not parameters:
+        raise _too_little(title, "its arguments: **kwargs says no names", "x")
     slots = []
     for name, parameter in parameters.items():
         where = f"{title}, argument '{name}'"
@@ -174,14 +203,22 @@ def _hinted_inputs(
 
 
 def _sample_arguments(
-    sample: Any, parameters: Mapping[str, inspect.Parameter] | None, title: str
+    sample: Any, parameters: Mapping[str, inspect.Parameter] | None, title: str, any_names: bool
 ) -> dict[str, Any] | None:
     if sample is None:
         return None
     if isinstance(sample, dict):
+        odd = [key for key in sample if not isinstance(key, str)]
+        if odd:
+            raise BadRequest(f"{title}: the sample names an argument {odd[0]!r}; names are of type str")
         return sample
     values = sample if isinstance(sample, tuple) else (sample,)
     names = list(parameters) if parameters is not None else [f"input_{at}" for at in range(len(values))]
+    if len(values) > len(names) and any_names:
+        raise BadRequest(
+            f"{title} takes {len(names)} arguments in order and others by name only, and the sample has "
+            f"{len(values)} in order: give a dictionary, sample={{'x': ...}}"
+        )
     if len(values) > len(names):
         raise BadRequest(f"{title} takes {len(names)} arguments, and the sample has {len(values)}")
     return dict(zip(names, values, strict=False))
@@ -191,11 +228,16 @@ def _sample_arguments(
 
 
 def _given_outputs(tensors: Sequence[Tensor], title: str) -> list[Slot]:
-    default = "output" if len(tensors) == 1 else "output_{}"
-    return [
+    given = checked_tensors(tensors, title, "outputs")
+    default = "output" if len(given) == 1 else "output_{}"
+    slots = [
         slot_of_tensor(tensor, getattr(tensor, "name", "") or default.format(at), f"{title}, output {at}")
-        for at, tensor in enumerate(tensors)
+        for at, tensor in enumerate(given)
     ]
+    optional = [slot.name for slot in slots if slot.optional]
+    if optional:
+        raise BadRequest(f"{title}: output '{optional[0]}' is optional, which only inputs can be")
+    return slots
 
 
 def _hinted_outputs(hint: Any, title: str, batched: bool) -> list[Slot]:
@@ -215,6 +257,9 @@ def _sampled_outputs(result: Any, title: str, batched: bool) -> list[Slot]:
         result = {f"output_{at}": value for at, value in enumerate(result)}
     if not isinstance(result, dict):
         result = {"output": result}
+    odd = [name for name in result if not isinstance(name, str)]
+    if odd:
+        raise BadRequest(f"{title}: the sample's call names an output {odd[0]!r}; names are of type str")
     return [
         slot_of_value(value, name, f"{title}, output '{name}' of the sample", batched=batched)
         for name, value in result.items()
@@ -231,9 +276,8 @@ def _check_arguments(
     if ordered and not any(name in parameters for name in inputs):
         inputs = [*ordered[: len(inputs)], *inputs[len(ordered) :]]  # in order, as these have no names for a caller
     listed = ", ".join(parameters) or "none"
-    named = inspect.signature(function).parameters.values()
     unknown = [name for name in inputs if name not in parameters]
-    if unknown and not any(each.kind is each.VAR_KEYWORD for each in named):
+    if unknown and not _any_names(function):
         raise BadRequest(
             f"{title} has no argument '{unknown[0]}' for the input of that name; its arguments are: {listed}"
         )
@@ -268,7 +312,21 @@ def _is_positional(parameters: Mapping[str, inspect.Parameter] | None, inputs: l
     return True
 
 
-def _called(function: Callable[..., Any], arguments: Mapping[str, Any], positional: bool) -> Any:
+def _called(function: Callable[..., Any], arguments: Mapping[str, Any], positional: bool, title: str) -> Any:
+    """What the sample call returns, of a generator its first answer.  Raises BadRequest where there is none."""
+    try:
+        return _result(function, arguments, positional)
+    except (_NoAnswer, StopIteration):
+        raise BadRequest(
+            f"{title} yields nothing for the sample, so its outputs are not known: give another sample, or outputs="
+        ) from None
+
+
+class _NoAnswer(Exception):
+    """An asynchronous generator has yielded nothing."""
+
+
+def _result(function: Callable[..., Any], arguments: Mapping[str, Any], positional: bool) -> Any:
     result = function(*arguments.values()) if positional else function(**arguments)
     if inspect.isasyncgen(result):
         return _completed(_first(result))
@@ -285,6 +343,8 @@ def _called(function: Callable[..., Any], arguments: Mapping[str, Any], position
 async def _first(answers: Any) -> Any:
     try:
         return await anext(answers)
+    except StopAsyncIteration:
+        raise _NoAnswer from None
     finally:
         await answers.aclose()
 

@@ -68,7 +68,13 @@ class Slot(NamedTuple):
 
 def checked_dims(where: str, sizes: Sequence[int]) -> tuple[int, ...]:
     """The dimensions of a shape.  Raises BadRequest."""
-    wrong = [size for size in sizes if not isinstance(size, (int, np.integer)) or (size < 1 and size != -1)]
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+        raise BadRequest(f"{where}: {sizes!r:.200} is no shape: give the sizes of its dimensions, as in (-1, 4)")
+    wrong = [
+        size
+        for size in sizes
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or (size < 1 and size != -1)
+    ]
     if wrong:
         raise BadRequest(
             f"{where}: {wrong[0]!r} is no size of a dimension: give a whole number from 1, or -1 for any size"
@@ -97,6 +103,13 @@ def datatype_of(dtype: Any, where: str) -> tuple[DataType, str]:
     return datatype, "array"
 
 
+def checked_tensors(given: Any, title: str, option: str) -> Sequence[Any]:
+    """What an option gives.  Raises BadRequest where it is no list."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise BadRequest(f"{title}: {option} must be a list of tisfast.Tensor, not {given!r:.200}")
+    return given
+
+
 def slot_of_tensor(tensor: Any, name: str, where: str) -> Slot:
     """The slot of what a caller gave.  Raises BadRequest."""
     if not isinstance(tensor, Tensor):
@@ -119,12 +132,26 @@ def slot_of_value(value: Any, name: str, where: str, *, batched: bool) -> Slot:
     if isinstance(value, (list, tuple)) and value and type(value[0]) in PYTHON_TYPES:
         wire, kind = PYTHON_TYPES[type(value[0])]
         return Slot(name, BY_WIRE[wire], (1,) if batched else (-1,), LISTS[kind])
-    array = np.asarray(value)
+    array = _sampled(value, where)
     datatype, kind = datatype_of(array.dtype, where)
     if not array.shape:
         return _plain(name, datatype, "numpy_item", where, batched)
     dims = array.shape[1:] if batched else (-1, *array.shape[1:])
     return Slot(name, datatype, tuple(max(1, size) if size >= 0 else size for size in dims) or (1,), kind)
+
+
+def _sampled(value: Any, where: str) -> np.ndarray[Any, Any]:
+    """Its array.  Raises BadRequest for what is no tensor: None, an object, lists of different lengths."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever an object that claims to be an array raises
+        raise BadRequest(f"{where} is {value!r:.100}, of which no array can be made: {error}") from error
+    if array.dtype.hasobject and not all(isinstance(item, (str, bytes)) for item in array.flat):
+        raise BadRequest(
+            f"{where} is {value!r:.100}, of which no tensor can be made: give an array of numbers, bool, str or bytes, "
+            "a list of these, or one of them"
+        )
+    return array
 
 
 def _plain(name: str, datatype: DataType, kind: str, where: str, batched: bool) -> Slot:

@@ -31,8 +31,8 @@ class BorrowerFace(Protocol):
     def gpu(self) -> int:
         """The GPU that its model's outputs may stay on, or types.NO_DEVICE."""
 
-    def lend(self, memory: MemoryFile) -> None:
-        """The worker may name this memory in answers from now on."""
+    def lend(self, memory: MemoryFile | None) -> None:
+        """The worker may name this memory in answers and calls from now on; None: it has given it back."""
 
 
 class GpuPool:

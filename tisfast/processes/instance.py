@@ -78,7 +78,7 @@ class LinkFace(Protocol):
     def gpu(self) -> int:
         """See gpu_pool.BorrowerFace."""
 
-    def lend(self, memory: MemoryFile) -> None:
+    def lend(self, memory: MemoryFile | None) -> None:
         """See gpu_pool.BorrowerFace."""
 
 

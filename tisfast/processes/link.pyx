@@ -224,7 +224,7 @@ cdef class RingLink(Link):
         return self.runtime.signature.device_outputs
 
     def lend(self, MemoryFile memory) -> None:
-        """GPU memory that its worker may name in answers from now on."""
+        """GPU memory that its worker may name in answers and calls from now on; None: it has given it back."""
         if not self.closed:
             self.lent = memory
 

@@ -313,6 +313,9 @@ class Worker:
                 self._body.tell(self.place.pinned_pool.answer(self.id, message))
         elif self.place.gpu_pool is None or self.borrower is None:
             self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
+        elif message.get("back"):
+            self.borrower.lend(None)
+            self._body.tell({"t": "answer", "n": message.get("n")})
         else:
             self.place.gpu_pool.answer(message, self.borrower, self._tell)
 

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -166,6 +167,13 @@ def flags_of(config: TritonConfig) -> list[str]:
                 text = str(each).lower() if isinstance(each, bool) else str(each)
                 flags.append(f"--{name.replace('_', '-')}={text}")
     return flags
+
+
+def in_fields(text: str) -> str:
+    """What a server says of its flags, by the names of TritonConfig's fields."""
+    for name in _kinds():
+        text = re.sub(rf"--{name.replace('_', '-')}(?![\w-])", f"TritonConfig.{name}", text)
+    return text
 
 
 def _known_fields(config: Mapping[str, Any]) -> dict[str, Any]:

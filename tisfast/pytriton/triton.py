@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tisfast.errors import TisError
+from tisfast.errors import BadRequest, TisError
 from tisfast.local_server import LocalServer
 from tisfast.pytriton.client import ModelClient
 from tisfast.pytriton.client.exceptions import PyTritonClientError
@@ -19,6 +19,7 @@ from tisfast.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from tisfast.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
+    PyTritonValidationError,
 )
 from tisfast.pytriton.models import BoundModel
 from tisfast.pytriton.process_models import Reports, write_model
@@ -33,6 +34,7 @@ from tisfast.pytriton.server_config import (
     TritonSecurityConfig,
     VertextAILifecyclePolicy,
     flags_of,
+    in_fields,
     merged,
 )
 from tisfast.pytriton.triton_base import (
@@ -143,7 +145,9 @@ class Triton(TritonBase):
             except TisError as error:
                 if time.monotonic() - began >= DEFAULT_TRITON_STARTUP_TIMEOUT_S:
                     raise TimeoutError("Triton Inference Server is not ready after timeout.") from error
-                raise
+                if isinstance(error, BadRequest):
+                    raise PyTritonValidationError(in_fields(str(error))) from error
+                raise PyTritonRuntimeError(in_fields(str(error))) from error
             warn_of_verbose_logs(self._config.log_verbose)
         return server.guest
 

@@ -131,7 +131,7 @@ class TritonBase:
             self.connect()
             with self._news:
                 while self._connected and self.is_alive():
-                    self._news.wait(monitoring_period_s)
+                    self._news.wait(min(monitoring_period_s, _LOOK_S))
         except KeyboardInterrupt:
             log.info("interrupted: the server is stopped")
         except StoppedMeanwhile:

@@ -1,5 +1,6 @@
 """GPU memory that the server has lent this worker, for outputs that stay on the GPU (WIRE.md, Lent GPU memory)."""
 
+import contextlib
 import threading
 
 from tisfast_worker import cuda
@@ -26,6 +27,7 @@ class DeviceArena:
 
     A part belongs to the answer or call that names it, and is free again when the block of that has come back.  `put`
     and `settle` are of the loop's thread, or the one that holds the publisher's lock; the others come from any thread.
+    An idle instance gives the memory back, and asks for some again when it next needs it.
     """
 
     def __init__(self, library, collect, writer):
@@ -35,7 +37,7 @@ class DeviceArena:
         self._library, self._collect, self._writer = library, collect, writer
         self._arena, self._memory, self._nbytes = 0, None, 0
         self._refused = False
-        self._opening = threading.Lock()
+        self._lock = threading.Lock()  # of the four; never held while blocks are collected, which has locks of its own
         self._pending = []  # parts of the answer that is being written
         self._of = {}  # block of an answer or a call: its parts
 
@@ -54,14 +56,12 @@ class DeviceArena:
         The part is the caller's: `keep` or `free` it.
         """
         nbytes = tensor.nbytes()
-        if not nbytes or not self._is_open():
-            return None
-        part = self._library.tf_output_take(self._arena, nbytes)
-        if not part:
+        part = self._take(nbytes) if nbytes else 0
+        if not part and nbytes and self._memory is not None:
             self._collect()  # small blocks are taken back by the dozen, and these hold large parts
-            part = self._library.tf_output_take(self._arena, nbytes)
+            part = self._take(nbytes)
         if not part:
-            if nbytes > self._nbytes:
+            if self._memory is not None and nbytes > self._nbytes:
                 current().log("WARN", _LARGE.format(nbytes, self._nbytes), "device_arena.py", 0, "large")
             return None
         offset = block_offset(part)
@@ -108,15 +108,26 @@ class DeviceArena:
         if isinstance(error, DeviceLost):
             self._writer.device_lost = str(error)
 
-    def _is_open(self):
-        if self._memory is None and not self._refused:
-            with self._opening:
+    def rest(self):
+        """The instance is idle, and blocks were collected: others may have what it does not use."""
+        with self._lock:
+            self._refused = False
+            ask = current().ask
+            if self._memory is None or ask is None or self._library.tf_arena_used_blocks(self._arena):
+                return
+            self._library.tf_arena_delete(self._arena)
+            self._arena, self._memory = 0, None
+            with contextlib.suppress(ControlClosed):
+                ask({"t": "gpu_memory", "back": True})
+
+    def _take(self, nbytes):
+        """A part, or 0."""
+        with self._lock:
+            if self._memory is None and not self._refused:
                 self._try_to_open()
-        return self._memory is not None
+            return 0 if self._memory is None else self._library.tf_output_take(self._arena, nbytes)
 
     def _try_to_open(self):
-        if self._memory is not None or self._refused:
-            return  # another thread has
         self._refused = True  # also when this raises: nobody waits for the server twice
         try:
             self._open()
@@ -129,6 +140,5 @@ class DeviceArena:
         if "error" in answer:
             raise CudaError(answer["error"])
         cuda.stream(0)
-        memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
+        self._memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
         self._arena = self._library.tf_arena_new(self._nbytes, self._nbytes)
-        self._memory = memory  # last: other threads take it as the sign that all is there

@@ -3,6 +3,8 @@
 Used for functions that are served from their own program, and by the models that `tisfast.export` writes.
 """
 
+import asyncio
+import contextlib
 import inspect
 import json
 import os
@@ -214,7 +216,8 @@ class ExportedFunction:
                 "code in a pickle fits the version that wrote it; export it with that version, or name another "
                 "environment"
             )
-        sys.path.insert(0, os.path.join(self.folder, READER))  # another version of it could not read the pickle
+        self._reader = os.path.join(self.folder, READER)
+        sys.path.insert(0, self._reader)  # another version of it could not read the pickle
         with open(os.path.join(self.folder, PICKLE), "rb") as file:
             given = pickle.load(file)  # noqa: S301 - as the model's own code
         function, self._owner = opened(given)
@@ -225,10 +228,25 @@ class ExportedFunction:
         else:
             self.execute_batch = model.execute_batch
 
+    def execute(self, requests):
+        """The answers of requests one by one, for who calls models as Triton does: workers take `execute_batch`."""
+        return [self._answer(request) for request in requests]
+
     def finalize(self):
         """End its object."""
+        with contextlib.suppress(ValueError):
+            sys.path.remove(self._reader)
         if self._made:
             closed(self._owner)
+
+    def _answer(self, request):
+        outputs = self.execute_batch({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
+        if inspect.iscoroutine(outputs):
+            import concurrent.futures  # noqa: PLC0415 - workers do without
+
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:  # an event loop may run in this one
+                outputs = thread.submit(asyncio.run, outputs).result()
+        return InferenceResponse([Tensor(name, array) for name, array in outputs.items()])
 
 
 def _item(_, array):

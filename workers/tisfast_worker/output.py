@@ -124,6 +124,8 @@ class OutputArena(Mapping):
         """The instance is idle: give the pages of free blocks back to the system."""
         self.collect()
         self._trim(self._arena, self._fd)
+        if self.owners is not None:
+            self.owners.rest()
 
     def _wait(self, nbytes):
         """The server rings no bell for given blocks, so the wait looks, with growing pauses; it is the rare case."""

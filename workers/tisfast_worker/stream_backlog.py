@@ -87,6 +87,11 @@ class StreamBlocks:
                 backlog.nbytes -= nbytes
                 self._left += nbytes
 
+    def rest(self):
+        """The instance is idle, and blocks were collected."""
+        if self.lent is not None:
+            self.lent.rest()
+
     def must_wait(self, backlog):
         """Whether this stream's client has to read before more is written for it."""
         return backlog.blocks >= limits.STREAM_BLOCKS_MAX or backlog.nbytes > self._left

@@ -107,10 +107,22 @@ async def _until(
 
 
 async def _is_ready(ask: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
-    """See is_ready.  On Python 3.10 the error of a wait that takes too long is asyncio's own."""
-    not_ready = (*NOT_READY_ERRORS, asyncio.TimeoutError)
+    """See is_ready."""
     try:
-        with client_errors(WAITING_ERROR, but=not_ready):
-            return await asyncio.wait_for(ask(), timeout_s)
-    except not_ready:
+        with client_errors(WAITING_ERROR, but=NOT_READY_ERRORS):
+            return await _within(ask(), timeout_s)
+    except NOT_READY_ERRORS:
         return False
+
+
+async def _within(asking: Awaitable[bool], timeout_s: float) -> bool:
+    """False when the time is over.  Not wait_for: before Python 3.12 it loses a cancel that comes with the answer."""
+    task = asyncio.ensure_future(asking)
+    try:
+        done, _ = await asyncio.wait([task], timeout=timeout_s)
+        if not done:
+            task.cancel()
+            await asyncio.wait([task])  # it lets go of its connection
+        return not task.cancelled() and task.result()
+    finally:
+        task.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from tisfast.pytriton.proxy.tracing import RequestSpans
 from tisfast.pytriton.proxy.types import Request
 from tisfast.pytriton.proxy.validators import TritonResultsValidator
 
+log = logging.getLogger("tisfast.pytriton")
 _TEXT_KINDS: Final = "OSU"
 _ONE_RESULT: Final = "Exactly one result must be yielded by a callable of a model that is not decoupled"
 
@@ -44,6 +46,7 @@ class CallableBackend:
             spec.name: None if is_text(spec.dtype) else np.dtype(spec.dtype) for spec in config.outputs or ()
         }
         self._worker = importlib.import_module("triton_python_backend_utils")
+        self._told_unknown = False
 
     def execute(self, requests: Sequence[Any]) -> Any:
         """The answers, or a coroutine of them; None of a decoupled model.  Raises what the callable raises."""
@@ -90,12 +93,25 @@ class CallableBackend:
 
     def _response(self, request: Request, outputs: dict[str, np.ndarray[Any, Any]]) -> Any:
         wanted, types = request.requested_output_names, self._types
+        if not self._told_unknown and not outputs.keys() <= types.keys():
+            self._tell_unknown(outputs)
         tensors = [
             self._worker.Tensor(name, _as_declared(array, types[name]))
             for name, array in outputs.items()
             if name in types and (wanted is None or name in wanted)
         ]
         return self._worker.InferenceResponse(tensors)
+
+
+    def _tell_unknown(self, outputs: dict[str, Any]) -> None:
+        """Once: PyTriton drops it without a word, and its clients miss an output."""
+        self._told_unknown = True
+        unknown = next(name for name in outputs if name not in self._types)
+        log.warning(
+            "model '%s': the callable returned '%s', which is left out, as the outputs of the model are %s; bind it "
+            "with strict=True to have an error for that",
+            *(self._name, unknown, ", ".join(f"'{name}'" for name in self._types) or "none"),
+        )
 
 
 class _Call:
