@@ -62,8 +62,10 @@ class PinnedMemory:
         if self._granted:
             self.end()
             self._granted = 0
+            ask = current().ask
             with contextlib.suppress(ControlClosed):  # the server ends
-                current().ask({"t": "pin", "bytes": 0})
+                if ask is not None:
+                    ask({"t": "pin", "bytes": 0})
         self._refused = math.inf
 
     def end(self):
