@@ -28,6 +28,14 @@ STREAM = NODE.replace(
     "return [self.answer(request) for request in requests]",
     "[request.get_response_sender().send(self.answer(request), 1) for request in requests]",
 )
+TWICE = NODE.replace("response = pb_utils", "response = self.first(lambda: pb_utils")
+TWICE = TWICE.replace(".exec()", ".async_exec())") + """
+    def first(self, ask):
+        import asyncio
+        async def both():
+            return (await asyncio.gather(ask(), ask()))[0]
+        return asyncio.run(both())
+"""
 
 
 @pytest.fixture
@@ -152,6 +160,15 @@ def test_an_ensemble_is_called_and_answers_on_the_gpu(pair, gpu, write_model):
     answer = run(client, "caller", VALUES, ["made", 1], ["call", "e", []], ["is_cpu", False])
     assert answer.tolist() == (VALUES + 1).tolist()
     assert copies(gpu, before) == [1, 1, 1]
+
+
+def test_coroutines_call_on_the_gpu(pair, gpu):
+    _, client = pair(code=TWICE)
+    before = gpu.counted()
+    for at in range(3):
+        steps = ["made", at], ["call", "other", [["is_cpu", False], ["made", 1]]], ["is_cpu", False]
+        assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + at + 1).tolist()
+    assert copies(gpu, before) == [9, 9, 12]  # two calls each, at one time
 
 
 def test_a_decoupled_model_calls_on_the_gpu(pair, gpu, connect):
