@@ -145,6 +145,17 @@ def test_a_version_that_is_none(client, version):
         client.model("add_sub", version)
 
 
+@pytest.mark.parametrize("version", ["x", "1.5", "-1"])
+def test_a_version_that_the_server_has_no_place_for_is_the_same_error_over_both_protocols(client, version):
+    model = client.model("add_sub", version)
+    for ask in (lambda: model(A, A), model.metadata, model.config, model.statistics):
+        with pytest.raises(
+            BadRequest, match=f"version='{version}' of model 'add_sub' is none that .* whole numbers from 1"
+        ):
+            ask()
+    assert not model.ready()
+
+
 @pytest.mark.parametrize("name", ["", None, 7])
 def test_a_name_of_a_model_that_is_none(client, name):
     with pytest.raises(BadRequest, match="is no name of a model"):

@@ -24,7 +24,7 @@ from tisfast.client.options import ClientOptions, checked_client, headers_of, re
 from tisfast.client.regions import SharedMemory, unregister_left
 from tisfast.client.retries import NO_RETRIES
 from tisfast.client.transport import Cancel, Transport
-from tisfast.errors import BadRequest, TisError
+from tisfast.errors import BadRequest, NotFound, TisError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -93,6 +93,14 @@ class ClientCore:
         except TimedOut as error:
             seconds = scope.seconds if scope is not None else 0.0
             raise self.late(error, fields.get("model", ""), seconds or self.timeout) from None
+        except (BadRequest, NotFound) as error:
+            version = str(fields.get("version", ""))
+            if not version or version.isdecimal():
+                raise
+            raise BadRequest(  # HTTP's routing and gRPC say different things of it, and some servers have such versions
+                f"version={version!r:.60} of model '{fields['model']}' is none that {self.address} knows "
+                f"(it says: {error.message}); Triton's and tisfast's are whole numbers from 1 on"
+            ) from None
 
     def late(self, error: TimedOut, model: str, seconds: float) -> TimedOut:
         """The error with what was asked, where, and how much time it had in all."""
