@@ -50,7 +50,6 @@ OF_A_CALL = [
     ({"parameters": {"k": 1 << 64}}, "request parameter 'k' is 18446744073709551616; it must be"),
     ({"id": 7}, "id=7 must be a text"),
     ({"outputs": 7}, "outputs=7 must be names of outputs"),
-    ({"outputs": []}, r"outputs=\[\] must be names of outputs, one or more"),
     ({"classes": -1}, "classes=-1 must be a mapping of outputs, or an integer from 0 to 2147483647"),
     ({"classes": "x"}, "classes='x' must be a mapping of outputs, or an integer"),
     ({"classes": {"OUTPUT0": -1}}, "classes of output 'OUTPUT0'=-1 must be an integer from 0"),
