@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from tritonclient.utils import InferenceServerException
 
 from tests.gpu.gpu_models import CONFIG, GPU
-from tests.gpu.stand_in_driver import OUT_OF_MEMORY
+from tests.gpu.stand_in_driver import LAUNCH_FAILED, OUT_OF_MEMORY
 from tests.system.helpers import until
 
 INVALID_VALUE = 1
@@ -235,6 +236,26 @@ def test_tensors_of_all_sizes_are_copied_whole(started, stand_in, mebibytes):
     assert done["used_after_free"] == before["used_after_free"]
 
 
+def test_small_tensors_beside_a_large_one_are_copied_whole(started, stand_in):
+    """The large one's piece would begin in the middle of the second one."""
+    names = "CDA"
+    inputs = "".join(f'input [ {{ name: "{name}" data_type: TYPE_FP32 dims: [ -1 ] }} ]' for name in names)
+    output = 'output [ { name: "B" data_type: TYPE_FP32 dims: [ -1 ] } ]'
+    code = MODEL.replace(
+        "        arrays =",
+        "        all_of_them = [OnGpu(each.as_numpy()) for request in requests for each in request.inputs()]\n"
+        '        call("cuStreamSynchronize", stream)\n        arrays =',
+    )
+    _, client = started(code, config=f'backend: "python" {inputs} {output} {GPU}')
+    tensors = []
+    for name, nbytes in zip(names, (60 << 10, 60 << 10, 200 << 10), strict=True):
+        tensors.append(tritonclient.http.InferInput(name, [nbytes // 4], "FP32"))
+        tensors[-1].set_data_from_numpy(VALUES[: nbytes // 4])
+    for _ in range(3):
+        assert np.array_equal(client.infer("m", tensors).as_numpy("B"), VALUES[: 50 << 10])
+    assert stand_in.counted()["host_registered"] > 0
+
+
 def test_a_batch_that_is_one_array_is_in_one_piece(started, stand_in):
     batching = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 500000 preferred_batch_size: [ 4 ] }"
     server, _ = started(ROWS, config=CONFIG + GPU + batching)
@@ -256,3 +277,23 @@ def test_a_batch_that_is_one_array_is_in_one_piece(started, stand_in):
     server.says("rows: 4")
     copied = counted(stand_in, before)
     assert copied[2] > 0
+
+
+def test_a_copy_to_the_host_that_fails_is_told_and_the_next_is_right(started, stand_in):
+    _, client = started(MODEL)
+    assert is_right(client)
+    stand_in.fail("cuMemcpyDtoHAsync_v2", OUT_OF_MEMORY, times=1)
+    with pytest.raises(InferenceServerException, match="copying 16777216 bytes of a tensor from GPU 0"):
+        infer(client)
+    assert is_right(client)
+
+
+def test_an_instance_that_loses_its_gpu_in_such_a_copy_is_started_again(started, stand_in):
+    server, client = started(MODEL)
+    assert is_right(client)
+    worker = server.worker("m_0_0")
+    stand_in.fail("cuMemcpyDtoHAsync_v2", LAUNCH_FAILED, times=1)
+    with pytest.raises(InferenceServerException, match="unspecified launch failure"):
+        infer(client)
+    until(lambda: server.worker("m_0_0") != worker and client.is_model_ready("m"), "the model is back")
+    assert is_right(client)

@@ -3,6 +3,7 @@
 Loaded when such a tensor first comes, in the instance's own process, whose CUDA context is the model's.
 """
 
+import contextlib
 import ctypes
 import os
 
@@ -235,47 +236,54 @@ class OpenedMemory:
 class _Context:
     """A device's primary context, this thread's while it is entered: calls in it, each of which raises CudaError."""
 
-    __slots__ = ("_context", "_device", "_library", "_number")
+    __slots__ = ("_context", "_device", "_number")
 
     def __init__(self, device):
         self._device = device
 
     def __enter__(self):
-        try:
-            self._library = ctypes.CDLL(_LIBRARY)
-        except OSError as error:
-            raise CudaError(f"the NVIDIA driver cannot be loaded: {error}") from None
         number, self._context = ctypes.c_int(), _POINTER()
-        self.call("cuInit", 0)
-        self.call("cuDeviceGet", number, self._device)
+        _call("cuInit", 0)
+        _call("cuDeviceGet", number, self._device)
         self._number = number.value
-        self.call("cuDevicePrimaryCtxRetain", self._context, self._number)
+        _call("cuDevicePrimaryCtxRetain", self._context, self._number)
         try:
-            self.call("cuCtxPushCurrent_v2", self._context)
+            _call("cuCtxPushCurrent_v2", self._context)
         except CudaError:
-            self._function("cuDevicePrimaryCtxRelease_v2")(self._number)
+            _function("cuDevicePrimaryCtxRelease_v2")(self._number)
             raise
-        return self.call
+        return _call
 
     def __exit__(self, *_):
-        self._function("cuCtxPopCurrent_v2")(self._context)
-        self._function("cuDevicePrimaryCtxRelease_v2")(self._number)
+        _function("cuCtxPopCurrent_v2")(self._context)
+        _function("cuDevicePrimaryCtxRelease_v2")(self._number)
 
-    def call(self, name, *arguments):
+
+_functions = {}  # of the driver, by their names: looked up once
+
+
+def _function(name):
+    function = _functions.get(name)
+    if function is None:
         try:
-            code = self._function(name)(*arguments)
+            function = getattr(ctypes.CDLL(_LIBRARY), name)
+        except OSError as error:
+            raise CudaError(f"the NVIDIA driver cannot be loaded: {error}") from None
         except AttributeError:
             raise CudaError(f"the NVIDIA driver has no {name}") from None
-        if code:
-            raise CudaError(f"{name}: {self._reason(code)}", code)
-
-    def _function(self, name):
-        function = getattr(self._library, name)
         function.argtypes = _SIGNATURES[name]
-        return function
+        _functions[name] = function
+    return function
 
-    def _reason(self, code):
-        text = ctypes.c_char_p()
-        if hasattr(self._library, "cuGetErrorString"):
-            self._function("cuGetErrorString")(code, text)
-        return text.value.decode() if text.value else f"error {code}"
+
+def _call(name, *arguments):
+    code = _function(name)(*arguments)
+    if code:
+        raise CudaError(f"{name}: {_reason(code)}", code)
+
+
+def _reason(code):
+    text = ctypes.c_char_p()
+    with contextlib.suppress(CudaError):  # one that is older than CUDA 6
+        _function("cuGetErrorString")(code, text)
+    return text.value.decode() if text.value else f"error {code}"
