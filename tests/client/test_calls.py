@@ -143,6 +143,7 @@ def test_one_sample_of_a_model_with_batches(client):
     assert model([[1, 2]]).tolist() == [[2, 3]]
     assert model.sample([1, 2]).tolist() == [2, 3]
     assert model.sample(A=[1, 2]).B.tolist() == [2, 3]
+    assert model.sample(1).tolist() == model.sample(A=np.float32(1)).B.tolist() == [2]  # as `model(1)` without
     with pytest.raises(BadRequest, match=r"wants the shape \[-1, -1\] .*shape \[2\]"):
         model(np.zeros(2, np.float32))
 
