@@ -553,6 +553,8 @@ LENT_UNIT_BYTES: Final = 1 << 21
 """A part is a multiple of this: the driver shares memory with other processes in units of 2 MB."""
 CUDA_POOL_BYTES: Final = 1 << 26
 """A GPU's pool by default, which is Triton's."""
+PINNED_POOL_BYTES: Final = 1 << 28
+"""Host memory that all workers together may pin for CUDA by default (--pinned-memory-pool-byte-size): Triton's pool."""
 GPU_LIMITS_MAX: Final = 1024
 """--model-load-gpu-limit flags: one for each GPU."""
 MEMORY_BUDGET_BYTES_MIN: Final = 1 << 20

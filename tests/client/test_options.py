@@ -50,7 +50,6 @@ OF_A_CALL = [
     ({"parameters": {"k": 1 << 64}}, "request parameter 'k' is 18446744073709551616; it must be"),
     ({"id": 7}, "id=7 must be a text"),
     ({"outputs": 7}, "outputs=7 must be names of outputs"),
-    ({"outputs": []}, r"outputs=\[\] must be names of outputs, one or more"),
     ({"classes": -1}, "classes=-1 must be a mapping of outputs, or an integer from 0 to 2147483647"),
     ({"classes": "x"}, "classes='x' must be a mapping of outputs, or an integer"),
     ({"classes": {"OUTPUT0": -1}}, "classes of output 'OUTPUT0'=-1 must be an integer from 0"),
@@ -144,6 +143,17 @@ def test_an_id_of_a_sequence_that_is_none(client, id):
 def test_a_version_that_is_none(client, version):
     with pytest.raises(BadRequest, match="version of model 'add_sub'=.* must be an integer from 1 to"):
         client.model("add_sub", version)
+
+
+@pytest.mark.parametrize("version", ["x", "1.5", "-1"])
+def test_a_version_that_the_server_has_no_place_for_is_the_same_error_over_both_protocols(client, version):
+    model = client.model("add_sub", version)
+    for ask in (lambda: model(A, A), model.metadata, model.config, model.statistics):
+        with pytest.raises(
+            BadRequest, match=f"version='{version}' of model 'add_sub' is none that .* whole numbers from 1"
+        ):
+            ask()
+    assert not model.ready()
 
 
 @pytest.mark.parametrize("name", ["", None, 7])

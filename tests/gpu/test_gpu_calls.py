@@ -135,7 +135,8 @@ def test_outputs_lie_where_they_are_preferred_or_where_the_model_left_them(pair,
 
 
 def test_a_model_that_is_not_on_the_gpu_gets_answers_in_host_memory(pair, gpu):
-    _, client = pair(caller=FLOATS, code=NODE.replace("def initialize", "def unused"))
+    on_cpu = FLOATS + "instance_group [ { kind: KIND_CPU } ]"
+    _, client = pair(caller=on_cpu, code=NODE.replace("def initialize", "def unused"))
     before = gpu.counted()
     steps = ["call", "other", [["made", 1]]], ["is_cpu", True]
     assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 1).tolist()

@@ -47,7 +47,7 @@ class Where:
         """A connection.  Raises ConnectFailed; nothing was sent then."""
         left = min(deadline - monotonic(), limits.CLIENT_CONNECT_SECONDS_MAX)
         if left <= 0:
-            raise TimedOut(f"there was no time left to connect to {self.address}")
+            raise TimedOut("there was no time left to connect")
         loop = asyncio.get_running_loop()
         task = loop.create_task(
             loop.create_connection(
@@ -71,7 +71,7 @@ class Where:
 
     def late(self) -> TimedOut:
         """The error of an answer that does not come."""
-        return TimedOut(f"no answer came from {self.address} within the time that the call may take (timeout=)")
+        return TimedOut("no answer came in time")
 
     def closed_at_once(self) -> ConnectFailed:
         """The error of a new connection that ended before anything was sent: a proxy without its server does so."""

@@ -83,9 +83,9 @@ OF_GRPC: Final[dict[int, type[TisError]]] = {
 }
 
 
-def not_sent(address: object) -> TimedOut:
-    """The error of a call that is late before it has begun."""
-    return TimedOut(f"nothing was sent to {address}: no time was left of what the call may take (timeout=)")
+def not_sent() -> TimedOut:
+    """The error of a call that is late before it has begun.  ClientCore.late says of which, and how long it had."""
+    return TimedOut("nothing was sent: no time was left")
 
 
 def client_closed() -> ClientClosed:

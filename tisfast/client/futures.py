@@ -67,7 +67,10 @@ class Submitter:
         future: InferFuture[R] = InferFuture()
         with self._changed:
             if not self._changed.wait_for(lambda: self._ended or len(self._open) < self._most, self._seconds):
-                raise TimedOut(f"{self._most} requests wait already, and none was answered within {self._seconds} s")
+                raise TimedOut(
+                    f"{self._most} requests wait already, and none was answered within {self._seconds:g} seconds; "
+                    "Client(..., timeout=) bounds this wait, concurrency=N sets how many are asked at one time"
+                )
             if self._ended:
                 raise ClientClosed("the client is closed")
             self._open.add(future)

@@ -127,7 +127,7 @@ class GrpcProtocol(asyncio.Protocol):
     def begin(self, call: GrpcCall[Any], deadline: float, paced: bool = False) -> tuple[SessionCall, Inbox]:
         """Send a call with one message.  paced: see GrpcClientSession.start, and `taken`.  Raises TimedOut."""
         if deadline <= monotonic():  # its turn or the connection came too late
-            raise not_sent(self._where.address)
+            raise not_sent()
         timeout_ns = server_timeout_ns(call, deadline)
         begun = self._session.start(
             call.path, metadata=call.metadata, timeout_ns=timeout_ns, encoding=call.encoding, paced=paced
@@ -233,7 +233,7 @@ class AsyncGrpcTransport:
         connecting = self._connecting
         await asyncio.wait([connecting], timeout=max(deadline - monotonic(), 0))
         if not connecting.done():
-            raise TimedOut(f"there was no time left to connect to {self._where.address}")
+            raise TimedOut("there was no time left to connect")
         if connecting.cancelled():
             raise ClientClosed("the client is closed")
         made = connecting.result()

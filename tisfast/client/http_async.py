@@ -94,7 +94,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if self._gone is not None:  # a new connection that ended before its first request
             raise self._gone if isinstance(self._gone, BadResponse) else self._where.closed_at_once()
         if deadline <= monotonic():  # its turn or the connection came too late
-            raise not_sent(self._where.address)
+            raise not_sent()
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         self._assembler.begin(call.head)
         self._transport.writelines([call.head_bytes, *call.pieces])

@@ -282,8 +282,8 @@ def _classes(name: str, value: Any) -> None:
 def _outputs(name: str, value: Any) -> None:
     if isinstance(value, str):
         return
-    if not isinstance(value, Sequence) or not value or not all(isinstance(each, str) for each in value):
-        raise BadRequest(f"{name}={value!r:.100} must be names of outputs, one or more; all come where nothing is said")
+    if not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+        raise BadRequest(f"{name}={value!r:.100} must be names of outputs; all come where none are named")
 
 
 LARGEST: Final = (1 << 64) - 1

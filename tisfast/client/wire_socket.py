@@ -59,7 +59,7 @@ class WireSocket:
                 self._send_all(pieces, deadline)
         except OSError as error:
             if _is_wait(error):
-                raise self._late("the request was not taken") from None
+                raise TimedOut("the request was not taken in time") from None
             return str(error) or type(error).__name__
         return ""
 
@@ -116,7 +116,7 @@ class WireSocket:
                 if not _is_wait(error):
                     raise self.lost(str(error)) from None
                 if monotonic() >= deadline:
-                    raise self._late("no answer came") from None
+                    raise TimedOut("no answer came in time") from None
 
     def receive(self, deadline: float) -> bytes:
         """Bytes that came, b"" for the end.  Raises TimedOut and ConnectionLost."""
@@ -163,9 +163,6 @@ class WireSocket:
             self._allowed = 1.05 * left + 0.0005
             self._socket.settimeout(self._allowed)
 
-    def _late(self, what: str) -> TimedOut:
-        return TimedOut(f"{what} from {self._address} within the time that the call may take (timeout=)")
-
 
 def _is_wait(error: OSError) -> bool:
     """It says that nothing goes yet: TLS has classes of its own for that."""
@@ -178,7 +175,7 @@ def connect(address: Address, context: SSLContext | None, deadline: float, serve
     now = monotonic()
     until = min(deadline, now + limits.CLIENT_CONNECT_SECONDS_MAX)
     if until <= now:
-        raise TimedOut(f"there was no time left to connect to {address}")
+        raise TimedOut("there was no time left to connect")
     try:
         made = _connected(address, until)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
