@@ -55,7 +55,12 @@ OPTIMISE = ["-O1", "-g1", "-std=c11", "-fvisibility=hidden", *SANITIZERS] if SAN
 # Each module else has three more pages of padding, 1 MB of what is installed: constants and code lie in one mapping.
 LINK = SANITIZERS if SANITIZE else ["-Wl,-s", "-Wl,-z,noseparate-code"]
 # On no small request's path: they are made small, a third of each, as the installation has a bound.
-SMALL = ("tisfast.codec.job_runner", "tisfast.engine.ensemble_graph", "tisfast.engine.rate_limiter")
+SMALL = {
+    "tisfast.codec.job_runner", "tisfast.engine.asking", "tisfast.engine.calls", "tisfast.engine.ensemble_graph",
+    "tisfast.engine.rate_limiter", "tisfast.engine.response_cache", "tisfast.engine.sequence",
+    "tisfast.front.grpc.listener_context", "tisfast.native.memory", "tisfast.native.region", "tisfast.processes.shares",
+    "tisfast.wire.call_record", "tisfast.wire.generate",
+}  # fmt: skip
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
 if COVERAGE:
     DEFINES += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]

@@ -161,7 +161,6 @@ def test_a_repository_is_required():
         ("--http-thread-count=2", "HTTP runs on one event loop, without threads"),
         ("--host-policy=a,numa-node=0", "processes go where the system puts them; taskset binds them"),
         ("--grpc-max-response-pool-size=9", "bounded by the model's memory"),
-        ("--pinned-memory-pool-byte-size=1", "there is no pool of pinned memory"),
         ("--cuda-virtual-address-size=0:1", "pools of CUDA memory have one size"),
         ("--buffer-manager-thread-count=4", "tensors are not copied"),
         ("--sagemaker-port=8081", "there is no SageMaker front here"),

@@ -367,6 +367,7 @@ class Server:
             self._cache,
             supervisor.custom_metrics,
             supervisor.memory,
+            supervisor.pinned,
         )
         return MetricsRoutes(sources, shown)
 

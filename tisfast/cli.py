@@ -155,6 +155,7 @@ def serve_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Serve
             cpu_only=bool(environ.get("TRITON_SERVER_CPU_ONLY")),
             gpu_limits=read_gpu_limits(given["model_load_gpu_limit"] or []),
             cuda_pools=read_cuda_pools(given["cuda_memory_pool_byte_size"] or []),
+            pinned_pool_bytes=max(given["pinned_memory_pool_byte_size"], 0),
             capability_min=given["min_supported_compute_capability"],
             memory_budget=read_budget(given["model_memory_budget"]),
             strict_outputs=given["strict_outputs"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from tisfast import defaults
+from tisfast import defaults, limits
 from tisfast.config.resource_flags import COMPUTE_CAPABILITY_MIN
 from tisfast.types import API_CATEGORIES
 
@@ -185,6 +185,13 @@ SERVED: Final = (
         "Models",
         "GPU:BYTES of the GPU's memory that models have for tensors which stay there between them; 64 MiB without it",
         repeat=True,
+    ),
+    Flag(
+        "pinned-memory-pool-byte-size",
+        int,
+        limits.PINNED_POOL_BYTES,
+        "Models",
+        "host memory that all instances on GPUs may pin, so that tensors go there and come back faster; 0 for none",
     ),
     Flag(
         "min-supported-compute-capability",
@@ -518,7 +525,6 @@ UNSERVED: Final = (
         "caches are part of tisfast, and no libraries: local and redis",
         cache_directory="/opt/tritonserver/caches",
     ),
-    *_same(int, "there is no pool of pinned memory", pinned_memory_pool_byte_size=(268435456, 0)),
     *_same(str, "pools of CUDA memory have one size", cuda_virtual_address_size=None),
     *_same(int, "tensors are not copied, so no threads do it", buffer_manager_thread_count=0),
     *_same(str, "repository agents are not served", repoagent_directory="/opt/tritonserver/repoagents"),

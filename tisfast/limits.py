@@ -34,6 +34,10 @@ CLIENT_SECONDS_MAX: Final = 7 * 24 * 3600
 """Seconds that a caller may ask for."""
 CLIENT_CONNECT_SECONDS_MAX: Final = 10.0
 """Seconds for one connection to be made, TLS included."""
+CLIENT_RETRIES_MAX: Final = 1000
+"""Times that a client can be told to make a call again; its pauses double."""
+CLIENT_CLASSES_MAX: Final = (1 << 31) - 1
+"""Classes of an output that a client asks for; what an output has of them, the server knows."""
 CLIENT_CONNECTIONS: Final = 64
 """Connections of one client, where it is not told otherwise; a call waits while all are in use."""
 CLIENT_CONNECTIONS_MAX: Final = 4096
@@ -549,6 +553,8 @@ LENT_UNIT_BYTES: Final = 1 << 21
 """A part is a multiple of this: the driver shares memory with other processes in units of 2 MB."""
 CUDA_POOL_BYTES: Final = 1 << 26
 """A GPU's pool by default, which is Triton's."""
+PINNED_POOL_BYTES: Final = 1 << 28
+"""Host memory that all workers together may pin for CUDA by default (--pinned-memory-pool-byte-size): Triton's pool."""
 GPU_LIMITS_MAX: Final = 1024
 """--model-load-gpu-limit flags: one for each GPU."""
 MEMORY_BUDGET_BYTES_MIN: Final = 1 << 20

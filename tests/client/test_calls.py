@@ -8,23 +8,25 @@ import threading
 import numpy as np
 import pytest
 
+from tests.client.helpers import recorded
 from tests.client.models import TYPES
 from tests.descriptors import open_descriptors
 from tests.system.helpers import ADD_ONE
 from tisfast.client import (
     BadRequest,
-    Cancelled,
     Classification,
     Client,
     Internal,
     NotFound,
     Result,
     TimedOut,
+    TisError,
     Unsupported,
     classification,
 )
 
 A = np.arange(4, dtype=np.float32)
+LABELS = ("cat", "", "hot dog")  # of the model `labelled`
 
 
 def facts(result) -> dict:
@@ -131,8 +133,7 @@ def test_some_outputs_and_classes(client):
     model = client.model("add_sub")
     assert model(A, A, outputs=["OUTPUT1"]).names == ("OUTPUT1",)
     found = client.model("labelled")([[1, 3, 2]], classes=2)
-    names = [entry.label for entry in classification(found)]
-    assert classification(found)[0][:2] == Classification(3.0, 1, "")[:2] and len(names) == 2
+    assert classification(found) == [Classification(3.0, 1, LABELS[1]), Classification(2.0, 2, LABELS[2])]
     with pytest.raises(BadRequest, match="is no classification"):
         classification(np.array([1.0]))
 
@@ -142,6 +143,7 @@ def test_one_sample_of_a_model_with_batches(client):
     assert model([[1, 2]]).tolist() == [[2, 3]]
     assert model.sample([1, 2]).tolist() == [2, 3]
     assert model.sample(A=[1, 2]).B.tolist() == [2, 3]
+    assert model.sample(1).tolist() == model.sample(A=np.float32(1)).B.tolist() == [2]  # as `model(1)` without
     with pytest.raises(BadRequest, match=r"wants the shape \[-1, -1\] .*shape \[2\]"):
         model(np.zeros(2, np.float32))
 
@@ -155,12 +157,23 @@ def test_what_a_model_is(client):
     assert client.metadata()["name"] == "triton"
 
 
-def test_metadata_is_asked_once(client):
-    model = client.model("add_sub")
-    model(A, A)
-    before = model.metadata()
-    model(A, A)
-    assert model.metadata() is before
+def test_metadata_is_asked_once(place):
+    with recorded(place.http) as (through, sent), Client(through) as client:
+        model = client.model("add_sub")
+        model(A, A)
+        model(A, A)
+        assert model.metadata() is model.metadata()
+    assert (sent.count(b"GET /v2/models/add_sub"), sent.count(b"POST ")) == (1, 2)
+
+
+def test_more_rows_than_a_batch_has_are_counted_with_the_way_around(client):
+    with pytest.raises(BadRequest, match=r"batch-size must be <= 4 for 'batched'; 5 rows were given: model.batches"):
+        client.model("batched")(np.zeros((5, 2), np.float32))
+
+
+def test_a_decoupled_model_that_is_called_says_how_it_is_asked(client):
+    with pytest.raises(TisError, match=r"decoupled transaction policy.*; ask it by model.stream\(...\), with a client"):
+        client.model("repeat_int32")([1], [0], [0])
 
 
 def test_statistics_and_the_repository(client):
@@ -237,7 +250,7 @@ def test_a_stream_over_http_is_refused_with_the_reason(place, connect):
 
 
 def test_a_timeout_ends_a_stream(place, connect):
-    with pytest.raises((TimedOut, Cancelled)):
+    with pytest.raises(TimedOut):
         list(connect(place.grpc).model("repeat_int32").stream([1, 2], [0, 60_000], [0], timeout=0.2))
 
 

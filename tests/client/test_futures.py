@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.client.helpers import ANSWER, METADATA, answering, in_turn, read_request, respond
-from tisfast.client import BadRequest, Cancelled, Client, NotFound
+from tisfast.client import BadRequest, Cancelled, Client, ClientClosed, NotFound
 
 A = np.ones(1, np.float32)
 
@@ -38,7 +38,7 @@ def test_batches_are_split_and_joined(client):
 
 
 def test_no_more_are_asked_at_one_time_than_was_said():
-    busy, most, lock, go = [0], [0], threading.Lock(), threading.Event()
+    busy, most, lock, three, go = [0], [0], threading.Lock(), threading.Event(), threading.Event()
 
     def serve(listener: socket.socket) -> None:
         while True:
@@ -64,7 +64,7 @@ def test_no_more_are_asked_at_one_time_than_was_said():
             busy[0] += 1
             most[0] = max(most[0], busy[0])
             if busy[0] == 3:
-                go.set()
+                three.set()
         go.wait(60)
         with lock:
             busy[0] -= 1
@@ -79,6 +79,9 @@ def test_no_more_are_asked_at_one_time_than_was_said():
             model = client.model("m")
             model.metadata()
             futures = [model.submit(A) for _ in range(12)]
+            assert three.wait(60)
+            assert [future.running() for future in futures] == [True] * 3 + [False] * 9  # the server holds them
+            go.set()
             assert [future.result().item() for future in futures] == [2] * 12
         listener.shutdown(socket.SHUT_RDWR)
     for thread in threads:
@@ -99,7 +102,7 @@ def test_a_future_on_its_way_is_cancelled_and_the_server_told():
         model = client.model("m")
         model.metadata()
         future, behind = model.submit(A), model.submit(A)
-        begun.wait(60)
+        assert begun.wait(60)
         assert behind.cancel() and behind.cancelled()
         assert future.cancel()
         assert isinstance(future.exception(60), Cancelled) and told.wait(60)
@@ -119,7 +122,6 @@ def test_the_end_of_a_client_ends_its_futures():
         model = client.model("m")
         model.metadata()
         futures = [model.submit(A) for _ in range(3)]
-        begun.wait(60)
+        assert begun.wait(60)
         client.close()
-        assert isinstance(futures[0].exception(60), Cancelled)
-        assert all(future.cancelled() for future in futures[1:])
+        assert all(isinstance(future.exception(60), ClientClosed) for future in futures)

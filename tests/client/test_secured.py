@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import trustme
 
-from tests.client.helpers import place_of
+from tests.client.helpers import place_of, recorded
 from tisfast.client import AsyncClient, BadRequest, Client, ConnectFailed, Tls
 
 A = np.arange(4, dtype=np.float32)
@@ -60,10 +60,11 @@ def test_tls_that_cannot_be(tmp_path):
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_compression(url, connect, coding):
-    client = connect(url, compression=coding, shared_memory=False)
-    assert client.model("add_one")(A).tolist() == [1, 2, 3, 4]
-    assert client.model("add_one")(BIG).sum() == BIG.size
+def test_compression(url, coding):
+    with recorded(url) as (through, sent), Client(through, compression=coding, shared_memory=False) as client:
+        assert client.model("add_one")(A).tolist() == [1, 2, 3, 4]
+        assert client.model("add_one")(BIG).sum() == BIG.size
+    assert 0 < len(sent) < BIG.nbytes // 10
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_what_is_no_address(url, said):
         ({"shared_memory": "no"}, "shared_memory='no' must be"),
         ({"colour": "red"}, "'colour' is no option of a client"),
         ({"headers": {"a\nb": "c"}}, "is no HTTP header"),
-        ({"headers": {"a": 1}}, "names and values of str"),
+        ({"headers": {"a": 1}}, "a mapping of names to values"),
     ],
 )
 def test_options_that_are_none(options, said):

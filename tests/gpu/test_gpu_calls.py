@@ -28,6 +28,14 @@ STREAM = NODE.replace(
     "return [self.answer(request) for request in requests]",
     "[request.get_response_sender().send(self.answer(request), 1) for request in requests]",
 )
+TWICE = NODE.replace("response = pb_utils", "response = self.first(lambda: pb_utils")
+TWICE = TWICE.replace(".exec()", ".async_exec())") + """
+    def first(self, ask):
+        import asyncio
+        async def both():
+            return (await asyncio.gather(ask(), ask()))[0]
+        return asyncio.run(both())
+"""
 
 
 @pytest.fixture
@@ -127,7 +135,8 @@ def test_outputs_lie_where_they_are_preferred_or_where_the_model_left_them(pair,
 
 
 def test_a_model_that_is_not_on_the_gpu_gets_answers_in_host_memory(pair, gpu):
-    _, client = pair(caller=FLOATS, code=NODE.replace("def initialize", "def unused"))
+    on_cpu = FLOATS + "instance_group [ { kind: KIND_CPU } ]"
+    _, client = pair(caller=on_cpu, code=NODE.replace("def initialize", "def unused"))
     before = gpu.counted()
     steps = ["call", "other", [["made", 1]]], ["is_cpu", True]
     assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + 1).tolist()
@@ -152,6 +161,15 @@ def test_an_ensemble_is_called_and_answers_on_the_gpu(pair, gpu, write_model):
     answer = run(client, "caller", VALUES, ["made", 1], ["call", "e", []], ["is_cpu", False])
     assert answer.tolist() == (VALUES + 1).tolist()
     assert copies(gpu, before) == [1, 1, 1]
+
+
+def test_coroutines_call_on_the_gpu(pair, gpu):
+    _, client = pair(code=TWICE)
+    before = gpu.counted()
+    for at in range(3):
+        steps = ["made", at], ["call", "other", [["is_cpu", False], ["made", 1]]], ["is_cpu", False]
+        assert run(client, "caller", VALUES, *steps).tolist() == (VALUES + at + 1).tolist()
+    assert copies(gpu, before) == [9, 9, 12]  # two calls each, at one time
 
 
 def test_a_decoupled_model_calls_on_the_gpu(pair, gpu, connect):

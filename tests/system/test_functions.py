@@ -333,6 +333,8 @@ def test_functions_come_and_go(serve):
         server.remove("add")
     with pytest.raises(BadRequest, match="name one of what is served: same, scale"):
         server.client()
+    with pytest.raises(BadRequest, match="protocol='gRPC' must be 'http' or 'grpc'"):
+        server.client("same", protocol="gRPC")
 
 
 def test_a_function_that_cannot_be_served_leaves_the_others(serve):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import tisfast
 from tests.system.helpers import ROOT, SECONDS_MAX, until
 from tisfast import limits
+from tisfast.client import Client
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.functions import server as functions_server
 
@@ -306,3 +307,43 @@ def test_a_stop_within_a_stop_ends_both():
         stderr=subprocess.DEVNULL, text=True, timeout=SECONDS_MAX, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "2 False\n")
+
+
+TERMINATED = """
+import signal, threading
+import numpy as np, tisfast
+from numpy.typing import NDArray
+
+told = threading.Event()
+
+def slow(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    print("begun", flush=True)
+    assert told.wait(60)
+    return x * 2
+
+def handler(*_):
+    told.set()
+    server.stop()
+
+server = tisfast.serve(slow, http_port=0, grpc_port=None)
+signal.signal(signal.SIGTERM, handler)
+print(server.url, flush=True)
+print(server.wait(), flush=True)
+"""
+
+
+def test_a_program_that_stops_its_server_at_sigterm_answers_what_it_executes():
+    with subprocess.Popen(
+        [sys.executable, "-c", TERMINATED], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
+        text=True,
+    ) as process:  # fmt: skip
+        try:
+            with Client(process.stdout.readline().strip()) as client:
+                answer = client.model("slow").submit(X)
+                assert process.stdout.readline() == "begun\n"
+                process.terminate()
+                assert answer.result(SECONDS_MAX).tolist() == (X * 2).tolist()
+            assert process.communicate(timeout=SECONDS_MAX)[0] == "True\n"
+        finally:
+            process.kill()
+    assert process.returncode == 0

@@ -41,7 +41,7 @@ def content(left, dtype=np.float32):
 
 
 class Join:
-    """In place of cuda.Gpu."""
+    """In place of the worker's module cuda."""
 
     def __init__(self):
         self.joined = 0

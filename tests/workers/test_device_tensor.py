@@ -24,9 +24,11 @@ int cuCtxPushCurrent_v2(void *c) { pushed += c == &context; return 0; }
 int cuCtxPopCurrent_v2(void **c) { *c = &context; pushed--; return 0; }
 int cuCtxSynchronize(void) { return pushed == 1 ? 0 : 201; }
 /* Device memory is host memory with every byte turned over. */
-int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) {
+int cuStreamCreate(void **s, unsigned flags) { *s = &pushed; return flags == 1 && pushed == 1 ? 0 : 201; }
+int cuStreamSynchronize(void *s) { return s == &pushed && pushed == 1 ? 0 : 201; }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
     for (size_t i = 0; i < n; i++) ((unsigned char *)to)[i] = (unsigned char)~((unsigned char *)(uintptr_t)from)[i];
-    return pushed == 1 && context == 13 ? fails("cuMemcpyDtoH_v2") : 201;
+    return s == &pushed && pushed == 1 && context == 13 ? fails("cuMemcpyDtoHAsync_v2") : 201;
 }
 """
 # A library's tensor on GPU 3, and a model's thread that answers with it.
@@ -48,10 +50,10 @@ class OnGpu:
         address = self.bytes.__array_interface__["data"][0]
         return dlpack.capsule_of(self.bytes, address, list(self.values.shape), 11, (2, 3))
 
-values = np.arange(6, dtype=np.float32)
+values = np.arange(int(sys.argv[1]), dtype=np.float32)
 tensor = pb.Tensor.from_dlpack("OUTPUT0", OnGpu(values))
 assert not tensor.is_cpu() and tensor.__dlpack_device__() == (2, 3)
-assert tensor.shape() == [6] and tensor.triton_dtype() == 11
+assert tensor.shape() == [len(values)] and tensor.triton_dtype() == 11
 again = pb.Tensor.from_dlpack("OUTPUT1", tensor.to_dlpack())
 assert not again.is_cpu()
 try:
@@ -79,22 +81,23 @@ def driver(tmp_path_factory):
     return folder
 
 
-def run(folder, **more):
+def run(folder, count=6, **more):
     env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(ROOT), **more}
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    command = [sys.executable, "-c", SCRIPT, str(count)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_it_stays_on_the_gpu_until_its_bytes_travel(driver):
-    done = run(driver)
+@pytest.mark.parametrize("count", [6, 6000])
+def test_it_stays_on_the_gpu_until_its_bytes_travel(driver, count):
+    done = run(driver, count)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("function", ["cuInit", "cuMemcpyDtoH_v2"])
-def test_what_the_driver_refuses_is_said(driver, function):
-    text = f"copying 24 bytes of a tensor from GPU 3 to the host failed: {function}: error 700"
-    assert text in run(driver, FAILS=function).stderr
+@pytest.mark.parametrize(("count", "nbytes"), [(6, 24), (6000, 48000)])  # each by itself, and both together
+@pytest.mark.parametrize("function", ["cuInit", "cuMemcpyDtoHAsync_v2"])
+def test_what_the_driver_refuses_is_said(driver, function, count, nbytes):
+    text = f"copying {nbytes} bytes of a tensor from GPU 3 to the host failed: {function}: error 700"
+    assert text in run(driver, count, FAILS=function).stderr
 
 
 def test_without_a_driver_it_is_said(tmp_path):

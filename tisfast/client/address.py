@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -33,12 +34,16 @@ class Address(NamedTuple):
     @property
     def local(self) -> bool:
         """It is this machine's, as far as the name says."""
-        if self.host == "localhost":
-            return True
+        return self.host == "localhost" or (self.numeric and ip_address(self.host).is_loopback)
+
+    @property
+    def numeric(self) -> bool:
+        """The host is a number, which nobody has to look up."""
         try:
-            return ip_address(self.host).is_loopback
+            ip_address(self.host)
         except ValueError:
             return False
+        return True
 
     def __str__(self) -> str:
         """As a URL."""
@@ -48,6 +53,8 @@ class Address(NamedTuple):
 
 def parse_url(url: str) -> Address:
     """HOST[:PORT], or a URL of http, https, grpc or grpcs.  Raises BadRequest."""
+    if not isinstance(url, str):
+        raise BadRequest(f"{url!r:.200} is no address of a server: it must be a text, HOST:PORT or SCHEME://HOST:PORT")
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
@@ -75,6 +82,7 @@ class Tls:
 
     ca: a file of certificates to trust, None for the system's; cert, key: the client's own files; verify: False trusts
     whoever answers, which is for tests; server_name: the name in the server's certificate, "" for the URL's host.
+    Raises BadRequest.
     """
 
     ca: str | None = None
@@ -83,8 +91,21 @@ class Tls:
     verify: bool = True
     server_name: str = ""
 
+    def __post_init__(self) -> None:
+        """Values of other types would end in OpenSSL, or be taken for something else."""
+        for name in ("ca", "cert", "key"):
+            file = getattr(self, name)
+            if file is not None and not isinstance(file, str | os.PathLike):
+                raise BadRequest(f"Tls({name}={file!r:.100}) must be the path of a file, or None")
+        if self.key is not None and self.cert is None:
+            raise BadRequest(f"Tls(key={self.key!r:.100}) has no cert=, the certificate that this is the key of")
+        if not isinstance(self.verify, bool):
+            raise BadRequest(f"Tls(verify={self.verify!r:.100}) must be True or False")
+        if not isinstance(self.server_name, str):
+            raise BadRequest(f"Tls(server_name={self.server_name!r:.100}) must be a text, the name in the certificate")
+
     def context(self, grpc: bool) -> SSLContext:
-        """For one client.  Raises BadRequest for files that cannot be used."""
+        """For one client.  Raises BadRequest for files and names that cannot be used."""
         import ssl  # noqa: PLC0415 - 10 ms, only for who needs it
 
         try:
@@ -94,6 +115,11 @@ class Tls:
         except (OSError, ssl.SSLError) as error:
             files = f"ca={self.ca!r}, cert={self.cert!r}, key={self.key!r}"
             raise BadRequest(f"TLS cannot be set up with {files}: {error}") from None
+        if self.server_name:
+            try:
+                context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=self.server_name)
+            except (OSError, ValueError) as error:
+                raise BadRequest(f"Tls(server_name={self.server_name!r:.100}) is no name of a host: {error}") from None
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

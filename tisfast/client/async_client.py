@@ -43,7 +43,7 @@ class AsyncClient(ClientCore):
 
     def model(self, name: str, version: str | int = "") -> AsyncModel:
         """A model of the server; nothing is asked before it is used."""
-        return AsyncModel(self, name, str(version))
+        return AsyncModel(self, name, version)
 
     async def __aenter__(self) -> Self:
         """For `async with`."""

@@ -47,7 +47,7 @@ class Where:
         """A connection.  Raises ConnectFailed; nothing was sent then."""
         left = min(deadline - monotonic(), limits.CLIENT_CONNECT_SECONDS_MAX)
         if left <= 0:
-            raise TimedOut(f"there was no time left to connect to {self.address}")
+            raise TimedOut("there was no time left to connect")
         loop = asyncio.get_running_loop()
         task = loop.create_task(
             loop.create_connection(
@@ -71,7 +71,7 @@ class Where:
 
     def late(self) -> TimedOut:
         """The error of an answer that does not come."""
-        return TimedOut(f"no answer came from {self.address} within the time that the call may take (timeout=)")
+        return TimedOut("no answer came in time")
 
     def closed_at_once(self) -> ConnectFailed:
         """The error of a new connection that ended before anything was sent: a proxy without its server does so."""
@@ -125,13 +125,13 @@ class AsyncPool(Generic[C]):
     def __init__(self, make: Callable[[float], Awaitable[C]], most: int) -> None:
         self._make = make
         self._most = most
-        self.forget()
-
-    def forget(self) -> None:
-        """In a forked child: connections are the parent's, and so is its loop."""
         self._idle: deque[C] = deque()
         self._busy: set[C] = set()
-        self._turns = Turns(self._most, self._late)
+        self._turns = Turns(most, self._late)
+
+    def forget(self) -> None:
+        """Connections are those of a closed loop, or of a forked child's parent.  What is closed stays so."""
+        self._idle, self._busy, self._turns = deque(), set(), self._turns.anew()
 
     def _late(self) -> TimedOut:
         return TimedOut(
@@ -157,9 +157,14 @@ class AsyncPool(Generic[C]):
     def _usable(self) -> C | None:
         while self._idle:
             found = self._idle.pop()
-            if found.usable():
+            usable = False
+            try:
+                usable = found.usable()
+            finally:  # Ctrl-C may come in between
+                if not usable:
+                    found.close()
+            if usable:
                 return found
-            found.close()
         return None
 
     async def _made(self, deadline: float) -> C:

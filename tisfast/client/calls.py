@@ -74,12 +74,13 @@ class GrpcCall(Call[T]):
 class Scope(NamedTuple):
     """What holds for all requests that one call makes: an inference may ask for metadata first.
 
-    deadline: of time.monotonic; headers: of each; cancel: what ends them.
+    deadline: of time.monotonic; headers: of each; cancel: what ends them; seconds: that the call has in all.
     """
 
     deadline: float
     headers: Mapping[str, str] | None = None
     cancel: Cancel | None = None
+    seconds: float = 0.0
 
 
 class InferRequest(NamedTuple):

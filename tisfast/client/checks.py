@@ -101,15 +101,22 @@ class Signature:
 
     def batch_of_one(self, at: int | str, value: Any) -> Array:
         """An input of one sample as a batch.  Raises BadRequest for an input that there is not."""
-        return self.array(at, value)[np.newaxis]
+        array = self.array(at, value)
+        if not array.shape and not isinstance(value, np.ndarray) and self._spec(at)[3][1:] in ((1,), (-1,)):
+            array = array.reshape(1)  # one plain value, as without batches
+        return array[np.newaxis]
 
     def array(self, at: int | str, value: Any) -> Array:
         """An input's value as an array, by position or name.  Raises BadRequest for an input that there is not."""
+        spec = self._spec(at)
+        return value if isinstance(value, np.ndarray) else self._array(spec, value)
+
+    def _spec(self, at: int | str) -> tuple[str, str, np.dtype[Any], tuple[int, ...]]:
         spec = next((each for i, each in enumerate(self._checked) if at in (i, each[0])), None)
         if spec is None:
             what = f"no input '{at}', its inputs are" if isinstance(at, str) else f"{len(self._checked)} inputs:"
             raise BadRequest(f"model '{self.model}' has {what} {self._shown()}")
-        return value if isinstance(value, np.ndarray) else self._array(spec, value)
+        return spec
 
     def _complete(self, tensors: list[BufferTensor], optional: frozenset[str] | None) -> list[BufferTensor]:
         if len(tensors) < len(self._checked):
@@ -145,6 +152,11 @@ class Signature:
     def _array(self, spec: tuple[str, str, np.dtype[Any], tuple[int, ...]], value: Any) -> Array:
         """Of lists and numbers, which have no data type of their own; arrays of other libraries keep theirs."""
         name, datatype, dtype, dims = spec
+        if isinstance(value, Mapping):
+            raise BadRequest(
+                f"input '{name}' of model '{self.model}' was given a {type(value).__name__}; "
+                f"to give inputs by name, write model({name}=...), model(**inputs) or model.infer(inputs)"
+            )
         try:
             own = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
             found = np.asarray(value, dtype=np.object_ if datatype == "BYTES" and not own else None)

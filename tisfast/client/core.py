@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tisfast.client.address import Address, Tls, parse_url
 from tisfast.client.calls import Call, Calls, InferRequest, JsonDict, Scope, T
 from tisfast.client.checks import ModelMetadata, metadata_of
-from tisfast.client.errors import not_sent
+from tisfast.client.errors import TimedOut, not_sent
 from tisfast.client.grpc_calls import GrpcCalls
 from tisfast.client.grpc_sync import GrpcTransport
-from tisfast.client.http_calls import HttpCalls, checked_headers
+from tisfast.client.http_calls import HttpCalls
 from tisfast.client.http_sync import HttpTransport
 from tisfast.client.model_core import ModelCore
 from tisfast.client.options import ClientOptions, checked_client, headers_of, retries_of
 from tisfast.client.regions import SharedMemory, unregister_left
 from tisfast.client.retries import NO_RETRIES
 from tisfast.client.transport import Cancel, Transport
-from tisfast.errors import BadRequest, TisError
+from tisfast.errors import BadRequest, NotFound, TisError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -38,18 +38,18 @@ class ClientCore:
     """What both clients share.  make: of address, TLS context, its server name and the number of connections."""
 
     def __init__(self, url: str, make: Any, options: ClientOptions) -> None:
-        self._options = checked_client(options)
         self.address: Address = parse_url(url)
+        self._options = checked_client(options)
         self._retries = retries_of(self._options)
         self.timeout = self._options["timeout"]
         self.concurrency = self._options["concurrency"]
         tls = self._options.get("tls") or Tls()
-        if "tls" in options and not self.address.tls:
+        if options.get("tls") is not None and not self.address.tls:
             raise BadRequest(f"tls= was given for {self.address}, which is not encrypted; say https:// or grpcs://")
         context: SSLContext | None = tls.context(self.address.grpc) if self.address.tls else None
         self._make = make
         self.transport: Transport = make(self.address, context, tls.server_name, self._options["connections"])
-        headers, coding = checked_headers(headers_of(self._options)), self._options["compression"]
+        headers, coding = headers_of(self._options), self._options["compression"]
         grpc = self.address.grpc
         self.calls: Calls = GrpcCalls(headers, coding) if grpc else HttpCalls(self.address, headers, coding)
         shared = self._options["shared_memory"]
@@ -71,7 +71,7 @@ class ClientCore:
         made = 0
         while True:
             if deadline <= now:  # what it had to wait for before, as for metadata, took all its time
-                raise not_sent(self.address)
+                raise not_sent()
             made += 1
             try:
                 return await self.transport.ask(call, deadline, cancel)
@@ -85,24 +85,49 @@ class ClientCore:
 
     async def fetch(self, name: str, scope: Scope | None = None, /, **fields: Any) -> Any:
         """A call of admin.OPERATIONS; scope: of the call that needs it."""
-        if scope is None:
-            return await self.ask(self.calls.ask(name, **fields))
-        call = self.calls.ask(name, scope.headers, **fields)
-        return await self.ask(call, scope.deadline - monotonic(), cancel=scope.cancel)
+        try:
+            if scope is None:
+                return await self.ask(self.calls.ask(name, **fields))
+            call = self.calls.ask(name, scope.headers, **fields)
+            return await self.ask(call, scope.deadline - monotonic(), cancel=scope.cancel)
+        except TimedOut as error:
+            seconds = scope.seconds if scope is not None else 0.0
+            raise self.late(error, fields.get("model", ""), seconds or self.timeout) from None
+        except (BadRequest, NotFound) as error:
+            version = str(fields.get("version", ""))
+            if not version or version.isdecimal():
+                raise
+            raise BadRequest(  # HTTP's routing and gRPC say different things of it, and some servers have such versions
+                f"version={version!r:.60} of model '{fields['model']}' is none that {self.address} knows "
+                f"(it says: {error.message}); Triton's and tisfast's are whole numbers from 1 on"
+            ) from None
+
+    def late(self, error: TimedOut, model: str, seconds: float) -> TimedOut:
+        """The error with what was asked, where, and how much time it had in all."""
+        what = f"model '{model}' at {self.address}" if model else str(self.address)
+        hint = "" if error.facts else "; a longer timeout=, of the call or of the client, gives it more time"
+        error.reword(lambda text: f"{text} ({what}, timeout={seconds:g} seconds{hint})")
+        return error
 
     def model(self, name: str, version: str | int = "") -> ModelCore:
         """A model of the server; nothing is asked before it is used.  version: "" for what its policy serves."""
-        return ModelCore(self, name, str(version))
+        return ModelCore(self, name, version)
 
     # ---- the server
 
     async def live(self) -> bool:
         """The server answers."""
-        return await self.ask(self.calls.live())
+        return await self._health(self.calls.live())
 
     async def ready(self) -> bool:
         """The server takes inferences."""
-        return await self.ask(self.calls.ready())
+        return await self._health(self.calls.ready())
+
+    async def _health(self, call: Call[bool]) -> bool:
+        try:
+            return await self.ask(call)
+        except TimedOut as error:
+            raise self.late(error, "", self.timeout) from None
 
     async def metadata(self) -> JsonDict:
         """Name, version and extensions of the server."""
@@ -173,6 +198,8 @@ class ClientCore:
         transport: Transport = self._make(at, None, "", 1)
         try:
             return await transport.ask(HttpCalls(at, {}, "").text("/metrics"), monotonic() + self.timeout)
+        except TimedOut as error:
+            raise self.late(error, "", self.timeout) from None
         finally:
             await transport.close()
 
@@ -190,9 +217,11 @@ class ClientCore:
 
     async def close(self) -> None:
         """End what is open."""
-        if self.shared is not None:
-            await self.shared.close()
-        await self.transport.close()
+        try:
+            if self.shared is not None:
+                await self.shared.close()
+        finally:  # Ctrl-C may come while the server is told
+            await self.transport.close()
 
 
 def blocking_transport(address: Address, context: SSLContext | None, server_name: str) -> Transport:

@@ -42,7 +42,7 @@ class ConnectFailed(Unavailable, ConnectionError):
 
 
 class ClientClosed(Unavailable):
-    """The client was closed: no call is made any more."""
+    """The client was closed: no call is made any more, and the model may have executed one that was under way."""
 
 
 class ConnectionLost(Unavailable, ConnectionError):
@@ -83,9 +83,14 @@ OF_GRPC: Final[dict[int, type[TisError]]] = {
 }
 
 
-def not_sent(address: object) -> TimedOut:
-    """The error of a call that is late before it has begun."""
-    return TimedOut(f"nothing was sent to {address}: no time was left of what the call may take (timeout=)")
+def not_sent() -> TimedOut:
+    """The error of a call that is late before it has begun.  ClientCore.late says of which, and how long it had."""
+    return TimedOut("nothing was sent: no time was left")
+
+
+def client_closed() -> ClientClosed:
+    """The error of a call that waited for its answer as the client was closed."""
+    return ClientClosed("the client was closed before the answer came; the model may have executed the request")
 
 
 def two_readers() -> BadRequest:

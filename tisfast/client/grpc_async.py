@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tisfast import limits
 from tisfast.client.async_socket import OneLoop, Where
 from tisfast.client.calls import Call, GrpcCall, T
-from tisfast.client.errors import ClientClosed, TimedOut, not_sent, of_grpc, two_readers
+from tisfast.client.errors import ClientClosed, TimedOut, client_closed, not_sent, of_grpc, two_readers
 from tisfast.client.grpc_sync import no_http2, server_timeout_ns
 from tisfast.client.transport import Cancel
 from tisfast.client.turns import Turns, wait
@@ -127,7 +127,7 @@ class GrpcProtocol(asyncio.Protocol):
     def begin(self, call: GrpcCall[Any], deadline: float, paced: bool = False) -> tuple[SessionCall, Inbox]:
         """Send a call with one message.  paced: see GrpcClientSession.start, and `taken`.  Raises TimedOut."""
         if deadline <= monotonic():  # its turn or the connection came too late
-            raise not_sent(self._where.address)
+            raise not_sent()
         timeout_ns = server_timeout_ns(call, deadline)
         begun = self._session.start(
             call.path, metadata=call.metadata, timeout_ns=timeout_ns, encoding=call.encoding, paced=paced
@@ -167,7 +167,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """End all calls."""
-        self._fail(self._where.lost("the client closed it"))
+        self._fail(client_closed())
 
 
 class AsyncGrpcStream(Generic[T]):
@@ -204,8 +204,8 @@ class AsyncGrpcTransport:
 
     def __init__(self, address: Address, context: SSLContext | None, server_name: str, connections: int) -> None:
         self._where = Where(address, context, server_name)
-        self._most = connections
         self._loop = OneLoop(self._begin_anew)
+        self._turns = Turns(connections, self._where.late)
         self._begin_anew()
 
     def forget(self) -> None:
@@ -217,7 +217,7 @@ class AsyncGrpcTransport:
         self._connection: GrpcProtocol | None = None
         self._connecting: asyncio.Future[GrpcProtocol] | None = None
         self._all: set[GrpcProtocol] = set()
-        self._turns = Turns(self._most, self._where.late)
+        self._turns = self._turns.anew()
 
     async def _connect(self, deadline: float) -> GrpcProtocol:
         if self._connection is not None and self._connection.usable:
@@ -233,7 +233,7 @@ class AsyncGrpcTransport:
         connecting = self._connecting
         await asyncio.wait([connecting], timeout=max(deadline - monotonic(), 0))
         if not connecting.done():
-            raise TimedOut(f"there was no time left to connect to {self._where.address}")
+            raise TimedOut("there was no time left to connect")
         if connecting.cancelled():
             raise ClientClosed("the client is closed")
         made = connecting.result()

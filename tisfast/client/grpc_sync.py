@@ -15,7 +15,7 @@ from tisfast import limits, tuning
 from tisfast.client.calls import Call, GrpcCall, T
 from tisfast.client.errors import of_grpc, two_readers
 from tisfast.client.pool import Pool
-from tisfast.client.transport import Cancel, cancelled, sleep
+from tisfast.client.transport import Cancel, sleep
 from tisfast.client.wire_socket import WireSocket, connect
 from tisfast.errors import BadResponse, TisError
 from tisfast.wire.grpc.client_session import GrpcClientSession
@@ -133,8 +133,8 @@ class GrpcConnection:
             self._flush(monotonic() + seconds)
 
     def _error(self, call: SessionCall) -> TisError:
-        if self._socket.aborted:
-            return cancelled()
+        if self._socket.aborted is not None:
+            return self._socket.aborted()
         return self._socket.lost(call.text) if self._lost else of_grpc(call)
 
     def _flush(self, deadline: float) -> None:
@@ -229,9 +229,11 @@ class GrpcTransport:
             well = "grpc_code" in error.facts
             raise
         finally:
-            if cancel is not None:
-                cancel.end()
-            give_back(self._pool, connection, well)
+            try:  # Ctrl-C may come in between
+                if cancel is not None:
+                    cancel.end()
+            finally:
+                give_back(self._pool, connection, well)
         return call.read(message)  # type: ignore[no-any-return]
 
     def _begin(self, call: GrpcCall[T], deadline: float, cancel: Cancel | None) -> GrpcConnection:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tisfast.client.assembler import ResponseAssembler
 from tisfast.client.async_socket import AsyncPool, OneLoop, Where
 from tisfast.client.calls import Body, Call, HttpCall, T
-from tisfast.client.errors import not_sent
+from tisfast.client.errors import client_closed, not_sent
 from tisfast.client.transport import Cancel, Stream
 from tisfast.client.turns import wait
 from tisfast.errors import BadResponse, TisError, Unsupported
@@ -94,7 +94,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if self._gone is not None:  # a new connection that ended before its first request
             raise self._gone if isinstance(self._gone, BadResponse) else self._where.closed_at_once()
         if deadline <= monotonic():  # its turn or the connection came too late
-            raise not_sent(self._where.address)
+            raise not_sent()
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         self._assembler.begin(call.head)
         self._transport.writelines([call.head_bytes, *call.pieces])
@@ -103,7 +103,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """No further request."""
-        self._end(self._where.lost("the client closed it"))
+        self._end(client_closed())
         if self._transport is not None:
             self._transport.abort()
 

@@ -12,7 +12,7 @@ from tisfast.client import admin
 from tisfast.client.address import Address
 from tisfast.client.calls import Body, HttpCall, InferRequest, JsonDict, Piece, T
 from tisfast.client.errors import of_http
-from tisfast.errors import BadRequest, BadResponse, TisError, Unsupported
+from tisfast.errors import BadResponse, TisError, Unsupported
 from tisfast.types import EXECUTED_FIELD
 from tisfast.wire.client_head import RequestHead, ResponseHead
 from tisfast.wire.client_request import RequestBody, infer_target
@@ -141,12 +141,3 @@ def _json(body: Body) -> Any:
         return orjson.loads(body)
     except ValueError as error:
         raise BadResponse(f"the server's answer is no JSON: {error}; it begins with {bytes(body[:60])!r}") from None
-
-
-def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers that can be sent.  Raises BadRequest, as a request with them would."""
-    try:
-        RequestHead("GET", "/", "localhost", list(headers.items()))
-    except TypeError:
-        raise BadRequest(f"headers must be names and values of str: {dict(headers)!r:.200}") from None
-    return dict(headers)

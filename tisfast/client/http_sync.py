@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tisfast.client.assembler import ResponseAssembler
 from tisfast.client.calls import Body, Call, HttpCall, T
 from tisfast.client.pool import Pool
-from tisfast.client.transport import Cancel, Stream, cancelled, sleep
+from tisfast.client.transport import Cancel, Stream, sleep
 from tisfast.client.wire_socket import WireSocket, connect
 from tisfast.errors import BadResponse, Unsupported
 
@@ -48,8 +48,8 @@ class HttpConnection:
                 if assembler.received(n):
                     break
                 continue
-            if socket.aborted:
-                raise cancelled()
+            if socket.aborted is not None:
+                raise socket.aborted()
             try:
                 if assembler.ended():
                     break
@@ -73,20 +73,21 @@ class HttpTransport:
         """See transport.Transport."""
         assert isinstance(call, HttpCall)
         connection = self._pool.take(deadline, cancel)
+        well = False
         try:
             if cancel is not None:
                 cancel.begin(connection.abort)
             head, body = connection.ask(call, deadline)
-        except BaseException:
-            self._pool.drop(connection)
-            raise
+            well = connection.reusable
         finally:
-            if cancel is not None:
-                cancel.end()
-        if connection.reusable:
-            self._pool.give(connection)
-        else:
-            self._pool.drop(connection)
+            try:  # Ctrl-C may come in between
+                if cancel is not None:
+                    cancel.end()
+            finally:
+                if well:
+                    self._pool.give(connection)
+                else:
+                    self._pool.drop(connection)
         return call.read(head, body)  # type: ignore[no-any-return]
 
     async def stream(self, call: Call[T], deadline: float, cancel: Cancel | None = None) -> Stream[Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+
+import numpy as np
 
 from tisfast import limits
 from tisfast.client.address import Tls
 from tisfast.client.calls import Parameters
 from tisfast.client.retries import NO_RETRIES, Retries
 from tisfast.errors import BadRequest
+from tisfast.wire.client_head import RequestHead
 from tisfast.wire.client_request import WantedOutput, WantedOutputs
 
 if TYPE_CHECKING:
@@ -65,7 +68,10 @@ CODINGS: Final = ("", "gzip", "deflate")
 def split_options(
     named: dict[str, Any], inputs: Mapping[str, TensorMetadata] | None
 ) -> tuple[dict[str, Any], CallOptions]:
-    """Of a call's keywords, the inputs and the options: an input that is named as an option is an input."""
+    """Of a call's keywords, the inputs and the options: an input that is named as an option is an input.
+
+    Raises BadRequest.
+    """
     if not named:
         return named, NO_OPTIONS
     options = CallOptions()
@@ -75,14 +81,19 @@ def split_options(
             options[name] = value  # type: ignore[literal-required]
         else:
             values[name] = value
-    return values, options
+    return values, checked_call(options)
 
 
 def checked_call(options: CallOptions) -> CallOptions:
-    """Raises BadRequest for a name that is no option of a call."""
+    """Options that can be sent.  Raises BadRequest for a name that is none, and for a value that cannot be one."""
     for name in options:
         if name not in CALL_OPTIONS:
             raise BadRequest(f"'{name}' is no option of a call, which are {', '.join(sorted(CALL_OPTIONS))}")
+    call_timeout(options)
+    for name, check in CALL_CHECKS.items():
+        value: Any = options.get(name)
+        if value is not None:
+            check(name, value)
     return options
 
 
@@ -93,24 +104,26 @@ def call_timeout(options: CallOptions) -> float | None:
 
 def as_seconds(timeout: Any) -> float | None:
     """A time that can be waited for; scalars of numpy are numbers, too.  None: it is no such time."""
-    seconds = float(timeout) if isinstance(timeout, int | float | Real) else 0.0
-    return seconds if 0 < seconds <= limits.CLIENT_SECONDS_MAX else None
+    number = isinstance(timeout, int | float | Real) and not isinstance(timeout, bool)
+    return float(timeout) if number and 0 < timeout <= limits.CLIENT_SECONDS_MAX else None
 
 
 def seconds_of(timeout: Any) -> float:
     """A timeout that can be waited for.  Raises BadRequest."""
     seconds = as_seconds(timeout)
     if seconds is None:
-        raise BadRequest(f"timeout={timeout!r} must be seconds, more than 0 and at most {limits.CLIENT_SECONDS_MAX}")
+        raise BadRequest(
+            f"timeout={timeout!r:.60} must be seconds, more than 0 and at most {limits.CLIENT_SECONDS_MAX}"
+        )
     return seconds
 
 
 def request_parameters(options: CallOptions) -> Parameters | None:
     """The parameters of a request."""
-    if not options.get("priority"):
-        parameters = options.get("parameters")
-        return dict(parameters) if parameters else None
-    return {**options.get("parameters", {}), "priority": options["priority"]}
+    parameters = {name: _plain(value) for name, value in (options.get("parameters") or {}).items()}
+    if options.get("priority"):
+        parameters["priority"] = int(options["priority"])
+    return parameters or None
 
 
 def wanted_outputs(options: CallOptions, known: tuple[TensorMetadata, ...], model: str) -> WantedOutputs | None:
@@ -120,11 +133,11 @@ def wanted_outputs(options: CallOptions, known: tuple[TensorMetadata, ...], mode
         return None
     have = [each.name for each in known]
     names = have if names is None else [names] if isinstance(names, str) else list(names)
-    counts = dict.fromkeys(names, classes) if isinstance(classes, int) else dict(classes or {})
+    counts = dict(classes) if isinstance(classes, Mapping) else dict.fromkeys(names, classes)
     for name in (*names, *counts):
         if name not in have:
             raise BadRequest(f"model '{model}' has no output '{name}', its outputs are {', '.join(have)}")
-    return WantedOutputs([WantedOutput(name, classes=counts.get(name) or 0) for name in names])
+    return WantedOutputs([WantedOutput(name, classes=int(counts.get(name) or 0)) for name in names])
 
 
 def checked_client(options: ClientOptions) -> ClientOptions:
@@ -145,13 +158,17 @@ def checked_client(options: ClientOptions) -> ClientOptions:
     found.update(options)
     found["timeout"] = seconds_of(found["timeout"])
     for name in ("connections", "concurrency"):
-        number = found[name]  # type: ignore[literal-required]
-        if not isinstance(number, int) or not 1 <= number <= limits.CLIENT_CONNECTIONS_MAX:
-            raise BadRequest(f"{name}={number!r} must be an integer from 1 to {limits.CLIENT_CONNECTIONS_MAX}")
+        _whole(name, found[name], 1, limits.CLIENT_CONNECTIONS_MAX)  # type: ignore[literal-required]
+    if not isinstance(found["retries"], Retries):
+        _whole("retries", found["retries"], 0, limits.CLIENT_RETRIES_MAX, "Retries or ")
+    if not isinstance(found.get("tls") or Tls(), Tls):
+        raise BadRequest(f"tls={found['tls']!r:.100} must be a Tls, as Tls(ca='ca.pem')")
+    _headers("headers", found["headers"])
+    _text("token", found["token"])
     if found["compression"] not in CODINGS:
-        raise BadRequest(f"compression={found['compression']!r} must be one of {', '.join(map(repr, CODINGS))}")
-    if found["shared_memory"] not in (True, False, "auto"):
-        raise BadRequest(f"shared_memory={found['shared_memory']!r} must be True, False or 'auto'")
+        raise BadRequest(f"compression={found['compression']!r:.60} must be one of {', '.join(map(repr, CODINGS))}")
+    if not isinstance(found["shared_memory"], bool) and found["shared_memory"] != "auto":
+        raise BadRequest(f"shared_memory={found['shared_memory']!r:.60} must be True, False or 'auto'")
     return found
 
 
@@ -164,8 +181,119 @@ def retries_of(options: ClientOptions) -> Retries:
 
 
 def headers_of(options: ClientOptions) -> dict[str, str]:
-    """The headers of each request."""
+    """The headers of each request.  Raises BadRequest."""
     headers = dict(options["headers"])
     if options["token"]:
         headers["Authorization"] = f"Bearer {options['token']}"
+        _headers("token", {"Authorization": headers["Authorization"]})
     return headers
+
+
+def version_of(model: str, version: str | int) -> str:
+    """A version as it is sent.  What the server calls its versions is its own affair.  Raises BadRequest."""
+    if isinstance(version, str):
+        return version
+    _whole(f"version of model '{model:.100}'", version, 1, LARGEST)
+    return str(int(version))
+
+
+def sequence_id_of(id: int | str) -> int | str:
+    """An id of a sequence that servers take, 0 for none.  Raises BadRequest."""
+    if not isinstance(id, str):
+        _whole("id of a sequence", id, 0, LARGEST, "a text or ")
+        return int(id)
+    return id
+
+
+def rows_of(size: int) -> int:
+    """Rows of one request of `batches`, 0 for what the model takes.  Raises BadRequest."""
+    _whole("size", size, 0, LARGEST)
+    return int(size)
+
+
+# ---- one value.  Each raises BadRequest with the option, the value, and what may be there.
+
+
+def _whole(name: str, value: Any, least: int, most: int, other: str = "") -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value <= most:
+        raise BadRequest(f"{name}={value!r:.60} must be {other}an integer from {least} to {most}")
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise BadRequest(f"{name}={value!r:.60} must be a text")
+
+
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise BadRequest(f"{name}={value!r:.60} must be True or False")
+
+
+def _headers(name: str, value: Any) -> None:
+    texts = isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
+    if not texts:
+        raise BadRequest(f"{name}={value!r:.200} must be a mapping of names to values, all of them texts")
+    try:
+        RequestHead("GET", "/", "localhost", list(value.items()))
+    except BadRequest as error:
+        error.reword(lambda text: f"{name}= cannot be sent: {text}")
+        raise
+
+
+def are_headers(value: Any) -> bool:
+    """Headers that can be sent; else the keyword may be an input, or is refused once it is known to be none."""
+    try:
+        _headers("headers", value)
+    except BadRequest:
+        return False
+    return True
+
+
+def _parameters(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise BadRequest(f"{name}={value!r:.100} must be a mapping of names to values")
+    for key, each in value.items():
+        _text("name of a request parameter", key)
+        plain = _plain(each)
+        if type(plain) not in (bool, int, float, str) or (type(plain) is int and not -(1 << 63) <= plain <= LARGEST):
+            raise BadRequest(
+                f"request parameter '{key:.100}' is {each!r:.60}; "
+                "it must be a bool, a str, a float, or an int of 64 bits"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of numpy as a number."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _priority(name: str, value: Any) -> None:
+    _whole(name, value, 0, LARGEST)
+
+
+def _classes(name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for output, count in value.items():
+            _whole(f"{name} of output '{output!s:.100}'", count, 0, limits.CLIENT_CLASSES_MAX)
+    else:
+        _whole(name, value, 0, limits.CLIENT_CLASSES_MAX, "a mapping of outputs, or ")
+
+
+def _outputs(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        return
+    if not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+        raise BadRequest(f"{name}={value!r:.100} must be names of outputs; all come where none are named")
+
+
+LARGEST: Final = (1 << 64) - 1
+CALL_CHECKS: Final[dict[str, Callable[[str, Any], None]]] = {
+    "parameters": _parameters,
+    "id": _text,
+    "outputs": _outputs,
+    "classes": _classes,
+    "priority": _priority,
+    "headers": _headers,
+    "retry": _flag,
+}
+"""Of each option but `timeout`; None is as if nothing was said."""

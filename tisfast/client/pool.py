@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from tisfast.client.errors import ClientClosed, TimedOut
+from tisfast.client.errors import ClientClosed, TimedOut, TisError, client_closed
 from tisfast.client.transport import Cancel, cancelled
 
 
@@ -21,8 +21,8 @@ class Connection(Protocol):
     def close(self) -> None:
         """No further call."""
 
-    def abort(self) -> None:
-        """End what another thread waits for."""
+    def abort(self, why: Callable[[], TisError] = cancelled) -> None:
+        """End what another thread waits for, which then raises `why`."""
 
 
 C = TypeVar("C", bound=Connection)
@@ -87,12 +87,16 @@ class Pool(Generic[C]):
                     return self._new(deadline)
                 found = again
             self._busy.add(found)
-            if self._closed:  # `close` may have looked before it was among the busy ones
-                self.drop(found)
-                raise ClientClosed("the client is closed")
-            if found.usable():
+            usable = False
+            try:
+                if self._closed:  # `close` may have looked before it was among the busy ones
+                    raise ClientClosed("the client is closed")
+                usable = found.usable()
+            finally:  # Ctrl-C may come in between
+                if not usable:
+                    self.drop(found)
+            if usable:
                 return found
-            self.drop(found)
 
     def _wait(self, deadline: float, cancel: Cancel | None) -> C | None:
         """One that came free, or None: a new one may be made."""
@@ -205,7 +209,7 @@ class Pool(Generic[C]):
             while self._waiting:
                 self._waiting.popleft().tell()
         for connection in list(self._busy):
-            connection.abort()
+            connection.abort(client_closed)
         self._empty()
 
     def _empty(self) -> None:
@@ -216,8 +220,9 @@ class Pool(Generic[C]):
                 return
 
     def forget(self) -> None:
-        """In a forked child: its connections are the parent's."""
-        idle = [*self._idle, *self._busy]
+        """In a forked child: its connections are the parent's.  What is closed stays so."""
+        idle, closed = [*self._idle, *self._busy], self._closed
         self.__init__(self._make, self._most)  # type: ignore[misc] # anew, with locks that no thread holds
+        self._closed = closed
         for connection in idle:
             connection.close()

@@ -21,7 +21,7 @@ import numpy as np
 from tisfast import limits, tuning
 from tisfast.client.arrays import NUMPY, Array, array_of, item_bytes
 from tisfast.client.calls import Calls, InferRequest, Scope
-from tisfast.client.errors import Cancelled, ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.errors import Cancelled, ClientClosed, ConnectFailed, ConnectionLost, TimedOut
 from tisfast.client.results import Result, result_of
 from tisfast.errors import BadResponse, TisError, Unavailable
 from tisfast.wire.buffer_tensor import BufferTensor
@@ -87,7 +87,7 @@ class SharedMemory:
         self._core: ClientCore = weakref.proxy(core)  # no cycle: a client that is dropped ends at once
         self._must = must
         self._refused = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the client, or make a call
         self._free: list[Region] = []
         self._held: dict[str, int] = {}  # bytes of the regions that are free, used or being made
         self._doomed: list[str] = []  # regions that the server is still to be told of
@@ -184,9 +184,10 @@ class SharedMemory:
         await self._unregister_doomed(scope)
         name = f"tisfast-{os.getpid()}-{secrets.token_hex(8)}"
         with self._lock:
-            for at in range(len(self._free) - 1, -1, -1):
-                if self._free[at].nbytes >= nbytes:
-                    return self._free.pop(at)
+            for region in reversed(self._free.copy()):
+                if region.nbytes >= nbytes and region in self._free:  # else it is a signal's handler's by now
+                    self._free.remove(region)
+                    return region
             if len(self.registered.difference(self._held)) >= limits.CLIENT_REGIONS_LEFT_MAX:
                 return None
             size = max(tuning.CLIENT_REGION_BYTES_MIN, 1 << (nbytes - 1).bit_length())
@@ -215,7 +216,7 @@ class SharedMemory:
         self.registered.add(name)  # from now on the server may have it, whatever becomes of the call
         try:
             await self._core.ask(call, scope.deadline - monotonic(), self._must, scope.cancel)
-        except Cancelled:
+        except (Cancelled, ClientClosed):
             raise
         except TimedOut:
             if self._must:
@@ -302,7 +303,7 @@ class SharedMemory:
 
     def forget(self) -> None:
         """In a forked child: regions and server's names are the parent's."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._forget_all(self._generation)
         self._held.clear()
 

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from numbers import Real
 from typing import Final
 
+from tisfast import limits
 from tisfast.client.errors import ClientClosed, ConnectFailed, ConnectionLost, TimedOut
-from tisfast.errors import TisError, Unavailable
+from tisfast.errors import BadRequest, TisError, Unavailable
 
 
 @dataclass(frozen=True)
 class Retries:
     """count: calls beyond the first one; seconds: from the first one's start, after which none begins; pause_seconds:
-    before the second one, doubled for each further one and drawn between a half and the whole.
+    before the second one, doubled for each further one and drawn between a half and the whole.  Raises BadRequest.
     """
 
     count: int = 2
     seconds: float = 10.0
     pause_seconds: float = 0.05
+
+    def __post_init__(self) -> None:
+        """None may be less than 0, or without end."""
+        most = limits.CLIENT_RETRIES_MAX
+        if not isinstance(self.count, int) or isinstance(self.count, bool) or not 0 <= self.count <= most:
+            raise BadRequest(f"Retries(count={self.count!r:.60}) must be an integer from 0 to {most}")
+        for name in ("seconds", "pause_seconds"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float | Real) and not isinstance(value, bool)
+            if not number or not 0 <= value <= limits.CLIENT_SECONDS_MAX:
+                raise BadRequest(
+                    f"Retries({name}={value!r:.60}) must be seconds, from 0 to {limits.CLIENT_SECONDS_MAX}"
+                )
 
     def pause(self, error: TisError, made: int, passed: float) -> float | None:
         """Seconds until the call is made again; None: it is not.

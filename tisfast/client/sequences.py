@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tisfast import tuning
 from tisfast.client.calls import Parameters, Scope
 from tisfast.client.errors import ConnectionLost, TimedOut
-from tisfast.client.options import NO_OPTIONS, split_options
+from tisfast.client.options import NO_OPTIONS, sequence_id_of, split_options
 from tisfast.errors import BadRequest, TisError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SequenceCore:
 
     def __init__(self, model: ModelCore, id: int | str = 0) -> None:
         self._model = model
-        self.id: int | str = id or secrets.randbits(62) + 1
+        self.id: int | str = sequence_id_of(id) or secrets.randbits(62) + 1
         self._started = False
         self._ended = False
         self._latest: tuple[Sequence[Any], Mapping[str, Any]] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tisfast import tuning
 from tisfast.client.checks import ModelMetadata
 from tisfast.client.core import ClientCore
-from tisfast.client.errors import ClientClosed
 from tisfast.client.futures import InferFuture, Submitter
 from tisfast.client.grpc_sync import GrpcTransport
 from tisfast.client.http_sync import HttpTransport
@@ -43,27 +41,19 @@ class Client:
 
     def __init__(self, url: str = "localhost:8000", **options: Unpack[ClientOptions]) -> None:
         self._core = ClientCore(url, _transport, options)
-        self._closed = False
-        self.forget()
+        self._submitter = Submitter(self._core.concurrency, self._core.timeout)
         _alive.add(self)
 
     def forget(self) -> None:
-        """In a forked child: the threads of `submit` are the parent's."""
-        self._submitter: Submitter | None = None
-        self._lock = threading.Lock()
+        """In a forked child: the threads of `submit` are the parent's.  What is closed stays so."""
+        self._submitter = self._submitter.anew()
 
     def model(self, name: str, version: str | int = "") -> Model:
         """A model of the server; nothing is asked before it is used.  version: "" for what its policy serves."""
         return Model(self._core.model(name, version), self._submit)
 
     def _submit(self, ask: Callable[[Cancel], Any]) -> InferFuture[Any]:
-        with self._lock:
-            if self._closed:
-                raise ClientClosed("the client is closed")
-            if self._submitter is None:
-                self._submitter = Submitter(self._core.concurrency, self._core.timeout)
-            submitter = self._submitter
-        return submitter.submit(ask)
+        return self._submitter.submit(ask)  # a forked child has another one
 
     def live(self) -> bool:
         """The server answers."""
@@ -142,14 +132,11 @@ class Client:
 
         Waits at most some seconds: for the server, which unregisters regions, and for the threads of `submit`.
         """
-        with self._lock:
-            self._closed = True
-            submitter = self._submitter
-        if submitter is not None:
-            submitter.end()
-        run(self._core.close())
-        if submitter is not None:
-            submitter.wait(tuning.CLIENT_CANCEL_SECONDS)
+        try:
+            self._submitter.end()
+        finally:
+            run(self._core.close())
+        self._submitter.wait(tuning.CLIENT_CANCEL_SECONDS)
 
     def __enter__(self) -> Self:
         """For `with`."""

@@ -29,7 +29,7 @@ from tisfast.client.calls import InferRequest
 from tisfast.client.errors import ClientClosed
 from tisfast.client.futures import InferFuture, Submitter
 from tisfast.client.model_core import ModelCore
-from tisfast.client.results import Result
+from tisfast.client.results import Result, result_with
 from tisfast.client.sync_client import Model
 from tisfast.client.transport import Cancel
 from tisfast.config import auto_complete, model_config
@@ -200,11 +200,8 @@ class LocalCore:
         if request.outputs is not None and any(each.classes for each in request.outputs.outputs):
             raise BadRequest("a LocalModel gives no classes")
         tensors = [each for each in response.output_tensors() if wanted is None or each.name() in wanted]
-        result = Result([_array(each.as_numpy()) for each in tensors])
-        result.names = tuple(each.name() for each in tensors)
-        result.model, result.version, result.id = self.name, self.version, request.id
-        result.parameters, result.final = {}, final
-        return result
+        arrays, names = [_array(each.as_numpy()) for each in tensors], tuple(each.name() for each in tensors)
+        return result_with(arrays, names, self.name, self.version, request.id, {}, final)
 
 
 class LocalStream:

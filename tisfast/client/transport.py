@@ -23,7 +23,8 @@ class Cancel:
     def __init__(self) -> None:
         self.asked = False
         self._abort: Callable[[], None] | None = None
-        self._lock = threading.Lock()  # the connection of an ended call is another call's already
+        # The connection of an ended call is another call's already.  A signal's handler may cancel within `cancel`.
+        self._lock = threading.RLock()
 
     def begin(self, abort: Callable[[], None]) -> None:
         """The call is to be ended by this.  Raises Cancelled when that was asked for already."""
@@ -41,8 +42,9 @@ class Cancel:
         """End the call; before it began, it does not begin."""
         with self._lock:
             self.asked = True
-            if self._abort is not None:
-                self._abort()
+            abort, self._abort = self._abort, None
+            if abort is not None:  # else it has not begun, or who holds the lock is in it
+                abort()
 
 
 def cancelled() -> Cancelled:
@@ -84,10 +86,11 @@ def sleep(seconds: float, cancel: Cancel | None) -> None:
     if cancel is None:
         time.sleep(seconds)
         return
-    ended = threading.Event()
+    gate = threading.Lock()  # a bare one: a signal's handler may cancel within this wait, and an Event has a lock
+    gate.acquire()
     try:
-        cancel.begin(ended.set)
-        if ended.wait(seconds):
+        cancel.begin(gate.release)
+        if gate.acquire(timeout=seconds):
             raise cancelled()
     finally:
         cancel.end()

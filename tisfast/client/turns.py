@@ -35,10 +35,17 @@ class Turns:
     """
 
     def __init__(self, most: int, late: Callable[[], TimedOut]) -> None:
+        self._most = most
         self._room = most  # while a call waits, there is none
         self._late = late
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.closed = False
+
+    def anew(self) -> Turns:
+        """Of a next event loop: all the room again, and closed where this one is."""
+        turns = Turns(self._most, self._late)
+        turns.closed = self.closed
+        return turns
 
     def enter_now(self) -> bool:
         """There is room, and it is the caller's.  Raises ClientClosed."""

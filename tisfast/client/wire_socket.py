@@ -1,21 +1,26 @@
 """A connected socket with deadlines, for the blocking transports.  Layer 3 (client).
 
-The kernel keeps the time (SO_RCVTIMEO), set again only when it differs: Python's own timeouts cost a system call for
-each read and write.  Over TLS they are needed: OpenSSL, called by Python, begins again when the kernel's time is over.
+The socket does not block, and `poll` keeps the time: a signal's handler that runs within does not begin it anew, as it
+does with the kernel's own (SO_RCVTIMEO).  A write waits only when it has to.  TLS has Python's
+timeouts, which hold, too.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import socket
-import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tisfast import limits, tuning
-from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut
+from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut, TisError
+from tisfast.client.transport import cancelled
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
     from tisfast.client.address import Address
     from tisfast.client.calls import Piece
 
-TIMEVAL: Final = struct.Struct("@ll")
 TLS_RECORD_BYTES: Final = 16 * 1024
 PIECES_MAX: Final = 512  # of one sendmsg; the kernel takes 1024
 
@@ -39,24 +43,23 @@ class WireSocket:
         self._tls = hasattr(made, "pending")
         self._poll = select.poll()
         self._poll.register(made, select.POLLIN)
-        self.aborted = False
+        if not self._tls:
+            made.setblocking(False)
+        self.aborted: Callable[[], TisError] | None = None
 
     def send(self, pieces: Sequence[Piece], nbytes: int, deadline: float) -> str:
         """Send all, which gives "", or why the server takes no more.  Raises TimedOut."""
-        self._allow(deadline)
         try:
-            small = nbytes <= tuning.CLIENT_JOINED_BYTES_MAX
-            if small and len(pieces) > 1:
+            if nbytes <= tuning.CLIENT_JOINED_BYTES_MAX and len(pieces) > 1:
                 pieces = (b"".join(pieces),)
             if self._tls:
+                self._allow(deadline)
                 self._send_records(pieces, deadline)
-            elif small:
-                self._socket.sendall(pieces[0])
             else:
                 self._send_all(pieces, deadline)
         except OSError as error:
             if _is_wait(error):
-                raise self._late("the request was not taken") from None
+                raise TimedOut("the request was not taken in time") from None
             return str(error) or type(error).__name__
         return ""
 
@@ -70,26 +73,50 @@ class WireSocket:
                 self._allow(deadline)
 
     def _send_all(self, pieces: Sequence[Piece], deadline: float) -> None:
+        _left(deadline)
+        sent = 0
+        if len(pieces) == 1:  # as a small request is: this costs less than sendmsg
+            try:
+                sent = self._socket.send(pieces[0])
+            except BlockingIOError:
+                sent = 0
+            if sent == len(pieces[0]):
+                return
         left = [memoryview(piece) for piece in pieces]
+        left[0] = left[0][sent:]
         while left:
-            sent = self._socket.sendmsg(left[:PIECES_MAX])
+            _left(deadline)
+            try:
+                sent = self._socket.sendmsg(left[:PIECES_MAX])
+            except BlockingIOError:
+                self._wait_for_room(deadline)
+                continue
             while left and sent >= len(left[0]):
                 sent -= len(left.pop(0))
             if left:
                 left[0] = left[0][sent:]
-                self._allow(deadline)
+
+    def _wait_for_room(self, deadline: float) -> None:
+        room = select.poll()
+        room.register(self._socket, select.POLLOUT)
+        room.poll(_left(deadline) * 1000)
 
     def receive_into(self, view: memoryview, deadline: float) -> int:
         """The number of bytes that came, 0 for the end.  Raises TimedOut and ConnectionLost."""
         while True:
-            self._allow(deadline)
             try:
+                if self._tls:
+                    self._allow(deadline)
+                elif not self._poll.poll(_left(deadline) * 1000):
+                    continue
                 return self._socket.recv_into(view)
             except ConnectionResetError:
                 return 0
             except OSError as error:
                 if not _is_wait(error):
                     raise self.lost(str(error)) from None
+                if monotonic() >= deadline:
+                    raise TimedOut("no answer came in time") from None
 
     def receive(self, deadline: float) -> bytes:
         """Bytes that came, b"" for the end.  Raises TimedOut and ConnectionLost."""
@@ -100,19 +127,17 @@ class WireSocket:
         """What came while nobody waited; None: nothing; b"": the server has closed the connection."""
         if not self._poll.poll(0) and not (self._tls and self._socket.pending()):  # type: ignore[attr-defined]
             return None
-        self._socket.setblocking(False)
+        if self._tls:
+            self._socket.setblocking(False)
+            self._allowed = 0.0
         try:
             return self._socket.recv(tuning.CLIENT_RECEIVE_BYTES)
         except OSError as error:
             return None if _is_wait(error) else b""
-        finally:
-            self._socket.setblocking(True)
-            if self._tls:
-                self._allowed = 0.0  # that was Python's own time
 
-    def abort(self) -> None:
-        """End what another thread waits for here."""
-        self.aborted = True
+    def abort(self, why: Callable[[], TisError] = cancelled) -> None:
+        """End what another thread waits for here, which then raises the first `why`."""
+        self.aborted = self.aborted or why
         with suppress(OSError):  # it has ended by itself
             # Not the method of a socket of TLS: that one takes the encryption away under who reads and sends.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -132,20 +157,11 @@ class WireSocket:
         )
 
     def _allow(self, deadline: float) -> None:
-        left = deadline - monotonic()
-        if left <= 0:
-            raise self._late("no answer came")
+        """Over TLS: Python waits so long, set again only when it differs."""
+        left = _left(deadline)
         if not left <= self._allowed <= 1.1 * left + 0.001:
             self._allowed = 1.05 * left + 0.0005
-            if self._tls:
-                self._socket.settimeout(self._allowed)
-                return
-            value = TIMEVAL.pack(int(self._allowed), int(self._allowed % 1 * 1e6))
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
-
-    def _late(self, what: str) -> TimedOut:
-        return TimedOut(f"{what} from {self._address} within the time that the call may take (timeout=)")
+            self._socket.settimeout(self._allowed)
 
 
 def _is_wait(error: OSError) -> bool:
@@ -159,7 +175,7 @@ def connect(address: Address, context: SSLContext | None, deadline: float, serve
     now = monotonic()
     until = min(deadline, now + limits.CLIENT_CONNECT_SECONDS_MAX)
     if until <= now:
-        raise TimedOut(f"there was no time left to connect to {address}")
+        raise TimedOut("there was no time left to connect")
     try:
         made = _connected(address, until)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -172,13 +188,12 @@ def connect(address: Address, context: SSLContext | None, deadline: float, serve
         except OSError as error:
             made.close()
             raise connect_failed(address, error) from None
-    made.settimeout(None)
     return WireSocket(made, address)
 
 
 def _connected(address: Address, until: float) -> socket.socket:
     """To the first address of that name that answers; each has its share of the time.  Raises OSError."""
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    found = _looked_up(address, until)
     failed = OSError(f"the name '{address.host}' has no address")
     for number, (family, kind, protocol, _, where) in enumerate(found):
         made = socket.socket(family, kind, protocol)
@@ -196,6 +211,51 @@ def _connected(address: Address, until: float) -> socket.socket:
         raise failed
     finally:
         del failed  # an error has this frame: with the request behind it, it would wait for the collector
+
+
+_asked: dict[tuple[str, int], Future[Any]] = {}
+"""The names that threads are looking up.  A name has one thread, however many calls give it up meanwhile."""
+os.register_at_fork(after_in_child=_asked.clear)  # its threads are the parent's
+
+
+def _looked_up(address: Address, until: float) -> list[Any]:
+    """What a name stands for.  Raises OSError.
+
+    The system's resolver has no deadline, so a thread asks it, which ends with the resolver's own time.  Numbers, and
+    this machine, need no name server.
+    """
+    key = (address.host, address.port)
+    mine: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            found: Any = socket.getaddrinfo(*key, type=socket.SOCK_STREAM)
+        except Exception as error:
+            found = (error if isinstance(error, OSError) else OSError(str(error))).with_traceback(None)
+        _asked.pop(key, None)
+        mine.set_result(found)
+
+    if address.numeric or address.local:
+        ask()
+        found = mine.result()
+    else:
+        asked = mine
+        try:
+            asked = _asked.setdefault(key, mine)
+            if asked is mine:
+                threading.Thread(target=ask, name="tisfast-client-name", daemon=True).start()
+        except RuntimeError:  # the program ends (since Python 3.12), or may have no more threads
+            ask()
+        except BaseException:  # Ctrl-C: else nobody would ever ask again
+            _asked.pop(key, None)
+            raise
+        try:
+            found = asked.result(_left(until))
+        except TooLate:
+            raise OSError(f"no name server said in time where '{address.host}' is") from None
+    if isinstance(found, OSError):
+        raise type(found)(*found.args)  # each caller its own, which has its frames
+    return cast("list[Any]", found)
 
 
 def _left(until: float) -> float:

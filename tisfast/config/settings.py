@@ -256,12 +256,12 @@ class RepositorySettings:
 class WorkerSettings:
     """Settings of all workers.  cuda_visible: the server's CUDA_VISIBLE_DEVICES; cpu_only: as if there were no GPU.
 
-    gpu_limits: --model-load-gpu-limit, (GPU, fraction of its memory); cuda_pools:
-    --cuda-memory-pool-byte-size, (GPU, bytes), of others the default; capability_min: GPUs below are not used;
-    memory_budget: bytes that all models' workers may take, 0 for no bound; strict_outputs: outputs that are not what
-    the configuration says are errors; spin_us: how long a side that waits yields before it sleeps, 0 for no time;
-    guest_directory: where guests find the server, "" for none; guest_models: what they are to bring before the server
-    is ready.
+    gpu_limits: --model-load-gpu-limit, (GPU, fraction of its memory); cuda_pools: --cuda-memory-pool-byte-size, (GPU,
+    bytes), of others the default; pinned_pool_bytes: host memory that they may pin for CUDA, altogether;
+    capability_min: GPUs below are not used; memory_budget: bytes that all models' workers may take, 0 for no bound;
+    strict_outputs: outputs that are not what the configuration says are errors; spin_us: how long a side that waits
+    yields before it sleeps, 0 for no time; guest_directory: where guests find the server, "" for none; guest_models:
+    what they are to bring before the server is ready.
     """
 
     interpreter: str
@@ -271,6 +271,7 @@ class WorkerSettings:
     cpu_only: bool = False
     gpu_limits: tuple[tuple[int, float], ...] = ()
     cuda_pools: tuple[tuple[int, int], ...] = ()
+    pinned_pool_bytes: int = limits.PINNED_POOL_BYTES
     capability_min: float = COMPUTE_CAPABILITY_MIN
     memory_budget: int = 0
     strict_outputs: bool = False

@@ -172,6 +172,8 @@ class FunctionServer:
         """
         from tisfast.client import Client  # noqa: PLC0415 - only for who asks
 
+        if protocol not in ("http", "grpc"):
+            raise BadRequest(f"protocol={protocol!r:.60} must be 'http' or 'grpc'")
         served = self.models  # other threads may change it
         if not name and len(served) != 1:
             raise BadRequest(f"name one of what is served: {', '.join(served) or 'nothing'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tisfast import tuning
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
 class IdleTrimmer:
     """Gives the free pages back once after ARENA_TRIM_SECONDS without a request; looked at about once a second.
 
-    The kernel takes some 0.1 s for a gigabyte of them, so others have their turn after each slice.
+    The kernel takes some 0.1 s for a gigabyte of them, so others have their turn after each slice.  pinned: whether an
+    instance may have pinned pages for its GPU, which would go on with pages that are nobody else's any more; instances
+    let go of them when they are idle, too.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, pinned: Callable[[], bool] = lambda: False) -> None:
+        self._runtime, self._pinned = runtime, pinned
         self._answered = 0
         self._active_ns = 0
         self._rested = True
@@ -34,6 +37,8 @@ class IdleTrimmer:
             self._trim()
 
     def _trim(self) -> None:
+        if self._pinned():
+            self._rested = False  # the next look tries again
         if not self._rested:
             return  # somebody came
         if self._runtime.arena.trim_top(tuning.ARENA_TRIM_SLICE_BYTES):

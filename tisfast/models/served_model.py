@@ -55,7 +55,7 @@ class ServedModel:
         self.execution_seconds_max = execution_seconds_max
         self.load_seconds = 0.0
         self._timer = timer
-        self._rest = IdleTrimmer(runtime)
+        self._rest = IdleTrimmer(runtime, lambda: any(instance.pins for instance in self.instances))
         self._refusing = False
         self._loaded = False
         self.keep_awake = False

@@ -34,6 +34,7 @@ from tisfast.processes.guests import Guests
 from tisfast.processes.link import Poller
 from tisfast.processes.nurseries import Nurseries
 from tisfast.processes.nursery_process import NurseryProcess
+from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.worker import Workplace
 from tisfast.repo.links import LinkedFiles, link_files
 from tisfast.repo.load_override import LoadOrder, find_overridden, remove_private
@@ -105,6 +106,7 @@ class Supervisor:
         self._poller: Poller | None = None
         self._custom_metrics: CustomMetrics | None = None
         self._context: LoadContext | None = None
+        self.pinned = PinnedPool(workers.pinned_pool_bytes)
         self._guest_directory: GuestDirectory | None = None
         self._guests: Guests | None = None
         self._guest_models: GuestModels | None = None
@@ -196,7 +198,7 @@ class Supervisor:
         self._custom_metrics = CustomMetrics(self._poller.cells)
         models = ModelOrders(self._registry, self.lifecycle, self._loop)
         self._context = LoadContext(
-            Workplace(self._loop, self._control, self._custom_metrics, models, self._gpu_pool()),
+            Workplace(self._loop, self._control, self._custom_metrics, models, self._gpu_pool(), self.pinned),
             self._poller,
             self._clock,
             self._workers,

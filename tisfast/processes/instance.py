@@ -161,6 +161,11 @@ class Instance:
         return self._worker is None or self._worker.ended.done()
 
     @property
+    def pins(self) -> bool:
+        """Whether its worker may have pinned pages of the arenas (worker.Worker.pins)."""
+        return self._worker is not None and self._worker.pins
+
+    @property
     def readiness(self) -> ReadinessCheck | None:
         """Where the model's own `is_ready` is asked, None when it has none."""
         return self._worker.readiness if self._worker is not None else None

@@ -24,6 +24,7 @@ from tisfast.processes.deaths import Deaths
 from tisfast.processes.forked_process import ForkedProcess
 from tisfast.processes.gpu_pool import BorrowerFace, GpuPool
 from tisfast.processes.nursery import Nursery
+from tisfast.processes.pinned_pool import PinnedPool
 from tisfast.processes.readiness import ReadinessCheck
 from tisfast.processes.worker_output import written_level
 from tisfast.types import NO_DEVICE
@@ -82,6 +83,7 @@ class Workplace:
     metrics: CustomMetrics
     models: ModelOrdersFace
     gpu_pool: GpuPool | None = None  # None: there is none to lend of
+    pinned_pool: PinnedPool = field(default_factory=PinnedPool)
 
 
 class WorkerBody(Protocol):
@@ -183,6 +185,11 @@ class Worker:
     def pid(self) -> int:
         """The process id, 0 while it is not known."""
         return self._body.pid
+
+    @property
+    def pins(self) -> bool:
+        """It has pinned memory of its arenas, or may at any moment: their pages must stay."""
+        return self.place.pinned_pool.bytes_of(self.id) > 0
 
     async def start(self, fds: Sequence[int]) -> Message:
         """Begin with the seven data descriptors (which stay the caller's), load, and return `ready` or `completed`.
@@ -292,16 +299,19 @@ class Worker:
             self._asked_about_models(message)
         elif kind == "calls" and self.on_calls is not None:
             self.on_calls()
-        elif kind == "gpu_memory":
-            self._asked_for_gpu_memory(message)
+        elif kind in ("gpu_memory", "pin"):
+            self._asked_for_memory(message)
         elif kind == "context":
             self._body.tell({"t": "answer", "n": message.get("n"), "context": self._context(message.get("request"))})
 
     def _context(self, ticket: object) -> str | None:
         return self.trace_context(ticket) if isinstance(ticket, int) and self.trace_context is not None else None
 
-    def _asked_for_gpu_memory(self, message: Message) -> None:
-        if self.place.gpu_pool is None or self.borrower is None:
+    def _asked_for_memory(self, message: Message) -> None:
+        if message["t"] == "pin":
+            if not self.ended.done():
+                self._body.tell(self.place.pinned_pool.answer(self.id, message))
+        elif self.place.gpu_pool is None or self.borrower is None:
             self._body.tell({"t": "answer", "n": message.get("n"), "error": "the server lends none"})
         elif message.get("back"):
             self.borrower.lend(None)
@@ -386,6 +396,7 @@ class Worker:
             return
         self._verdict = self._verdict or text
         self.place.metrics.forget(self.id)
+        self.place.pinned_pool.forget(self.id)
         # The link's, whose memory is not to wait for the garbage collector.
         self.on_calls = self.trace_context = self.borrower = None
         if self.readiness is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tisfast import tuning
 from tisfast.config.metric_control import FIRST_RESPONSE
@@ -77,6 +77,18 @@ _MEMORY: Final = (
 )
 
 
+class PinnedPoolFace(Protocol):
+    """The host memory that workers pin (processes/pinned_pool.py)."""
+
+    @property
+    def total_bytes(self) -> int:
+        """What they may have."""
+
+    @property
+    def used_bytes(self) -> int:
+        """What they have."""
+
+
 @dataclass(frozen=True)
 class Sources:
     """Where values come from.  restarts, load_seconds: model, version and value of each loaded model version; cache:
@@ -89,6 +101,7 @@ class Sources:
     cache: LocalStore | SharedCacheFace | None = None
     custom: Callable[[], Iterable[FamilyReading]] = tuple
     memory: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]] = tuple
+    pinned: PinnedPoolFace | None = None
 
 
 class MetricsRoutes:
@@ -160,9 +173,10 @@ class MetricsCollector:
             yield metric_families.custom(reading)
 
     def _machine(self) -> Iterator[FamilyText]:
-        # There is no pinned pool: tensors lie in arenas, which tisfast_arena_bytes shows.
-        yield _gauge("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", 0)
-        yield _gauge("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", 0)
+        pool = self._sources.pinned
+        total, pinned = (pool.total_bytes, pool.used_bytes) if pool is not None else (0, 0)
+        yield _gauge("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", total)
+        yield _gauge("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", pinned)
         if self._sources.gpus is not None:
             yield from _gpus(self._sources.gpus.readings)
         if self._shown.cpu:

@@ -16,7 +16,7 @@ cdef class Layout:
 
 cdef class AnswerWriter:
     cdef public object _all, _arena, _differences, _memory, _model, _offset, _reserved, _specs, _take, _trace
-    cdef public object device_arena, device_lost
+    cdef public object device_arena, device_lost, pinned
     cdef public Py_ssize_t _count
     cdef public dict _layouts
     cdef public DirectMemory _raw

@@ -10,7 +10,7 @@ import sys
 from tisfast_worker import dtypes, limits
 from tisfast_worker.cuda import DeviceLost
 from tisfast_worker.device_arena import FLAG_STAYS
-from tisfast_worker.device_tensor import DeviceTensor
+from tisfast_worker.device_tensor import DeviceTensor, copy_to_host
 from tisfast_worker.errors import ErrorCode
 from tisfast_worker.failure import last_line, traceback_text
 from tisfast_worker.model import fits, wire_shape
@@ -77,6 +77,7 @@ class AnswerWriter:
         self._differences = OutputDifferences(model)
         self._reserved = None
         self.device_arena = None  # the DeviceArena of an instance on a GPU
+        self.pinned = None  # its PinnedMemory
         self.device_lost = None  # why no answer can come from the GPU any more
 
     def spec_of(self, name):
@@ -108,6 +109,8 @@ class AnswerWriter:
         if not block:
             return {}
         at, ndarray = self._offset(block), sys.modules["numpy"].ndarray
+        if self.pinned is not None:
+            self.pinned.cover_outputs([(at + place, at + place + size) for place, size in zip(places, layout.sizes)])
         arrays = [
             ndarray(shape, dtypes.TYPES[spec.code][3] or dtypes.BF16_BITS, self._memory, at + place)
             for (spec, shape), place in zip(wanted, places)
@@ -187,7 +190,7 @@ class AnswerWriter:
         if request._head[3] & self._all != self._all:
             tensors = self._asked(tensors, request._head[3])
         facts = [request.batch]
-        sources = []  # per tensor: its array, or (place, bytes) of an input
+        sources = []  # per tensor: its array, (place, bytes) of an input, or itself where it is to come from a GPU
         for tensor in tensors:
             array = tensor._array
             if array is None:
@@ -249,16 +252,21 @@ class AnswerWriter:
                 continue
             end += -end % _ALIGN
             places.append(end)
-            end += len(source) if source.__class__ is bytes else source.nbytes
+            end += _nbytes(source)
         block = self._take(end)
         at = self._offset(block)
-        refs = []
+        refs, on_gpu = [], []
         for place, source in zip(places, sources):
             if place is None:
                 refs += (0, source[0], source[1])
+                continue
+            refs += (1, place, _nbytes(source))
+            if isinstance(source, DeviceTensor):
+                on_gpu.append((at + place, source))
             else:
-                refs += (1, place, len(source) if source.__class__ is bytes else source.nbytes)
                 self._copy(at + place, source)
+        if on_gpu:
+            self._fetch(block, on_gpu)
         self._raw.write(at, self._head(layout, len(parameters)))
         layout.refs.write(at + layout.refs_at, tuple(refs))
         self._raw.write(at + layout.record_bytes, parameters)
@@ -269,6 +277,16 @@ class AnswerWriter:
             self._memory[at : at + len(source)] = source
         else:  # numpy copies any strides once, straight into the arena
             sys.modules["numpy"].ndarray(source.shape, source.dtype, self._memory, at)[...] = source
+
+    def _fetch(self, block, wanted):
+        """Copy from the GPU, straight to where the answer has them: (offset, DeviceTensor) of each."""
+        if self.pinned is not None:
+            self.pinned.cover_outputs([(at, at + tensor.nbytes()) for at, tensor in wanted])
+        try:
+            copy_to_host([(self._arena.base + at, tensor) for at, tensor in wanted])
+        except BaseException:
+            self._arena.put_back(block)
+            raise
 
     @staticmethod
     def _head(layout, parameters_bytes):
@@ -307,7 +325,7 @@ class AnswerWriter:
             sources.append(place)
         else:
             own = False
-            sources.append(tensor._content())
+            sources.append(tensor if isinstance(tensor, DeviceTensor) else tensor._content())
         facts += (tensor._name, tensor._code | (_PASSED if own else 0), shape)
 
     def _on_gpu(self, tensor, request):
@@ -412,6 +430,13 @@ def _places(end, sizes):
         places.append(end)
         end += nbytes
     return places, end
+
+
+def _nbytes(source):
+    """Of what is copied into an answer."""
+    if source.__class__ is bytes:
+        return len(source)
+    return source.nbytes() if isinstance(source, DeviceTensor) else source.nbytes
 
 
 def _as_bytes(source, size):

@@ -17,12 +17,12 @@ from tisfast_worker.tensor import Tensor
 class BatchCall:
     """Calls a model's `execute_batch` with the requests of a batch; returns an InferenceResponse for each."""
 
-    def __init__(self, model, backend, new_lease):
-        """`new_lease()`: the whole input arena, for arrays to refer to."""
+    def __init__(self, model, backend, new_lease, pinned=None):
+        """`new_lease()`: the whole input arena, for arrays to refer to; `pinned`: the PinnedMemory, on a GPU."""
         import numpy  # noqa: PLC0415 - arrays are what this is about
 
         self._numpy, self._run, self._new_lease, self._space = numpy, backend.execute_arrays, new_lease, backend.space
-        self._as_text = backend.takes_text
+        self._as_text, self._pinned = backend.takes_text, pinned
         self._model = model.name
         self._batched = model.batched
         config = json.loads(model.config)
@@ -143,7 +143,7 @@ class BatchCall:
         order = sorted(requests, key=_place)
         if self._seated and order != requests:
             return None  # the direct strategy: each slot has its row
-        count, lease, arrays = len(order), self._new_lease(), {}
+        count, lease, arrays, parts = len(order), self._new_lease(), {}, []
         for at, layout in enumerate(layouts):
             places = [request._refs[2 * at] for request in order]
             step = places[1] - places[0]
@@ -155,6 +155,9 @@ class BatchCall:
             arrays[layout.name] = self._numpy.ndarray(
                 (count, *layout.shape[1:]), layout.dtype, lease, places[0], (step, *row.strides)
             )
+            parts.append((places[0], places[-1] + layout.nbytes))
+        if self._pinned is not None:
+            self._pinned.cover_inputs(parts)
         execution.arrays = lease
         return order, arrays
 

@@ -3,13 +3,16 @@
 Loaded when such a tensor first comes, in the instance's own process, whose CUDA context is the model's.
 """
 
+import contextlib
 import ctypes
+import os
 
 from tisfast_worker.errors import TritonModelException
 
 _LIBRARY = "libcuda.so.1"
 _LAZY_PEER_ACCESS = 1
 _NON_BLOCKING = 1
+_FOR_ALL_CONTEXTS = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
 class _Handle(ctypes.Structure):
@@ -28,9 +31,11 @@ _SIGNATURES = {
     "cuCtxSynchronize": (),
     "cuStreamCreate": (ctypes.POINTER(_POINTER), ctypes.c_uint),
     "cuStreamSynchronize": (_POINTER,),
-    "cuMemcpyDtoH_v2": (_POINTER, _ADDRESS, ctypes.c_size_t),
+    "cuMemcpyDtoHAsync_v2": (_POINTER, _ADDRESS, ctypes.c_size_t, _POINTER),
     "cuMemcpyHtoDAsync_v2": (_ADDRESS, _POINTER, ctypes.c_size_t, _POINTER),
     "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, ctypes.c_size_t, _POINTER),
+    "cuMemHostRegister_v2": (_POINTER, ctypes.c_size_t, ctypes.c_uint),
+    "cuMemHostUnregister": (_POINTER,),
     "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_ADDRESS), _Handle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (_ADDRESS,),
     "cuDeviceGetUuid_v2": (_POINTER, ctypes.c_int),
@@ -58,15 +63,25 @@ class DeviceLost(TritonModelException):
     """The process can use its GPU no more: its requests fail, and it must be started again."""
 
 
-def copy_to_host(to, address, nbytes, device):
-    """Copy from device memory.  Waits for all that was queued in the device's context.  Raises TritonModelException."""
-    if not nbytes:
+def copy_to_host(copies, device):
+    """Copy from device memory: (address on the host, address, bytes) of each.  They are done when this returns.
+
+    Waits first for all that was queued in the device's context.  Raises TritonModelException.
+    """
+    copies = [each for each in copies if each[2]]
+    if not copies:
         return
     try:
+        ours = stream(device)
         with _Context(device) as call:
             call("cuCtxSynchronize")
-            call("cuMemcpyDtoH_v2", to, address, nbytes)
+            try:
+                for to, address, nbytes in copies:
+                    call("cuMemcpyDtoHAsync_v2", to, address, nbytes, ours)
+            finally:  # also what was queued before a refusal: the memory may become another answer's
+                call("cuStreamSynchronize", ours)
     except CudaError as error:
+        nbytes = sum(each[2] for each in copies)
         text = f"copying {nbytes} bytes of a tensor from GPU {device} to the host failed: {error}"
         raise _failure(text, error) from None
 
@@ -112,40 +127,80 @@ def uuid():
     return bytes(found)
 
 
+def is_in_use():
+    """Whether this process has a context on the GPU: it is looked at, and nothing is loaded or begun for it."""
+    number, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    try:
+        library = ctypes.CDLL(_LIBRARY, os.RTLD_NOLOAD)
+        return (
+            library.cuDeviceGet(ctypes.byref(number), 0) == 0
+            and library.cuDevicePrimaryCtxGetState(number, ctypes.byref(flags), ctypes.byref(is_active)) == 0
+            and is_active.value != 0
+        )
+    except (OSError, AttributeError):  # not loaded, or older than CUDA 7
+        return False
+
+
+def pin(address, nbytes):
+    """Have the GPU copy from and to this host memory by itself.  Its pages stay in memory.  Raises CudaError."""
+    stream(0)  # the registration goes with the context
+    with _Context(0) as call:
+        call("cuMemHostRegister_v2", address, nbytes, _FOR_ALL_CONTEXTS)
+
+
+def unpin(addresses):
+    """Undo `pin`, after what is queued.  A context that has failed, or was reset, has let go of all."""
+    try:
+        with _Context(0) as call:
+            call("cuCtxSynchronize")
+    except CudaError:
+        pass
+    for address in addresses:
+        try:
+            with _Context(0) as call:
+                call("cuMemHostUnregister", address)
+        except CudaError:
+            pass
+
+
 def _failure(text, error):
     return (DeviceLost if error.is_fatal else TritonModelException)(text)
 
 
-class Gpu:
-    """The one GPU that this instance sees, with a stream of our own.  It keeps the device's context for good."""
+_streams = {}  # by the device's number: a stream of our own
 
-    __slots__ = ("_stream",)
 
-    def __init__(self):
-        """Raises CudaError."""
-        self._stream = _POINTER()
+def stream(device):
+    """Our stream of a device, made once; its context is kept for good.  Raises CudaError."""
+    made = _streams.get(device)
+    if made is None:
+        made, number, context = _POINTER(), ctypes.c_int(), _POINTER()
+        with _Context(device) as call:
+            call("cuStreamCreate", made, _NON_BLOCKING)
+            call("cuDeviceGet", number, device)
+            call("cuDevicePrimaryCtxRetain", context, number.value)
+        made = _streams.setdefault(device, made)  # two threads may have made one, which costs nothing
+    return made
+
+
+def copy(to, source, nbytes):
+    """From device memory to device memory of the one GPU that this instance sees: what the model queued is done before,
+    the copy when this returns.
+
+    Raises TritonModelException.
+    """
+    if not nbytes:
+        return
+    try:
+        ours = stream(0)
         with _Context(0) as call:
-            device, context = ctypes.c_int(), _POINTER()
-            call("cuStreamCreate", self._stream, _NON_BLOCKING)
-            call("cuDeviceGet", device, 0)
-            call("cuDevicePrimaryCtxRetain", context, device.value)
-
-    def copy(self, to, source, nbytes):
-        """From device memory to device memory: what the model queued is done before, the copy when this returns.
-
-        Raises TritonModelException.
-        """
-        if not nbytes:
-            return
-        try:
-            with _Context(0) as call:
-                call("cuCtxSynchronize")
-                if to != source:
-                    call("cuMemcpyDtoDAsync_v2", to, source, nbytes, self._stream)
-                    call("cuStreamSynchronize", self._stream)
-        except CudaError as error:
-            text = f"copying {nbytes} bytes of an output on the GPU failed: {error}"
-            raise _failure(text, error) from None
+            call("cuCtxSynchronize")
+            if to != source:
+                call("cuMemcpyDtoDAsync_v2", to, source, nbytes, ours)
+                call("cuStreamSynchronize", ours)
+    except CudaError as error:
+        text = f"copying {nbytes} bytes of an output on the GPU failed: {error}"
+        raise _failure(text, error) from None
 
 
 class OpenedMemory:
@@ -181,47 +236,54 @@ class OpenedMemory:
 class _Context:
     """A device's primary context, this thread's while it is entered: calls in it, each of which raises CudaError."""
 
-    __slots__ = ("_context", "_device", "_library", "_number")
+    __slots__ = ("_context", "_device", "_number")
 
     def __init__(self, device):
         self._device = device
 
     def __enter__(self):
-        try:
-            self._library = ctypes.CDLL(_LIBRARY)
-        except OSError as error:
-            raise CudaError(f"the NVIDIA driver cannot be loaded: {error}") from None
         number, self._context = ctypes.c_int(), _POINTER()
-        self.call("cuInit", 0)
-        self.call("cuDeviceGet", number, self._device)
+        _call("cuInit", 0)
+        _call("cuDeviceGet", number, self._device)
         self._number = number.value
-        self.call("cuDevicePrimaryCtxRetain", self._context, self._number)
+        _call("cuDevicePrimaryCtxRetain", self._context, self._number)
         try:
-            self.call("cuCtxPushCurrent_v2", self._context)
+            _call("cuCtxPushCurrent_v2", self._context)
         except CudaError:
-            self._function("cuDevicePrimaryCtxRelease_v2")(self._number)
+            _function("cuDevicePrimaryCtxRelease_v2")(self._number)
             raise
-        return self.call
+        return _call
 
     def __exit__(self, *_):
-        self._function("cuCtxPopCurrent_v2")(self._context)
-        self._function("cuDevicePrimaryCtxRelease_v2")(self._number)
+        _function("cuCtxPopCurrent_v2")(self._context)
+        _function("cuDevicePrimaryCtxRelease_v2")(self._number)
 
-    def call(self, name, *arguments):
+
+_functions = {}  # of the driver, by their names: looked up once
+
+
+def _function(name):
+    function = _functions.get(name)
+    if function is None:
         try:
-            code = self._function(name)(*arguments)
+            function = getattr(ctypes.CDLL(_LIBRARY), name)
+        except OSError as error:
+            raise CudaError(f"the NVIDIA driver cannot be loaded: {error}") from None
         except AttributeError:
             raise CudaError(f"the NVIDIA driver has no {name}") from None
-        if code:
-            raise CudaError(f"{name}: {self._reason(code)}", code)
-
-    def _function(self, name):
-        function = getattr(self._library, name)
         function.argtypes = _SIGNATURES[name]
-        return function
+        _functions[name] = function
+    return function
 
-    def _reason(self, code):
-        text = ctypes.c_char_p()
-        if hasattr(self._library, "cuGetErrorString"):
-            self._function("cuGetErrorString")(code, text)
-        return text.value.decode() if text.value else f"error {code}"
+
+def _call(name, *arguments):
+    code = _function(name)(*arguments)
+    if code:
+        raise CudaError(f"{name}: {_reason(code)}", code)
+
+
+def _reason(code):
+    text = ctypes.c_char_p()
+    with contextlib.suppress(CudaError):  # one that is older than CUDA 6
+        _function("cuGetErrorString")(code, text)
+    return text.value.decode() if text.value else f"error {code}"

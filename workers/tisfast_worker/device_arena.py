@@ -5,7 +5,7 @@ import threading
 
 from tisfast_worker import cuda
 from tisfast_worker.control_messages import ControlClosed
-from tisfast_worker.cuda import CudaError, DeviceLost, Gpu, OpenedMemory, uuid
+from tisfast_worker.cuda import CudaError, DeviceLost, OpenedMemory, uuid
 from tisfast_worker.foreign_memory import SHARE_SHIFT
 from tisfast_worker.native import block_offset
 from tisfast_worker.serving_context import current
@@ -38,7 +38,6 @@ class DeviceArena:
         self._arena, self._memory, self._nbytes = 0, None, 0
         self._refused = False
         self._lock = threading.Lock()  # of the four; never held while blocks are collected, which has locks of its own
-        self._gpu = None
         self._pending = []  # parts of the answer that is being written
         self._of = {}  # block of an answer or a call: its parts
 
@@ -67,7 +66,7 @@ class DeviceArena:
             return None
         offset = block_offset(part)
         try:
-            self._gpu.copy(self._memory.address + offset, tensor.address(), nbytes)
+            cuda.copy(self._memory.address + offset, tensor.address(), nbytes)
         except BaseException as error:
             self.free((part,))
             self._heard(error)
@@ -140,7 +139,6 @@ class DeviceArena:
         answer = current().ask({"t": "gpu_memory", "uuid": uuid()})
         if "error" in answer:
             raise CudaError(answer["error"])
-        if self._gpu is None:
-            self._gpu = Gpu()
+        cuda.stream(0)
         self._memory, self._nbytes = OpenedMemory(answer["handle"]), answer["bytes"]
         self._arena = self._library.tf_arena_new(self._nbytes, self._nbytes)

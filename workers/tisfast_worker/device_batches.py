@@ -102,7 +102,7 @@ class DeviceBatchCall(BatchCall):
 
     def __init__(self, model, backend, new_lease, writer):
         """`writer`: the AnswerWriter, which is told when the GPU is lost."""
-        BatchCall.__init__(self, model, backend, new_lease)
+        BatchCall.__init__(self, model, backend, new_lease, writer.pinned)
         self._takes_device, self._joins, self._writer = backend.takes_device, backend.joins_on_device, writer
 
     def __call__(self, requests, execution):

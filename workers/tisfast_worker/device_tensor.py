@@ -77,9 +77,13 @@ class DeviceTensor(Tensor):
         if self._host is None:
             nbytes = self.nbytes()
             host = ctypes.create_string_buffer(max(nbytes, 1))
-            cuda.copy_to_host(ctypes.addressof(host), self.address(), nbytes, self._device[1])
+            cuda.copy_to_host([(ctypes.addressof(host), self.address(), nbytes)], self._device[1])
             self._host = host
         return self._host
+
+    def tobytes(self):
+        """A copy of its bytes."""
+        return self._bytes()[: self.nbytes()]
 
     def nbytes(self):
         """Of its data."""
@@ -128,6 +132,15 @@ class DeviceTensor(Tensor):
     def __dlpack_device__(self):
         """(device type, device id)."""
         return self._device
+
+
+def copy_to_host(wanted):
+    """Copy whole tensors: (address on the host, DeviceTensor) of each.  Raises TritonModelException."""
+    copies = {}
+    for to, tensor in wanted:
+        copies.setdefault(tensor._device[1], []).append((to, tensor.address(), tensor.nbytes()))
+    for device, those in copies.items():
+        cuda.copy_to_host(those, device)
 
 
 class DeviceInput(DeviceTensor):

@@ -104,7 +104,6 @@ class ForeignMemory:
         self._idle = {}  # (serial of the share, offset, bytes): windows
         self._idle_count = 0
         self._faults_counted = library.tf_faults_counted() != 0
-        self.gpu = None  # the cuda.Gpu for copies of outputs, when the first one is made
         self.devices = KnownMemory()  # of inputs, and of answers to calls, that lie on the GPU
         self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self.told = 0  # messages that hold

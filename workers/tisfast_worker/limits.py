@@ -50,6 +50,13 @@ SHARE_TENSOR_BYTES_MIN = 4096
 """Smallest tensor of such a model that lies in the file: a page."""
 RESERVE_BYTES_MIN = 98304
 """Smallest answer whose outputs are computed into its block: below, binding them costs more than a copy."""
+PIN_BYTES_MIN = 65536
+"""Smallest tensor that is pinned for the GPU by itself: of smaller ones the driver makes copies that do not wait."""
+PIN_STEP_BYTES = 65536
+"""Pinned pieces begin and end at multiples of this: no page of any system is larger."""
+PIN_PASSES_MAX = 4
+"""Times that the tensors of a batch are looked at until none reaches over the end of a pinned piece; beyond, all pieces
+of the arena are given up.  Two are usual where something is new."""
 GPU_PIECE_BYTES_MIN = 65536
 """Smallest piece of an input in host memory that is copied to the GPU by itself: below, a copy of all of them together
 on the host costs less than calls of the driver's."""

@@ -7,7 +7,7 @@ from tisfast_worker.execution cimport Execution
 
 
 cdef class Loop:
-    cdef public object _completions, _deliver, _foreign, _now, _outputs, _reader, _runner, thread
+    cdef public object _completions, _deliver, _foreign, _now, _outputs, _pinned, _reader, _runner, thread
     cdef public Execution execution
     cdef public BatchSource source
     cdef public AnswerPublisher _publisher

@@ -17,10 +17,10 @@ from tisfast_worker.serving_context import current
 class Loop:
     """Serves one model instance, whose requests are answered when their execution is done."""
 
-    def __init__(self, source, plane, reader, runner, publisher, deliver):  # noqa: PLR0913, PLR0917 - what it is made of
-        """deliver(request, response): shows an answer while `execute` still runs."""
+    def __init__(self, source, plane, reader, runner, publisher, deliver, pinned=None):  # noqa: PLR0913, PLR0917 - its parts
+        """deliver(request, response): shows an answer while `execute` still runs; pinned: the PinnedMemory or None."""
         self.source, self._reader, self._runner = source, reader, runner
-        self._publisher, self._deliver = publisher, deliver
+        self._publisher, self._deliver, self._pinned = publisher, deliver, pinned
         self._outputs, self._completions, self._foreign = plane.outputs, plane.completions, plane.foreign
         self._now = time.monotonic_ns
         self.thread = 0  # the loop's own
@@ -34,7 +34,11 @@ class Loop:
     def run(self):
         """Until stop is set and the ring is empty."""
         self.thread = threading.get_ident()
-        self.source.run(self.serve, self._tidy)
+        try:
+            self.source.run(self.serve, self._tidy)
+        finally:
+            if self._pinned is not None:
+                self._pinned.end()
 
     def abandon(self):
         """The server has gone.  Here nothing waits for it."""
@@ -61,6 +65,8 @@ class Loop:
             raise DeviceLost(lost)
 
     def _tidy(self):
+        if self._pinned is not None:
+            self._pinned.rest()
         self._outputs.rest()
         self._completions.flush()
         calls = current().calls

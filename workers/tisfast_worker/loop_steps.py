@@ -7,6 +7,7 @@ from tisfast_worker.batch_source import BatchSource
 from tisfast_worker.device_arena import DeviceArena
 from tisfast_worker.loop import Loop
 from tisfast_worker.output_space import OutputSpace
+from tisfast_worker.pinned_memory import PinnedMemory, PinningReader
 from tisfast_worker.runner import Runner, SequenceRunner
 from tisfast_worker.sequences import Sequences
 from tisfast_worker.stream_loop import StreamLoop
@@ -27,9 +28,11 @@ def make_loop(model, backend, plane, trace):
 def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's
     reader = BatchReader(model, plane)
     publisher = AnswerPublisher(model, plane, reader, trace)
+    pinned = None
     if model.kind == "GPU":
         lent = DeviceArena(plane.library, plane.outputs.collect, publisher.writer)
         plane.outputs.owners = plane.device_arena = publisher.writer.device_arena = lent
+        publisher.writer.pinned = pinned = PinnedMemory(plane)
     deliver, arrays = publisher.deliver, backend.takes_arrays
     if arrays and model.kind == "GPU":
         from tisfast_worker.device_batches import DeviceBatchCall, DeviceSpace  # noqa: PLC0415 - others never need it
@@ -42,10 +45,12 @@ def _loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PL
     else:
         execute = backend.execute
     runner = Runner(model, execute, trace)
+    if pinned is not None:
+        reader = PinningReader(reader, pinned)
     if sequences is not None:
         reader, runner = SequenceReader(reader, sequences), SequenceRunner(runner, sequences, publisher)
         deliver = runner.deliver
-    return Loop(source, plane, reader, runner, publisher, deliver)
+    return Loop(source, plane, reader, runner, publisher, deliver, pinned)
 
 
 def _stream_loop(model, backend, plane, trace, source, sequences):  # noqa: PLR0913, PLR0917 - as make_loop's

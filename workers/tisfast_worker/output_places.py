@@ -2,8 +2,8 @@
 
 import struct
 
-from tisfast_worker import limits
-from tisfast_worker.cuda import CudaError, Gpu
+from tisfast_worker import cuda, limits
+from tisfast_worker.cuda import CudaError
 from tisfast_worker.failure import WireError
 from tisfast_worker.foreign_memory import OFFSET
 from tisfast_worker.serving_context import current
@@ -27,18 +27,18 @@ def output_places(raw, foreign):
         index, place, nbytes = struct.unpack_from("<3Q", raw, 8 + 24 * at)
         share, offset = foreign.share_at(place), place & OFFSET
         if share is not None and share.handle is not None and offset + nbytes <= share.end:
-            found[index] = OutputPlace(foreign, share, place, offset, nbytes)
+            found[index] = OutputPlace(share, place, offset, nbytes)
     return found
 
 
 class OutputPlace:
     """Where a client wants an output in its GPU memory."""
 
-    __slots__ = ("_foreign", "_nbytes", "_offset", "_place", "_share")
+    __slots__ = ("_nbytes", "_offset", "_place", "_share")
 
-    def __init__(self, foreign, share, place, offset, nbytes):  # noqa: PLR0913, PLR0917 - its parts
-        """`foreign`: the ForeignMemory; `place`: as the server knows it, `offset`: of the Share; `nbytes`: its room."""
-        self._foreign, self._share, self._place, self._offset, self._nbytes = foreign, share, place, offset, nbytes
+    def __init__(self, share, place, offset, nbytes):
+        """`place`: as the server knows it, `offset`: of the Share; `nbytes`: its room."""
+        self._share, self._place, self._offset, self._nbytes = share, place, offset, nbytes
 
     def take(self, tensor):
         """Write a DeviceTensor there, and wait: (place, bytes).
@@ -51,13 +51,12 @@ class OutputPlace:
             return None
         try:
             memory = self._share.memory()
-            if self._foreign.gpu is None:
-                self._foreign.gpu = Gpu()
+            cuda.stream(0)  # what cannot copy there is as one that cannot open it
         except CudaError as error:
             current().log("WARN", _UNWRITTEN.format(error), "output_places.py", 0, "unwritten")
             return None
         to, source = memory.address + self._offset, tensor.address()
         if 0 < abs(to - source) < nbytes:  # CUDA does not say what such a copy gives
             return None
-        self._foreign.gpu.copy(to, source, nbytes)
+        cuda.copy(to, source, nbytes)
         return self._place, nbytes

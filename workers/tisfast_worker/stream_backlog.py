@@ -29,7 +29,7 @@ class StreamBlocks:
 
     def __init__(self, arena):
         """`arena` is the OutputArena; the answer writer takes its blocks here."""
-        self.memory, self.offset = arena.memory, arena.offset
+        self.memory, self.offset, self.base, self.put_back = arena.memory, arena.offset, arena.base, arena.put_back
         self._arena, self.wanted = arena, 0
         self._held = None  # (block, bytes) that was waited for
         self._left = arena.use_bytes_max

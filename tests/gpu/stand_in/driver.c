@@ -121,6 +121,16 @@ int cuDevicePrimaryCtxRelease_v2(int device)
     return OK;
 }
 
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    BEGIN();
+    if (device < 0 || device >= DEVICES_MAX)
+        return INVALID_DEVICE;
+    *flags = 0;
+    *active = atomic_load(&contexts[device].retained) > 0;
+    return OK;
+}
+
 int cuDevicePrimaryCtxReset_v2(int device)
 {
     BEGIN();

@@ -365,11 +365,12 @@ int cuIpcCloseMemHandle(device_pointer at)
 
 int memory_is_pinned(const void *host, size_t nbytes)
 {
+    const char *begin = host, *end = begin + nbytes;
     int found = 0;
     pthread_mutex_lock(&table);
     for (int i = 0; i < RANGES_MAX && !found; i++)
-        found = pinned[i].base && (const char *)host >= pinned[i].base
-            && (const char *)host + nbytes <= pinned[i].base + pinned[i].nbytes;
+        if (pinned[i].base && begin < pinned[i].base + pinned[i].nbytes && pinned[i].base < end)
+            found = begin >= pinned[i].base && end <= pinned[i].base + pinned[i].nbytes ? 1 : -1;
     pthread_mutex_unlock(&table);
     return found;
 }

@@ -74,7 +74,8 @@ int context_device(void);
 /* Bytes between device memory and `host`.  OK, INVALID_VALUE outside of an allocation, ILLEGAL_ADDRESS when it was freed. */
 int memory_read(device_pointer from, void *host, size_t nbytes);
 int memory_write(device_pointer to, const void *host, size_t nbytes);
-/* Whether the whole range was registered with cuMemHostRegister, or made by cuMemHostAlloc. */
+/* Whether the whole range was registered with one cuMemHostRegister, or made by cuMemHostAlloc; -1: a part of it was,
+ * and the driver refuses to copy. */
 int memory_is_pinned(const void *host, size_t nbytes);
 
 /* The context of a device is gone, and with it what was opened or allocated there. */

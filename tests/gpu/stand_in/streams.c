@@ -267,6 +267,8 @@ int cuMemcpyHtoDAsync_v2(device_pointer to, const void *from, size_t nbytes, str
     BEGIN();
     CONTEXT();
     is_pinned = memory_is_pinned(from, nbytes);
+    if (is_pinned < 0)
+        return INVALID_VALUE;
     state_count(HOST_TO_DEVICE, 1);
     state_count(HOST_BYTES, nbytes);
     state_count(PINNED_COPIES, (uint64_t)is_pinned);
@@ -281,11 +283,15 @@ int cuMemcpyHtoDAsync_v2(device_pointer to, const void *from, size_t nbytes, str
 
 int cuMemcpyDtoHAsync_v2(void *to, device_pointer from, size_t nbytes, struct stream *stream)
 {
+    int is_pinned;
     BEGIN();
     CONTEXT();
+    is_pinned = memory_is_pinned(to, nbytes);
+    if (is_pinned < 0)
+        return INVALID_VALUE;
     state_count(DEVICE_TO_HOST, 1);
     state_count(HOST_BYTES, nbytes);
-    state_count(PINNED_COPIES, (uint64_t)memory_is_pinned(to, nbytes));
+    state_count(PINNED_COPIES, (uint64_t)is_pinned);
     return queue(stream, (struct operation){.kind = COPY_OUT, .device = from, .host = to, .nbytes = nbytes});
 }
 
@@ -308,6 +314,8 @@ int cuMemcpyHtoD_v2(device_pointer to, const void *from, size_t nbytes)
 {
     BEGIN();
     CONTEXT();
+    if (memory_is_pinned(from, nbytes) < 0)
+        return INVALID_VALUE;
     state_count(HOST_TO_DEVICE, 1);
     state_count(HOST_BYTES, nbytes);
     return memory_write(to, from, nbytes);
@@ -317,6 +325,8 @@ int cuMemcpyDtoH_v2(void *to, device_pointer from, size_t nbytes)
 {
     BEGIN();
     CONTEXT();
+    if (memory_is_pinned(to, nbytes) < 0)
+        return INVALID_VALUE;
     state_count(DEVICE_TO_HOST, 1);
     state_count(HOST_BYTES, nbytes);
     return memory_read(from, to, nbytes);
