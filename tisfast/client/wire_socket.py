@@ -7,10 +7,13 @@ timeouts, which hold, too.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -70,7 +73,17 @@ class WireSocket:
                 self._allow(deadline)
 
     def _send_all(self, pieces: Sequence[Piece], deadline: float) -> None:
+        _left(deadline)
+        sent = 0
+        if len(pieces) == 1:  # as a small request is: this costs less than sendmsg
+            try:
+                sent = self._socket.send(pieces[0])
+            except BlockingIOError:
+                sent = 0
+            if sent == len(pieces[0]):
+                return
         left = [memoryview(piece) for piece in pieces]
+        left[0] = left[0][sent:]
         while left:
             _left(deadline)
             try:
@@ -200,31 +213,49 @@ def _connected(address: Address, until: float) -> socket.socket:
         del failed  # an error has this frame: with the request behind it, it would wait for the collector
 
 
+_asked: dict[tuple[str, int], Future[Any]] = {}
+"""The names that threads are looking up.  A name has one thread, however many calls give it up meanwhile."""
+os.register_at_fork(after_in_child=_asked.clear)  # its threads are the parent's
+
+
 def _looked_up(address: Address, until: float) -> list[Any]:
     """What a name stands for.  Raises OSError.
 
-    The system's resolver has no deadline, so a thread asks it.  A late answer is dropped: the thread ends with the
-    resolver's own time.  Numbers, and this machine, need no name server.
+    The system's resolver has no deadline, so a thread asks it, which ends with the resolver's own time.  Numbers, and
+    this machine, need no name server.
     """
-    found: list[Any] = []
+    key = (address.host, address.port)
+    mine: Future[Any] = Future()
 
     def ask() -> None:
         try:
-            found.append(socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM))
-        except OSError as error:
-            found.append(error)
+            found: Any = socket.getaddrinfo(*key, type=socket.SOCK_STREAM)
+        except Exception as error:
+            found = (error if isinstance(error, OSError) else OSError(str(error))).with_traceback(None)
+        _asked.pop(key, None)
+        mine.set_result(found)
 
     if address.numeric or address.local:
         ask()
+        found = mine.result()
     else:
-        thread = threading.Thread(target=ask, name="tisfast-client-name", daemon=True)
-        thread.start()
-        thread.join(_left(until))
-    if not found:
-        raise OSError(f"no name server said in time where '{address.host}' is")
-    if isinstance(found[0], OSError):
-        raise found.pop()
-    return cast("list[Any]", found[0])
+        asked = mine
+        try:
+            asked = _asked.setdefault(key, mine)
+            if asked is mine:
+                threading.Thread(target=ask, name="tisfast-client-name", daemon=True).start()
+        except RuntimeError:  # the program ends (since Python 3.12), or may have no more threads
+            ask()
+        except BaseException:  # Ctrl-C: else nobody would ever ask again
+            _asked.pop(key, None)
+            raise
+        try:
+            found = asked.result(_left(until))
+        except TooLate:
+            raise OSError(f"no name server said in time where '{address.host}' is") from None
+    if isinstance(found, OSError):
+        raise type(found)(*found.args)  # each caller its own, which has its frames
+    return cast("list[Any]", found)
 
 
 def _left(until: float) -> float:
