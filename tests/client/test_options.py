@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import traceback
 
 import numpy as np
 import pytest
@@ -26,10 +27,10 @@ OF_A_CLIENT = [
     ({"connections": 0}, "connections=0 must be an integer from 1 to 4096"),
     ({"concurrency": 1.5}, "concurrency=1.5 must be an integer from 1 to 4096"),
     ({"headers": "x"}, "headers='x' must be a mapping of names to values, all of them texts"),
-    ({"headers": {"a": 1}}, "headers={'a': 1} must be a mapping"),
+    ({"headers": {"a": 1}}, "headers= must be a mapping of texts to texts; 'a' has a value of int"),
     ({"headers": {"a b": "c"}}, "headers= cannot be sent"),
     ({"headers": None}, "headers=None must be a mapping"),
-    ({"token": 7}, "token=7 must be a text"),
+    ({"token": 7}, "token= must be a text, not int"),
     ({"token": "a\nb"}, "token= cannot be sent"),
     ({"compression": "zip"}, "compression='zip' must be one of '', 'gzip', 'deflate'"),
     ({"shared_memory": 1}, "shared_memory=1 must be True, False or 'auto'"),
@@ -67,6 +68,17 @@ OF_A_CALL = [
 def test_a_client_says_which_option_is_wrong(protocol, make, options, said):
     with pytest.raises(BadRequest, match=said):
         make(f"{protocol}://127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"token": "s3cret\n"}, {"token": b"s3cret"}, {"headers": {"a": "s3cret\n"}}, {"headers": {"a": b"s3cret"}}],
+)
+def test_no_error_shows_a_secret(options):
+    with pytest.raises(BadRequest) as caught:
+        Client("127.0.0.1:1", **options)
+    assert "s3cret" not in "".join(traceback.format_exception_only(caught.value))
+    assert caught.value.__cause__ is None and (caught.value.__context__ is None or caught.value.__suppress_context__)
 
 
 @pytest.mark.parametrize("url", [None, "", 7, b"localhost:8000"])

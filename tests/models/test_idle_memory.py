@@ -13,12 +13,12 @@ USED_BYTES = 8 << 20
 DUE_NS = int(tuning.ARENA_TRIM_SECONDS * 1e9)
 
 
-def used(pinned=lambda: False):
+def used():
     """A rest, and the arena of its runtime, of which a request has used something."""
     arena = Arena("test", 16 << 20, 16 << 20)
     memoryview(arena.take_block(USED_BYTES))[:] = bytes(USED_BYTES)
     runtime = SimpleNamespace(arena=arena, cache=None, stats=SimpleNamespace(execution_count=1))
-    rest = IdleTrimmer(runtime, pinned)
+    rest = IdleTrimmer(runtime)
     rest.look(0, 0)
     return rest, runtime
 
@@ -59,13 +59,13 @@ def test_who_comes_meanwhile_ends_it():
 def test_pages_that_an_instance_has_pinned_stay_until_it_lets_go_of_them():
     async def scenario():
         pinned = [True]
-        rest, runtime = used(lambda: pinned[0])
+        rest, runtime = used()
         for seconds in range(5):
-            rest.look(0, DUE_NS + seconds * 1_000_000_000)
+            rest.look(0, DUE_NS + seconds * 1_000_000_000, lambda: pinned[0])
             await asyncio.sleep(0)
         assert runtime.arena.resident_bytes >= USED_BYTES
         pinned[0] = False
-        rest.look(0, DUE_NS + 5_000_000_000)
+        rest.look(0, DUE_NS + 5_000_000_000, lambda: pinned[0])
         left = runtime.arena.resident_bytes
         assert left < USED_BYTES
         pinned[0] = True  # somebody comes before all pages are gone

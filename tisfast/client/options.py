@@ -164,7 +164,8 @@ def checked_client(options: ClientOptions) -> ClientOptions:
     if not isinstance(found.get("tls") or Tls(), Tls):
         raise BadRequest(f"tls={found['tls']!r:.100} must be a Tls, as Tls(ca='ca.pem')")
     _headers("headers", found["headers"])
-    _text("token", found["token"])
+    if not isinstance(found["token"], str):  # a secret: no message shows its value
+        raise BadRequest(f"token= must be a text, not {type(found['token']).__name__}")
     if found["compression"] not in CODINGS:
         raise BadRequest(f"compression={found['compression']!r:.60} must be one of {', '.join(map(repr, CODINGS))}")
     if not isinstance(found["shared_memory"], bool) and found["shared_memory"] != "auto":
@@ -230,14 +231,22 @@ def _flag(name: str, value: Any) -> None:
 
 
 def _headers(name: str, value: Any) -> None:
-    texts = isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
-    if not texts:
+    if not isinstance(value, Mapping):
         raise BadRequest(f"{name}={value!r:.200} must be a mapping of names to values, all of them texts")
-    try:
-        RequestHead("GET", "/", "localhost", list(value.items()))
-    except BadRequest as error:
-        error.reword(lambda text: f"{name}= cannot be sent: {text}")
-        raise
+    for key, each in value.items():
+        if not isinstance(key, str) or not isinstance(each, str):
+            kind = type(each).__name__  # values may be secrets: no message shows them
+            raise BadRequest(f"{name}= must be a mapping of texts to texts; {key!r:.60} has a value of {kind}")
+        try:
+            RequestHead("GET", "/", "localhost", [(key, each)])
+        except BadRequest as error:
+            if "is no HTTP header" in str(error):
+                raise BadRequest(
+                    f"{name}= cannot be sent: header {key!r:.60} has a name or value that is not one line of "
+                    "printable text; a text read from a file may end in a line break: strip() it"
+                ) from None
+            error.reword(lambda text: f"{name}= cannot be sent: {text}")
+            raise
 
 
 def are_headers(value: Any) -> bool:

@@ -55,7 +55,7 @@ class ServedModel:
         self.execution_seconds_max = execution_seconds_max
         self.load_seconds = 0.0
         self._timer = timer
-        self._rest = IdleTrimmer(runtime, lambda: any(instance.pins for instance in self.instances))
+        self._rest = IdleTrimmer(runtime)
         self._refusing = False
         self._loaded = False
         self.keep_awake = False
@@ -217,7 +217,11 @@ class ServedModel:
 
     def look_for_rest(self, now_ns: int) -> None:
         """Give the input arena's free pages back once the model has been idle for ARENA_TRIM_SECONDS."""
-        self._rest.look(self.unanswered, now_ns)
+        self._rest.look(self.unanswered, now_ns, self._pins)
+
+    def _pins(self) -> bool:
+        """Whether an instance may have pinned pages of the arena."""
+        return any(instance.pins for instance in self.instances)
 
     async def stop(self, seconds: float, message: str) -> None:
         """Refuse what is queued or still comes with `message`, then end the workers within `seconds`."""
