@@ -5,7 +5,7 @@ import pytest
 
 from tests.loops import fresh_loop
 from tisfast.config.settings import ListenSettings
-from tisfast.errors import Unavailable
+from tisfast.errors import ConfigError, Unavailable
 from tisfast.listeners import Listener
 
 
@@ -26,9 +26,9 @@ def test_a_taken_port_is_told_in_triton_s_words():
 
 
 def test_an_address_that_is_not_ours_is_told():
-    with pytest.raises(Unavailable, match="cannot be opened.*--http-address"):
+    with pytest.raises(ConfigError, match="cannot be opened.*--http-address"):
         Listener(settings(address="203.0.113.1"))
-    with pytest.raises(Unavailable, match="cannot be opened"):
+    with pytest.raises(ConfigError, match="cannot be opened"):
         Listener(settings(address="no.such.host.invalid"))
 
 

@@ -90,8 +90,8 @@ def test_what_is_no_address(url, said):
         ({"compression": "br"}, "compression='br' must be one of"),
         ({"shared_memory": "no"}, "shared_memory='no' must be"),
         ({"colour": "red"}, "'colour' is no option of a client"),
-        ({"headers": {"a\nb": "c"}}, "is no HTTP header"),
-        ({"headers": {"a": 1}}, "a mapping of names to values"),
+        ({"headers": {"a\nb": "c"}}, "has a name or value that is not one line"),
+        ({"headers": {"a": 1}}, "a mapping of texts to texts; 'a' has a value of int"),
     ],
 )
 def test_options_that_are_none(options, said):

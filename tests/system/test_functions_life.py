@@ -160,7 +160,7 @@ class OnlyHere:
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_function_that_cannot_begin_leaves_the_one_before_it(serve, processes):
     server = serve(double, name="f", processes=processes)
-    with pytest.raises(Unavailable, match="output"):
+    with pytest.raises(BadRequest, match="65 outputs, more than 64"):
         server.add(double, name="f", outputs=TOO_MANY)
     assert server.client()(X).tolist() == (X * 2).tolist()
     with pytest.raises(TisError, match="not in a worker"):
