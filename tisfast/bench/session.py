@@ -13,6 +13,7 @@ from typing import Any, Final
 from tisfast import limits, tuning
 from tisfast.bench.asked import Asked
 from tisfast.bench.client_side import machine
+from tisfast.bench.encryption import Channel
 from tisfast.bench.grpc_load import GrpcLoad
 from tisfast.bench.http_load import HttpLoad
 from tisfast.bench.loop import Loop
@@ -138,6 +139,9 @@ class Session:
         self._sequences: Sequences | None = None  # of the last load
         self._places = _resolved(asked.address)  # once: all levels measure the same server
         grpc = asked.address.grpc
+        self._channel: Callable[[], Channel] | None = None
+        if asked.tls is not None:
+            self._channel = partial(Channel, asked.tls.context(grpc), asked.address.host, grpc)
         self._form = Form(
             asked.address,
             asked.model,
@@ -262,7 +266,16 @@ class Session:
             make = partial(
                 _grpc_load, fields=fields, places=places, stream=self._form.stream, decoupled=self._form.decoupled
             )
-        return Loop(address, family, make, self._templates, slots=slots, connections_max=connections_max, player=player)
+        return Loop(
+            address,
+            family,
+            make,
+            self._templates,
+            slots=slots,
+            connections_max=connections_max,
+            player=player,
+            channel=self._channel,
+        )
 
     def _measure(self, level: Level) -> Measurement:
         loop, job = self.prepared(level)
