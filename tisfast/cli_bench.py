@@ -77,10 +77,12 @@ def _measure(given: Given) -> int:
             steps, places = where.steps, where.outputs
         with stoppable() as stop:
             session = Session(asked, client, model, steps, streams, places, metrics, stop)
+            asked = session.asked
             session.progress = _progress(asked)
             session.on_level = partial(_print_level, asked)
             session.probe()
-            print(header(asked.settings, asked.batch_size, asked.mode, model.decoupled), end="", flush=True)
+            told = header(asked.settings, asked.batch_size, asked.mode, model.decoupled, kind=asked.kind)
+            print(told, end="", flush=True)
             try:
                 run = session.run()
             finally:
@@ -148,6 +150,8 @@ def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
 def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]]:
     """What is sent, and how many steps each stream has.  Of a fixed schedule the data says when it is sent."""
     given = asked.data
+    if asked.endpoint:
+        return asked, [], ()  # the session reads bodies
     if given.files:
         optional = optional_inputs(model.config)
         data = read_inputs(given.files, Reading(model.metadata, model.batches, dict(given.shapes), optional))

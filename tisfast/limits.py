@@ -723,6 +723,12 @@ BENCH_OPEN_LOOP_CONNECTIONS: Final = 256
 """Connections at a request rate, where nothing else is said: requests beyond wait, and their waiting counts."""
 BENCH_RECORDS_MAX: Final = 4_000_000
 """Requests that one level's records hold for --profile-export-file, of 64 bytes: 256 MB; the latencies count all."""
+BENCH_ANSWER_BYTES_MAX: Final = 64 << 20
+"""Bytes of one answer of an OpenAI endpoint that is no stream: it is read as a whole."""
+BENCH_CONTENTS_BYTES_MAX: Final = 512 << 20
+"""Bytes of answers that one level keeps for --profile-export-file with --service-kind openai."""
+BENCH_EVENT_OVERHEAD_BYTES: Final = 80
+"""What Python needs for an event beside its bytes: it counts, as most events are short."""
 BENCH_WINDOWS_MAX: Final = 400
 """Pieces of 0.1 s that one measurement keeps, of about 8 KB; longer ones have longer pieces."""
 BENCH_LEVELS_MAX: Final = 1000
