@@ -213,6 +213,7 @@ class Settings:
     """How it is measured, as the reports say it.
 
     stop: "windows", perf_analyzer's rule, or "confidence": the interval of the wanted latency is narrow enough.
+    alternated: with another server, so `trials` windows of both belong together in pairs.
     """
 
     asynchronous: bool = False
@@ -232,6 +233,7 @@ class Settings:
     distribution: Literal["constant", "poisson"] = "constant"
     binary_search: bool = False
     verbose: int = 0
+    alternated: bool = False
 
 
 @dataclass(frozen=True)
