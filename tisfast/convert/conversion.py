@@ -65,7 +65,8 @@ def convert(
     the source's, by default as the precision asks.  max_latency_ms: only loads count whose p99 is within.
     min_throughput: of those that answer so many requests a second the one that answers soonest is the best, else the
     one that answers most.  max_batch_size; concurrency: requests at one time, one load after the other; seconds: the
-    least of each load; step_seconds: that a framework may take for one step; name: of the model; told: is told what is done.
+    least of each load; step_seconds: that a framework may take for one step; name: of the model; told: is told what
+    is done.
 
     Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written.
     """
