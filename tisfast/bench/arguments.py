@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tisfast import limits
+from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
 from tisfast.bench.flags import TLS, parser
 from tisfast.bench.results import Settings
@@ -36,17 +38,35 @@ class Metrics(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The command line."""
+    """The command line.  second: of the server of --vs, and `against` how both are compared."""
 
     asked: Asked
     files: Files
     metrics: Metrics | None
     max_errors: int
+    against: Against | None = None
+    second: Given | None = None
 
 
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
-    given = parser().parse_args(arguments)
+    typed = parser().parse_args(arguments)
+    if typed.url.startswith(GRPC_SCHEMES):
+        typed.protocol = "grpc"
+    one = _given(typed, arguments)
+    if not typed.vs:
+        check_alone(typed)
+        return one
+    against = read_against(typed, one.asked)
+    second = argparse.Namespace(**{**vars(typed), "url": typed.vs, "protocol": against.protocol})
+    try:
+        other = _given(second, [*arguments, "-u", typed.vs, "-i", against.protocol])
+    except ConfigError as error:
+        raise ConfigError(f"--vs {typed.vs}: {error}") from None
+    return one._replace(against=against, second=other)
+
+
+def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     if not given.model_name:
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
@@ -279,13 +299,13 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
         asynchronous=given.asynchronous or given.streaming,
         streaming=given.streaming,
         measurement_mode=given.measurement_mode,
-        window_ms=_positive("-p", given.measurement_interval),
+        window_ms=_positive("-p", _or(given.measurement_interval, 500 if given.vs else 5000)),
         request_count=_not_negative("--request-count", given.request_count),
         warm_up_count=_not_negative("--warmup-request-count", given.warmup_request_count),
         measurement_request_count=_positive("--measurement-request-count", given.measurement_request_count),
         stop=given.stop,
         stability_percent=given.stability_percentage,
-        trials=_positive("-r", given.max_trials),
+        trials=_positive("-r", _or(given.max_trials, 30 if given.vs else 10)),
         percentile=given.percentile,
         latency_threshold_ms=_not_negative("-l", given.latency_threshold),
         concurrency_end=int(levels[1]) if mode == "concurrency" else 1,
@@ -293,6 +313,7 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
         distribution=given.request_distribution,
         binary_search=given.binary_search,
         verbose=given.verbose,
+        alternated=bool(given.vs),
     )
 
 
@@ -393,6 +414,10 @@ def _composing(text: str) -> tuple[tuple[str, str], ...]:
         if name:
             found.append((name, version))
     return tuple(found)
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _positive(name: str, value: int) -> int:

@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sequences(made)
     _add_measuring(made)
     _add_data(made)
+    _add_versus(made)
     out = made.add_argument_group("what is written")
     out.add_argument("-f", dest="csv", default="", metavar="FILE", help="a CSV file with perf_analyzer's columns")
     out.add_argument("--verbose-csv", action="store_true", help="more columns in it")
@@ -144,17 +145,26 @@ def _add_sequences(made: argparse.ArgumentParser) -> None:
 
 def _add_measuring(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("how it is measured")
-    group.add_argument("-p", "--measurement-interval", type=int, default=5000, metavar="MS", help="of a window")
+    group.add_argument("-p", "--measurement-interval", type=int, metavar="MS", help="window; default 5000, --vs: 500")
     group.add_argument("--measurement-mode", default="time_windows", metavar="time_windows|count_windows")
     group.add_argument("--measurement-request-count", type=int, default=50, help="of count_windows")
     group.add_argument("-s", "--stability-percentage", type=float, default=10.0, help="three windows agree so far")
     group.add_argument("--stop", default="windows", metavar="windows|confidence", help="tisfast's own: how it ends")
-    group.add_argument("-r", "--max-trials", type=int, default=10, help="windows at most")
+    group.add_argument(
+        "-r", "--max-trials", type=int, help="windows at most, default 10; --vs: pairs of them, default 30"
+    )
     group.add_argument("--percentile", type=int, default=-1, help="compared instead of the average")
     group.add_argument("--max-errors", type=int, default=0, help="tisfast's own: more end with exit code 1")
     group.add_argument("--collect-metrics", action="store_true", help="GPU figures of the server's metrics")
     group.add_argument("--metrics-url", default="", help="HOST:PORT/metrics, default port 8002 of the server")
     group.add_argument("--metrics-interval", type=int, metavar="MS", help="default 1000")
+
+
+def _add_versus(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("two servers by turns; tisfast's own")
+    group.add_argument("--vs", default="", metavar="URL", help="a second server, which is judged against that of -u")
+    group.add_argument("--margin", type=float, metavar="PERCENT", help="within it both count as the same, default 5")
+    group.add_argument("--fail-above", type=float, metavar="PERCENT", help="worse by more: exit code 4, default 5")
 
 
 def _add_data(made: argparse.ArgumentParser) -> None:

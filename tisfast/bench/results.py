@@ -210,6 +210,7 @@ class Settings:
     """How it is measured, as the reports say it.
 
     stop: "windows", perf_analyzer's rule, or "confidence": the interval of the wanted latency is narrow enough.
+    alternated: with another server, so `trials` windows of both belong together in pairs.
     """
 
     asynchronous: bool = False
@@ -229,6 +230,7 @@ class Settings:
     distribution: Literal["constant", "poisson"] = "constant"
     binary_search: bool = False
     verbose: int = 0
+    alternated: bool = False
 
 
 @dataclass(frozen=True)

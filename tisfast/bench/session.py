@@ -153,16 +153,16 @@ class Session:
             compression=asked.compression,
         )
         self._templates: list[Any] = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
-        self._server = None
+        self.server = None
         if self.model.statistics:
             composing = list(asked.composing) or composing_models(self.model.config)
-            self._server = ServerSide(self.client, Models(asked.model, asked.version, composing))
+            self.server = ServerSide(self.client, Models(asked.model, asked.version, composing))
 
     def run(self) -> Run:
         """All levels.  Raises TisError when nothing could be measured at all."""
         measured: list[Measurement] = []
         try:
-            for level in self._levels(measured):
+            for level in self.levels(measured):
                 measured.append(self._measure(level))
                 self.on_level(measured[-1])
                 if self.stop.requested:
@@ -172,8 +172,16 @@ class Session:
                 raise
             self.failure = error
         finally:
-            if self._server is not None:
-                self._server.close()
+            self.close()
+        return self.run_of(measured)
+
+    def close(self) -> None:
+        """Nothing further is asked of the server."""
+        if self.server is not None:
+            self.server.close()
+
+    def run_of(self, measured: Sequence[Measurement]) -> Run:
+        """What the levels make together."""
         asked = self.asked
         return Run(
             target=Target(
@@ -257,6 +265,14 @@ class Session:
         return Loop(address, family, make, self._templates, slots=slots, connections_max=connections_max, player=player)
 
     def _measure(self, level: Level) -> Measurement:
+        loop, job = self.prepared(level)
+        try:
+            return LevelRun(loop, job, self.server, self.stop).measure()
+        finally:
+            loop.close()
+
+    def prepared(self, level: Level) -> tuple[Loop, Job]:
+        """What measures a level; the caller closes the loop.  Raises BadRequest for too many requests under way."""
         asked = self.asked
         places = self._places_each
         if level.mode in ("concurrency", "periodic"):
@@ -277,17 +293,13 @@ class Session:
                 f"{tuning.BENCH_CALLS_PER_CONNECTION} requests share one"
             )
         _allow_descriptors(most)
-        loop = self._loop(in_flight, most, self._player(in_flight))
-        try:
-            pacing = asked.pacing(level.value)
-            records = limits.BENCH_RECORDS_MAX if asked.records else 0
-            job = Job(level, asked.settings, connections, pacing, asked.periodic, records, self.metrics, self.progress)
-            return LevelRun(loop, job, self._server, self.stop).measure()
-        finally:
-            loop.close()
+        pacing = asked.pacing(level.value)
+        records = limits.BENCH_RECORDS_MAX if asked.records else 0
+        job = Job(level, asked.settings, connections, pacing, asked.periodic, records, self.metrics, self.progress)
+        return self._loop(in_flight, most, self._player(in_flight)), job
 
-    def _levels(self, measured: list[Measurement]) -> Iterator[Level]:
-        """Those that are asked for, as long as they are stable and below the latency threshold."""
+    def levels(self, measured: list[Measurement]) -> Iterator[Level]:
+        """Those that are asked for, as long as what was measured is stable and below the latency threshold."""
         asked, settings = self.asked, self.asked.settings
         mode: Any = asked.mode
         start, end, step = asked.levels

@@ -33,8 +33,12 @@ def header(settings: Settings, batch_size: int, mode: str, decoupled: bool) -> s
     lines = [f"Batch size: {batch_size}", "Service Kind: TRITON"]
     if settings.warm_up_count:
         lines.append(f"Sending {settings.warm_up_count} warmup requests")
+    if settings.alternated:
+        lines.append(f"Alternating with a second server: {settings.trials} windows of each")
     if settings.request_count:
         lines.append(f"Sending {settings.request_count} benchmark requests")
+    elif settings.alternated:
+        lines.append(f"Measurement window: {settings.window_ms} msec")
     else:
         lines.append(f'Using "{settings.measurement_mode}" mode for stabilization')
         what = "average latency" if settings.percentile <= 0 else f"p{settings.percentile} latency"
