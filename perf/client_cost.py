@@ -2,8 +2,8 @@
 
     python -m perf.client_cost [--rounds N]
 
-CPU time is of this process alone; p50 is of the wall clock.  Both grow on a busy machine, and ours more, as most of it is
-the kernel's: so the two follow each other in short turns, and see the same machine.
+CPU time is of this process alone; p50 is of the wall clock.  Both grow on a busy machine, and ours more, as most of it
+is the kernel's: so the two follow each other in short turns, and see the same machine.
 A row's ratio is ours to tritonclient's, of the medians over the rounds.
 """
 

@@ -1,8 +1,8 @@
 """A connected socket with deadlines, for the blocking transports.  Layer 3 (client).
 
-A read blocks for as long as the kernel was told (SO_RCVTIMEO), which is told again only when what is left differs: a small
-answer costs one system call.  A write does not block, and waits only when it has to.  TLS has Python's timeouts.  A
-signal's handler that runs within does not begin the time anew.
+A read blocks for as long as the kernel was told (SO_RCVTIMEO), which is told again only when what is left differs: a
+small answer costs one system call.  A write does not block, and waits only when it has to.  TLS has Python's timeouts.
+A signal's handler that runs within does not begin the time anew.
 """
 
 from __future__ import annotations
