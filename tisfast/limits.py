@@ -735,3 +735,17 @@ BENCH_LEVELS_MAX: Final = 1000
 """Levels of one range."""
 BENCH_DRAIN_SECONDS_MAX: Final = 10.0
 """Seconds in which what is under way at the end of a level may still be answered."""
+
+# ---- convert
+CONVERT_SAMPLES_BYTES_MAX: Final = 1 << 30
+"""Bytes of all sample inputs, which are held in memory a few times."""
+CONVERT_CASES_MAX: Final = 2000
+"""Requests that one format is asked to be compared: each sample alone, and all in batches."""
+CONVERT_STEP_SECONDS: Final = 300.0
+"""Seconds that a framework may take to write or run one format, where nothing else is said."""
+CONVERT_REASON_CHARACTERS_MAX: Final = 500
+"""Of a framework's error that the report shows: its end."""
+CONVERT_LOG_BYTES_READ: Final = 64 * 1024
+"""Of what a step or a server has written: the end, in which the reason stands."""
+CONVERT_CONCURRENCY_MAX: Final = 1024
+"""Requests under way at one time while a format is measured."""
