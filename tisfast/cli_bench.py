@@ -119,7 +119,7 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
 
 def _header(session: Session) -> str:
     asked = session.asked
-    return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled)
+    return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled, kind=asked.kind)
 
 
 def _live(given: Given, held: ExitStack) -> Live:
@@ -228,6 +228,8 @@ def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
 def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]]:
     """What is sent, and how many steps each stream has.  Of a fixed schedule the data says when it is sent."""
     given = asked.data
+    if asked.endpoint:
+        return asked, [], ()  # the session reads bodies
     if given.files:
         optional = optional_inputs(model.config)
         data = read_inputs(given.files, Reading(model.metadata, model.batches, dict(given.shapes), optional))

@@ -13,6 +13,7 @@ from tisfast import limits
 from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
 from tisfast.bench.flags import parser
+from tisfast.bench.openai_flags import check_openai
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
 from tisfast.bench.sequences import ID_MAX
@@ -75,6 +76,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     if not given.model_name:
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
+    check_openai(given)
     intervals = None if given.request_intervals is None else _intervals(given.request_intervals)
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
@@ -112,6 +114,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         records=bool(given.profile_export_file),
         composing=_composing(given.bls_composing_models),
         arguments=tuple(arguments),
+        endpoint=given.endpoint if given.service_kind == "openai" else "",
     )
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
@@ -230,7 +233,8 @@ def _periodic(given: Any) -> Periodic:
     except BadRequest as error:
         raise ConfigError(error.message) from None
     if not given.streaming:
-        raise ConfigError(f"{name} counts the responses of a stream: add --streaming and -i grpc")
+        more = "" if given.service_kind == "openai" else " and -i grpc"
+        raise ConfigError(f"{name} counts the responses of a stream: add --streaming{more}")
     if end > limits.BENCH_IN_FLIGHT_MAX:
         raise ConfigError(f"{name} {text} has {end} requests under way; at most {limits.BENCH_IN_FLIGHT_MAX} can be")
     return found
@@ -325,7 +329,7 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
 
 
 def _check_conflicts(given: Any) -> None:
-    if given.streaming and given.protocol.lower() != "grpc":
+    if given.streaming and given.protocol.lower() != "grpc" and given.service_kind == "triton":
         raise ConfigError("Streaming is only allowed with gRPC protocol: add -i grpc")
     if given.streaming and given.sync:
         raise ConfigError("can't use streaming with synchronous API")

@@ -16,16 +16,14 @@ The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and ho
   tisfast bench -m add_sub --concurrency-range 1:8:2
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
 """
-OTHER_SERVERS: Final = "only servers of KServe's protocol 2 are measured"
+OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
 TRACES: Final = "change the server's trace settings with its own call (docs/http.md) before the measurement"
 REFUSED: Final[dict[str, str]] = {
-    "--service-kind": f"{OTHER_SERVERS}; its value may only be triton",
-    "--endpoint": OTHER_SERVERS,
     "--grpc-method": OTHER_SERVERS,
     "--model-signature-name": OTHER_SERVERS,
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
-    "--session-concurrency": "it belongs to service kind openai, and " + OTHER_SERVERS,
+    "--session-concurrency": "requests of service kind openai are single ones, conversations are not played",
     "--trace-file": TRACES,
     "--trace-level": TRACES,
     "--trace-rate": TRACES,
@@ -34,10 +32,6 @@ REFUSED: Final[dict[str, str]] = {
     "--enable-mpi": "several models at once are not measured yet; start one tisfast bench for each",
 }
 """perf_analyzer's flags that are not served, and why."""
-HARMLESS: Final = {
-    "--service-kind": ("triton",),
-}
-"""Values of those that ask for nothing."""
 NO_VALUE: Final = ("--enable-mpi",)
 
 
@@ -51,8 +45,7 @@ class _Refuse(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         name = self.option_strings[0]
-        if values not in HARMLESS.get(name, ()):
-            raise ConfigError(f"{name} is not served by tisfast bench: {REFUSED[name]}")
+        raise ConfigError(f"{name} is not served by tisfast bench: {REFUSED[name]}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_target(made)
     add_tls(made)
+    _add_openai(made)
     _add_load(made)
     _add_sequences(made)
     _add_measuring(made)
@@ -96,10 +90,16 @@ def _add_target(made: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-i", "--protocol", default="http", metavar="http|grpc", help="default http")
     group.add_argument("-H", dest="headers", action="append", default=[], metavar="NAME:VALUE", help="a header")
-    group.add_argument("--streaming", action="store_true", help="one stream a connection; decoupled models need it")
+    group.add_argument("--streaming", action="store_true", help="decoupled models and openai: answers in a stream")
     group.add_argument("-a", "--async", dest="asynchronous", action="store_true", help="as perf_analyzer's; see docs")
     group.add_argument("--sync", action="store_true", help="as perf_analyzer's; see docs")
     group.add_argument("--bls-composing-models", default="", metavar="A:1,B", help="models whose statistics are added")
+
+
+def _add_openai(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("servers of language models")
+    group.add_argument("--service-kind", default="triton", metavar="triton|openai", help="default triton")
+    group.add_argument("--endpoint", default="", metavar="PATH", help="of openai, such as v1/chat/completions")
 
 
 def _add_load(made: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from tisfast.bench.encryption import Channel
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.sequences import Player
+from tisfast.bench.tokens import Tokens
 
 @final
 class Tally:
@@ -27,6 +28,7 @@ class Tally:
     receive_ns: int
     idle_ns: int
     gil_ns: int
+    tokens: Tokens | None
 
 class Marks:
     def __init__(self, places: tuple[int, int, int], id_bytes: int, text: bool) -> None: ...
@@ -52,6 +54,7 @@ class Loop:
         connections_max: int,
         player: Player | None = None,
         channel: Callable[[], Channel] | None = None,
+        counting: Callable[[], Tokens] | None = None,
     ) -> None: ...
     def keep_in_flight(self, concurrency: int) -> None: ...
     def keep_joining(self, start: int, end: int, step: int, period: int) -> None: ...

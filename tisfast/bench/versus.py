@@ -18,6 +18,7 @@ from tisfast.bench.measure import Job, LevelRun, Progress
 from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Run, Window
 from tisfast.bench.server_side import ServerSide
 from tisfast.bench.session import Session
+from tisfast.bench.tokens import Tokens
 from tisfast.errors import BadRequest, TisError, Unavailable
 
 
@@ -160,7 +161,16 @@ def joined(level: Level, parts: Sequence[Measurement], reason: str, interrupted:
         notes=tuple(dict.fromkeys(note for each in parts for note in each.notes)),
         interrupted=interrupted,
         gpus=parts[-1].gpus,
+        tokens=_tokens(parts),
     )
+
+
+def _tokens(parts: Sequence[Measurement]) -> Tokens | None:
+    whole, *others = (each.tokens for each in parts)
+    for each in others:
+        if whole is not None and each is not None:
+            whole.merge(each)
+    return whole
 
 
 def _merged(histograms: Sequence[Histogram]) -> Histogram:
