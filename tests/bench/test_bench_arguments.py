@@ -137,6 +137,8 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--shared-memory", "gpu"], "It is none, system or cuda, not 'gpu'"),
         (["-m", "x", "--output-shared-memory-size", "9"], "belongs to --shared-memory system or cuda"),
         (["-m", "x", "--grpc-compression-algorithm", "gzip"], "is only for gRPC: add -i grpc"),
+        (["-m", "x", "--calibrate", "-u", "https://a"], "--calibrate does not know what encryption costs"),
+        (["-m", "x", "--calibrate", "-i", "grpc", "--streaming"], "--calibrate measures requests that stand alone"),
         (["-m", "x", "--fail-above", "5"], "--fail-above belongs to --vs URL, which is not given"),
         (["-m", "x", "--vs", "a:1", "--margin", "nan"], "--margin is nan: write a number of percent, 0 or more"),
         (["-m", "x", "--vs", "a:1", "-r", "3"], "-r 3: with --vs it is the number of pairs of windows, 8 to 200"),

@@ -130,6 +130,7 @@ def _level(run: Run, level: Measurement) -> dict[str, Any]:
             "runqueue_share": cost.runqueue_ns / cost.wall_ns if cost.wall_ns else 0.0,
             "lateness": _latency(cost.lateness),
             "limited": cost.limited,
+            "most_requests_per_second": level.most_requests,
         },
         "server": None if level.server is None else _server(level.server) | {"network_us": network_us(level)},
         "gpus": {uuid: dict(values) for uuid, values in level.gpus.items()},

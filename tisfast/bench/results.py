@@ -146,6 +146,7 @@ class Measurement:
     the warm-up; windows_before: windows that were measured and are not the result.  gpus: by UUID, of the server's
     metrics: utilization, power_watts, memory_used, memory_total.  records: RECORD arrays, in the order of the windows;
     records_missed: requests of those windows that found no room there.  tokens: of OpenAI's endpoints.
+    most_requests: that the client itself can do in a second (--calibrate); 0: not known.
     """
 
     level: Level
@@ -177,6 +178,7 @@ class Measurement:
     records: tuple[Records, ...] = ()
     records_missed: int = 0
     tokens: Tokens | None = None
+    most_requests: float = 0.0
 
     @property
     def open_loop(self) -> bool:
@@ -187,6 +189,11 @@ class Measurement:
     def seconds(self) -> float:
         """Its length."""
         return (self.ended_ns - self.began_ns) / 1e9
+
+    @property
+    def asked_share(self) -> float:
+        """Of the most requests that the client can do, those that it did; 0 where the most is not known."""
+        return self.requests / self.seconds / self.most_requests if self.most_requests and self.seconds else 0.0
 
     @property
     def throughput(self) -> float:

@@ -141,6 +141,7 @@ class Session:
     progress: Callable[[Progress], None] = lambda _: None
     on_level: Callable[[Measurement], None] = lambda _: None
     failure: TisError | None = None  # ended the run behind its first level
+    most_requests: float = 0.0  # a second, of the client itself; 0: not known
 
     def __post_init__(self) -> None:
         """Make the requests.  Raises BadRequest for what cannot be sent."""
@@ -168,9 +169,9 @@ class Session:
             compression=asked.compression,
         )
         if asked.endpoint:
-            self._templates: list[Any] = self._openai_templates()
+            self.templates: list[Any] = self._openai_templates()
         else:
-            self._templates = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
+            self.templates = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
         self.server = None
         if self.model.statistics:
             composing = list(asked.composing) or composing_models(self.model.config)
@@ -283,9 +284,24 @@ class Session:
             return 1
         return tuning.BENCH_CALLS_PER_CONNECTION
 
-    def _loop(self, slots: int, connections_max: int, player: Player | None = None) -> Loop:
+    @property
+    def place(self) -> tuple[Any, int]:
+        """The server's address, as socket.connect takes it, and its family."""
+        return self._places[0]
+
+    def loop_to(self, address: Any, family: int, in_flight: int) -> Loop:
+        """This load to somebody else."""
+        return self._loop(in_flight, -(-in_flight // self._places_each), place=(address, family))
+
+    def _loop(
+        self,
+        slots: int,
+        connections_max: int,
+        player: Player | None = None,
+        place: tuple[Any, int] | None = None,
+    ) -> Loop:
         asked = self.asked
-        address, family = self._places[0]
+        address, family = place or self.place
         make: Callable[[Loop], Any] = HttpLoad
         if asked.address.grpc:
             fields, places = call_fields(self._form), self._places_each
@@ -296,7 +312,7 @@ class Session:
             address,
             family,
             make,
-            self._templates,
+            self.templates,
             slots=slots,
             connections_max=connections_max,
             player=player,
@@ -307,9 +323,10 @@ class Session:
     def _measure(self, level: Level) -> Measurement:
         loop, job = self.prepared(level)
         try:
-            return LevelRun(loop, job, self.server, self.stop).measure()
+            found = LevelRun(loop, job, self.server, self.stop).measure()
         finally:
             loop.close()
+        return replace(found, most_requests=self.most_requests)
 
     def prepared(self, level: Level) -> tuple[Loop, Job]:
         """What measures a level; the caller closes the loop.  Raises BadRequest for too many requests under way."""
