@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -14,22 +12,17 @@ from tisfast.bench.arguments import Files, Given, read
 from tisfast.bench.asked import Asked
 from tisfast.bench.compare import main as compare
 from tisfast.bench.csv_output import csv_files
-from tisfast.bench.drawn_inputs import Drawn, Strings
 from tisfast.bench.files import write_text
-from tisfast.bench.inputs import Reading, read_inputs
 from tisfast.bench.json_output import document, document_text, profile_export
 from tisfast.bench.measure import Progress, Stop
+from tisfast.bench.prepared import prepared, stoppable
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
 from tisfast.bench.server_metrics import ServerMetrics
-from tisfast.bench.session import Model, Session, look_up
-from tisfast.bench.shared_steps import placed
-from tisfast.bench.templates import Step
+from tisfast.bench.session import look_up
 from tisfast.bench.text import header, level_text, summary
 from tisfast.client import Client
-from tisfast.client.checks import optional_inputs
 from tisfast.errors import ConfigError, TisError
-from tisfast.wire.client_request import WantedOutput
 
 GOOD: Final = 0
 ERRORS: Final = 1
@@ -65,18 +58,12 @@ def _measure(given: Given) -> int:
     asked = given.asked
     url = str(asked.address)
     options: dict[str, Any] = {"shared_memory": False, "retries": 0, "timeout": ASK_SECONDS}
-    with Client(url, headers=dict(asked.headers), **options) as client, ExitStack() as held:
+    with Client(url, headers=dict(asked.headers), **options) as client:
         model = look_up(client, asked)
         metrics = _metrics(given, client)
-        asked, steps, streams = _steps(asked, model)
-        places: Sequence[WantedOutput] = ()
-        if asked.output_bytes:
-            outputs = [each.name for each in model.metadata.outputs]
-            shared = placed(client, steps, outputs, asked.output_bytes, on_gpu=asked.on_gpu)
-            where = held.enter_context(shared)
-            steps, places = where.steps, where.outputs
-        with stoppable() as stop:
-            session = Session(asked, client, model, steps, streams, places, metrics, stop)
+        stop = Stop()
+        with prepared(client, asked, model, stop) as session, stoppable(stop):
+            asked, session.metrics = session.asked, metrics
             session.progress = _progress(asked)
             session.on_level = partial(_print_level, asked)
             session.probe()
@@ -143,49 +130,6 @@ def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
         yield files.json, document_text(run)
     if files.report:
         yield files.report, page(document(run))
-
-
-def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]]:
-    """What is sent, and how many steps each stream has.  Of a fixed schedule the data says when it is sent."""
-    given = asked.data
-    if given.files:
-        optional = optional_inputs(model.config)
-        data = read_inputs(given.files, Reading(model.metadata, model.batches, dict(given.shapes), optional))
-        requests = data.requests(asked.batch_size)
-        if asked.fixed_schedule:
-            times = data.timestamps()
-            requests = [requests[at] for at in sorted(range(len(times)), key=times.__getitem__)]
-            asked = asked.at_times(sorted(times))
-        steps = [Step(each.tensors, {**given.parameters, **each.parameters}, each.check) for each in requests]
-        return asked, steps, [len(each) for each in data.streams]
-    drawn = Drawn(
-        model.metadata,
-        model.batches,
-        asked.batch_size,
-        dict(given.shapes),
-        zero=given.zero,
-        seed=asked.seed,
-        strings=Strings(given.string_length, given.string_data),
-    )
-    return asked, [Step(drawn.tensors(), given.parameters)], ()
-
-
-@contextmanager
-def stoppable() -> Iterator[Stop]:
-    """The first Ctrl-C ends the measurement with what there is; the second one ends the process."""
-    stop = Stop()
-
-    def interrupted(*_: Any) -> None:
-        if stop.requested:
-            raise KeyboardInterrupt
-        stop.requested = True
-        print("Interrupt signal (2) received.\nWaiting for in-flight inferences to complete.", flush=True)
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def exit_code(run: Run, max_errors: int) -> int:

@@ -18,18 +18,24 @@ from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
 
 
+def config_text(name: str, config: Mapping[str, Any]) -> str:
+    """A configuration as config.pbtxt has it.  name: for errors.  Raises ConfigErrors."""
+    report = Report(name)
+    message = parse_json(json.dumps(config), report)
+    report.raise_if_any()
+    return text_format.MessageToString(message)
+
+
 def write_folder(folder: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
     """Write `config` as config.pbtxt, and files by their paths in `folder`; what is there already goes.
 
     It is written beside its place and moved there, so a server that polls never sees half of it; of several writers
     the last one wins.  Raises ConfigErrors, OSError.
     """
-    report = Report(folder.name)
-    message = parse_json(json.dumps(config), report)
-    report.raise_if_any()
+    text = config_text(folder.name, config)
     made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
     try:
-        for path, content in {**files, "config.pbtxt": text_format.MessageToString(message).encode()}.items():
+        for path, content in {**files, "config.pbtxt": text.encode()}.items():
             file = made / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
