@@ -59,7 +59,7 @@ SMALL = {
     "tisfast.codec.job_runner", "tisfast.engine.asking", "tisfast.engine.calls", "tisfast.engine.ensemble_graph",
     "tisfast.engine.rate_limiter", "tisfast.engine.response_cache", "tisfast.engine.sequence",
     "tisfast.front.grpc.listener_context", "tisfast.native.memory", "tisfast.native.region", "tisfast.processes.shares",
-    "tisfast.wire.call_record", "tisfast.wire.generate",
+    "tisfast.native.timed_receive", "tisfast.wire.call_record", "tisfast.wire.generate",
 }  # fmt: skip
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
 if COVERAGE:

@@ -7,13 +7,16 @@ import pytest
 from tests.system.helpers import ADD_ONE, CONFIG
 from tisfast import cli
 
-SAYING = ADD_ONE + """
+SAYING = (
+    ADD_ONE
+    + """
     @classmethod
     def auto_complete_config(cls, config):
         config.add_input({"name": "A", "data_type": "TYPE_FP32", "dims": [-1]})
         config.add_output({"name": "B", "data_type": "TYPE_FP32", "dims": [-1]})
         return config
 """
+)
 
 
 @pytest.fixture

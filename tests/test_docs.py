@@ -15,8 +15,14 @@ from tisfast.operations.routes import ROUTES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "examples/README.md", ROOT / "perf/micro/README.md",
-     ROOT / "tests/README.md", ROOT / "workers/WIRE.md"]
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        ROOT / "examples/README.md",
+        ROOT / "perf/micro/README.md",
+        ROOT / "tests/README.md",
+        ROOT / "workers/WIRE.md",
+    ]
 )
 OWN_FLAGS = ("execution-timeout-secs", "log-format", "codec-processes", "codec-bytes-min")
 
@@ -79,9 +85,20 @@ def test_flags_in_the_pages_exist():
                  ROOT / "docs/metrics.md", ROOT / "docs/cache.md", ROOT / "docs/tracing.md",
                  ROOT / "docs/storage.md"):  # fmt: skip
         named = set(re.findall(r"`[^`]*?--([a-z][a-z-]+)", page.read_text()))
-        assert not named - known - {
-            "strict", "run", "help", "pid", "url", "shm-size", "format", "data-binary",
-        }, page.name
+        assert (
+            not named
+            - known
+            - {
+                "strict",
+                "run",
+                "help",
+                "pid",
+                "url",
+                "shm-size",
+                "format",
+                "data-binary",
+            }
+        ), page.name
     assert set(OWN_FLAGS) <= known
 
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from tisfast import __version__
+from tisfast.bench.against import Against
 from tisfast.bench.arguments import Files, Given, read
 from tisfast.bench.asked import Asked
-from tisfast.bench.compare import main as compare
+from tisfast.bench.compare import compare, report
+from tisfast.bench.compare import main as compare_files
 from tisfast.bench.csv_output import csv_files
+from tisfast.bench.documents import own_run
 from tisfast.bench.files import write_text
 from tisfast.bench.json_output import document, document_text, profile_export
-from tisfast.bench.measure import Progress, Stop
+from tisfast.bench.measure import Progress
 from tisfast.bench.prepared import prepared, stoppable
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
 from tisfast.bench.server_metrics import ServerMetrics
-from tisfast.bench.session import look_up
+from tisfast.bench.session import Session, look_up
 from tisfast.bench.text import header, level_text, summary
+from tisfast.bench.versus import Versus
 from tisfast.client import Client
 from tisfast.errors import ConfigError, TisError
 
@@ -40,7 +46,7 @@ ASK_SECONDS: Final = 30.0
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit code."""
     if arguments[:1] == ["compare"]:
-        return compare(arguments[1:])
+        return compare_files(arguments[1:])
     try:
         given = read(arguments)
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -55,24 +61,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measure(given: Given) -> int:
+    if given.against is not None and given.second is not None:
+        return _measure_both(given, given.second, given.against)
     asked = given.asked
-    url = str(asked.address)
-    options: dict[str, Any] = {"shared_memory": False, "retries": 0, "timeout": ASK_SECONDS}
-    with Client(url, headers=dict(asked.headers), **options) as client:
-        model = look_up(client, asked)
-        metrics = _metrics(given, client)
-        stop = Stop()
-        with prepared(client, asked, model, stop) as session, stoppable(stop):
-            asked, session.metrics = session.asked, metrics
+    with ExitStack() as held:
+        session = _session(given, held)
+        asked = session.asked
+        with stoppable() as stop:
+            session.stop = stop
             session.progress = _progress(asked)
             session.on_level = partial(_print_level, asked)
             session.probe()
-            print(header(asked.settings, asked.batch_size, asked.mode, model.decoupled), end="", flush=True)
-            try:
-                run = session.run()
-            finally:
-                if metrics is not None:
-                    metrics.close()
+            print(_header(session), end="", flush=True)
+            run = session.run()
     print(summary(run), end="", flush=True)
     if session.failure is not None:
         print(f"error: no further level was measured: {session.failure}", file=sys.stderr)
@@ -80,6 +81,64 @@ def _measure(given: Given) -> int:
     if session.failure is not None:
         return WRONG
     return exit_code(run, given.max_errors)
+
+
+def _measure_both(given: Given, second: Given, against: Against) -> int:
+    """Two servers by turns; the second is judged."""
+    with ExitStack() as held:
+        sessions = _session(given, held), _session(second, held)
+        versus = Versus(*sessions, against.pairs)
+        with stoppable() as stop:
+            for session in sessions:
+                session.stop = stop
+                session.probe()
+            versus.on_level = partial(_print_both, sessions)
+            print(_header(sessions[0]), end="", flush=True)
+            runs = versus.run()
+    saved = [own_run(run.target.url, document(run)) for run in runs]
+    rows = compare([saved[0]], [saved[1]], against.margin, paired=True)
+    code = report([saved[0]], [saved[1]], rows, against.fail_above, sys.stdout)
+    if versus.failure is not None:
+        print(f"error: no further level was measured: {versus.failure}", file=sys.stderr)
+    _write(given.files, runs[0])
+    _write(beside(given.files), runs[1])
+    if versus.failure is not None:
+        return WRONG
+    return next((each for each in (exit_code(run, given.max_errors) for run in runs) if each), code)
+
+
+def _header(session: Session) -> str:
+    asked = session.asked
+    return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled, kind=asked.kind)
+
+
+def _print_both(sessions: Sequence[Session], first: Measurement, second: Measurement) -> None:
+    for session, level in zip(sessions, (first, second), strict=True):
+        print(f"{session.asked.address}", flush=True)
+        _print_level(session.asked, level)
+
+
+def beside(files: Files) -> Files:
+    """The files of the second server: `.vs` before the ending of the first one's."""
+
+    def named(path: str) -> str:
+        return str(Path(path).with_suffix(f".vs{Path(path).suffix}")) if path else ""
+
+    return files._replace(csv=named(files.csv), json=named(files.json), report=named(files.report))
+
+
+def _session(given: Given, held: ExitStack) -> Session:
+    """One server: it was asked about the model, and the requests are made.  held: ends what belongs to it."""
+    asked = given.asked
+    options: dict[str, Any] = {"shared_memory": False, "retries": 0, "timeout": ASK_SECONDS}
+    client = held.enter_context(Client(str(asked.address), headers=dict(asked.headers), **options))
+    model = look_up(client, asked)
+    metrics = _metrics(given, client)
+    if metrics is not None:
+        held.callback(metrics.close)
+    session = held.enter_context(prepared(client, asked, model))
+    session.metrics = metrics
+    return session
 
 
 def _metrics(given: Given, client: Client) -> ServerMetrics | None:

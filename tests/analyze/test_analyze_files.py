@@ -8,7 +8,7 @@ import io
 import pytest
 
 from tests.analyze.made_trials import served, trial
-from tests.bench.test_bench_report import Checked
+from tests.bench.checked_html import Checked
 from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
 from tisfast.analyze.arguments import read
 from tisfast.analyze.checkpoint import Checkpoint

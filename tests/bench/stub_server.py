@@ -61,6 +61,7 @@ class StubServer:
     ) -> None:
         self.count = 0
         self.good = 0
+        self.metadata: dict[str, Any] = METADATA
         self.looks: Callable[[], None] = lambda: None  # before each answer that holds statistics
         self._parts = dict(parts_ns or {})
         self.bodies: list[bytes] = []
@@ -122,7 +123,10 @@ class StubServer:
 
             def do_GET(self) -> None:
                 extensions = ["statistics"] if stub._parts else []
-                pages = {"/v2": {"name": "stub", "version": "1", "extensions": extensions}, "/v2/models/stub": METADATA}
+                pages = {
+                    "/v2": {"name": "stub", "version": "1", "extensions": extensions},
+                    "/v2/models/stub": stub.metadata,
+                }
                 if stub._config is not None:
                     pages["/v2/models/stub/config"] = stub._config
                 found = pages.get(self.path)

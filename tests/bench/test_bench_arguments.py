@@ -121,6 +121,13 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--shared-memory", "gpu"], "It is none, system or cuda, not 'gpu'"),
         (["-m", "x", "--output-shared-memory-size", "9"], "belongs to --shared-memory system or cuda"),
         (["-m", "x", "--grpc-compression-algorithm", "gzip"], "is only for gRPC: add -i grpc"),
+        (["-m", "x", "--fail-above", "5"], "--fail-above belongs to --vs URL, which is not given"),
+        (["-m", "x", "--vs", "a:1", "--margin", "nan"], "--margin is nan: write a number of percent, 0 or more"),
+        (["-m", "x", "--vs", "a:1", "-r", "3"], "-r 3: with --vs it is the number of pairs of windows, 8 to 200"),
+        (["-m", "x", "--vs", "a:1", "--stop", "confidence"], "--stop confidence does not go with --vs"),
+        (["-m", "x", "--vs", "a:1", "--concurrency-range", "1:0", "-l", "9"], "a range without an end does not go"),
+        (["-m", "x", "--vs", "http://a:1", "-i", "grpc", "--streaming"], "--vs http://a:1: Streaming is only allowed"),
+        (["-m", "x", "--vs", "ftp://a:1"], "--vs ftp://a:1: -u: 'ftp://a:1' begins with 'ftp://'"),
         (["-m", "x", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
 )
@@ -142,3 +149,15 @@ def test_how_a_level_ends_is_chosen_by_a_flag_of_our_own():
     for more in (["--request-count", "9"], ["--measurement-mode", "count_windows"]):
         with pytest.raises(ConfigError, match="leave out --request-count and count_windows"):
             read(["-m", "x", "--stop", "confidence", *more])
+
+
+def test_a_second_server_has_the_same_load_in_short_windows():
+    given = read(["-m", "x", "-u", "a:1", "--vs", "grpc://b:2", "--concurrency-range", "2:4", "--fail-above", "3"])
+    one, other = given.asked, given.second.asked
+    assert (str(one.address), str(other.address)) == ("http://a:1", "grpc://b:2")
+    assert one.levels == other.levels == (2, 4, 1)
+    assert (one.settings.window_ms, one.settings.trials, one.settings.alternated) == (500, 30, True)
+    assert given.against == ("grpc", 30, 5.0, 3.0)
+    assert str(read(["-m", "x", "-i", "grpc", "--vs", "b:2"]).second.asked.address) == "grpc://b:2"
+    assert read(["-m", "x"]).second is None
+    assert str(read(["-m", "x", "-u", "grpc://a:1"]).asked.address) == "grpc://a:1"

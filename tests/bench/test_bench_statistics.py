@@ -19,6 +19,7 @@ from tisfast.bench.statistics import (
     mean_interval,
     quantile_interval,
     quantile_ranks,
+    signed_rank,
     student_quantile,
     trend,
     warm_up_end,
@@ -146,6 +147,27 @@ def test_mann_whitney_keeps_its_level():
     found = [mann_whitney(random.exponential(1, 25), random.exponential(1, 25)) < 0.05 for _ in range(600)]
 
     assert 0.025 <= np.mean(found) <= 0.08
+
+
+def test_signed_ranks_are_those_of_the_tables():
+    ones = np.ones(6)
+
+    assert signed_rank(ones[:5], ones[:5] * [1.1, 1.2, 1.3, 1.4, 1.5]) == pytest.approx(2 / 32)
+    assert signed_rank(ones, ones * [1.1, 1.2, 1.3, 1.4, 1.5, 1 / 1.05]) == pytest.approx(4 / 64)
+    assert signed_rank(ones, ones) == 1.0
+    assert signed_rank(ones[:0], ones[:0]) == 1.0
+
+
+@pytest.mark.parametrize("pairs", [20, 60])
+def test_signed_ranks_keep_their_level_and_see_through_what_both_share(pairs):
+    random = np.random.default_rng(11)
+    load = random.lognormal(0, 0.5, (600, pairs))
+    first, second = load * random.lognormal(0, 0.02, load.shape), load * random.lognormal(0, 0.02, load.shape)
+    found = [signed_rank(mine, its) < 0.05 for mine, its in zip(first, second, strict=True)]
+
+    assert 0.025 <= np.mean(found) <= 0.08
+    assert all(signed_rank(mine, 1.05 * its) < 0.01 for mine, its in zip(first, second, strict=True))
+    assert mann_whitney(first[0], 1.05 * second[0]) > 0.05  # which knows nothing of pairs
 
 
 def test_holm_is_that_of_the_book():

@@ -110,7 +110,11 @@ def test_without_a_platform_triton_looks_for_a_backend():
 
 
 def test_a_tensor_is_made_once_also_where_the_client_makes_it():
-    (message,) = messages_of(ensemble(step(inputs={"INPUT0": "IN2"}, outputs={"OUTPUT0": "OUT"}), step(outputs={"OUTPUT0": "IN2"}), inputs=IN + Y))
+    (message,) = messages_of(
+        ensemble(
+            step(inputs={"INPUT0": "IN2"}, outputs={"OUTPUT0": "OUT"}), step(outputs={"OUTPUT0": "IN2"}), inputs=IN + Y
+        )
+    )
     assert message == "ensemble tensor 'IN2' is an input of ensemble 'e' and cannot be an output of its step 1"
 
 
@@ -122,7 +126,9 @@ def test_namespaces_are_refused_by_name():
 # ---- beside its models
 
 
-def model(name, mbs=8, dims=(4,), dtype=FP32, *, inputs=("INPUT0",), outputs=("OUTPUT0",), decoupled=False, optional=()):
+def model(
+    name, mbs=8, dims=(4,), dtype=FP32, *, inputs=("INPUT0",), outputs=("OUTPUT0",), decoupled=False, optional=()
+):
     ins = [(each, dtype, dims, each in optional, False) for each in inputs]
     return ModelSignature(name, "1", mbs, decoupled, ins, [(each, dtype, dims) for each in outputs])
 

@@ -238,7 +238,9 @@ def test_an_integer_is_a_number_or_a_text(text, value):
     [("1", 1.0), ("0.25", 0.25), ('"0.25"', 0.25), ("-1e-3", -0.001), ('"inf"', float("inf")), ("0", 0.0)],
 )
 def test_a_number_with_a_fraction_is_a_number_or_a_text(text, value):
-    message, errors = read(f'{{"model_metrics": {{"metric_control": [{{"histogram_options": {{"buckets": [{text}]}}}}]}}}}')
+    message, errors = read(
+        f'{{"model_metrics": {{"metric_control": [{{"histogram_options": {{"buckets": [{text}]}}}}]}}}}'
+    )
     assert not errors and list(message.model_metrics.metric_control[0].histogram_options.buckets) == [value]
 
 
@@ -255,7 +257,9 @@ def test_an_empty_object_is_there():
 
 
 def test_an_entry_whose_key_cannot_be_read_is_left_out():
-    text = '{"dynamic_batching": {"priority_queue_policy": {"high": {"max_queue_size": 3}, "2": {"max_queue_size": 4}}}}'
+    text = (
+        '{"dynamic_batching": {"priority_queue_policy": {"high": {"max_queue_size": 3}, "2": {"max_queue_size": 4}}}}'
+    )
     message, errors = read(text)
     policies = message.dynamic_batching.priority_queue_policy
     assert len(errors) == 1 and [(level, policies[level].max_queue_size) for level in policies] == [(2, 4)]

@@ -115,7 +115,7 @@ def test_a_place_is_a_line_and_a_column_of_characters(text, offset, place):
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from("ab_01.9eExX+-\"'\\\n# {}[]<>:;,=/$é"), max_size=60))
 @example("1.5e+")
-@example("\"\\\n")
+@example('"\\\n')
 def test_tokens_are_the_whole_text_but_space_and_comments(text):
     at = 0
     for token in tokens(text):

@@ -125,8 +125,7 @@ def test_an_interval_that_is_none_is_refused(interval):
     with pytest.raises(ConfigError) as caught:
         MetricsSettings(interval_ms=interval)
     assert shown(caught.value) == (
-        "metrics-interval-ms | --metrics-interval-ms must be a number of milliseconds from 0, "
-        f"not {interval:g}"
+        f"metrics-interval-ms | --metrics-interval-ms must be a number of milliseconds from 0, not {interval:g}"
     )
 
 

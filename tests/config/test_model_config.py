@@ -51,7 +51,11 @@ def test_dynamic_batching():
 
 def test_instances_are_numbered_within_their_group():
     config = load('instance_group [ { count: 2 }, { name: "x" kind: KIND_MODEL } ]')
-    assert config.instances == (PlannedInstance("m_0_0", "CPU", 0), PlannedInstance("m_0_1", "CPU", 0), PlannedInstance("x_0", "MODEL", 0))
+    assert config.instances == (
+        PlannedInstance("m_0_0", "CPU", 0),
+        PlannedInstance("m_0_1", "CPU", 0),
+        PlannedInstance("x_0", "MODEL", 0),
+    )
 
 
 def test_instances_on_each_gpu():
@@ -201,7 +205,10 @@ def test_instances_by_free_memory_are_counted_over_all_gpus():
 
 
 def test_gpus_that_are_there_and_not_able():
-    assert "compatibility of 7.500000 are: 1;" in errors_of("instance_group { kind: KIND_GPU gpus: 0 }", gpus=UsableGpus((1,), 7.5))[0]
+    assert (
+        "compatibility of 7.500000 are: 1;"
+        in errors_of("instance_group { kind: KIND_GPU gpus: 0 }", gpus=UsableGpus((1,), 7.5))[0]
+    )
 
 
 def test_what_a_model_needs_of_the_machine():

@@ -13,7 +13,7 @@ from tisfast.config.error_report import Report
 from tisfast.config.pbtxt import parse_text
 
 ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", '"': '\\"', "'": "\\'", "\0": "\\0"}
-SPACES = st.sampled_from(["", " ", "\n", "\t ", "  # a comment { [ \"\n", "\r\n"])
+SPACES = st.sampled_from(["", " ", "\n", "\t ", '  # a comment { [ "\n', "\r\n"])
 GAPS = st.sampled_from([" ", "\n", " # x\n", "\t"])
 
 

@@ -254,7 +254,7 @@ def test_type_and_dims_may_be_open_where_a_worker_will_be_asked(missing):
 
 
 def test_what_is_written_is_checked_even_where_a_worker_will_be_asked():
-    assert told('input { dims: 0 reshape { shape: 3 } }', partial=True) == [
+    assert told("input { dims: 0 reshape { shape: 3 } }", partial=True) == [
         "1:7 input[0].name | model input must specify 'name' for m | add name: \"...\" to this input",
         "1:15 input[0].dims[0] | model input '' dimension must be integer >= 1, or -1 to indicate a variable-size "
         "dimension for m | dims[0] is 0",

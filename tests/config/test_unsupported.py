@@ -271,7 +271,7 @@ def test_a_parameter_that_means_nothing_is_told_with_what_may_be(row):
         "optimization { graph { level: 0 } priority: PRIORITY_DEFAULT cuda { graphs: false } eager_batching: false }",
         "optimization { execution_accelerators { } gather_kernel_buffer_threshold: 0 }",
         "optimization { input_pinned_memory { enable: false } output_pinned_memory { enable: true } }",
-        "instance_group { passive: false host_policy: \"\" }",
+        'instance_group { passive: false host_policy: "" }',
         "response_cache { enable: false } sequence_batching { }",
         'runtime: "model.py"',
         'runtime: ""',
@@ -279,7 +279,7 @@ def test_a_parameter_that_means_nothing_is_told_with_what_may_be(row):
         'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "yes" } }',
         'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }',
         'parameters { key: "ANYTHING" value { string_value: "else" } }',
-        'max_batch_size: 1 dynamic_batching { } '
+        "max_batch_size: 1 dynamic_batching { } "
         'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "s.py" } }',
     ],
 )

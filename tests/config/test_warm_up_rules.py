@@ -205,7 +205,7 @@ def test_a_sample_of_no_request_is_left_out_and_the_others_keep_their_order():
 def test_inputs_of_a_sample_are_in_the_order_of_their_names():
     more = 'input { name: "0" data_type: TYPE_FP32 dims: [ 3, 2 ] } '
     zero = given("zero_data: true") + given("zero_data: true", "0")
-    (sample,) = samples(f'{more} model_warmup {{ batch_size: 1 {zero} }}')
+    (sample,) = samples(f"{more} model_warmup {{ batch_size: 1 {zero} }}")
     assert [each.name for each in sample.inputs] == ["0", "A"]
 
 
@@ -224,7 +224,7 @@ def test_all_inputs_are_asked_for_in_their_number_where_none_is_optional():
 
 
 def test_where_the_inputs_cannot_be_read_samples_are_not_judged_by_them():
-    sample = f'model_warmup {{ batch_size: 1 {given("zero_data: true")} }}'
+    sample = f"model_warmup {{ batch_size: 1 {given('zero_data: true')} }}"
     assert told(f'input {{ name: "A" data_type: FLOAT dims: 4 }}\n{sample}') == [
         "1:30 input[0].data_type | unknown value 'FLOAT' for 'data_type' | did you mean 'TYPE_FP32'?"
     ]

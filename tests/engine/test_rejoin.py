@@ -102,4 +102,3 @@ def test_what_is_in_vain_is_given_up_until_it_would_pay():
     execute(m)
     m.send(*"efgh")  # as many as were answered, in time: it would have paid
     assert waits(m)
-

@@ -297,7 +297,10 @@ def test_a_cancelled_request_ends_its_sequence_and_frees_the_slot():
     m.ask(1)
     m.ask(2, START)
     cancel(m.runtime, taken_back)
-    assert {name: status for name, (status, _) in m.failures().items()} == {"1.3": Status.CANCELLED, "1.4": Status.CANCELLED}
+    assert {name: status for name, (status, _) in m.failures().items()} == {
+        "1.3": Status.CANCELLED,
+        "1.4": Status.CANCELLED,
+    }
     assert [m.run(), m.run(), m.run(), m.run()] == [[("1.0", 0)], [("1.1", 0)], [("1.2", 0)], [("2.0", 0)]]
     m.ask(1)
     assert "START flag" in m.failures()["1.5"][1]

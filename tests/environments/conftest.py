@@ -12,7 +12,7 @@ from tests.environments.packing import add_link, add_text
 from tisfast.environments.build import BuildContext
 from tisfast.environments.cache import EnvironmentCache
 
-OUR_PYTHON = f"#!/bin/sh\nexec {sys.executable} \"$@\"\n"
+OUR_PYTHON = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
 
 
 @pytest.fixture

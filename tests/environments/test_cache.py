@@ -154,9 +154,7 @@ def test_prune_removes_what_is_old_and_unused(cache, tmp_path):
     cache.used(KEY)
     used.release()
     assert list(cache.prune(60)) == []
-    assert {key: removed for key, _, removed in cache.prune(0)} == dict.fromkeys(
-        (KEY, HALF, REQUIRED), True
-    )
+    assert {key: removed for key, _, removed in cache.prune(0)} == dict.fromkeys((KEY, HALF, REQUIRED), True)
     assert list(cache.entries()) == [] and os.listdir(cache.folder / ".locks") == []
 
 

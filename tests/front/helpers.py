@@ -110,9 +110,7 @@ class Server:
         self.registry.set_live(True)
         self.control = control
         self._routes = Routes(Service(self.registry, server_id="test", server_version="0", control=control))
-        self.front = HttpFront(
-            self.registry, self, loop, max_input_bytes=max_input_bytes, policy=policy, gate=gate
-        )
+        self.front = HttpFront(self.registry, self, loop, max_input_bytes=max_input_bytes, policy=policy, gate=gate)
         self._server = await loop.create_server(self.front.protocol_factory, "127.0.0.1", 0, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         self._clients = []

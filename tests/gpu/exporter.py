@@ -1,9 +1,9 @@
 """A client's process with device memory: told over stdin what to do, answers over stdout, a line each.
 
-    python exporter.py NBYTES        prints the IPC handle in hex of so many zeros
-    write HEX                        the memory's first bytes are these
-    read N                           its first N bytes, in hex
-    free                             give it back to the GPU
+python exporter.py NBYTES        prints the IPC handle in hex of so many zeros
+write HEX                        the memory's first bytes are these
+read N                           its first N bytes, in hex
+free                             give it back to the GPU
 """
 
 from __future__ import annotations

@@ -45,9 +45,7 @@ class StandIn:
         self._calls.stand_in_allocated.restype = ctypes.c_uint64
         self._before = self._counters()
 
-    def set(
-        self, *, devices: int = 2, device_bytes: int = 1 << 30, delay_us: int = 200, unlike: bool = False
-    ) -> None:
+    def set(self, *, devices: int = 2, device_bytes: int = 1 << 30, delay_us: int = 200, unlike: bool = False) -> None:
         """How many GPUs, the memory of each, how long what is queued waits, and whether the last GPU is the fastest."""
         assert self._calls.stand_in_set(devices, ctypes.c_uint64(device_bytes), delay_us, int(unlike)) == 0
 

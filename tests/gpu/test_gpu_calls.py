@@ -29,13 +29,16 @@ STREAM = NODE.replace(
     "[request.get_response_sender().send(self.answer(request), 1) for request in requests]",
 )
 TWICE = NODE.replace("response = pb_utils", "response = self.first(lambda: pb_utils")
-TWICE = TWICE.replace(".exec()", ".async_exec())") + """
+TWICE = (
+    TWICE.replace(".exec()", ".async_exec())")
+    + """
     def first(self, ask):
         import asyncio
         async def both():
             return (await asyncio.gather(ask(), ask()))[0]
         return asyncio.run(both())
 """
+)
 
 
 @pytest.fixture

@@ -146,12 +146,15 @@ def test_a_tensor_of_torch_is_a_client_s_input(regions, serve, write_model, conn
 def test_an_illegal_address_ends_the_instance_and_nothing_else(regions, serve, write_model, connect):
     torch = pytest.importorskip("torch")
     assert torch.cuda.is_available()
-    code = TWICE["torch"].replace("given * 2", "self.made(given)") + """
+    code = (
+        TWICE["torch"].replace("given * 2", "self.made(given)")
+        + """
     def made(self, given):
         if float(given[0]) != 666:
             return given * 2
         return given[torch.tensor([1 << 40], device="cuda")].expand(len(given)) * 2  # a kernel's assertion
 """
+    )
     write_model("m", code, CONFIG + GPU + STAYS)
     server = serve("--allow-client-shm=true").ready()
     client = connect(server)

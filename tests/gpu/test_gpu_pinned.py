@@ -72,7 +72,9 @@ LATE = MODEL.replace("        begin()", "        pass").replace(
     "        arrays =", "        if not stream.value:\n            begin()\n        arrays ="
 )
 # Rows of a batch as one array, which goes to the GPU in one copy and comes back into the answer's place or beside it.
-ROWS = MODEL[: MODEL.index("class TritonPythonModel")] + """
+ROWS = (
+    MODEL[: MODEL.index("class TritonPythonModel")]
+    + """
 class TritonPythonModel:
     def initialize(self, args):
         begin()
@@ -88,6 +90,7 @@ class TritonPythonModel:
         print("rows:", len(array), flush=True)
         return {"B": array * 2}
 """
+)
 HOST = """
 import triton_python_backend_utils as pb_utils
 

@@ -20,6 +20,8 @@ from tests.system.helpers import until
 NBYTES = 1 << 20
 VALUES = np.arange(NBYTES // 4, dtype=np.float32)
 COPIES = ("host_to_device", "device_to_host", "device_to_device")
+
+
 @pytest.fixture
 def started(gpu, serve, write_model, connect):
     """started(code, config): (server, a client of it by the module)."""

@@ -59,8 +59,6 @@ def pid_of(supervisor, model: str) -> int:
     return next(s.instances[0].pid for s in supervisor.served if s.runtime.signature.name == model)
 
 
-
-
 def test_deaths_on_either_side(tmp_path, ask, run):
     registry, supervisor = ask.registry, ask.supervisor
     other = registry.resolve("bls_add_sub")

@@ -121,7 +121,11 @@ def test_data(warm, dtype, dims, data, kind, first):
     files = [
         ("d", b"\1\0\2\0\3\0\4\0"), ("sub/e", b"\4\0\5\0\6\0 and more"), ("words", b"\3\0\0\0abc\1\0\0\0x"),
     ]  # fmt: skip
-    w = warm(sample(given(dtype=dtype, dims=dims, data=data)), io=IO.replace("TYPE_FP32 dims: [ -1 ]", f"{dtype} dims: [ -1, -1 ]", 1), files=files)
+    w = warm(
+        sample(given(dtype=dtype, dims=dims, data=data)),
+        io=IO.replace("TYPE_FP32 dims: [ -1 ]", f"{dtype} dims: [ -1, -1 ]", 1),
+        files=files,
+    )
     [(_, [[[_, found, shape, values]]])] = w.told
     assert (found, shape, values) == (kind, json.loads(dims), first)
 

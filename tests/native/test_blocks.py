@@ -174,6 +174,7 @@ def test_bytes_are_copied_out_of_a_file():
 
 # ---- promises
 
+
 class Owner:
     """Of a promised block: lets it go when it is to give way."""
 
@@ -247,6 +248,7 @@ def test_promises_beyond_the_bound_of_one_look_stay():
 
 # ---- views
 
+
 def test_a_view_shows_part_of_its_owner_and_keeps_it():
     view, owner = BufferView(), bytearray(b"0123456789")
     native.aim(view, owner, 2, 5, True)
@@ -289,6 +291,7 @@ def test_memory_of_a_cycle_goes_back_with_it():
 
 
 # ---- the process
+
 
 def test_the_clock_goes_on_and_is_the_system_s():
     import time
@@ -355,6 +358,7 @@ def test_a_parent_that_is_gone_already_is_an_error():
 
 
 # ---- regions
+
 
 def test_a_region_of_a_file_that_may_not_be_written_is_refused():
     with ShmFile(bytes(PAGE)) as shm:

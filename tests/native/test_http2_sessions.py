@@ -106,6 +106,7 @@ def events(session, *names):
 
 # ---- a call, there and back
 
+
 def test_a_call_is_told_in_order_on_both_sides(pair):
     pair.server.answer = b"answer"
     stream = pair.client.asks([*REQUEST, (b"te", b"trailers")], Stream(b"question"), True)
@@ -252,6 +253,7 @@ def test_what_still_comes_for_streams_that_are_gone_takes_no_room_from_others(pa
 
 # ---- how much may come and go
 
+
 def test_no_more_comes_than_was_consumed():
     pair = Pair()
     pair.settle()
@@ -332,6 +334,7 @@ def test_memory_of_a_write_that_somebody_else_holds_is_not_written_again(pair):
 
 # ---- what a server says first
 
+
 def test_a_server_states_its_limits():
     _, sent = server_with()
     values = dict(struct.iter_unpack(">HL", of_kind(sent, SETTINGS)[0].payload))
@@ -352,6 +355,7 @@ def test_a_client_takes_no_pushes_and_names_no_streams():
 
 
 # ---- pings and farewells
+
 
 def test_pings_are_answered_and_told(pair):
     http2.ping(pair.client)
@@ -393,6 +397,7 @@ def test_a_session_is_over_when_neither_side_says_more(pair):
 
 
 # ---- what is wrong
+
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(64)])
 def test_bytes_that_are_not_http2_close_the_connection(data):
@@ -549,6 +554,7 @@ def test_an_interim_response_comes_before_the_final_one(pair):
 
 
 # ---- overrides that fail
+
 
 class Broken(Exception):
     pass

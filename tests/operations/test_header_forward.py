@@ -54,7 +54,21 @@ def test_what_both_read_alike_needs_no_re2(without_re2, pattern, found):
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(?-i)my", r"\pL", r"y\z", r"y\Z", "[[:alpha:]]", "m++", "(?=m)", r"(m)\1", "m{,3}", r"[\pL]", r"\Qm\E", "(?#c)m", "[m"],
+    [
+        "(?-i)my",
+        r"\pL",
+        r"y\z",
+        r"y\Z",
+        "[[:alpha:]]",
+        "m++",
+        "(?=m)",
+        r"(m)\1",
+        "m{,3}",
+        r"[\pL]",
+        r"\Qm\E",
+        "(?#c)m",
+        "[m",
+    ],
 )
 def test_without_re2_nothing_is_read_in_another_way(without_re2, pattern):
     with pytest.raises(ConfigError, match=r"needs RE2, which is not installed.*pip install 'tisfast\[re2\]'"):

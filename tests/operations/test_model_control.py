@@ -146,7 +146,9 @@ def test_files_of_any_size_are_decoded(more):
     assert model_control.http_load_order("m", body(config=config, **parameters)) == LoadOrder("m", config, given)
 
 
-@pytest.mark.parametrize("wrong", ["=" + b64(LARGE)[1:], b64(LARGE)[:-1] + "#", b64(LARGE) + "Q", "QQ==" + b64(LARGE) * 2])
+@pytest.mark.parametrize(
+    "wrong", ["=" + b64(LARGE)[1:], b64(LARGE)[:-1] + "#", b64(LARGE) + "Q", "QQ==" + b64(LARGE) * 2]
+)
 def test_a_large_file_that_is_no_base64(wrong):
     with pytest.raises(BadRequest, match="Invalid file parameter 'file:x': its value is no base64"):
         model_control.http_load_order("m", body(**{"file:x": wrong}))
@@ -157,7 +159,9 @@ def test_other_large_strings_are_what_they_are():
     whole = json.dumps({"parameters": {"config": text}}, ensure_ascii=False).encode()
     assert model_control.http_load_order("m", whole) == LoadOrder("m", text)
     escaped = b64(LARGE).replace("/", "\\/")  # as some writers of JSON do
-    assert model_control.http_load_order("m", b'{"parameters": {"file:x": "%s"}}' % escaped.encode()).files == {"x": LARGE}
+    assert model_control.http_load_order("m", b'{"parameters": {"file:x": "%s"}}' % escaped.encode()).files == {
+        "x": LARGE
+    }
     for broken in (whole[:-3], whole[:-40], whole.replace("é".encode(), b"\xff", 1)):
         with pytest.raises(Internal, match="failed to parse the request JSON buffer"):
             model_control.http_load_order("m", broken)
@@ -175,7 +179,10 @@ def test_the_lifecycles_errors_are_answered():
 @pytest.mark.parametrize("verb", ["load", "unload"])
 def test_a_repository_cannot_be_named(verb):
     answer = call(FakeControl(), f"/v2/repository/r/models/m/{verb}")
-    assert (answer.status, json.loads(answer.body)["error"]) == (501, "'repository_name' specification is not supported")
+    assert (answer.status, json.loads(answer.body)["error"]) == (
+        501,
+        "'repository_name' specification is not supported",
+    )
 
 
 @pytest.mark.parametrize("told", [None, FakeControl(explicit=False)])

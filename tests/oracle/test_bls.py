@@ -51,9 +51,7 @@ class Asked:
     def ask(self, model: str, name: str, datatype: str, value: object) -> Any:
         """What the model says, "silence" when it never does."""
         if self.server is None:
-            self.server = Server(
-                self.kind, [CALLS], ["--exit-on-error=false"], "/v2/models/asker/ready"
-            ).__enter__()
+            self.server = Server(self.kind, [CALLS], ["--exit-on-error=false"], "/v2/models/asker/ready").__enter__()
         (answer,) = converse(self.server.http, [post(model, {"inputs": [tensor(name, datatype, [1], [value])]})])
         if answer.status == 0:
             died = self.server.dies_within(DEATH_SECONDS)

@@ -92,6 +92,7 @@ def test_grpc_gets_what_http_left(both: tuple[Servers, Servers]) -> None:
 
 # ---- where they differ, and why
 
+
 def last(servers: Servers, *requests: Request) -> dict[str, Any]:
     answer = converse(servers.get().http, requests)[-1]
     found: dict[str, Any] = json.loads(answer.body)

@@ -70,7 +70,11 @@ HTTP: Final[list[Step]] = [
     load("override with a wrong value", "add_sub", config='{"max_batch_size": "x"}'),
     load("override with another name", "add_sub", config='{"name": "other"}'),
     load("override of a good kind", "identity_fp32", config=CONFIG),
-    load("override with bare keys and a last comma", "identity_fp32", config=CONFIG[:-1] + ", parameters: {'a': {string_value: 'b'},},}"),
+    load(
+        "override with bare keys and a last comma",
+        "identity_fp32",
+        config=CONFIG[:-1] + ", parameters: {'a': {string_value: 'b'},},}",
+    ),
     ("config that was overridden", "GET", "/v2/models/identity_fp32/config", None),
     load("config as number", "add_sub", config=3),
     load("unknown parameter", "add_sub", x="1"),

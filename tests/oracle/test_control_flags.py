@@ -91,9 +91,7 @@ NO_COMPLETION: Final = "--disable-auto-complete-config"
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_load_is_tried_so_many_times(tmp_path: Path, retries: int) -> None:
     flags = [NO_COMPLETION, "--exit-on-error=false", f"--model-load-retry-count={retries}"]
-    counts = both(
-        tmp_path, lambda r: write(r, "bad", f"note('x'); {BROKEN}"), flags, lambda _, r: len(told(r, "bad"))
-    )
+    counts = both(tmp_path, lambda r: write(r, "bad", f"note('x'); {BROKEN}"), flags, lambda _, r: len(told(r, "bad")))
     assert counts == [retries + 1] * 2
 
 

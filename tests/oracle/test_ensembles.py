@@ -221,7 +221,6 @@ def counted(server: Server, model: str) -> dict[str, int]:
 # ---- wrong ones
 
 
-
 def broken(folder: Path) -> dict[str, str]:
     """A repository of every wrong ensemble of the configuration's tests; by name, what Triton says of it."""
     for model in wrong.MODELS.values():
@@ -262,7 +261,9 @@ def test_an_ensemble_fails_with_its_models_in_tritons_words(tmp_path: Path) -> N
     write_model(tmp_path, wrong.MODELS["id8"])
     bad = tmp_path / "bad"
     write_model(tmp_path, type(wrong.MODELS["id8"])("bad", "1", 8, False, *_fields()))
-    (bad / "1/model.py").write_text(IDENTITY + "    def initialize(self, args):\n        raise RuntimeError('no luck')\n")
+    (bad / "1/model.py").write_text(
+        IDENTITY + "    def initialize(self, args):\n        raise RuntimeError('no luck')\n"
+    )
     ensembles = {
         "on_bad": wrong.ensemble(wrong.step("bad")),
         "on_nothing": wrong.ensemble(wrong.step("nothing")),

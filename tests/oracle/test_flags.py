@@ -51,7 +51,11 @@ HTTP = {
     "forwarded": post("facts", FACTS, [("x-one", "1"), ("X-Two", "b"), ("other", "c"), ("not-x-three", "d")]),
     "forwarded over a parameter": post("facts", {**FACTS, "parameters": {"x-one": "mine"}}, [("x-one", "theirs")]),
 }
-INPUT = {"inputs": [grpc_tensor("INPUT0", (1,), "INT32")], "raw_input_contents": [b"\7\0\0\0"], "outputs": [{"name": "FACTS"}]}
+INPUT = {
+    "inputs": [grpc_tensor("INPUT0", (1,), "INT32")],
+    "raw_input_contents": [b"\7\0\0\0"],
+    "outputs": [{"name": "FACTS"}],
+}
 KEY, ADMIN = "triton-grpc-protocol-api-key", "triton-grpc-protocol-admin"
 
 
@@ -72,9 +76,15 @@ GRPC = [
     rpc("logging without", "13.22", "LogSettings"),
     rpc("load without", "13.22", "RepositoryModelLoad", model_name="add_sub"),
     grpc_infer("no header forwarded", "24.04", model="facts", **INPUT),
-    grpc_infer("forwarded", "24.04", model="facts", **INPUT)._replace(metadata=(("x-one", "1"), ("other", "c"), ("x-two", "b"))),
-    grpc_infer("forwarded over a parameter", "24.04", model="facts", parameters={"x-one": {"string_param": "mine"}}, **INPUT)._replace(metadata=(("x-one", "theirs"),)),
-    stream("a stream's metadata", grpc_request("facts", **INPUT), grpc_request("facts", **INPUT))._replace(metadata=(("x-one", "1"),)),
+    grpc_infer("forwarded", "24.04", model="facts", **INPUT)._replace(
+        metadata=(("x-one", "1"), ("other", "c"), ("x-two", "b"))
+    ),
+    grpc_infer(
+        "forwarded over a parameter", "24.04", model="facts", parameters={"x-one": {"string_param": "mine"}}, **INPUT
+    )._replace(metadata=(("x-one", "theirs"),)),
+    stream("a stream's metadata", grpc_request("facts", **INPUT), grpc_request("facts", **INPUT))._replace(
+        metadata=(("x-one", "1"),)
+    ),
 ]
 
 

@@ -246,9 +246,7 @@ def played(steps: Sequence[Any], their: Stage, our: Stage) -> list[tuple[Any, An
 def test_both_servers_do_alike(name: str, their: Stage, our: Stage) -> None:
     found = played(SCENARIOS[name], their, our)
     wrong = [
-        (number, step, theirs, ours)
-        for number, (step, theirs, ours) in enumerate(found)
-        if not alike(theirs, ours)
+        (number, step, theirs, ours) for number, (step, theirs, ours) in enumerate(found) if not alike(theirs, ours)
     ]
     assert not wrong
 

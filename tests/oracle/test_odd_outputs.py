@@ -14,7 +14,7 @@ from perf.oracle.server import Server
 from tests.oracle.cases.table import post, tensor
 from tests.oracle.exchange import converse
 
-MODEL: Final = '''
+MODEL: Final = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -37,8 +37,8 @@ class TritonPythonModel:
         modes = [pb_utils.get_input_tensor_by_name(request, "MODE").as_numpy() for request in requests]
         made = [outputs(mode.ravel()[0].decode(), mode.shape[:1] if BATCHED else ()) for mode in modes]
         return [pb_utils.InferenceResponse(each) for each in made]
-'''
-TAKER: Final = '''
+"""
+TAKER: Final = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -47,8 +47,8 @@ class TritonPythonModel:
         found = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
         seen = [np.full((len(x), 1), f"{x.dtype}{x.tolist()}", object) for x in found]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("SAW", each)]) for each in seen]
-'''
-ASKER: Final = '''
+"""
+ASKER: Final = """
 import json
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -61,7 +61,7 @@ class TritonPythonModel:
         ).exec()
         said = [[t.name(), str(t.as_numpy().dtype), t.as_numpy().astype(str).tolist()] for t in answer.output_tensors()]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("SAW", np.array([[json.dumps(said)]], object))])]
-'''
+"""
 IN: Final = 'input [ { name: "MODE" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
 OUT: Final = '[ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] }, { name: "B" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
 SAW: Final = 'output [ { name: "SAW" data_type: TYPE_STRING dims: [ 1 ] } ]\n'

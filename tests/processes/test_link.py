@@ -218,7 +218,7 @@ def test_a_sender_that_nobody_has_any_more_ends_in_an_error(streams, code):
 def test_an_exception_ends_what_is_open(streams):
     m = streams()
     m.ask("s.send(answer(1)); raise ValueError('boom')")
-    (_, status, text, final) = (m.until_final() and m.calls[-1])
+    (_, status, text, final) = m.until_final() and m.calls[-1]
     assert (status, final) == (Status.INTERNAL, True)
     assert text.startswith("Failed to process the request(s) for model 'm_0', message: ValueError: boom")
     m.ask("s.send(answer(1), FINAL); raise ValueError('boom')")
@@ -373,12 +373,15 @@ def test_every_request_ends_once_whatever_happens(streams, run):
     assert len(ended) == len(sent) and m.runtime.inflight == m.runtime.queued == 0
 
 
-HASTY = MODEL.replace("class TritonPythonModel:", """class TritonPythonModel:
+HASTY = MODEL.replace(
+    "class TritonPythonModel:",
+    """class TritonPythonModel:
     def initialize(self, args):
         import itertools
         self.sleep, made_up = time.sleep, itertools.cycle([1 << 62, 5, 4, -(1 << 62)])
         time.monotonic_ns = lambda: next(made_up)
-""")
+""",
+)
 
 
 def test_times_that_a_worker_makes_up_stay_within_those_of_the_server(streams, run):

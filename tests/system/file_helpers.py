@@ -9,13 +9,16 @@ import numpy as np
 from tests.system import onnx_models as made
 from tests.system.helpers import ADD_ONE
 
-CODE = ADD_ONE + """
+CODE = (
+    ADD_ONE
+    + """
     @classmethod
     def auto_complete_config(cls, config):
         config.add_input({"name": "A", "data_type": "TYPE_FP32", "dims": [-1]})
         config.add_output({"name": "B", "data_type": "TYPE_FP32", "dims": [-1]})
         return config
 """
+)
 
 
 def ask(server, model, values):

@@ -58,10 +58,13 @@ class TritonPythonModel:
         call.exec()
         return [None, *[answer for _ in requests[1:]]]
 """
-BATCHES_OF_TWO = CONFIG + """
+BATCHES_OF_TWO = (
+    CONFIG
+    + """
 max_batch_size: 2
 dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 20000000 }
 """
+)
 # Answers when it is cancelled, or when the file is there; says in FOLDER/told what it did.
 WAITS = """
 import os, time

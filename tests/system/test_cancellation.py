@@ -42,7 +42,9 @@ class TritonPythonModel:
     def input(self, request):
         return pb_utils.get_input_tensor_by_name(request, "A").as_numpy()
 """
-STREAMS = TOLD.partition("class TritonPythonModel")[0] + """
+STREAMS = (
+    TOLD.partition("class TritonPythonModel")[0]
+    + """
 class TritonPythonModel:
     def execute(self, requests):
         import threading
@@ -57,6 +59,7 @@ class TritonPythonModel:
         say("ends", f"{name}:True")
         sender.send(flags=1)
 """
+)
 IO = """
 backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]

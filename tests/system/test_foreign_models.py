@@ -87,8 +87,9 @@ def test_a_model_runs_in_the_servers_folder(write_model, serve):
     assert status == 500 and told in body["error"]
     assert told in server.says("data/x")["message"]
     server.ask("POST", "/v2/models/m/infer", {"id": "import", "inputs": [tensor]})
-    assert "package 'nowhere_to_be_found' is missing in the environment of model 'm'" in (
-        server.says("is missing")["message"]
+    assert (
+        "package 'nowhere_to_be_found' is missing in the environment of model 'm'"
+        in (server.says("is missing")["message"])
     )
 
 

@@ -102,7 +102,7 @@ def test_the_verbose_log_has_them_from_when_it_is_asked_for(serve, write_model):
     server.ask("GET", "/v2/models/m/stats")
     record = server.said(lambda r: r.get("logger") == "tisfast.access" and "stats" in r["message"], "the line")
     assert (record["level"], record["status"], record["model"], record["protocol"]) == ("verbose", 200, "m", "HTTP")
-    assert not any("/v2/models/m\"" in r["message"] for r in server.log if r.get("logger") == "tisfast.access")
+    assert not any('/v2/models/m"' in r["message"] for r in server.log if r.get("logger") == "tisfast.access")
 
 
 def test_a_file_that_cannot_be_opened_ends_the_start(serve, write_model, tmp_path):

@@ -121,5 +121,5 @@ def test_a_backend_sees_its_settings(serve, write_weights, backends):
     flags = (f"--backend-directory={backends}", "--exit-on-error=false", "--strict-readiness=false", *settings)
     server = serve(*flags).ready()
     until(lambda: index(server)["m"].get("reason"), "the index has a reason")
-    assert index(server)["m"]["reason"] .endswith("settings {'all': 'yes', 'layers': '8'}")
+    assert index(server)["m"]["reason"].endswith("settings {'all': 'yes', 'layers': '8'}")
     server.says("--backend-config=other,layers=9 has no effect here, because there is no backend 'other' here")

@@ -39,7 +39,7 @@ def test_its_commands_work(page, serve):
     typed = re.sub(r"^python (\S+)", rf"{sys.executable} \1 --url localhost:8000", typed, flags=re.MULTILINE)
     for port, ours in ((8000, server.port), (8002, metrics)):
         typed = typed.replace(f"localhost:{port}", f"127.0.0.1:{ours}")
-    typed = f"curl() {{ command curl -sS --fail-with-body --max-time 20 \"$@\" || echo FAILED; }}\n{typed}"
+    typed = f'curl() {{ command curl -sS --fail-with-body --max-time 20 "$@" || echo FAILED; }}\n{typed}'
     done = subprocess.run(["bash", "-c", typed], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and done.stdout.strip(), done
     assert "FAILED" not in done.stdout and "error" not in done.stdout and not done.stderr, done

@@ -158,7 +158,7 @@ def test_an_execution_that_runs_out_of_memory_is_answered_and_the_worker_lives_o
 def test_batches_that_do_not_fit_are_executed_in_halves(serve, write_model):
     config = (
         CONFIG.replace("dims: [ -1 ]", "dims: [ 1 ]")
-        + 'max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 300000 preferred_batch_size: [ 8 ] }'
+        + "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 300000 preferred_batch_size: [ 8 ] }"
         + 'parameters { key: "OUT_OF_MEMORY_RETRY" value { string_value: "halves" } }'
     )
     code = ADD_ONE.replace(

@@ -284,7 +284,7 @@ def test_a_flood_of_pipelined_hits_comes_back_in_order(served):
         file = connection.makefile("rb")
         for _ in bodies:
             length = 0
-            while (line := file.readline().strip()):
+            while line := file.readline().strip():
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             ids.append(json.loads(file.read(length))["id"])
@@ -302,7 +302,9 @@ def test_what_is_evicted_while_it_is_sent_arrives_whole(served):
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.sendall(
             f"POST /v2/models/m/infer HTTP/1.1\r\nInference-Header-Content-Length: {len(head)}\r\n"
-            f"Content-Length: {len(head) + values.nbytes}\r\n\r\n".encode() + head + values.tobytes()
+            f"Content-Length: {len(head) + values.nbytes}\r\n\r\n".encode()
+            + head
+            + values.tobytes()
         )
         assert slow.recv(1, socket.MSG_PEEK)  # it has begun
         for i in range(20):
@@ -326,7 +328,9 @@ def test_a_client_that_leaves_in_the_middle_of_a_hit(served):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(
                 f"POST /v2/models/m/infer HTTP/1.1\r\nInference-Header-Content-Length: {len(head)}\r\n"
-                f"Content-Length: {len(head) + values.nbytes}\r\n\r\n".encode() + head + values.tobytes()
+                f"Content-Length: {len(head) + values.nbytes}\r\n\r\n".encode()
+                + head
+                + values.tobytes()
             )
             connection.recv(1, socket.MSG_PEEK)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -245,7 +245,9 @@ def test_a_file_truncated_while_the_model_reads_it_fails_that_execution_alone(
 
 
 def test_what_a_model_writes_into_its_input_the_client_does_not_see(models, connect, region, write_model):
-    write_model("spoil", """
+    write_model(
+        "spoil",
+        """
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
@@ -253,7 +255,8 @@ class TritonPythonModel:
         a = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
         a *= 2
         return [pb_utils.InferenceResponse([pb_utils.Tensor("B", a)])]
-""")
+""",
+    )
     client = connect(models())
     source, handle = region(VALUES.nbytes)
     target, result = region(VALUES.nbytes)

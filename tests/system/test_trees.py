@@ -302,4 +302,3 @@ def test_a_worker_that_is_killed_comes_back_and_a_changed_file_is_loaded(serve, 
         assert infer(client, "m", input__0=np.zeros((2, 64), np.float32))["output__0"].shape == (2, 1)
         client.unload_model("m")
         until(lambda: not server.model_ready("m"), "the model is unloaded")
-

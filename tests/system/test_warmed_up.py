@@ -13,7 +13,9 @@ model_warmup [ {
   inputs { key: "A" value: { data_type: TYPE_FP32 dims: [ 3 ] zero_data: true } }
 } ]
 """
-ZERO_AT_FIRST = ADD_ONE + """
+ZERO_AT_FIRST = (
+    ADD_ONE
+    + """
     def initialize(self, args):
         self.first = True
 
@@ -21,6 +23,7 @@ ZERO_AT_FIRST = ADD_ONE + """
         was_first, self.first = self.first, False
         return a + (not was_first)
 """
+)
 
 
 def test_the_first_request_of_a_client_is_not_the_model_s_first(serve, write_model):

@@ -110,13 +110,13 @@ def test_counters():
     assert found["tisfast_worker_restarts_total", "m", "1"] == 4
 
 
-
 def test_what_the_memory_budget_knows():
     figures = {"memory_bytes": 5, "asleep": True, "sleeps": 3, "wakes": 2, "wake_seconds": 0.5}
     found = samples(scrape(Served("m"), memory=[("m", "1", figures)]))
     assert found["tisfast_model_memory_bytes", "m", "1"] == 5 and found["tisfast_model_asleep", "m", "1"] == 1
     assert found["tisfast_model_sleeps_total", "m", "1"] == 3 and found["tisfast_model_wakes_total", "m", "1"] == 2
     assert found["tisfast_model_wake_seconds_total", "m", "1"] == 0.5
+
 
 def test_the_batch_size_histogram():
     served = Served(max_batch=5)
@@ -318,7 +318,7 @@ def test_a_shared_cache_shows_whether_it_is_there(up, shown):
 
 
 def test_custom_families_come_last_under_their_own_names():
-    labels = (("b", "q\"uo\\te\nnew é"), ("le_", "1"))
+    labels = (("b", 'q"uo\\te\nnew é'), ("le_", "1"))
     readings = [
         FamilyReading("hits", "text\nof two lines", "counter", [Reading((), 3.0), Reading(labels, 0.5)]),
         FamilyReading("hits_total", "text", "counter", [Reading((), 1.0)]),

@@ -49,7 +49,7 @@ def test_numbers_as_triton_writes_them():
     assert text("FP16", bytes.fromhex("003c")) == "1"
     assert text("BOOL", b"\0\1") == "false,true"
     assert text("UINT8", b"\xff", 5) == "255,..."
-    assert text("BYTES", b"\2\0\0\0a\"\0\0\0\0") == '"a\\"",""'
+    assert text("BYTES", b'\2\0\0\0a"\0\0\0\0') == '"a\\"",""'
     assert text("BYTES", b"\2\0\0\0a", 99) == "..."
 
 

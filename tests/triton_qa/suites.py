@@ -192,13 +192,16 @@ def _forward(pattern: str) -> tuple[str, str]:
 
 def _slow_identity(layout: Layout) -> None:
     tensor = '{ name: "%s" data_type: TYPE_INT32 dims: [ -1 ] }'
-    layout.model("custom_identity_int32", f"""backend: "identity"
+    layout.model(
+        "custom_identity_int32",
+        f"""backend: "identity"
 max_batch_size: 1024
 input [ {tensor % "INPUT0"} ]
 output [ {tensor % "OUTPUT0"} ]
 instance_group [ {{ kind: KIND_CPU }} ]
 {delay(10000)}
-""")
+""",
+    )
 
 
 def _schedulers(layout: Layout) -> None:
@@ -209,22 +212,30 @@ def _schedulers(layout: Layout) -> None:
         ("sequence_direct", 1, "sequence_batching { direct { } max_sequence_idle_microseconds: 6000000 }"),
         ("sequence_oldest", 1, f"sequence_batching {{ {oldest} max_sequence_idle_microseconds: 6000000 }}"),
     ):
-        layout.model(name, f"""backend: "identity"
+        layout.model(
+            name,
+            f"""backend: "identity"
 max_batch_size: {rows}
 input [ {tensor % "INPUT0"} ]
 output [ {tensor % "OUTPUT0"} ]
 {CPU}
 {more}
 {delay(6000)}
-""")
-    step = '{ model_name: "dynamic_batch" model_version: -1 input_map { key: "INPUT0" value: "%s" }' \
+""",
+        )
+    step = (
+        '{ model_name: "dynamic_batch" model_version: -1 input_map { key: "INPUT0" value: "%s" }'
         ' output_map { key: "OUTPUT0" value: "%s" } }'
-    layout.model("ensemble_model", f"""platform: "ensemble"
+    )
+    layout.model(
+        "ensemble_model",
+        f"""platform: "ensemble"
 max_batch_size: 1
 input [ {tensor % "INPUT0"} ]
 output [ {tensor % "OUTPUT0"} ]
 ensemble_scheduling {{ step [ {step % ("INPUT0", "TMP")}, {step % ("TMP", "OUTPUT0")} ] }}
-""")
+""",
+    )
 
 
 PROTOCOLS = (
@@ -281,9 +292,7 @@ QUEUES = (
         "timeout_override", f"{WAIT} default_queue_policy {{ allow_timeout_override: true {_TIMEOUT}: 1000000 }}"
     ),
     _queue_suite("priority_levels", f"{WAIT} priority_levels: 2 default_priority_level: 2"),
-    _queue_suite(
-        "max_priority_levels", f"{WAIT} priority_levels: {2**64 - 1} default_priority_level: {2**32}"
-    ),
+    _queue_suite("max_priority_levels", f"{WAIT} priority_levels: {2**64 - 1} default_priority_level: {2**32}"),
     _queue_suite(
         "priority_with_policy",
         "preferred_batch_size: [ 4, 8, 32 ] max_queue_delay_microseconds: 10000000 priority_levels: 2 "

@@ -52,9 +52,7 @@ def counted(cases: Iterable[tuple[str, bytes]], folder: Path) -> list[int]:
 def run_counted(program: str, folder: Path, *arguments: str) -> None:
     """Run a module that has a Counter of this folder."""
     cc = os.environ.get("CC", "cc").split()
-    subprocess.run(
-        [*cc, "-O1", "-shared", "-fPIC", "-o", folder / "steps.so", HERE / "cost_steps.c"], check=True
-    )
+    subprocess.run([*cc, "-O1", "-shared", "-fPIC", "-o", folder / "steps.so", HERE / "cost_steps.c"], check=True)
     found = subprocess.run(
         [
             "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/dump", "--instr-atstart=no",

@@ -30,9 +30,7 @@ LIED = "a call that an instance made cannot be read: "
 
 def parts(found):
     plan = found.plan
-    tensors = [
-        (plan.names[i], plan.shapes[i], found.place(i), plan.dtypes[i]) for i in range(plan.count)
-    ]
+    tensors = [(plan.names[i], plan.shapes[i], found.place(i), plan.dtypes[i]) for i in range(plan.count)]
     return plan.model, tensors
 
 

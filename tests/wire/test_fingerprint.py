@@ -27,9 +27,7 @@ TWO = model(inputs=("I", "J"), outputs=("X", "Y"))
 
 
 def both(i=(1,), j=(2,), **fields):
-    return request_for(
-        TWO, tensor("I", [len(i)], data=list(i)), tensor("J", [len(j)], data=list(j)), **fields
-    )
+    return request_for(TWO, tensor("I", [len(i)], data=list(i)), tensor("J", [len(j)], data=list(j)), **fields)
 
 
 DIFFERENT = {
@@ -95,7 +93,6 @@ def test_the_way_that_tensors_come_does_not_count():
 def test_the_order_of_inputs_in_the_request_does_not_count():
     exchanged = request_for(TWO, tensor("J", [1], data=[2]), tensor("I", [1], data=[1]))
     assert of(exchanged) == of(both())
-
 
 
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=4), st.lists(st.text(max_size=6), min_size=1, max_size=4))

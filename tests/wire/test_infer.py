@@ -541,9 +541,7 @@ FORWARDED = [b"", b'{"x-user":"alice"}', b'{"x-user":"bob"}']
 
 
 @given(
-    st.lists(
-        st.tuples(*map(st.sampled_from, (IDS, MIDDLES, ENDS, FORWARDED)), st.booleans()), min_size=2, max_size=8
-    )
+    st.lists(st.tuples(*map(st.sampled_from, (IDS, MIDDLES, ENDS, FORWARDED)), st.booleans()), min_size=2, max_size=8)
 )
 def test_nothing_remembered_of_one_request_comes_to_another(requests):
     known = model()

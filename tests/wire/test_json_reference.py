@@ -173,7 +173,6 @@ def parsed(dtype, text, n):
     return found[1]
 
 
-
 ARRAYS = st.sampled_from(SPELLED).flatmap(
     lambda dtype: st.tuples(
         st.just(dtype), arrays(BY_WIRE[dtype].numpy, st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple))

@@ -151,7 +151,6 @@ def test_the_blocks_live_as_long_as_the_request():
 LIED = "a codec process gave a broken request for model 'm': {} lies outside its blocks"
 
 
-
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [

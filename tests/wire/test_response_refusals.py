@@ -59,7 +59,10 @@ def with_parameters(**parameters):
         ({"outputs": [{**OUT, "parameters": 5}]}, "'parameters' of output 'O' is 5 and not dict"),
         ({"outputs": [{**OUT, "datatype": "FP31"}]}, f"output 'O' has datatype 'FP31', known are {KNOWN}"),
         ({"outputs": [{**OUT, "data": "1,2"}]}, "'data' of output 'O' is '1,2' and not list"),
-        ({"outputs": [{**OUT, "datatype": "BF16", "data": [1, 2]}]}, "output 'O' of BF16 is spelled in JSON, which has no such numbers"),
+        (
+            {"outputs": [{**OUT, "datatype": "BF16", "data": [1, 2]}]},
+            "output 'O' of BF16 is spelled in JSON, which has no such numbers",
+        ),
     ],
 )
 def test_fields_that_are_missing_or_of_another_type(document, message):
@@ -74,10 +77,22 @@ def test_fields_that_are_missing_or_of_another_type(document, message):
         (with_parameters(binary_data_size=-1), "'binary_data_size' of output 'O' is -1"),
         (with_parameters(binary_data_size=1 << 63), f"'binary_data_size' of output 'O' is {1 << 63}"),
         (with_parameters(shared_memory_region=5), "'shared_memory_region' of output 'O' is 5 and not str"),
-        (with_parameters(shared_memory_region="r", shared_memory_byte_size=-1), "'shared_memory_byte_size' of output 'O' is -1"),
-        (with_parameters(shared_memory_region="r", shared_memory_offset=0.5), "'shared_memory_offset' of output 'O' is 0.5 and not int"),
-        ({**with_parameters(shared_memory_region="r"), "shape": [-2]}, "tensor 'O' has the shape [-2]; dimensions are integers from 0 on"),
-        ({**with_parameters(shared_memory_region="r"), "shape": [1] * 33}, "tensor 'O' has 33 dimensions, 32 is the limit"),
+        (
+            with_parameters(shared_memory_region="r", shared_memory_byte_size=-1),
+            "'shared_memory_byte_size' of output 'O' is -1",
+        ),
+        (
+            with_parameters(shared_memory_region="r", shared_memory_offset=0.5),
+            "'shared_memory_offset' of output 'O' is 0.5 and not int",
+        ),
+        (
+            {**with_parameters(shared_memory_region="r"), "shape": [-2]},
+            "tensor 'O' has the shape [-2]; dimensions are integers from 0 on",
+        ),
+        (
+            {**with_parameters(shared_memory_region="r"), "shape": [1] * 33},
+            "tensor 'O' has 33 dimensions, 32 is the limit",
+        ),
     ],
 )
 def test_sizes_that_are_none(output, message):
@@ -94,8 +109,16 @@ def test_sizes_that_are_none(output, message):
         ([], bytes(3), "the response has 3 bytes behind its last output"),
         ([{**BINARY, "shape": [3]}], bytes(8), "tensor 'O' of FP32 and shape [3] has 12 bytes, its buffer has 8"),
         ([{**BINARY, "shape": [2.0]}], bytes(8), "tensor 'O' has the shape [2.0]; dimensions are integers from 0 on"),
-        ([{**BINARY, "datatype": "BYTES"}], b"\xff" * 8, "tensor 'O' of BYTES: its 8 bytes are no sequence of elements, each behind its length"),
-        ([{**BINARY, "datatype": "BYTES", "shape": [3]}], strings(b"", b""), "tensor 'O' of BYTES and shape [3] has 3 elements, its buffer has 2"),
+        (
+            [{**BINARY, "datatype": "BYTES"}],
+            b"\xff" * 8,
+            "tensor 'O' of BYTES: its 8 bytes are no sequence of elements, each behind its length",
+        ),
+        (
+            [{**BINARY, "datatype": "BYTES", "shape": [3]}],
+            strings(b"", b""),
+            "tensor 'O' of BYTES and shape [3] has 3 elements, its buffer has 2",
+        ),
     ],
 )
 def test_bytes_that_are_not_those_of_the_outputs(outputs, tail, message):
@@ -111,10 +134,23 @@ MISMATCH = "Unable to parse 'data': Shape does not match true shape of 'data' fi
     [
         ({**SPELLED, "data": [1]}, CANNOT + MISMATCH.format("1")),
         ({**SPELLED, "data": [1, 2, 3]}, CANNOT + MISMATCH.format("more")),
-        ({**SPELLED, "data": ["a", "b"]}, CANNOT + "Unable to parse 'data': attempt to access JSON non-number as double (input 'O', value 'a')"),
-        ({**SPELLED, "datatype": "INT8", "data": [1, 128]}, CANNOT + "Unable to parse 'data': 128 of input 'O' is outside INT8's range -128 to 127"),
-        ({**SPELLED, "datatype": "BYTES", "data": ["a", 1]}, CANNOT + "Unable to parse JSON bytes array: attempt to access JSON non-string as string (input 'O', value 1)"),
-        ({**SPELLED, "datatype": "BYTES", "data": ["a"]}, "tensor 'O' of BYTES and shape [2] has 2 elements, its buffer has 1"),
+        (
+            {**SPELLED, "data": ["a", "b"]},
+            CANNOT + "Unable to parse 'data': attempt to access JSON non-number as double (input 'O', value 'a')",
+        ),
+        (
+            {**SPELLED, "datatype": "INT8", "data": [1, 128]},
+            CANNOT + "Unable to parse 'data': 128 of input 'O' is outside INT8's range -128 to 127",
+        ),
+        (
+            {**SPELLED, "datatype": "BYTES", "data": ["a", 1]},
+            CANNOT
+            + "Unable to parse JSON bytes array: attempt to access JSON non-string as string (input 'O', value 1)",
+        ),
+        (
+            {**SPELLED, "datatype": "BYTES", "data": ["a"]},
+            "tensor 'O' of BYTES and shape [2] has 2 elements, its buffer has 1",
+        ),
     ],
 )
 def test_elements_that_do_not_fit_their_output(output, message):

@@ -59,8 +59,7 @@ def grpc(table, inputs=("I",), *, signature=None, place=None, nbytes=NBYTES):
              "shared_memory_offset": {"int64_param": AT}}  # fmt: skip
     entries = [{"name": name, "datatype": "FP32", "shape": [nbytes // 4], "parameters": given} for name in inputs]
     request = ParseDict({"model_name": "m", "inputs": entries}, message_class("inference.ModelInferRequest")())
-    return grpc_infer.parse(
-        signature or model(inputs), place or arena(), request.SerializeToString(), regions=table)
+    return grpc_infer.parse(signature or model(inputs), place or arena(), request.SerializeToString(), regions=table)
 
 
 def flags_of(request) -> int:

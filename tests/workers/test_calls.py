@@ -430,7 +430,6 @@ def test_what_is_refused_in_the_worker(calling, call, text):
     assert text in instance.ask([1], [0]).text
 
 
-
 STREAM_IN_COROUTINE = """
 async def execute(self, rs):
     asked = ask(arr(rs[0])).async_exec(decoupled=True)

@@ -164,12 +164,14 @@ def test_a_worker_waits_for_a_message_that_is_on_its_way(shown):
 @both
 @pytest.mark.parametrize("warm", [False, True])
 def test_memory_that_a_client_takes_away_fails_the_execution_and_not_the_worker(serve, warm):
-    instance = serve(model("""
+    instance = serve(
+        model("""
 if r.request_id() == "cut":
     os.truncate(r.parameters()[1:-1], 8192)
 a = arr(r)
 return [answer(np.array([a.sum()], np.float32))]
-"""))
+""")
+    )
     file = file_of(numbers(0))
     instance.plane.show(3, file, guarded=True)
     path = f"/proc/{os.getpid()}/fd/{file.fd}"
@@ -183,13 +185,15 @@ return [answer(np.array([a.sum()], np.float32))]
 
 
 def test_a_models_own_signal_handler_does_not_disarm_the_guard(serve):
-    instance = serve(model("""
+    instance = serve(
+        model("""
 import faulthandler
 faulthandler.enable()
 if r.request_id() == "cut":
     os.truncate(r.parameters()[1:-1], 8192)
 return [answer(np.array([arr(r).sum()], np.float32))]
-"""))
+""")
+    )
     file = file_of(numbers(0))
     instance.plane.show(3, file, guarded=True)
     path = f"/proc/{os.getpid()}/fd/{file.fd}"
@@ -200,11 +204,13 @@ return [answer(np.array([arr(r).sum()], np.float32))]
 
 def test_an_answer_made_while_the_memory_goes_is_an_error(serve):
     """The output is copied out of the input after `execute` has returned."""
-    instance = serve(model("""
+    instance = serve(
+        model("""
 a = arr(r)
 os.truncate(r.parameters()[1:-1], 8192)
 return [answer(a[::2])]
-"""))
+""")
+    )
     file = file_of(numbers(0))
     instance.plane.show(3, file, guarded=True)
     got = ask(instance, place(3), parameters=f"{{/proc/{os.getpid()}/fd/{file.fd}}}")

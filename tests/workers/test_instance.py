@@ -66,8 +66,10 @@ def test_stop_finishes_what_submit_holds(serve, router, tmp_path):
         ),
         ("class TritonPythonModel\n", "import", "SyntaxError: ", ""),
         (
-            "x = 1\n", "import",
-            "AttributeError: module '1.model' has no attribute 'TritonPythonModel'; give its class that name", "",
+            "x = 1\n",
+            "import",
+            "AttributeError: module '1.model' has no attribute 'TritonPythonModel'; give its class that name",
+            "",
         ),
         ("import sys; sys.exit(3)\n", "import", "SystemExit: 3", "\n\nAt:\n  MODEL(1): <module>\n"),
         (

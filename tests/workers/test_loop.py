@@ -219,12 +219,15 @@ def test_an_asynchronous_execute_that_raises(serve):
 
 
 def test_a_task_that_execute_leaves_may_send_the_answer(serve):
-    source = model("self.task = asyncio.ensure_future(self.later(r, r.get_response_sender()))").replace(
-        "    def execute", "    async def execute"
-    ) + """
+    source = (
+        model("self.task = asyncio.ensure_future(self.later(r, r.get_response_sender()))").replace(
+            "    def execute", "    async def execute"
+        )
+        + """
     async def later(self, r, s):
         await asyncio.sleep(0)
         s.send(answer(arr(r)), 1)
 """
+    )
     got = serve("import asyncio\n" + source).ask([7.0], [0])
     assert got.outputs and floats(got.outputs[0][4]) == [7.0], got.text

@@ -41,4 +41,3 @@ def test_it_is_held_under_every_interpreter(python, capfd):
     finally:
         nursery.close()
     assert "rehearsal" not in capfd.readouterr().err
-

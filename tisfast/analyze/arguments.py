@@ -50,6 +50,10 @@ NOT_BENCHS: Final = {
     "profile_export_file": "measure the winner with tisfast bench for its single requests",
     "collect_metrics": "measure the winner with tisfast bench for the figures of its GPUs",
     "max_errors": "a variant whose requests fail is out",
+    "service_kind": "only models of servers of KServe's protocol 2 have a configuration to search",
+    "endpoint": "only models of servers of KServe's protocol 2 have a configuration to search",
+    "vs": "variants are compared with the default configuration, on one server",
+    "fail_above": "variants are compared with the default configuration, on one server",
 }
 """Flags of bench without a place here, and what to do."""
 SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dynamic": "-d"}

@@ -23,7 +23,6 @@ from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries
 from tisfast.analyze.variants import DEFAULT, canonical, configured
 from tisfast.bench.client_side import machine
 from tisfast.bench.files import write_text
-from tisfast.bench.measure import Stop
 from tisfast.bench.prepared import prepared, stoppable
 from tisfast.bench.session import Model, look_up
 from tisfast.client import Client
@@ -98,7 +97,7 @@ class _Analysis:
     """One search, on a server that serves."""
 
     def __init__(self, given: Given, server: Server) -> None:
-        self._given, self._server, self._stop = given, server, Stop()
+        self._given, self._server = given, server
         self._model = self._looked_up()
         self._config = dict(self._model.config)
         if not self._config:
@@ -112,9 +111,7 @@ class _Analysis:
         self._known = len(self._checkpoint.trials)
         if isinstance(server, RunningServer):
             server.try_load(self._config)
-        bench = Bench(
-            server, _connect(given), given.asked, self._config, self._stop, self._checkpoint, on_trial=self._told
-        )
+        bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, on_trial=self._told)
         self._tries = Tries(bench, given.load, given.aims, every_level=given.search == "brute")
         self._base: Trial | None = None
         self._ended = "All of the search was done."
@@ -123,7 +120,8 @@ class _Analysis:
         """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
         print(f"*** {self._plan()} ***", flush=True)
         whole = True
-        with stoppable(self._stop, signal.SIGTERM):
+        with stoppable(signal.SIGTERM) as stop:
+            self._tries.bench.stop = stop
             try:
                 self._search()
             except Interrupted:
@@ -147,7 +145,7 @@ class _Analysis:
         with _connect(self._given)(str(self._server.address()), ASK_SECONDS) as client:
             model = look_up(client, asked)
             there = replace(asked, address=self._server.address())
-            with prepared(client, there, model, self._stop) as session:
+            with prepared(client, there, model) as session:
                 session.probe()
         return model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tisfast.analyze.aims import Aims, best_level
@@ -42,9 +42,9 @@ class Bench:
     connect: Connect
     asked: Asked
     config: Mapping[str, Any]
-    stop: Stop
     checkpoint: Checkpoint
     on_trial: Callable[[Trial], None] = lambda _: None
+    stop: Stop = field(default_factory=Stop)
     loaded: Variant = DEFAULT  # what the server has
 
     def trial(self, variant: Variant, mode: str, level: float) -> Trial:
@@ -88,7 +88,8 @@ class Bench:
         asked = replace(self.asked, address=address, mode=mode, levels=(level, level, 1.0), settings=settings)
         with self.connect(str(address), ASK_SECONDS) as client:
             model = look_up(client, asked)
-            with prepared(client, asked, model, self.stop) as session:
+            with prepared(client, asked, model) as session:
+                session.stop = self.stop
                 session.probe()
                 if self.stop.requested:
                     raise Interrupted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tisfast import limits
+from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
 from tisfast.bench.flags import TLS, parser
+from tisfast.bench.openai_flags import check_openai
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
 from tisfast.bench.sequences import ID_MAX
@@ -36,20 +39,39 @@ class Metrics(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The command line."""
+    """The command line.  second: of the server of --vs, and `against` how both are compared."""
 
     asked: Asked
     files: Files
     metrics: Metrics | None
     max_errors: int
+    against: Against | None = None
+    second: Given | None = None
 
 
 def read(arguments: Sequence[str]) -> Given:
     """Raises ConfigError with what is wrong; SystemExit for --help."""
-    given = parser().parse_args(arguments)
+    typed = parser().parse_args(arguments)
+    if typed.url.startswith(GRPC_SCHEMES):
+        typed.protocol = "grpc"
+    one = _given(typed, arguments)
+    if not typed.vs:
+        check_alone(typed)
+        return one
+    against = read_against(typed, one.asked)
+    second = argparse.Namespace(**{**vars(typed), "url": typed.vs, "protocol": against.protocol})
+    try:
+        other = _given(second, [*arguments, "-u", typed.vs, "-i", against.protocol])
+    except ConfigError as error:
+        raise ConfigError(f"--vs {typed.vs}: {error}") from None
+    return one._replace(against=against, second=other)
+
+
+def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     if not given.model_name:
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
+    check_openai(given)
     intervals = None if given.request_intervals is None else _intervals(given.request_intervals)
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
@@ -85,6 +107,7 @@ def read(arguments: Sequence[str]) -> Given:
         records=bool(given.profile_export_file),
         composing=_composing(given.bls_composing_models),
         arguments=tuple(arguments),
+        endpoint=given.endpoint if given.service_kind == "openai" else "",
     )
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
@@ -203,7 +226,8 @@ def _periodic(given: Any) -> Periodic:
     except BadRequest as error:
         raise ConfigError(error.message) from None
     if not given.streaming:
-        raise ConfigError(f"{name} counts the responses of a stream: add --streaming and -i grpc")
+        more = "" if given.service_kind == "openai" else " and -i grpc"
+        raise ConfigError(f"{name} counts the responses of a stream: add --streaming{more}")
     if end > limits.BENCH_IN_FLIGHT_MAX:
         raise ConfigError(f"{name} {text} has {end} requests under way; at most {limits.BENCH_IN_FLIGHT_MAX} can be")
     return found
@@ -279,13 +303,13 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
         asynchronous=given.asynchronous or given.streaming,
         streaming=given.streaming,
         measurement_mode=given.measurement_mode,
-        window_ms=_positive("-p", given.measurement_interval),
+        window_ms=_positive("-p", _or(given.measurement_interval, 500 if given.vs else 5000)),
         request_count=_not_negative("--request-count", given.request_count),
         warm_up_count=_not_negative("--warmup-request-count", given.warmup_request_count),
         measurement_request_count=_positive("--measurement-request-count", given.measurement_request_count),
         stop=given.stop,
         stability_percent=given.stability_percentage,
-        trials=_positive("-r", given.max_trials),
+        trials=_positive("-r", _or(given.max_trials, 30 if given.vs else 10)),
         percentile=given.percentile,
         latency_threshold_ms=_not_negative("-l", given.latency_threshold),
         concurrency_end=int(levels[1]) if mode == "concurrency" else 1,
@@ -293,11 +317,12 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
         distribution=given.request_distribution,
         binary_search=given.binary_search,
         verbose=given.verbose,
+        alternated=bool(given.vs),
     )
 
 
 def _check_conflicts(given: Any) -> None:
-    if given.streaming and given.protocol.lower() != "grpc":
+    if given.streaming and given.protocol.lower() != "grpc" and given.service_kind == "triton":
         raise ConfigError("Streaming is only allowed with gRPC protocol: add -i grpc")
     if given.streaming and given.sync:
         raise ConfigError("can't use streaming with synchronous API")
@@ -393,6 +418,10 @@ def _composing(text: str) -> tuple[tuple[str, str], ...]:
         if name:
             found.append((name, version))
     return tuple(found)
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _positive(name: str, value: int) -> int:

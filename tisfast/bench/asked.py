@@ -49,7 +49,8 @@ class Asked:
     levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  Instead of a rate
     an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
     the default.  records: each request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's;
-    0: tensors go through the connection.  compression: gzip or deflate, of gRPC.
+    0: tensors go through the connection.  compression: gzip or deflate, of gRPC.  endpoint: of OpenAI's, instead of
+    KServe's protocol.
     """
 
     address: Address
@@ -77,6 +78,12 @@ class Asked:
     records: bool = False
     composing: Sequence[tuple[str, str]] = ()
     arguments: tuple[str, ...] = ()
+    endpoint: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Of the service."""
+        return "openai" if self.endpoint else "triton"
 
     def pacing(self, rate: float) -> Callable[[], Pacing] | None:
         """Makes the intended times of an open loop; None for a closed one."""

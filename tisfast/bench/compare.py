@@ -2,6 +2,7 @@
 
 A run's time is cut into rounds that no longer depend on each other.  Rounds, not requests, are what is compared: the
 ratio of their medians with its interval (bootstrap), and Mann and Whitney's test, corrected for the number of tests.
+Where both servers were alternated a round is a pair of windows, and the pairs' ratios are judged, by Wilcoxon's test.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TextIO
 
 import numpy as np
@@ -17,10 +18,11 @@ import numpy as np
 from tisfast.bench.documents import Piece, Saved, read_run
 from tisfast.bench.figures import needed_for
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.statistics import Interval, bootstrap_ratio, holm, lag_one, mann_whitney
+from tisfast.bench.statistics import Interval, bootstrap_ratio, holm, lag_one, mann_whitney, signed_rank
 from tisfast.errors import BadRequest, TisError
 
 ROUNDS_MAX: Final = 40
+PAIRS_MAX: Final = 200
 ROUNDS_MIN: Final = 8
 """With fewer no test of ranks can show much."""
 CORRELATION_MAX: Final = 0.2
@@ -45,12 +47,23 @@ class Row(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """One figure of both runs, by round."""
+    """One figure of both runs, by round.  paired: the rounds of both belong together."""
 
     name: str
     higher_is_better: bool
     first: np.ndarray
     second: np.ndarray
+    paired: bool
+
+    @property
+    def chance(self) -> float:
+        """The probability that equal servers differ so much."""
+        return (signed_rank if self.paired else mann_whitney)(self.first, self.second)
+
+    @property
+    def ratio(self) -> Interval:
+        """Of the second by the first."""
+        return bootstrap_ratio(self.first, self.second, paired=self.paired)
 
 
 def compare(first: Sequence[Saved], second: Sequence[Saved], margin: float, *, paired: bool = False) -> list[Row]:
@@ -61,18 +74,13 @@ def compare(first: Sequence[Saved], second: Sequence[Saved], margin: float, *, p
             f"{first[0].path} has the levels {_levels(first[0])} and {second[0].path} {_levels(second[0])}, none in "
             "common: measure both with the same --concurrency-range or --request-rate-range"
         )
-    found = [(level, rounds) for level in levels for rounds in _figures(first, second, level)]
-    chances = holm([mann_whitney(rounds.first, rounds.second) for _, rounds in found])
-    rows = []
-    for (level, rounds), p in zip(found, chances, strict=True):
-        both = paired and len(rounds.first) == len(rounds.second)
-        ratio = bootstrap_ratio(rounds.first, rounds.second, paired=both)
-        rows.append(_row(level, rounds, ratio, p, margin))
-    return rows
+    found = [(level, rounds) for level in levels for rounds in _figures(first, second, level, paired)]
+    chances = holm([rounds.chance for _, rounds in found])
+    return [_row(level, rounds, p, margin) for (level, rounds), p in zip(found, chances, strict=True)]
 
 
-def _row(level: tuple[str, float], rounds: Rounds, ratio: Interval, p: float, margin: float) -> Row:
-    first, second = float(np.median(rounds.first)), float(np.median(rounds.second))
+def _row(level: tuple[str, float], rounds: Rounds, p: float, margin: float) -> Row:
+    first, second, ratio = float(np.median(rounds.first)), float(np.median(rounds.second)), rounds.ratio
     change = 100 * (ratio.value - 1)
     worse = -change if rounds.higher_is_better else change
     inside = ratio.high is not None and 100 * max(abs(ratio.low - 1), abs(ratio.high - 1)) <= margin
@@ -90,22 +98,26 @@ def regressions(rows: Sequence[Row], percent: float) -> list[Row]:
     return [row for row in rows if row.p < CHANCE and row.worse > percent]
 
 
-def _figures(first: Sequence[Saved], second: Sequence[Saved], level: tuple[str, float]) -> list[Rounds]:
-    rounds = _rounds(first, level), _rounds(second, level)
+def _figures(
+    first: Sequence[Saved], second: Sequence[Saved], level: tuple[str, float], paired: bool
+) -> Iterator[Rounds]:
+    windows = paired and all(run.alternated for run in (*first, *second))
+    rounds = _pairs(first, second, level) if windows else (_rounds(first, level), _rounds(second, level))
     sizes = [run[0].batch_size for run in (first, second)]
     rates = [
         np.array([size * each.responses / each.seconds for each in mine if each.seconds > 0])
         for mine, size in zip(rounds, sizes, strict=True)
     ]
-    figures = [Rounds("infer/sec", True, *rates)]
     means = [np.array([_mean(each.latency) for each in mine if each.latency.count]) for mine in rounds]
-    figures.append(Rounds("mean usec", False, *means))
+    found = [("infer/sec", rates), ("mean usec", means)]
     for percent in PERCENTILES:
         needed = needed_for(percent / 100)
-        joined = [_joined(mine, needed) for mine in rounds]
+        joined = _both_joined(*rounds, needed) if windows else [_joined(mine, needed) for mine in rounds]
         values = [np.array([each.latency.quantile(percent / 100) / 1000 for each in mine]) for mine in joined]
-        figures.append(Rounds(f"p{percent} usec", False, *values))
-    return [each for each in figures if min(len(each.first), len(each.second)) >= ROUNDS_MIN]
+        found.append((f"p{percent} usec", values))
+    for name, (mine, its) in found:
+        if min(len(mine), len(its)) >= ROUNDS_MIN:
+            yield Rounds(name, name == "infer/sec", mine, its, paired and len(mine) == len(its))
 
 
 def _mean(histogram: Histogram) -> float:
@@ -122,9 +134,49 @@ def _rounds(runs: Sequence[Saved], level: tuple[str, float]) -> list[Piece]:
             means = np.array([_mean(each.latency) if each.latency.count else 0.0 for each in pieces])
             if len(pieces) <= ROUNDS_MAX and max(abs(lag_one(rates)), abs(lag_one(means))) <= CORRELATION_MAX:
                 break
-            pieces = [_join(pieces[at : at + 2]) for at in range(len(pieces) % 2, len(pieces), 2)]
+            pieces = _halved(pieces)
         found += pieces
     return found
+
+
+def _pairs(
+    first: Sequence[Saved], second: Sequence[Saved], level: tuple[str, float]
+) -> tuple[list[Piece], list[Piece]]:
+    """Windows of both that belong together: neighbours joined, in both alike, until a ratio does not follow the last.
+
+    Raises BadRequest where one has more windows.  A window without an answer has no ratio, and its pair is left out.
+    """
+    pairs: list[tuple[Piece, Piece]] = []
+    for mine, its in zip(first, second, strict=False):
+        if len(mine.levels[level]) != len(its.levels[level]) or len(first) != len(second):
+            raise BadRequest(
+                f"--paired: {mine.path} has {len(mine.levels[level])} windows at {_level(level)} and {its.path} "
+                f"{len(its.levels[level])}; name the two files that one tisfast bench --vs wrote"
+            )
+        pairs += zip(mine.levels[level], its.levels[level], strict=True)
+    used = [pair for pair in pairs if all(each.latency.count and each.seconds > 0 for each in pair)]
+    one, other = [pair[0] for pair in used], [pair[1] for pair in used]
+    while len(one) >= 2 * ROUNDS_MIN:
+        means = np.array([_mean(b.latency) / _mean(a.latency) for a, b in zip(one, other, strict=True)])
+        limit = max(CORRELATION_MAX, 2 / math.sqrt(len(one)))  # what chance alone gives with so few
+        if len(one) <= PAIRS_MAX and lag_one(means) <= limit:
+            break
+        one, other = _halved(one), _halved(other)
+    return one, other
+
+
+def _halved(pieces: list[Piece]) -> list[Piece]:
+    """Neighbours joined; an odd one at the start is left out."""
+    return [_join(pieces[at : at + 2]) for at in range(len(pieces) % 2, len(pieces), 2)]
+
+
+def _both_joined(first: list[Piece], second: list[Piece], needed: int) -> list[list[Piece]]:
+    """As `_joined`, of pairs."""
+    while len(first) >= ROUNDS_MIN:
+        if min(each.latency.count for each in (*first, *second)) >= needed:
+            return [first, second]
+        first, second = _halved(first), _halved(second)
+    return [[], []]
 
 
 def _join(pieces: Sequence[Piece]) -> Piece:
@@ -139,7 +191,7 @@ def _joined(pieces: list[Piece], needed: int) -> list[Piece]:
     while len(pieces) >= ROUNDS_MIN:
         if min(each.latency.count for each in pieces) >= needed:
             return pieces
-        pieces = [_join(pieces[at : at + 2]) for at in range(len(pieces) % 2, len(pieces), 2)]
+        pieces = _halved(pieces)
     return []
 
 
@@ -232,12 +284,11 @@ def main(arguments: Sequence[str], out: TextIO | None = None, err: TextIO | None
     except TisError as error:
         err.write(f"tisfast bench compare: {error.message}\n")
         return USAGE
-    return _report(first, second, rows, given.fail_above, out)
+    return report(first, second, rows, given.fail_above, out)
 
 
-def _report(
-    first: Sequence[Saved], second: Sequence[Saved], rows: Sequence[Row], fail_above: float, out: TextIO
-) -> int:
+def report(first: Sequence[Saved], second: Sequence[Saved], rows: Sequence[Row], fail_above: float, out: TextIO) -> int:
+    """Write the table and what it means.  Returns the exit code."""
     out.write(f"first: {', '.join(run.path for run in first)}\nsecond: {', '.join(run.path for run in second)}\n")
     if not rows:
         out.write(f"Nothing can be compared: both need {ROUNDS_MIN} rounds or more with answers; measure for longer.\n")
@@ -246,7 +297,7 @@ def _report(
     skipped = sorted({f"p{each} usec" for each in PERCENTILES} - {row.name for row in rows})
     if skipped:
         out.write(f"Too few requests for {', '.join(skipped)}: measure for longer.\n")
-    if len(first) == len(second) == 1:
+    if len(first) == len(second) == 1 and not (first[0].alternated and second[0].alternated):
         out.write("One run each: what differs from run to run is not in the intervals; give several with commas.\n")
     failed = sum(sum(run.errors.values()) for run in second)
     if failed:

@@ -22,6 +22,8 @@ SLICES_MAX: Final = 1_000_000
 
 
 LOAD_FLAGS: Final = (
+    "service_kind",
+    "endpoint",
     "streaming",
     "request_distribution",
     "request_intervals",
@@ -57,7 +59,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Saved:
-    """A run.  levels: the pieces of each, by mode and value; setup: what must be alike in two that are compared."""
+    """A run.  levels: the pieces of each, by mode and value; setup: what must be alike in two that are compared.
+
+    alternated: each piece is a window, and belongs to one of the other server.
+    """
 
     path: str
     url: str
@@ -65,6 +70,7 @@ class Saved:
     levels: Mapping[tuple[str, float], tuple[Piece, ...]]
     batch_size: int = 1
     errors: Mapping[tuple[str, float], int] = field(default_factory=dict)
+    alternated: bool = False
 
 
 def read_document(path: str) -> dict[str, Any]:
@@ -102,14 +108,15 @@ def read_run(path: str) -> Saved:
                 f'{path}: "schema" is {document.get("schema")!r}, and {SCHEMA!r} is read; write it with this '
                 "version's tisfast bench --json, or with --profile-export-file"
             )
-        return _own(path, document)
+        return own_run(path, document)
     except KeyError as error:
         raise BadRequest(f"{path} lacks the key {error}: the file was changed or cut; measure again") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadRequest(f"{path} has a value of another kind than its schema says ({error}); measure again") from None
 
 
-def _own(path: str, document: Mapping[str, Any]) -> Saved:
+def own_run(path: str, document: Mapping[str, Any]) -> Saved:
+    """What --json wrote."""
     target = document["target"]
     setup = {
         "model": f"{target['model']}",
@@ -127,7 +134,8 @@ def _own(path: str, document: Mapping[str, Any]) -> Saved:
             for each in level["windows"]
         )
         errors[key] = int(level["errors"]["count"])
-    return Saved(path, str(target["url"]), setup, levels, int(target["batch_size"]), errors)
+    alternated = bool(document["settings"].get("alternated", False))
+    return Saved(path, str(target["url"]), setup, levels, int(target["batch_size"]), errors, alternated)
 
 
 def _load_flags(path: str, arguments: list[str]) -> dict[str, str]:

@@ -16,16 +16,14 @@ The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and ho
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
 """
 TLS: Final = "encrypted connections are not made yet; measure behind the proxy, or with perf_analyzer"
-OTHER_SERVERS: Final = "only servers of KServe's protocol 2 are measured"
+OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
 TRACES: Final = "change the server's trace settings with its own call (docs/http.md) before the measurement"
 REFUSED: Final[dict[str, str]] = {
-    "--service-kind": f"{OTHER_SERVERS}; its value may only be triton",
-    "--endpoint": OTHER_SERVERS,
     "--grpc-method": OTHER_SERVERS,
     "--model-signature-name": OTHER_SERVERS,
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
-    "--session-concurrency": "it belongs to service kind openai, and " + OTHER_SERVERS,
+    "--session-concurrency": "requests of service kind openai are single ones, conversations are not played",
     "--ssl-grpc-use-ssl": TLS,
     "--ssl-grpc-root-certifications-file": TLS,
     "--ssl-grpc-private-key-file": TLS,
@@ -45,10 +43,6 @@ REFUSED: Final[dict[str, str]] = {
     "--enable-mpi": "several models at once are not measured yet; start one tisfast bench for each",
 }
 """perf_analyzer's flags that are not served, and why."""
-HARMLESS: Final = {
-    "--service-kind": ("triton",),
-}
-"""Values of those that ask for nothing."""
 NO_VALUE: Final = ("--ssl-grpc-use-ssl", "--enable-mpi")
 
 
@@ -62,8 +56,7 @@ class _Refuse(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         name = self.option_strings[0]
-        if values not in HARMLESS.get(name, ()):
-            raise ConfigError(f"{name} is not served by tisfast bench: {REFUSED[name]}")
+        raise ConfigError(f"{name} is not served by tisfast bench: {REFUSED[name]}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,10 +69,12 @@ def parser() -> argparse.ArgumentParser:
         epilog="Refused with the reason: " + ", ".join(sorted(REFUSED)),
     )
     _add_target(made)
+    _add_openai(made)
     _add_load(made)
     _add_sequences(made)
     _add_measuring(made)
     _add_data(made)
+    _add_versus(made)
     out = made.add_argument_group("what is written")
     out.add_argument("-f", dest="csv", default="", metavar="FILE", help="a CSV file with perf_analyzer's columns")
     out.add_argument("--verbose-csv", action="store_true", help="more columns in it")
@@ -101,10 +96,16 @@ def _add_target(made: argparse.ArgumentParser) -> None:
     group.add_argument("-u", "--url", default="", help="HOST:PORT; default localhost:8000, over gRPC localhost:8001")
     group.add_argument("-i", "--protocol", default="http", metavar="http|grpc", help="default http")
     group.add_argument("-H", dest="headers", action="append", default=[], metavar="NAME:VALUE", help="a header")
-    group.add_argument("--streaming", action="store_true", help="one stream a connection; decoupled models need it")
+    group.add_argument("--streaming", action="store_true", help="decoupled models and openai: answers in a stream")
     group.add_argument("-a", "--async", dest="asynchronous", action="store_true", help="as perf_analyzer's; see docs")
     group.add_argument("--sync", action="store_true", help="as perf_analyzer's; see docs")
     group.add_argument("--bls-composing-models", default="", metavar="A:1,B", help="models whose statistics are added")
+
+
+def _add_openai(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("servers of language models")
+    group.add_argument("--service-kind", default="triton", metavar="triton|openai", help="default triton")
+    group.add_argument("--endpoint", default="", metavar="PATH", help="of openai, such as v1/chat/completions")
 
 
 def _add_load(made: argparse.ArgumentParser) -> None:
@@ -144,17 +145,26 @@ def _add_sequences(made: argparse.ArgumentParser) -> None:
 
 def _add_measuring(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("how it is measured")
-    group.add_argument("-p", "--measurement-interval", type=int, default=5000, metavar="MS", help="of a window")
+    group.add_argument("-p", "--measurement-interval", type=int, metavar="MS", help="window; default 5000, --vs: 500")
     group.add_argument("--measurement-mode", default="time_windows", metavar="time_windows|count_windows")
     group.add_argument("--measurement-request-count", type=int, default=50, help="of count_windows")
     group.add_argument("-s", "--stability-percentage", type=float, default=10.0, help="three windows agree so far")
     group.add_argument("--stop", default="windows", metavar="windows|confidence", help="tisfast's own: how it ends")
-    group.add_argument("-r", "--max-trials", type=int, default=10, help="windows at most")
+    group.add_argument(
+        "-r", "--max-trials", type=int, help="windows at most, default 10; --vs: pairs of them, default 30"
+    )
     group.add_argument("--percentile", type=int, default=-1, help="compared instead of the average")
     group.add_argument("--max-errors", type=int, default=0, help="tisfast's own: more end with exit code 1")
     group.add_argument("--collect-metrics", action="store_true", help="GPU figures of the server's metrics")
     group.add_argument("--metrics-url", default="", help="HOST:PORT/metrics, default port 8002 of the server")
     group.add_argument("--metrics-interval", type=int, metavar="MS", help="default 1000")
+
+
+def _add_versus(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("two servers by turns; tisfast's own")
+    group.add_argument("--vs", default="", metavar="URL", help="a second server, which is judged against that of -u")
+    group.add_argument("--margin", type=float, metavar="PERCENT", help="within it both count as the same, default 5")
+    group.add_argument("--fail-above", type=float, metavar="PERCENT", help="worse by more: exit code 4, default 5")
 
 
 def _add_data(made: argparse.ArgumentParser) -> None:

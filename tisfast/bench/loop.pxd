@@ -31,6 +31,7 @@ cdef class Tally:
     cdef readonly int64_t began_ns, ended_ns
     cdef readonly uint64_t requests, completed, failed, responses, delayed, sequences, sent_bytes, received_bytes
     cdef readonly int64_t send_ns, receive_ns, idle_ns, gil_ns
+    cdef readonly object tokens          # tokens.Tokens, where answers have some; else None
 
 cdef class Marks:
     """Where the values of a sequence lie in a request that was rendered with stand-ins for them; -1: in none."""
@@ -97,6 +98,7 @@ cdef class Loop:
     cdef int reached, launched, joining, launched_max
     # ---- what was counted
     cdef readonly Tally tally
+    cdef object counting                 # makes a tally's `tokens`; or None
     cdef Histogram slice
     cdef uint64_t slice_responses
     cdef dict errors

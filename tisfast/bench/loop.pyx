@@ -144,9 +144,10 @@ cdef class Loop:
 
     make(loop): a further connection, a Load.  templates: what its `begin` sends, one for each step of the input data.
     player: of sequences: says which template a request is and where in its sequence (sequences.Player).
+    counting: makes what counts the tokens of a stretch of time (tokens.Tokens).
     """
 
-    def __init__(self, address, int family, make, list templates, *, uint32_t slots, int connections_max, player=None):
+    def __init__(self, address, int family, make, list templates, *, uint32_t slots, int connections_max, player=None, counting=None):
         cdef uint32_t i
         self.address, self.family, self.make, self.templates = address, family, make, templates
         if not 0 < slots <= 1 << SLOT_BITS:
@@ -165,7 +166,9 @@ cdef class Loop:
         self.scratch = bytearray(ROOM_BYTES)
         self.room, self.room_bytes = <unsigned char *>PyByteArray_AS_STRING(self.scratch), ROOM_BYTES
         self.errors = {}
-        self.tally, self.slice = Tally(), Histogram()
+        self.counting = counting
+        self.swap()
+        self.slice = Histogram()
         self.left = -1
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         self.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
@@ -275,7 +278,10 @@ cdef class Loop:
         """What was counted since the last call."""
         cdef Tally told = self.tally
         self.tally = Tally()
-        told.ended_ns = self.tally.began_ns
+        if self.counting is not None:
+            self.tally.tokens = self.counting()
+        if told is not None:
+            told.ended_ns = self.tally.began_ns
         return told
 
     def swap_slice(self) -> tuple:

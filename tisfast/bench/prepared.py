@@ -20,7 +20,7 @@ from tisfast.wire.client_request import WantedOutput
 
 
 @contextmanager
-def prepared(client: Client, asked: Asked, model: Model, stop: Stop) -> Iterator[Session]:
+def prepared(client: Client, asked: Asked, model: Model) -> Iterator[Session]:
     """A session with its requests; their regions of shared memory are held until the end.  Raises TisError."""
     asked, steps, streams = _steps(asked, model)
     places: Sequence[WantedOutput] = ()
@@ -29,12 +29,14 @@ def prepared(client: Client, asked: Asked, model: Model, stop: Stop) -> Iterator
             outputs = [each.name for each in model.metadata.outputs]
             where = held.enter_context(placed(client, steps, outputs, asked.output_bytes, on_gpu=asked.on_gpu))
             steps, places = where.steps, where.outputs
-        yield Session(asked, client, model, steps, streams, places, stop=stop)
+        yield Session(asked, client, model, steps, streams, places)
 
 
 def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]]:
     """What is sent, and how many steps each stream has.  Of a fixed schedule the data says when it is sent."""
     given = asked.data
+    if asked.endpoint:
+        return asked, [], ()  # the session reads bodies
     if given.files:
         optional = optional_inputs(model.config)
         data = read_inputs(given.files, Reading(model.metadata, model.batches, dict(given.shapes), optional))
@@ -58,8 +60,9 @@ def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]
 
 
 @contextmanager
-def stoppable(stop: Stop, *signals: int) -> Iterator[None]:
+def stoppable(*signals: int) -> Iterator[Stop]:
     """The first Ctrl-C (or one of `signals`) ends the measurement with what there is; the second one the process."""
+    stop = Stop()
 
     def interrupted(number: int, _: Any) -> None:
         if stop.requested:
@@ -69,7 +72,7 @@ def stoppable(stop: Stop, *signals: int) -> Iterator[None]:
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, *signals)}
     try:
-        yield
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tisfast.bench.figures import needed_for
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.json_output import unpacked
+from tisfast.bench.report_tokens import tokens_section
 from tisfast.bench.svg import COLOURS, Axis, Series, line_chart, number, stacked_bars
 
 LEVELS_DRAWN: Final = 8
@@ -64,7 +65,9 @@ def page(document: Mapping[str, Any]) -> str:
     """The page of a run's document (json_output.document)."""
     target, levels = document["target"], document["levels"]
     title = f"{target['model']} at {target['url']}"
-    body = "".join([_head(document, title), _cards(levels), _figures(levels), _table(levels), _errors(levels)])
+    body = "".join([_head(document, title), _cards(levels), _figures(levels), _table(levels)])
+    body += tokens_section([(_name(level), level["tokens"]) for level in levels if level["tokens"]])
+    body += _errors(levels)
     body += "".join(_timeline(level) for level in levels) + _about(document)
     return whole(title, body)
 

@@ -28,6 +28,8 @@ TREND_POINTS_MAX: Final = 200
 """A test of a trend compares all pairs of so many points at most."""
 EXACT_RANKS_MAX: Final = 12
 """Two samples up to this size, without ties, are compared by counting all orders."""
+EXACT_PAIRS_MAX: Final = 40
+"""Pairs up to this number, without ties, are tested by counting all signs."""
 MSER_BATCH: Final = 5
 CONFIDENCE: Final = 0.95
 
@@ -246,6 +248,31 @@ def _orders(m: int, n: int) -> Series:
     return np.asarray(ways[m, n], np.float64)
 
 
+def signed_rank(first: Series, second: Series) -> float:
+    """The probability that pairs of one distribution differ as much as these do (Wilcoxon's, two-sided).
+
+    By the ratio of each pair; pairs that are equal tell nothing.
+    """
+    used = (first > 0) & (second > 0) & (first != second)
+    logs = np.log(second[used] / first[used])
+    n = len(logs)
+    if n == 0:
+        return 1.0
+    _, place, counts = np.unique(np.abs(logs), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place.reshape(-1)]
+    rises = float(ranks[logs > 0].sum())
+    if n <= EXACT_PAIRS_MAX and counts.max() == 1:
+        ways = np.ones(1)
+        for rank in range(1, n + 1):
+            ways = np.concatenate([ways, np.zeros(rank)]) + np.concatenate([np.zeros(rank), ways])
+        least = int(min(rises, n * (n + 1) / 2 - rises))
+        return float(min(2 * ways[: least + 1].sum() / ways.sum(), 1.0))
+    ties = float((counts.astype(np.float64) ** 3 - counts).sum())
+    variance = n * (n + 1) * (2 * n + 1) / 24 - ties / 48
+    z = max(abs(rises - n * (n + 1) / 4) - 0.5, 0) / math.sqrt(variance)
+    return 2 * (1 - NormalDist().cdf(z))
+
+
 def holm(probabilities: Sequence[float]) -> list[float]:
     """Each corrected for how many there are (Holm), in the same order."""
     order = sorted(range(len(probabilities)), key=lambda at: probabilities[at])
@@ -261,23 +288,24 @@ def bootstrap_ratio(
 ) -> Interval:
     """Median of the second by that of the first, with the interval of the ratio over drawn-again rounds.
 
-    paired: both were alternated, so the same rounds are drawn of both.
+    paired: both were alternated, so it is the median of the rounds' ratios: what the machine did meanwhile cancels out.
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if len(first) == 0 or len(second) == 0 or np.median(first) <= 0:
         return Interval(math.nan, 0.0, None)
-    value = float(np.median(second) / np.median(first))
-    if min(len(first), len(second)) < 2:
+    if paired and len(first) != len(second):
+        raise ValueError(f"{len(first)} rounds cannot be paired with {len(second)}")
+    each = second[first > 0] / first[first > 0] if paired else first
+    value = float(np.median(each) if paired else np.median(second) / np.median(first))
+    if min(len(each), len(second)) < 2:
         return Interval(value, 0.0, None)
     random = np.random.default_rng(seed)
-    mine = random.integers(0, len(first), (rounds, len(first)))
+    mine = random.integers(0, len(each), (rounds, len(each)))
     if paired:
-        if len(first) != len(second):
-            raise ValueError(f"{len(first)} rounds cannot be paired with {len(second)}")
-        its = mine
+        ratios = np.median(each[mine], axis=1)
     else:
         its = random.integers(0, len(second), (rounds, len(second)))
-    below = np.median(first[mine], axis=1)
-    ratios = np.median(second[its], axis=1)[below > 0] / below[below > 0]
+        below = np.median(first[mine], axis=1)
+        ratios = np.median(second[its], axis=1)[below > 0] / below[below > 0]
     low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(value, min(float(low), value), max(float(high), value))

@@ -1,8 +1,8 @@
 """A connected socket with deadlines, for the blocking transports.  Layer 3 (client).
 
-The socket does not block, and `poll` keeps the time: a signal's handler that runs within does not begin it anew, as it
-does with the kernel's own (SO_RCVTIMEO).  A write waits only when it has to.  TLS has Python's
-timeouts, which hold, too.
+A read blocks for as long as the kernel was told (SO_RCVTIMEO), which is told again only when what is left differs: a
+small answer costs one system call.  A write does not block, and waits only when it has to.  TLS has Python's timeouts.
+A signal's handler that runs within does not begin the time anew.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tisfast import limits, tuning
 from tisfast.client.errors import ConnectFailed, ConnectionLost, TimedOut, TisError
 from tisfast.client.transport import cancelled
+from tisfast.native.timed_receive import receive_into
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from tisfast.client.address import Address
     from tisfast.client.calls import Piece
 
+AT_ONCE: Final = int(socket.MSG_DONTWAIT)  # numbers: an enumeration's members cost a microsecond each
+LOOK: Final = int(socket.MSG_DONTWAIT | socket.MSG_PEEK)
 TLS_RECORD_BYTES: Final = 16 * 1024
 PIECES_MAX: Final = 512  # of one sendmsg; the kernel takes 1024
 
@@ -41,10 +45,7 @@ class WireSocket:
         self._allowed = 0.0
         self._scratch = memoryview(bytearray(tuning.CLIENT_RECEIVE_BYTES))
         self._tls = hasattr(made, "pending")
-        self._poll = select.poll()
-        self._poll.register(made, select.POLLIN)
-        if not self._tls:
-            made.setblocking(False)
+        made.setblocking(True)
         self.aborted: Callable[[], TisError] | None = None
 
     def send(self, pieces: Sequence[Piece], nbytes: int, deadline: float) -> str:
@@ -77,7 +78,7 @@ class WireSocket:
         sent = 0
         if len(pieces) == 1:  # as a small request is: this costs less than sendmsg
             try:
-                sent = self._socket.send(pieces[0])
+                sent = self._socket.send(pieces[0], AT_ONCE)
             except BlockingIOError:
                 sent = 0
             if sent == len(pieces[0]):
@@ -87,7 +88,7 @@ class WireSocket:
         while left:
             _left(deadline)
             try:
-                sent = self._socket.sendmsg(left[:PIECES_MAX])
+                sent = self._socket.sendmsg(left[:PIECES_MAX], (), AT_ONCE)
             except BlockingIOError:
                 self._wait_for_room(deadline)
                 continue
@@ -103,20 +104,18 @@ class WireSocket:
 
     def receive_into(self, view: memoryview, deadline: float) -> int:
         """The number of bytes that came, 0 for the end.  Raises TimedOut and ConnectionLost."""
-        while True:
-            try:
-                if self._tls:
-                    self._allow(deadline)
-                elif not self._poll.poll(_left(deadline) * 1000):
-                    continue
-                return self._socket.recv_into(view)
-            except ConnectionResetError:
-                return 0
-            except OSError as error:
-                if not _is_wait(error):
-                    raise self.lost(str(error)) from None
-                if monotonic() >= deadline:
-                    raise TimedOut("no answer came in time") from None
+        try:
+            while True:
+                self._allow(deadline)
+                n = self._socket.recv_into(view) if self._tls else receive_into(self._socket.fileno(), view)
+                if n >= 0:
+                    return n
+        except ConnectionResetError:
+            return 0
+        except OSError as error:
+            if not _is_wait(error):
+                raise self.lost(str(error)) from None
+            raise TimedOut("no answer came in time") from None
 
     def receive(self, deadline: float) -> bytes:
         """Bytes that came, b"" for the end.  Raises TimedOut and ConnectionLost."""
@@ -125,12 +124,14 @@ class WireSocket:
 
     def pending(self) -> bytes | None:
         """What came while nobody waited; None: nothing; b"": the server has closed the connection."""
-        if not self._poll.poll(0) and not (self._tls and self._socket.pending()):  # type: ignore[attr-defined]
-            return None
-        if self._tls:
+        try:
+            n = receive_into(self._socket.fileno(), self._scratch, LOOK if self._tls else AT_ONCE)
+            if not self._tls:
+                return bytes(self._scratch[:n]) if n >= 0 else None
+            if n < 0 and not self._socket.pending():  # type: ignore[attr-defined]
+                return None
             self._socket.setblocking(False)
             self._allowed = 0.0
-        try:
             return self._socket.recv(tuning.CLIENT_RECEIVE_BYTES)
         except OSError as error:
             return None if _is_wait(error) else b""
@@ -157,11 +158,20 @@ class WireSocket:
         )
 
     def _allow(self, deadline: float) -> None:
-        """Over TLS: Python waits so long, set again only when it differs."""
+        """The next read waits so long, over TLS a write, too; told again only when it differs by a fiftieth.
+
+        Raises TimeoutError when nothing is left.
+        """
         left = _left(deadline)
-        if not left <= self._allowed <= 1.1 * left + 0.001:
-            self._allowed = 1.05 * left + 0.0005
+        if left <= self._allowed <= 1.02 * left + 0.001:
+            return
+        self._allowed = 1.01 * left + 0.0005
+        if self._tls:
             self._socket.settimeout(self._allowed)
+        else:
+            seconds = int(self._allowed)
+            time = struct.pack("ll", seconds, int((self._allowed - seconds) * 1e6))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, time)
 
 
 def _is_wait(error: OSError) -> bool:

@@ -6,8 +6,8 @@ import errno
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,6 @@ from tisfast.config.error_report import Report
 from tisfast.config.json_form import parse_json
 
 
-def config_text(name: str, config: Mapping[str, Any]) -> str:
-    """A configuration as config.pbtxt has it.  name: for errors.  Raises ConfigErrors."""
-    report = Report(name)
-    message = parse_json(json.dumps(config), report)
-    report.raise_if_any()
-    return text_format.MessageToString(message)
-
-
 def write_folder(folder: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
     """Write `config` as config.pbtxt, and files by their paths in `folder`; what is there already goes.
 
@@ -33,12 +25,28 @@ def write_folder(folder: Path, config: Mapping[str, Any], files: Mapping[str, by
     the last one wins.  Raises ConfigErrors, OSError.
     """
     text = config_text(folder.name, config)
-    made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
-    try:
+    with written_folder(folder) as made:
         for path, content in {**files, "config.pbtxt": text.encode()}.items():
             file = made / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
+
+
+def config_text(name: str, config: Mapping[str, Any]) -> str:
+    """A configuration's text, of what JSON has.  name: of the model, for errors.  Raises ConfigErrors."""
+    report = Report(name)
+    message = parse_json(json.dumps(config), report)
+    report.raise_if_any()
+    return text_format.MessageToString(message)
+
+
+@contextmanager
+def written_folder(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder beside `folder`, which takes its place once it is filled.  Raises OSError."""
+    made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
+    try:
+        made.mkdir(parents=True)
+        yield made
         _put(made, folder, old)
     except BaseException:
         if old.exists() and not folder.exists():

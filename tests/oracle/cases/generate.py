@@ -43,7 +43,11 @@ CASES: list[Case] = [
     *(generate(name, "4.03", "add_sub", {"INPUT0": value, "INPUT1": FOUR}) for name, value in MISFITS.items()),
     generate("bad value in the second input", "4.03", "add_sub", {"INPUT0": FOUR, "INPUT1": "x"}),
     generate("NaN", "4.03", "identity_fp32", b'{"INPUT0":NaN}'),
-    *(generate(f"{value!r} for {kind}", "4.03", "types", {f"IN_{kind}": value}) for kind, values in TYPED.items() for value in values),
+    *(
+        generate(f"{value!r} for {kind}", "4.03", "types", {f"IN_{kind}": value})
+        for kind, values in TYPED.items()
+        for value in values
+    ),
     generate("a word", "4.03", "word", {"WORD": "text"}),
     generate("a word in a list", "4.03", "word", {"WORD": ["text"]}),
     generate("an empty word", "4.03", "word", {"WORD": ""}),
@@ -73,7 +77,10 @@ CASES: list[Case] = [
     generate("a bare number", "4.03", "identity_fp32", 7),
     generate("an empty object", "4.08", "identity_fp32", {}),
     *(generate(f"parameter {name}", "4.02", "facts", {"INPUT0": 7, name: value}) for name, value in PARAMETERS.items()),
-    *(generate(f"nested parameter {name}", "4.02", "facts", {"INPUT0": 7, "parameters": {name: value}}) for name, value in PARAMETERS.items()),
+    *(
+        generate(f"nested parameter {name}", "4.02", "facts", {"INPUT0": 7, "parameters": {name: value}})
+        for name, value in PARAMETERS.items()
+    ),
     generate("an optional input", "4.02", "facts", {"INPUT0": 7, "EXTRA": 3}),
     generate("parameters twice nested", "4.02", "facts", {"INPUT0": 7, "parameters": {"parameters": {"s": "t"}}}),
     generate("an id in parameters", "4.02", "facts", {"INPUT0": 7, "parameters": {"id": "q"}}),
@@ -87,13 +94,28 @@ CASES: list[Case] = [
     generate("an unknown version", "4.01", "identity_fp32/versions/9", {"INPUT0": 1}),
     generate("a version", "4.01", "versions/versions/1", {"INPUT0": 1}),
     generate("a textual version", "4.01", "identity_fp32/versions/x", {"INPUT0": 1}),
-    *(generate(f"encoding {coding}", "4.09", "identity_fp32", {"INPUT0": 1}, [("Content-Encoding", coding)]) for coding in ("gzip", "identity", "br")),
+    *(
+        generate(f"encoding {coding}", "4.09", "identity_fp32", {"INPUT0": 1}, [("Content-Encoding", coding)])
+        for coding in ("gzip", "identity", "br")
+    ),
     generate("encoding gzip", "4.09", "identity_fp32", {"INPUT0": 1}, [("Content-Encoding", "gzip")], stream=True),
     generate("gzip accepted", "4.09", "identity_fp32", {"INPUT0": 1}, [("Accept-Encoding", "gzip")]),
     generate("a head length", "4.01", "identity_fp32", {"INPUT0": 1}, [("Inference-Header-Content-Length", "3")]),
     call("get of generate", "1.02", "GET", "/v2/models/identity_fp32/generate"),
     call("get of generate_stream", "1.02", "GET", "/v2/models/identity_fp32/generate_stream"),
-    *(generate(f"responses {plan or 'none'}", "4.05", "responses", {"PLAN": plan}) for plan in ("1", "12", "", "e", "1e", "e1", "n", "F", "1F")),
-    *(generate(f"responses {plan or 'none'}", "4.06", "responses", {"PLAN": plan}, stream=True) for plan in ("1", "12", "123", "", "e", "1e", "1e2", "e1", "n", "F", "1F")),
-    call("infer of a decoupled model", "1.30", "POST", "/v2/models/responses/infer", b'{"inputs":[{"name":"PLAN","shape":[1],"datatype":"BYTES","data":["1"]}]}'),
+    *(
+        generate(f"responses {plan or 'none'}", "4.05", "responses", {"PLAN": plan})
+        for plan in ("1", "12", "", "e", "1e", "e1", "n", "F", "1F")
+    ),
+    *(
+        generate(f"responses {plan or 'none'}", "4.06", "responses", {"PLAN": plan}, stream=True)
+        for plan in ("1", "12", "123", "", "e", "1e", "1e2", "e1", "n", "F", "1F")
+    ),
+    call(
+        "infer of a decoupled model",
+        "1.30",
+        "POST",
+        "/v2/models/responses/infer",
+        b'{"inputs":[{"name":"PLAN","shape":[1],"datatype":"BYTES","data":["1"]}]}',
+    ),
 ]

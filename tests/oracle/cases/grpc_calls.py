@@ -12,7 +12,14 @@ from tisfast.descriptors import message_class
 SERVICE: Final = "inference.GRPCInferenceService"
 F4: Final = struct.pack("<4f", 1, 2, 3, 4)
 I4: Final = struct.pack("<4i", 1, 2, 3, 4)
-KINDS: Final = {"bool_param": True, "int64_param": 3, "string_param": "s", "double_param": 1.5, "uint64_param": 7, "": None}
+KINDS: Final = {
+    "bool_param": True,
+    "int64_param": 3,
+    "string_param": "s",
+    "double_param": 1.5,
+    "uint64_param": 7,
+    "": None,
+}
 
 
 class Call(NamedTuple):
@@ -76,7 +83,13 @@ def typed(**contents: Any) -> dict[str, Any]:
 def _health() -> Iterator[Call]:
     for version in ("", "1", "01", "one", "1x", "0", "-1", "99", "99999999999999999999"):
         for method in ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"):
-            yield rpc(f"{method} of version {version or 'any'}", "13.25 1.08 1.10 11.08", method, name="add_sub", version=version)
+            yield rpc(
+                f"{method} of version {version or 'any'}",
+                "13.25 1.08 1.10 11.08",
+                method,
+                name="add_sub",
+                version=version,
+            )
     for method in ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"):
         yield rpc(f"{method} of nobody", "13.25 1.08", method, name="nobody")
         yield rpc(f"{method} of an unloaded version", "13.25 1.08", method, name="latest", version="1")
@@ -105,7 +118,13 @@ def _repository() -> Iterator[Call]:
     yield rpc("load, file as text", "6.14", load, model_name="add_sub", parameters={"file:1/x": {"string_param": "3"}})
     yield rpc("load, unknown parameter", "6.08", load, model_name="add_sub", parameters={"x": {"string_param": "3"}})
     unload = "RepositoryModelUnload"
-    yield rpc("unload, wrong kind", "6.14", unload, model_name="add_sub", parameters={"unload_dependents": {"string_param": "3"}})
+    yield rpc(
+        "unload, wrong kind",
+        "6.14",
+        unload,
+        model_name="add_sub",
+        parameters={"unload_dependents": {"string_param": "3"}},
+    )
 
 
 def _shared_memory() -> Iterator[Call]:
@@ -128,7 +147,12 @@ def _shared_memory() -> Iterator[Call]:
             outputs = [{"name": "OUTPUT0", "parameters": parameters}] if place == "output" else []
             raw = [F4] if place == "input" and "alone" not in what else [F4] * 2
             yield infer(f"{place}: {what}", "10.08 10.09", inputs=inputs, outputs=outputs, raw_input_contents=raw)
-    yield infer("region and contents", "10.09", inputs=changed(0, parameters=where, contents={"fp32_contents": [1]}), raw_input_contents=[])
+    yield infer(
+        "region and contents",
+        "10.09",
+        inputs=changed(0, parameters=where, contents={"fp32_contents": [1]}),
+        raw_input_contents=[],
+    )
 
 
 def _settings() -> Iterator[Call]:
@@ -137,7 +161,9 @@ def _settings() -> Iterator[Call]:
         ("two rates", {"trace_rate": ["1", "2"]}), ("a file", {"trace_file": ["f"]}), ("rate as text", {"trace_rate": ["x"]}),
         ("two levels", {"trace_level": ["OFF", "TIMESTAMPS"]}),
     ):  # fmt: skip
-        yield rpc(f"trace: {what}", "12.02 12.03", "TraceSetting", settings={k: {"value": v} for k, v in settings.items()})
+        yield rpc(
+            f"trace: {what}", "12.02 12.03", "TraceSetting", settings={k: {"value": v} for k, v in settings.items()}
+        )
     yield rpc("log settings", "5.01 5.05", "LogSettings")
     for name in ("log_info", "log_verbose_level", "log_format", "log_file"):
         for kind, value in (("bool_param", True), ("uint32_param", 0), ("string_param", "x")):
@@ -170,8 +196,16 @@ def _inferences() -> Iterator[Call]:
     yield infer("rank 41", "15.55", inputs=changed(0, shape=[4] + [1] * 40))
     yield infer("one input", "15.55", inputs=PAIR[:1], raw_input_contents=[F4])
     yield infer("no inputs", "15.55", inputs=[], raw_input_contents=[])
-    yield infer("no elements", "13.08", model="identity_fp32", inputs=[tensor("INPUT0", (0,))], raw_input_contents=[b""])
-    for what, outputs in (("one", ["OUTPUT1"]), ("both", ["OUTPUT1", "OUTPUT0"]), ("twice", ["OUTPUT1"] * 2), ("unknown", ["Z"]), ("nameless", [""])):
+    yield infer(
+        "no elements", "13.08", model="identity_fp32", inputs=[tensor("INPUT0", (0,))], raw_input_contents=[b""]
+    )
+    for what, outputs in (
+        ("one", ["OUTPUT1"]),
+        ("both", ["OUTPUT1", "OUTPUT0"]),
+        ("twice", ["OUTPUT1"] * 2),
+        ("unknown", ["Z"]),
+        ("nameless", [""]),
+    ):
         yield infer(f"outputs: {what}", "13.28 13.08", outputs=[{"name": name} for name in outputs])
     yield infer("no message", "13.04")._replace(messages=(b"\xff\xff",))
     yield infer("cut off", "13.04")._replace(messages=(request()[:-3],))
@@ -179,9 +213,28 @@ def _inferences() -> Iterator[Call]:
     yield infer("name that is not UTF-8", "13.04")._replace(messages=(b"\x0a\x02\xff\xfe" + request(),))
     yield infer("id that is not UTF-8", "13.04")._replace(messages=(request() + b"\x1a\x02\xff\xfe",))
     yield infer("empty message", "1.08")._replace(messages=(b"",))
-    yield infer("batched", "13.08", model="batched", inputs=[tensor("INPUT0", (1, 4), "INT32"), tensor("INPUT1", (1, 4), "INT32")], raw_input_contents=[I4, I4])
-    yield infer("batch without dimension", "15.55", model="batched", inputs=[tensor("INPUT0", (4,), "INT32"), tensor("INPUT1", (4,), "INT32")], raw_input_contents=[I4, I4])
-    yield infer("model fails", "16.13", model="misbehave", inputs=[tensor("INPUT0", (1,))], raw_input_contents=[F4[:4]], parameters={"mode": {"string_param": "error_not_found"}})
+    yield infer(
+        "batched",
+        "13.08",
+        model="batched",
+        inputs=[tensor("INPUT0", (1, 4), "INT32"), tensor("INPUT1", (1, 4), "INT32")],
+        raw_input_contents=[I4, I4],
+    )
+    yield infer(
+        "batch without dimension",
+        "15.55",
+        model="batched",
+        inputs=[tensor("INPUT0", (4,), "INT32"), tensor("INPUT1", (4,), "INT32")],
+        raw_input_contents=[I4, I4],
+    )
+    yield infer(
+        "model fails",
+        "16.13",
+        model="misbehave",
+        inputs=[tensor("INPUT0", (1,))],
+        raw_input_contents=[F4[:4]],
+        parameters={"mode": {"string_param": "error_not_found"}},
+    )
 
 
 def _contents() -> Iterator[Call]:
@@ -194,21 +247,48 @@ def _contents() -> Iterator[Call]:
     for datatype, (field, values) in good.items():
         name = f"IN_{'STRING' if datatype == 'BYTES' else datatype}"
         inputs = [tensor(name, (2,), datatype, contents={field: values})]
-        yield infer(f"typed {datatype}", "13.07", model="types", inputs=inputs, outputs=[{"name": name.replace("IN_", "OUT_")}], raw_input_contents=[])
-    yield infer("typed FP16", "13.07", model="types", inputs=[tensor("IN_FP16", (1,), "FP16", contents={"fp32_contents": [1]})], raw_input_contents=[])
+        yield infer(
+            f"typed {datatype}",
+            "13.07",
+            model="types",
+            inputs=inputs,
+            outputs=[{"name": name.replace("IN_", "OUT_")}],
+            raw_input_contents=[],
+        )
+    yield infer(
+        "typed FP16",
+        "13.07",
+        model="types",
+        inputs=[tensor("IN_FP16", (1,), "FP16", contents={"fp32_contents": [1]})],
+        raw_input_contents=[],
+    )
     yield infer("typed, too few", "13.07", **typed(fp32_contents=[1, 2, 3]))
     yield infer("typed, none", "13.07", **typed())
     yield infer("typed, wrong field", "13.07", **typed(fp64_contents=[1, 2, 3, 4]))
     yield infer("typed, wrong integer field", "13.07", **typed(int_contents=[1, 2, 3, 4]))
     yield infer("typed, two fields", "13.07", **typed(fp32_contents=[1, 2, 3, 4], fp64_contents=[1]))
     yield infer("typed, two fields, wrong first", "13.07", **typed(fp32_contents=[1, 2, 3, 4], bool_contents=[True]))
-    yield infer("typed, other input without", "13.07", inputs=changed(0, contents={"fp32_contents": [1, 2, 3, 4]}), raw_input_contents=[])
+    yield infer(
+        "typed, other input without",
+        "13.07",
+        inputs=changed(0, contents={"fp32_contents": [1, 2, 3, 4]}),
+        raw_input_contents=[],
+    )
     words = [tensor("IN_STRING", (2,), "BYTES", contents={"bytes_contents": [b"a", b"b", b"c"]})]
     yield infer("typed, too many strings", "13.07", model="types", inputs=words, raw_input_contents=[])
 
 
 def _parameters() -> Iterator[Call]:
-    names = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "triton_enable_empty_final_response", "triton_x", "x")
+    names = (
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+        "priority",
+        "timeout",
+        "triton_enable_empty_final_response",
+        "triton_x",
+        "x",
+    )
     for name in names:
         for kind, value in KINDS.items():
             parameter = {kind: value} if kind else {}
@@ -219,10 +299,22 @@ def _parameters() -> Iterator[Call]:
     yield infer("sequence of -1", "13.10", parameters={"sequence_id": {"int64_param": -1}})
     for kind, value in KINDS.items():
         parameter = {kind: value} if kind else {}
-        yield infer(f"classification as {kind or 'nothing'}", "13.09 3.01", outputs=[{"name": "OUTPUT0", "parameters": {"classification": parameter}}])
-        yield infer(f"output parameter x as {kind or 'nothing'}", "13.09", outputs=[{"name": "OUTPUT0", "parameters": {"x": parameter}}])
+        yield infer(
+            f"classification as {kind or 'nothing'}",
+            "13.09 3.01",
+            outputs=[{"name": "OUTPUT0", "parameters": {"classification": parameter}}],
+        )
+        yield infer(
+            f"output parameter x as {kind or 'nothing'}",
+            "13.09",
+            outputs=[{"name": "OUTPUT0", "parameters": {"x": parameter}}],
+        )
     for classes in (0, -1, 1, 100):
-        yield infer(f"{classes} classes", "13.09 3.01", outputs=[{"name": "OUTPUT0", "parameters": {"classification": {"int64_param": classes}}}])
+        yield infer(
+            f"{classes} classes",
+            "13.09 3.01",
+            outputs=[{"name": "OUTPUT0", "parameters": {"classification": {"int64_param": classes}}}],
+        )
 
 
 def _streams() -> Iterator[Call]:
@@ -233,12 +325,31 @@ def _streams() -> Iterator[Call]:
     yield stream("stream: bad version", request(id="q", model_version="x"))
     yield stream("stream: one input", request(inputs=PAIR[:1], raw_input_contents=[F4], id="c"), request(id="d"))
     yield stream("stream: bad parameter", request(id="e", parameters={"triton_x": {"bool_param": True}}))
-    yield stream("stream: empty final of a model that answers once", request(id="e", parameters={"triton_enable_empty_final_response": {"bool_param": True}}))
-    failing = request("misbehave", inputs=[tensor("INPUT0", (1,))], raw_input_contents=[F4[:4]], parameters={"mode": {"string_param": "error_not_found"}}, id="f")
+    yield stream(
+        "stream: empty final of a model that answers once",
+        request(id="e", parameters={"triton_enable_empty_final_response": {"bool_param": True}}),
+    )
+    failing = request(
+        "misbehave",
+        inputs=[tensor("INPUT0", (1,))],
+        raw_input_contents=[F4[:4]],
+        parameters={"mode": {"string_param": "error_not_found"}},
+        id="f",
+    )
     yield stream("stream: model fails, then good", failing, request(id="g"))
     yield stream("stream: model fails with triton_grpc_error", failing, triton_grpc_error="true")
-    yield stream("stream: nobody, then good, with triton_grpc_error", request("nobody", id="q"), request(id="b"), triton_grpc_error="true")
-    yield stream("stream: bad parameter with triton_grpc_error", request(id="e", parameters={"triton_x": {"bool_param": True}}), request(id="b"), triton_grpc_error="true")
+    yield stream(
+        "stream: nobody, then good, with triton_grpc_error",
+        request("nobody", id="q"),
+        request(id="b"),
+        triton_grpc_error="true",
+    )
+    yield stream(
+        "stream: bad parameter with triton_grpc_error",
+        request(id="e", parameters={"triton_x": {"bool_param": True}}),
+        request(id="b"),
+        triton_grpc_error="true",
+    )
 
 
 def planned(plan: str, **fields: Any) -> bytes:
@@ -253,7 +364,9 @@ def _decoupled() -> Iterator[Call]:
     for plan in ("1", "12", "123", "", "e", "1e", "1e2", "e1", "n", "F", "1F"):
         yield stream(f"decoupled: {plan or 'none'}", planned(plan, id="d"), rows="13.13 13.14 13.15")
         yield stream(f"decoupled: {plan or 'none'}, and the end", planned(plan, id="d", parameters=final), rows="13.14")
-    yield stream("decoupled: an error with triton_grpc_error", planned("1e2", id="d"), rows="13.15", triton_grpc_error="true")
+    yield stream(
+        "decoupled: an error with triton_grpc_error", planned("1e2", id="d"), rows="13.15", triton_grpc_error="true"
+    )
     yield stream("decoupled: no output of that name", planned("1", id="d", outputs=[{"name": "Z"}]), rows="13.15")
     yield infer("decoupled: ModelInfer", "13.12")._replace(messages=(planned("1"),))
 
@@ -264,12 +377,28 @@ def _classes() -> Iterator[Call]:
         shape = (2, 3) if model == "labelled" else (6,)
         for count in (1, 2, 3, 7):
             wanted = [{"name": "OUTPUT0", "parameters": {"classification": {"int64_param": count}}}]
-            yield infer(f"{count} classes, {label}", "3.01 3.02 3.03", model=model, inputs=[tensor("INPUT0", shape)], raw_input_contents=[values], outputs=wanted)
+            yield infer(
+                f"{count} classes, {label}",
+                "3.01 3.02 3.03",
+                model=model,
+                inputs=[tensor("INPUT0", shape)],
+                raw_input_contents=[values],
+                outputs=wanted,
+            )
     words = [tensor("IN_STRING", (1,), "BYTES")]
-    for name, datatype, raw in (("STRING", "BYTES", b"\x01\0\0\0a"), ("BOOL", "BOOL", b"\x01"), ("FP16", "FP16", b"\0\x3c"), ("UINT8", "UINT8", b"\xff"), ("INT64", "INT64", b"\xff" * 8), ("FP64", "FP64", struct.pack("<d", 0.1))):
+    for name, datatype, raw in (
+        ("STRING", "BYTES", b"\x01\0\0\0a"),
+        ("BOOL", "BOOL", b"\x01"),
+        ("FP16", "FP16", b"\0\x3c"),
+        ("UINT8", "UINT8", b"\xff"),
+        ("INT64", "INT64", b"\xff" * 8),
+        ("FP64", "FP64", struct.pack("<d", 0.1)),
+    ):
         inputs = [{**words[0], "name": f"IN_{name}", "datatype": datatype}]
         wanted = [{"name": f"OUT_{name}", "parameters": {"classification": {"int64_param": 1}}}]
-        yield infer(f"classes of {datatype}", "3.04", model="types", inputs=inputs, raw_input_contents=[raw], outputs=wanted)
+        yield infer(
+            f"classes of {datatype}", "3.04", model="types", inputs=inputs, raw_input_contents=[raw], outputs=wanted
+        )
 
 
 CALLS: Final[list[Call]] = [

@@ -33,7 +33,9 @@ def refused(told, served):
 
 def sent(datatype, values, shape=None, **fields):
     contents = {FIELD_OF[datatype]: values} if values or not fields else {}
-    return request(inputs=[tensor("I", (len(values),) if shape is None else shape, datatype, contents={**contents, **fields})])
+    return request(
+        inputs=[tensor("I", (len(values),) if shape is None else shape, datatype, contents={**contents, **fields})]
+    )
 
 
 def varint(value):
@@ -170,7 +172,9 @@ def test_elements_belong_to_their_type(kind, datatype):
 @pytest.mark.parametrize("kind", sorted(TYPE_OF))
 @pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP31"])
 def test_a_type_without_typed_contents_has_none(kind, datatype):
-    error, text = refused(request(inputs=[tensor("I", (1,), datatype, contents={kind: SAMPLE.get(kind, [1])})]), model())
+    error, text = refused(
+        request(inputs=[tensor("I", (1,), datatype, contents={kind: SAMPLE.get(kind, [1])})]), model()
+    )
     assert error is BadRequest and text.endswith(f"of type '{TYPE_OF[kind]}', expected datatype '{datatype}'")
 
 
@@ -207,7 +211,12 @@ def test_a_small_integer_has_its_bounds(datatype, value):
         ("FP64", [], (1,), WHO + "input byte size mismatch for input 'I' for model 'm'. Expected 8, got 0"),
         ("BOOL", [True], (0,), WHO + "input byte size mismatch for input 'I' for model 'm'. Expected 0, got 1"),
         ("BYTES", [b"a"], (2,), WHO + "expected 2 string elements for inference input 'I' for model 'm', got 1"),
-        ("BYTES", [b"a", b"b"], (1,), WHO + "unexpected number of string elements 2 for inference input 'I' for model 'm', expecting 1"),
+        (
+            "BYTES",
+            [b"a", b"b"],
+            (1,),
+            WHO + "unexpected number of string elements 2 for inference input 'I' for model 'm', expecting 1",
+        ),
     ],
 )
 def test_elements_fill_the_shape(datatype, values, shape, text):
@@ -261,5 +270,7 @@ def test_typed_and_raw_inputs_are_not_mixed():
 def test_strings_of_contents_are_those_of_a_raw_tensor():
     texts = [b"", b"a", b"x" * 300]
     typed = parse(model(dtype="BYTES"), sent("BYTES", texts))
-    raw = parse(model(dtype="BYTES"), request(inputs=[tensor("I", (3,), "BYTES")], raw_input_contents=[strings(*texts)]))
+    raw = parse(
+        model(dtype="BYTES"), request(inputs=[tensor("I", (3,), "BYTES")], raw_input_contents=[strings(*texts)])
+    )
     assert typed == raw

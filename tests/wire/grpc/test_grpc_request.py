@@ -308,9 +308,13 @@ def test_tensors_in_regions_and_in_the_message_beside_them(region):
         assert parsed.outputs[0].parameters["shared_memory_byte_size"].int64_param == 12
         assert parsed.outputs[0].parameters["shared_memory_offset"].int64_param == 12
         assert file.read_bytes() == F3 + values
-    served = type(served)("m", "1", 0, False, [("I", 11, (-1,), False, False), ("J", 11, (-1,), True, False)], [("O", 11, (-1,))])
+    served = type(served)(
+        "m", "1", 0, False, [("I", 11, (-1,), False, False), ("J", 11, (-1,), True, False)], [("O", 11, (-1,))]
+    )
     short = {**SHARED, "shared_memory_byte_size": {"int64_param": 25}}
-    assert refused(request(inputs=[tensor(parameters=short)]), served, regions=regions).startswith("Invalid offset + byte size")
+    assert refused(request(inputs=[tensor(parameters=short)]), served, regions=regions).startswith(
+        "Invalid offset + byte size"
+    )
 
 
 def test_regions_that_nobody_registered():

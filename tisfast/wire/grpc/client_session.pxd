@@ -42,7 +42,7 @@ cdef class GrpcClientSession(Http2Client):
     cdef int _add(self, GrpcCall call, object message) except -1
     cdef int _flow(self, GrpcCall call) except -1
     cdef int _on_prefix(self, GrpcCall call) except -1
-    cdef int _on_message(self, GrpcCall call) except -1
+    cdef int _on_message(self, GrpcCall call, bytes message) except -1
     cdef int _conclude(self, GrpcCall call) except -1
     cdef int _finish(self, GrpcCall call, int code, str text) except -1
     cdef int _fail(self, GrpcCall call, int code, str text) except -1

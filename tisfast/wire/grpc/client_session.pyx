@@ -258,10 +258,13 @@ cdef class GrpcClientSession(Http2Client):
                     self._on_prefix(call)
             else:
                 part = min(n - at, <size_t>(call.total - call.filled))
-                call.body.write(data[at:at + part])
                 call.filled += part
-                if call.filled == call.total:
-                    self._on_message(call)
+                if part == call.total:
+                    self._on_message(call, data[at:at + part])
+                else:
+                    call.body.write(data[at:at + part])
+                    if call.filled == call.total:
+                        self._on_message(call, call.body.getvalue())
             at += part
         return 0
 
@@ -274,11 +277,12 @@ cdef class GrpcClientSession(Http2Client):
                 call, RESOURCE_EXHAUSTED, f"the server's message has {call.total} bytes, {self.message_max} is the limit")
         if prefix[0] > 1:
             return self._fail(call, INTERNAL, f"the server's message begins with {prefix[0]}, which is no flag of compression")
+        if call.total == 0:
+            return self._on_message(call, b"")
         call.body = BytesIO()
-        return self._on_message(call) if call.total == 0 else 0
+        return 0
 
-    cdef int _on_message(self, GrpcCall call) except -1:
-        cdef bytes message = call.body.getvalue()
+    cdef int _on_message(self, GrpcCall call, bytes message) except -1:
         call.body, call.prefix_bytes = None, 0
         if call.prefix[0]:
             try:
@@ -300,6 +304,8 @@ cdef class GrpcClientSession(Http2Client):
 
     cdef int on_closed(self, object stream, uint32_t error_code) except -1:
         cdef GrpcCall call = stream
+        if call.code >= 0:  # `on_end` has concluded it
+            return 0
         if call.trailers is None and (error_code != NO_ERROR or call.http_status == 0):  # no answer ends before its head
             return self._finish(call, OF_RESET.get(error_code, INTERNAL), f"the server reset the call (HTTP/2 error {error_code})")
         return self._conclude(call)
@@ -313,7 +319,8 @@ cdef class GrpcClientSession(Http2Client):
         code = int(status) if status.isascii() and status.isdigit() and len(status) < 10 else UNKNOWN
         if code == OK and (call.prefix_bytes or call.body is not None):
             return self._finish(call, INTERNAL, "the server ended the call in the middle of a message")
-        return self._finish(call, code, unquote(call.trailers.get("grpc-message", ""), errors="replace"))
+        text = call.trailers.get("grpc-message", "")
+        return self._finish(call, code, unquote(text, errors="replace") if text else "")
 
     cdef int _finish(self, GrpcCall call, int code, str text) except -1:
         if call.code < 0:

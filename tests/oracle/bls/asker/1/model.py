@@ -13,9 +13,7 @@ ONE = {"A": np.ones(2, np.float32)}
 
 def call(model, inputs=ONE, outputs=("B",), **more):
     tensors = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
-    return pb_utils.InferenceRequest(
-        model_name=model, requested_output_names=list(outputs), inputs=tensors, **more
-    )
+    return pb_utils.InferenceRequest(model_name=model, requested_output_names=list(outputs), inputs=tensors, **more)
 
 
 def told(response):
@@ -134,9 +132,7 @@ def array_of_outputs(names):
 def inputs_in_an_array():
     tensors = np.empty(1, object)
     tensors[0] = pb_utils.Tensor("A", ONE["A"])
-    return told(
-        pb_utils.InferenceRequest(model_name="plain", requested_output_names=["B"], inputs=tensors).exec()
-    )
+    return told(pb_utils.InferenceRequest(model_name="plain", requested_output_names=["B"], inputs=tensors).exec())
 
 
 def by_position():

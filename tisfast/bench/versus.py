@@ -1,0 +1,174 @@
+"""Two servers by turns: the same load on each in short windows, A B B A A B ...  Layer 5 (bench).
+
+What the machine does in seconds or minutes is then the same for both, and the ratio of two neighbouring windows says
+how the servers differ.  A window of one server begins when the other one has answered all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tisfast.bench.client_side import Counted, limited
+from tisfast.bench.collected import added
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.loop import Loop
+from tisfast.bench.measure import Job, LevelRun
+from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Run, Window
+from tisfast.bench.server_side import ServerSide
+from tisfast.bench.session import Session
+from tisfast.errors import BadRequest, TisError, Unavailable
+
+
+class Side:
+    """One of both servers at one level, with connections that stay open."""
+
+    def __init__(self, session: Session, level: Level) -> None:
+        self._session = session
+        self.loop: Loop
+        self.loop, job = session.prepared(level)
+        self._job: Job = replace(job, settings=replace(job.settings, trials=1))
+        self._server: ServerSide | None = session.server
+
+    def window(self) -> Measurement:
+        """The next one.  Raises Unavailable when none of its requests was answered well."""
+        self.loop.allow(-1)
+        found = LevelRun(self.loop, self._job, self._server, self._session.stop).measure()
+        if found.server is None:
+            self._server = None  # to wait for it again would lengthen each window
+        if not found.completed and not self._session.stop.requested:
+            first = found.errors.first
+            why = f"the first one failed with: {first[0]}" if first else "there were none"
+            raise Unavailable(f"{self._session.asked.address} answered no request of a window: {why}")
+        return found
+
+
+@dataclass
+class Versus:
+    """Measures both, level after level.  pairs: windows of each at a level; on_level: told of both when it is done."""
+
+    first: Session
+    second: Session
+    pairs: int
+    on_level: Callable[[Measurement, Measurement], None] = lambda *_: None
+    failure: TisError | None = field(default=None, init=False)  # ended the run behind its first level
+
+    def __post_init__(self) -> None:
+        """Both must take the same.  Raises BadRequest."""
+        mine, its = (
+            {each.name: each.datatype for each in session.model.metadata.inputs}
+            for session in (self.first, self.second)
+        )
+        if mine != its:
+            addresses = [session.asked.address for session in (self.first, self.second)]
+            raise BadRequest(
+                f"the inputs of model '{self.first.asked.model}' are {mine} at {addresses[0]} and {its} at "
+                f"{addresses[1]}: only servers of the same model are compared"
+            )
+
+    def run(self) -> tuple[Run, Run]:
+        """All levels.  Raises TisError when nothing could be measured at all."""
+        firsts: list[Measurement] = []
+        seconds: list[Measurement] = []
+        try:
+            for level in self.first.levels(firsts):
+                both = self._level(level)
+                firsts.append(both[0])
+                seconds.append(both[1])
+                self.on_level(*both)
+                if self.first.stop.requested:
+                    break
+        except TisError as error:
+            if not firsts:
+                raise
+            self.failure = error
+        finally:
+            self.first.close()
+            self.second.close()
+        return self.first.run_of(firsts), self.second.run_of(seconds)
+
+    def _level(self, level: Level) -> tuple[Measurement, Measurement]:
+        stop = self.first.stop
+        kept: tuple[list[Measurement], list[Measurement]] = ([], [])
+        sides: list[Side] = []
+        try:
+            sides += [Side(self.first, level), Side(self.second, level)]
+            for number in range(-1, self.pairs):  # the first pair is the warm-up
+                order = (0, 1) if number % 2 == 0 else (1, 0)
+                found = {at: sides[at].window() for at in order if not stop.requested}
+                if stop.requested:
+                    break
+                if number >= 0:
+                    for at in order:
+                        kept[at].append(found[at])
+        finally:
+            for side in sides:
+                side.loop.close()
+        if not kept[0]:
+            raise Unavailable("it was interrupted before both servers had a whole window: nothing can be compared")
+        reason = f"{len(kept[0])} windows of each server by turns"
+        if stop.requested:
+            reason = f"it was interrupted behind {reason}"
+        return joined(level, kept[0], reason, stop.requested), joined(level, kept[1], reason, stop.requested)
+
+
+def joined(level: Level, parts: Sequence[Measurement], reason: str, interrupted: bool) -> Measurement:
+    """Windows of one server as one measurement; the time of the other one's is left out."""
+    base = parts[0].began_ns
+    windows, at = [], base
+    for each in parts:
+        length = each.ended_ns - each.began_ns
+        windows.append(Window(at, at + length, each.completed, each.response.to_bytes()))
+        at += length
+    numbers = {
+        name: sum(getattr(each, name) for each in parts)
+        for name in ("requests", "completed", "responses", "delayed", "unsent", "sequences")
+    }
+    return Measurement(
+        level=level,
+        began_ns=base,
+        ended_ns=at,
+        began_realtime_ns=parts[0].began_realtime_ns,
+        **numbers,
+        errors=_errors(parts),
+        response=_merged([each.response for each in parts]),
+        service=_merged([each.service for each in parts]),
+        first_byte=_merged([each.first_byte for each in parts]),
+        windows=tuple(windows),
+        sent_bytes=sum(each.sent_bytes for each in parts),
+        received_bytes=sum(each.received_bytes for each in parts),
+        server=added([each.server for each in parts]),
+        client=_cost(parts, numbers["delayed"]),
+        stable=not interrupted and not numbers["unsent"],
+        reason=reason,
+        notes=tuple(dict.fromkeys(note for each in parts for note in each.notes)),
+        interrupted=interrupted,
+        gpus=parts[-1].gpus,
+    )
+
+
+def _merged(histograms: Sequence[Histogram]) -> Histogram:
+    total = Histogram()
+    for each in histograms:
+        total.merge(each)
+    return total
+
+
+def _errors(parts: Sequence[Measurement]) -> Errors:
+    by_text: dict[tuple[str, str], int] = {}
+    for each in parts:
+        for key, count in each.errors.by_text.items():
+            by_text[key] = by_text.get(key, 0) + count
+    first = next((each.errors.first for each in parts if each.errors.first is not None), None)
+    count, measured = (sum(getattr(each.errors, name) for each in parts) for name in ("count", "measured"))
+    return Errors(count, measured, sum(each.errors.warm_up for each in parts), by_text, first)
+
+
+def _cost(parts: Sequence[Measurement], delayed: int) -> ClientCost:
+    names = ("cpu_ns", "wall_ns", "busy_ns", "gil_ns", "runqueue_ns", "send_ns", "receive_ns")
+    sums = {name: sum(getattr(each.client, name) for each in parts) for name in names}
+    lateness = _merged([each.client.lateness for each in parts])
+    wall_ns = max(sums["wall_ns"], 1)
+    counted = Counted(wall_ns - sums["busy_ns"], sums["gil_ns"], sums["send_ns"], sums["receive_ns"], delayed, lateness)
+    shares = [sums[name] / wall_ns for name in ("busy_ns", "runqueue_ns", "gil_ns")]
+    return ClientCost(**sums, lateness=lateness, limited=limited(shares[0], shares[1], counted, shares[2]))
