@@ -47,6 +47,7 @@ NOT_BENCHS: Final = {
     "verbose_csv": "results.csv is in the output directory",
     "json": "checkpoint.json in the output directory has all figures",
     "report": "report.html is in the output directory",
+    "openmetrics": "results.csv and checkpoint.json in the output directory have the figures",
     "profile_export_file": "measure the winner with tisfast bench for its single requests",
     "collect_metrics": "measure the winner with tisfast bench for the figures of its GPUs",
     "max_errors": "a variant whose requests fail is out",

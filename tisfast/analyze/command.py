@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,8 +82,10 @@ def _make(folder: Path) -> None:
 
 
 def _connect(given: Given) -> Callable[[str, float], Client]:
-    headers = dict(given.asked.headers)
-    return lambda url, seconds: Client(url, headers=headers, timeout=seconds, shared_memory=False, retries=0)
+    options: dict[str, Any] = {"headers": dict(given.asked.headers), "shared_memory": False, "retries": 0}
+    if given.asked.tls is not None:
+        options["tls"] = given.asked.tls
+    return lambda url, seconds: Client(url, timeout=seconds, **options)
 
 
 def _server(given: Given) -> Server:
@@ -120,7 +123,7 @@ class _Analysis:
         """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
         print(f"*** {self._plan()} ***", flush=True)
         whole = True
-        with stoppable(signal.SIGTERM) as stop:
+        with stoppable(partial(print, flush=True), signal.SIGTERM) as stop:
             self._tries.bench.stop = stop
             try:
                 self._search()

@@ -3,6 +3,7 @@ from typing import Any, final
 
 import numpy as np
 
+from tisfast.bench.encryption import Channel
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.sequences import Player
 from tisfast.bench.tokens import Tokens
@@ -52,6 +53,7 @@ class Loop:
         slots: int,
         connections_max: int,
         player: Player | None = None,
+        channel: Callable[[], Channel] | None = None,
         counting: Callable[[], Tokens] | None = None,
     ) -> None: ...
     def keep_in_flight(self, concurrency: int) -> None: ...

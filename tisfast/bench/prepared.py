@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -60,7 +60,7 @@ def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]
 
 
 @contextmanager
-def stoppable(*signals: int) -> Iterator[Stop]:
+def stoppable(say: Callable[[str], None], *signals: int) -> Iterator[Stop]:
     """The first Ctrl-C (or one of `signals`) ends the measurement with what there is; the second one the process."""
     stop = Stop()
 
@@ -68,7 +68,7 @@ def stoppable(*signals: int) -> Iterator[Stop]:
         if stop.requested:
             raise KeyboardInterrupt
         stop.requested = True
-        print(f"Interrupt signal ({number}) received.\nWaiting for in-flight inferences to complete.", flush=True)
+        say(f"Interrupt signal ({number}) received.\nWaiting for in-flight inferences to complete.")
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, *signals)}
     try:
