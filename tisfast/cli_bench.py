@@ -21,7 +21,7 @@ from tisfast.bench.documents import own_run
 from tisfast.bench.files import write_text
 from tisfast.bench.json_output import document, document_text, profile_export
 from tisfast.bench.live import Live, live_on
-from tisfast.bench.measure import Progress, Stop
+from tisfast.bench.measure import Progress
 from tisfast.bench.openmetrics import openmetrics
 from tisfast.bench.prepared import prepared, stoppable
 from tisfast.bench.report_html import page
