@@ -1,4 +1,4 @@
-"""The command line: `tisfast serve | check | init | docs | env | script | version`.  Top layer.
+"""The command line: `tisfast serve | check | init | docs | env | script | bench | convert | version`.  Top layer.
 
 It alone reads the environment.  Imports nothing heavy before it knows that it must: help and version answer at once,
 and `serve` starts the nursery before it imports the server, so that the two start side by side.
@@ -66,6 +66,8 @@ commands:
   env        build, check, list and prune the Python environments of models
   script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
   bench      measure a model of a server; takes perf_analyzer's flags (tisfast bench --help)
+  analyze    find a model's best configuration by measuring (tisfast analyze --help)
+  convert    try the formats of a model, write the best (tisfast convert --help)
   pytriton   check that PyTriton's API works on this machine (tisfast pytriton --help)
   docs       print a page of the documentation, or the list of all (tisfast docs models)
   version    print the version (also: tisfast --version)
@@ -93,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
     commands = {"serve": _serve, "check": _check, "env": _env, "script": _script, "version": _version}
-    commands |= {"init": _init, "docs": _docs, "pytriton": _pytriton, "bench": _bench}
+    commands |= {"init": _init, "docs": _docs, "pytriton": _pytriton}
+    commands |= {"bench": _bench, "analyze": _analyze, "convert": _convert}
     commands["--version"] = _version
     if command in ("", "-h", "--help", "help"):
         print(USAGE, end="")
@@ -352,6 +355,18 @@ def _bench(arguments: list[str]) -> int:
     return bench(arguments)
 
 
+def _analyze(arguments: list[str]) -> int:
+    from tisfast.analyze.command import main as analyze  # noqa: PLC0415
+
+    return analyze(arguments)
+
+
+def _convert(arguments: list[str]) -> int:
+    from tisfast.cli_convert import main as convert  # noqa: PLC0415 - see the module's docstring
+
+    return convert(arguments)
+
+
 def _docs(arguments: list[str]) -> int:
     from tisfast.cli_docs import main as docs  # noqa: PLC0415
 
@@ -452,7 +467,7 @@ def _unserved(given: Mapping[str, Any], notices: list[str], wrong: list[ConfigEr
 def _unknown_command(command: str) -> str:
     if command.startswith("--"):
         return f"unrecognized option '{command}'; server flags come after the command: tisfast serve {command} ..."
-    close = difflib.get_close_matches(command, ["serve", "check", "env", "script", "version"], n=1)
+    close = difflib.get_close_matches(command, ["serve", "check", "convert", "env", "script", "version"], n=1)
     return f"unknown command {command!r}" + (f"; did you mean 'tisfast {close[0]}'?" if close else "") + f"\n{USAGE}"
 
 

@@ -6,8 +6,8 @@ import errno
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,29 @@ def write_folder(folder: Path, config: Mapping[str, Any], files: Mapping[str, by
     It is written beside its place and moved there, so a server that polls never sees half of it; of several writers
     the last one wins.  Raises ConfigErrors, OSError.
     """
-    report = Report(folder.name)
-    message = parse_json(json.dumps(config), report)
-    report.raise_if_any()
-    made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
-    try:
-        for path, content in {**files, "config.pbtxt": text_format.MessageToString(message).encode()}.items():
+    text = config_text(folder.name, config)
+    with written_folder(folder) as made:
+        for path, content in {**files, "config.pbtxt": text.encode()}.items():
             file = made / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
+
+
+def config_text(name: str, config: Mapping[str, Any]) -> str:
+    """A configuration's text, of what JSON has.  name: of the model, for errors.  Raises ConfigErrors."""
+    report = Report(name)
+    message = parse_json(json.dumps(config), report)
+    report.raise_if_any()
+    return text_format.MessageToString(message)
+
+
+@contextmanager
+def written_folder(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder beside `folder`, which takes its place once it is filled.  Raises OSError."""
+    made, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{end}") for end in ("", ".old"))
+    try:
+        made.mkdir(parents=True)
+        yield made
         _put(made, folder, old)
     except BaseException:
         if old.exists() and not folder.exists():

@@ -1,0 +1,70 @@
+"""Answers held against the source's."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tisfast.convert.compare import Difference, Tolerance
+
+TOLERANCE = Tolerance(0.01, 0.1)
+
+
+def difference(wanted, found, tolerance=TOLERANCE) -> Difference:
+    seen = Difference()
+    seen.add("y", "sample 0", np.asarray(wanted), np.asarray(found), tolerance)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ([1.0, -2.0], [1.1, -2.2]),
+        ([0.0], [0.01]),
+        ([np.nan, np.inf, -np.inf], [np.nan, np.inf, -np.inf]),
+        (np.float32([1]), np.float64([1.0])),
+        ([[1.0], [2.0]], [1.0, 2.0]),
+        ([1, 2], [1, 2]),
+        ([True], [True]),
+        (["a", "b"], np.array([b"a", b"b"], object)),
+        (np.zeros((0, 3)), np.zeros((0, 3))),
+    ],
+)
+def test_what_is_within_is_right(wanted, found):
+    assert not difference(wanted, found).wrong
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "said"),
+    [
+        ([1.0, 2.0], [1.0, 2.3], r"1 of 2 elements differ by .* 0.01 \+ 0.1 \* \|x\|: at \[1\] it is 2.3 and not 2"),
+        ([1.0], [np.nan], r"at \[0\] it is nan and not 1"),
+        ([1.0], [np.inf], "it is inf and not 1"),
+        ([np.inf], [-np.inf], "it is -inf and not inf"),
+        ([np.nan], [0.0], "it is 0 and not nan"),
+        ([1.0, 2.0], [1.0], r"its shape is \[1\] and not \[2\]"),
+        (np.zeros((2, 3)), np.zeros((3, 2)), r"its shape is \[3, 2\] and not \[2, 3\]"),
+        ([3, 4], [3, 5], "1 of 2 elements are not the same: element 1 is 5 and not 4"),
+        (["a"], np.array([b"b"], object), "element 0 is 'b' and not 'a'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_names_the_element(wanted, found, said):
+    seen = difference(wanted, found)
+    assert seen.wrong.startswith("output 'y' of sample 0: ")
+    assert re.search(said, seen.wrong), seen.wrong
+
+
+def test_the_largest_differences_are_of_all_answers():
+    seen = Difference()
+    seen.add("y", "sample 0", np.array([10.0, 0.001]), np.array([11.0, 0.002]), Tolerance(5, 0))
+    seen.add("y", "sample 1", np.array([100.0]), np.array([102.0]), Tolerance(5, 0))
+    assert (seen.absolute, seen.relative, seen.wrong) == (2.0, 0.1, "")
+
+
+def test_the_first_wrong_one_is_told():
+    seen = Difference()
+    for at in range(3):
+        seen.add("y", f"sample {at}", np.array([1.0]), np.array([1.0 + at]), TOLERANCE)
+    assert "sample 1" in seen.wrong

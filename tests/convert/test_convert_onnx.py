@@ -1,0 +1,142 @@
+"""ONNX in all formats of this machine, by the real frameworks: right ones are served, wrong ones are refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("openvino")
+
+from tests.convert.made_models import by_name, converted, network, too_large_for_fp16  # noqa: E402
+from tests.system import onnx_models as made  # noqa: E402
+from tisfast.client import Client  # noqa: E402
+from tisfast.convert.conversion import REPORT  # noqa: E402
+from tisfast.errors import BadRequest, Unavailable  # noqa: E402
+from tisfast.local_server import LocalServer  # noqa: E402
+
+ALL = ["onnx fp32", "onnx fp16", "openvino fp32", "openvino fp16"]
+X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
+
+
+def test_a_network_is_made_in_all_formats_and_the_best_is_served(tmp_path):
+    source = network(tmp_path)
+    found = converted(source, samples={"x": X}, output=tmp_path / "out")
+    tries = by_name(found)
+    assert list(tries) == ALL and [each.status for each in found.tries] == ["ok"] * 4
+    assert all([level.concurrency for level in each.measured] == [1, 2] for each in found.tries)
+    assert all(level.throughput > 0 and level.errors == 0 for each in found.tries for level in each.measured)
+    assert tries["onnx fp32"].max_absolute == 0 < tries["onnx fp16"].max_absolute < 0.01
+    assert tries["onnx fp16"].nbytes < tries["onnx fp32"].nbytes == source.stat().st_size
+    assert (found.rows, found.max_batch_size, found.drawn) == (3, 4, False)
+    assert found.best in found.tries and found.model == tmp_path / "out" / "net"
+    report = json.loads((tmp_path / "out" / REPORT).read_text())
+    assert report["best"] == found.best.name and [each["format"] for each in report["tries"]][0] == "onnx"
+    assert sorted(os.listdir(tmp_path / "out")) == ["net", REPORT]
+    server = LocalServer([f"--model-repository={tmp_path / 'out'}", "--http-port=0", "--allow-grpc=false",
+                          "--allow-metrics=false", "--log-info=false"])  # fmt: skip
+    server.start()
+    try:
+        with Client(server.http_address) as client:
+            config = client.model("net").config()
+            assert config["max_batch_size"] == 4 and "dynamic_batching" in config
+            assert config["backend"] == found.best.backend
+            assert client.model("net").infer({"x": X}).y.shape == (3, 3)
+    finally:
+        server.stop()
+
+
+def test_what_is_wrong_in_fp16_is_refused(tmp_path):
+    found = converted(too_large_for_fp16(tmp_path), samples={"x": X}, output=tmp_path / "out", targets=["onnx"])
+    wrong = by_name(found)["onnx fp16"]
+    assert wrong.status == "wrong" and wrong.measured == () and wrong.max_relative > 0.9
+    assert "output 'y' of sample 0: 8 of 8 elements differ by more than 0.01 + 0.01 * |x|" in wrong.reason
+    assert found.best.name == "onnx fp32"
+
+
+def test_where_all_are_wrong_nothing_is_written(tmp_path):
+    options = {"samples": {"x": X}, "output": tmp_path / "out", "targets": ["onnx"], "precisions": ["fp16"]}
+    found = converted(too_large_for_fp16(tmp_path), **options)
+    assert (found.best, found.model) == (None, None)
+    assert os.listdir(tmp_path / "out") == [REPORT]
+    allowed = converted(too_large_for_fp16(tmp_path), **options, rtol=1.0)
+    assert allowed.best.name == "onnx fp16" and allowed.model.is_dir()
+
+
+def test_a_model_without_batches_and_one_of_texts_are_compared(tmp_path):
+    graph = made.model([made.node("Identity", ["a"], ["b"])], [("a", "BYTES", (2,))], [("b", "BYTES", (2,))])
+    (tmp_path / "texts.onnx").write_bytes(graph.SerializeToString())
+    found = converted(
+        tmp_path / "texts.onnx", samples={"a": np.array(["x", "ü"])}, targets=["onnx"], precisions=["fp32"]
+    )
+    assert found.tries[0].status == "ok" and found.max_batch_size == 0
+    assert not found.signature.batches
+
+
+def test_a_scalar_of_each_row_is_compared(tmp_path):
+    nodes = [made.node("ReduceSum", ["a", "axes"], ["b"], keepdims=0)]
+    axes = made.constant("axes", np.array([1], np.int64))
+    graph = made.model(nodes, [("a", "FP32", ("n", 2))], [("b", "FP32", ("n",))], [axes])
+    (tmp_path / "sums.onnx").write_bytes(graph.SerializeToString())
+    found = converted(tmp_path / "sums.onnx", precisions=["fp32"])
+    assert [each.status for each in found.tries] == ["ok", "ok"] and found.drawn
+
+
+def test_weights_beside_the_graph_go_along(tmp_path):
+    import onnx
+
+    source = network(tmp_path, "plain.onnx")
+    graph = onnx.load(source)
+    onnx.save(graph, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    found = converted(tmp_path / "net.onnx", samples={"x": X}, output=tmp_path / "out")
+    assert [each.status for each in found.tries] == ["ok"] * 4, [each.reason for each in found.tries]
+
+
+def test_what_this_machine_lacks_is_a_row_with_the_command(tmp_path, monkeypatch):
+    look = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("openvino", "onnx") else look(name))
+    found = converted(network(tmp_path), samples={"x": X})
+    assert [each.status for each in found.tries] == ["ok", "skipped", "skipped", "skipped"]
+    assert by_name(found)["onnx fp16"].reason == (
+        "needs onnx, which this Python does not have: pip install 'tisfast[convert]'"
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Unavailable, match=r"the source needs onnxruntime.*pip install 'tisfast\[onnx\]'"):
+        converted(network(tmp_path))
+
+
+def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
+    source = network(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "out" / "net").mkdir(parents=True)
+    (tmp_path / "other.pt").touch()
+    for given, options, said in [
+        (tmp_path / "nix.onnx", {}, "nix.onnx: there is no such file"),
+        (tmp_path, {}, "a folder without a model"),
+        (tmp_path / "file", {}, "no model that can be served"),
+        (source, {"output": tmp_path / "file" / "x"}, "cannot be written to"),
+        (source, {"output": tmp_path / "out"}, "has a folder 'net' that tisfast convert has not written"),
+        (source, {"samples": tmp_path / "nix.npz"}, "there is no such file"),
+        (source, {"targets": ["nix"]}, "--target nix is no format that is known"),
+        (source, {"precisions": ["int4"]}, "--precision int4 is not known"),
+        (source, {"rtol": -1}, "--rtol is -1, and must be 0 at least"),
+        (source, {"max_batch_size": 0}, "--max-batch-size is 0"),
+        (source, {"concurrency": (0,)}, r"--concurrency is \[0\]"),
+        (source, {"colour": 1}, "convert has no option 'colour'"),
+    ]:
+        with pytest.raises(BadRequest, match=said):
+            converted(given, **options)
+
+
+def test_what_the_source_says_against_it_is_told(tmp_path):
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes(network(tmp_path).read_bytes()[:300])
+    with pytest.raises(BadRequest, match="cut.onnx itself does not run: .*Protobuf parsing failed"):
+        converted(cut, output=tmp_path / "out")
+    with pytest.raises(BadRequest, match=r"shaped \[3, 7\], and the inputs are x FP32 \[-1, 8\]"):
+        converted(network(tmp_path), samples={"x": X[:, :7]}, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,49 @@
+"""Which format is the best, and what is said of it."""
+
+from __future__ import annotations
+
+from tisfast.convert.results import Measured, Try, Wanted, choose
+
+
+def made(name: str, *levels: tuple[int, float, float], status="ok") -> Try:
+    """levels: concurrency, throughput, latency in ms, of which the p99 is the double."""
+    measured = tuple(Measured(at, rate, ms, ms, 2 * ms, 100, 0, True, "") for at, rate, ms in levels)
+    return Try(name, "fp32", name, status, measured=measured)
+
+
+SLOW = made("slow", (1, 100.0, 2.0), (8, 200.0, 40.0))
+QUICK = made("quick", (1, 90.0, 1.0), (8, 150.0, 10.0))
+
+
+def test_the_one_that_answers_most_is_the_best():
+    best, why = choose((SLOW, QUICK), Wanted())
+    assert best is SLOW and why == "slow fp32 answers most: 200 requests a second"
+
+
+def test_what_is_wrong_or_was_not_measured_is_not_chosen():
+    wrong = made("wrong", (1, 1000.0, 1.0), status="wrong")
+    assert choose((wrong, made("failed", status="failed"), QUICK), Wanted())[0] is QUICK
+    assert choose((wrong,), Wanted()) == (None, "no format could be made whose answers are the source's")
+
+
+def test_only_loads_within_the_latency_count():
+    best, why = choose((SLOW, QUICK), Wanted(max_latency_ms=20))
+    assert best is QUICK and "150 requests a second with a p99 within 20 ms" in why
+    best, why = choose((SLOW, QUICK), Wanted(max_latency_ms=1))
+    assert best is None and why.startswith("no format answers within 1 ms (p99): the least that was measured is 2 ms")
+
+
+def test_of_those_that_answer_enough_the_quickest_is_the_best():
+    best, why = choose((SLOW, QUICK), Wanted(min_throughput=120))
+    assert best is QUICK and "quick fp32 answers soonest, within 1 ms" in why
+    assert choose((SLOW, QUICK), Wanted(min_throughput=180))[0] is SLOW
+    best, why = choose((SLOW, QUICK), Wanted(min_throughput=500))
+    assert best is None and "no format answers 500 requests a second: the most is 200" in why
+
+
+def test_of_those_that_are_alike_the_one_that_changes_less_is_taken():
+    """Else chance would take one."""
+    first, second = made("first", (1, 100.0, 1.0)), made("second", (1, 102.0, 0.99))
+    best, why = choose((first, second), Wanted())
+    assert best is first and "those that do up to 3% more change more of the source" in why
+    assert choose((first, second), Wanted(min_throughput=1))[0] is first

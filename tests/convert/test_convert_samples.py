@@ -1,0 +1,102 @@
+"""Sample inputs: what is read, what fits, and which requests they make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tisfast import limits
+from tisfast.convert.samples import cases_of, drawn, fitted, load_cases, read_samples, save_cases
+from tisfast.convert.signature import Signature, Tensor
+from tisfast.errors import BadRequest
+
+BATCHES = Signature((Tensor("x", "FP32", (-1, 2)),), (Tensor("y", "FP32", (-1,)),), True)
+FIXED = Signature((Tensor("x", "FP32", (3, 2)),), (Tensor("y", "FP32", (3,)),), False)
+ROWS = np.arange(10, dtype=np.float32).reshape(5, 2)
+
+
+def test_files_and_dictionaries_are_read(tmp_path):
+    np.savez(tmp_path / "a.npz", x=ROWS)
+    (a, b) = read_samples([tmp_path / "a.npz", {"x": ROWS[:1]}])
+    assert np.array_equal(a["x"], ROWS) and len(b["x"]) == 1
+    assert read_samples(None) == []
+
+
+def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "text.npz").write_text("no archive")
+    np.save(tmp_path / "one.npy", ROWS)
+    np.savez(tmp_path / "none.npz")
+    np.savez(tmp_path / "object.npz", x=np.array([{}], object))
+    cases = [
+        (tmp_path / "nix.npz", "there is no such file"),
+        (tmp_path / "text.npz", "cannot be read as arrays of numpy.savez"),
+        (tmp_path / "one.npy", "one array without a name"),
+        (tmp_path / "none.npz", "holds no arrays"),
+        (tmp_path / "object.npz", "cannot be read"),
+        ({"x": np.array([{}], object)}, "'x' of the samples is of object"),
+        ({"x": np.array(["2026"], "datetime64[D]")}, "'x' of the samples is of datetime64"),
+        (7, "not int"),
+        ([{"x": ROWS}, {"z": ROWS}], "samples 2 have the arrays z, and the first ones have x"),
+    ]
+    for given, said in cases:
+        with pytest.raises(BadRequest, match=said):
+            read_samples(given)
+    monkeypatch.setattr(limits, "CONVERT_SAMPLES_BYTES_MAX", 39)
+    with pytest.raises(BadRequest, match="the samples have 40 bytes, and tisfast convert takes 39"):
+        read_samples({"x": ROWS})
+
+
+def test_samples_that_do_not_fit_name_the_inputs():
+    for array, said in [
+        (ROWS[:, :1], r"shaped \[5, 1\], and the inputs are x FP32 \[-1, 2\]"),
+        (ROWS[0], r"shaped \[2\]"),
+        (np.array([["a", "b"]]), "is of <U1"),
+        (ROWS[:0], "at least 1"),
+    ]:
+        with pytest.raises(BadRequest, match=said):
+            fitted([{"x": array}], BATCHES)
+    with pytest.raises(BadRequest, match="have the arrays z, and the model's inputs are x FP32"):
+        fitted([{"z": ROWS}], BATCHES)
+    assert fitted([{"x": ROWS.astype(np.float64)}], BATCHES)[0]["x"].dtype == np.float32
+
+
+def test_rows_are_asked_alone_and_in_full_batches():
+    cases = cases_of([{"x": ROWS[:3]}, {"x": ROWS[3:]}], BATCHES, 4)
+    assert [len(each.feeds["x"]) for each in cases] == [1, 1, 1, 1, 1, 4, 4]
+    assert [row[0] for row in cases[-1].feeds["x"]] == [8, 0, 2, 4]
+    assert cases[-1].name == "the batch of 4 from sample 4 on"
+    assert [len(each.feeds["x"]) for each in cases_of([{"x": ROWS}], BATCHES, 1)] == [1] * 5
+
+
+def test_of_a_model_without_batches_each_sample_is_a_request():
+    assert [each.feeds["x"].shape for each in cases_of([{"x": ROWS[:3]}] * 2, FIXED, 8)] == [(3, 2), (3, 2)]
+
+
+def test_samples_of_several_shapes_are_not_mixed():
+    open_ = Signature((Tensor("x", "FP32", (-1, -1)),), (Tensor("y", "FP32", (-1,)),), True)
+    cases = cases_of([{"x": ROWS[:2]}, {"x": ROWS[:2, :1]}], open_, 2)
+    assert [each.feeds["x"].shape for each in cases] == [(1, 2), (1, 2), (2, 2), (1, 1), (1, 1), (2, 1)]
+
+
+def test_too_many_requests_are_refused(monkeypatch):
+    monkeypatch.setattr(limits, "CONVERT_CASES_MAX", 6)
+    with pytest.raises(BadRequest, match="make 7 requests, and tisfast convert compares 6 at most"):
+        cases_of([{"x": ROWS}], BATCHES, 4)
+
+
+def test_inputs_are_drawn_where_shapes_are_known():
+    assert drawn(BATCHES)["x"].shape == (8, 2) and drawn(FIXED)["x"].shape == (3, 2)
+    texts = Signature((Tensor("x", "BYTES", (-1, 1)),), (), True)
+    with pytest.raises(
+        BadRequest, match=r"input 'x' is BYTES \[-1, 1\], and what to send is not known: give --samples"
+    ):
+        drawn(texts)
+
+
+def test_requests_go_to_another_process_and_back(tmp_path):
+    texts = Signature((Tensor("a/b", "BYTES", (-1,)), Tensor("n", "INT8", (-1,))), (), True)
+    cases = cases_of([{"a/b": np.array(["ä", b"b"], object), "n": np.array([1, 2], np.int8)}], texts, 2)
+    save_cases(tmp_path / "x.npz", cases)
+    back = load_cases(tmp_path / "x.npz", texts.inputs, [each.name for each in cases])
+    assert [each.name for each in back] == [each.name for each in cases]
+    assert back[-1].feeds["a/b"].tolist() == ["ä".encode(), b"b"] and back[-1].feeds["n"].tolist() == [1, 2]

@@ -1,0 +1,110 @@
+"""`tisfast convert`: try the formats of a model, write the best (docs/convert.md).  Top layer (cli)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tisfast import limits
+from tisfast.cli_arguments import Parser
+from tisfast.convert.conversion import Options, convert
+from tisfast.convert.formats import FORMATS, PRECISIONS
+from tisfast.convert.report import table
+from tisfast.errors import ConfigError
+
+NOTHING_FITS: Final = 3
+"""All formats were tried, and none is right and within the constraint."""
+INTERRUPTED: Final = 130
+DESCRIBES: Final = """Make a model in all formats that this machine can serve, hold each against the source over
+sample inputs, measure each, and write the best as a model folder.  `tisfast docs convert` tells the rest.
+
+  tisfast convert net.onnx -o converted
+  tisfast convert net.onnx --samples real.npz --max-latency 20 -o converted
+"""
+DEFAULT: Final = Options()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Gives the exit code.  Raises TisError with a sentence."""
+    given = _parser().parse_args(arguments)
+    try:
+        found = convert(
+            given.source,
+            samples=given.samples or None,
+            output=given.output,
+            targets=tuple(given.target or ()),
+            precisions=tuple(given.precision),
+            atol=given.atol,
+            rtol=given.rtol,
+            max_latency_ms=given.max_latency,
+            min_throughput=given.min_throughput,
+            max_batch_size=given.max_batch_size,
+            concurrency=tuple(given.concurrency),
+            seconds=given.seconds,
+            step_seconds=given.step_seconds,
+            name=given.name,
+            told=_tell,
+        )
+    except KeyboardInterrupt:
+        print("tisfast: interrupted: no model was written", file=sys.stderr)
+        return INTERRUPTED
+    print(table(found), end="", flush=True)
+    return 0 if found.best is not None else NOTHING_FITS
+
+
+def _tell(text: str) -> None:
+    print(f"... {text}", file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="tisfast convert",
+        usage="tisfast convert SOURCE -o FOLDER [options]",
+        description=DESCRIBES,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="a model file, as `tisfast serve FILE` takes it")
+    add("-o", "--output", metavar="FOLDER", required=True, help="gets NAME/, the best model, and report.json")
+    add("--name", default="", help="of the model; else the file's")
+    add("--samples", action="append", metavar="FILE.npz",
+        help="inputs by name, the batch in front; repeat it for more; else they are random")  # fmt: skip
+    add("--target", type=_names, metavar="A,B", help=f"formats: {', '.join(FORMATS)}; all by default")
+    add("--precision", type=_names, default=PRECISIONS, metavar="A,B", help="fp32, fp16; both by default")
+    add("--atol", type=_number, metavar="X", help="an answer may differ by X + rtol * |x|; else as the precision asks")
+    add("--rtol", type=_number, metavar="X", help="see --atol")
+    add("--max-latency", type=_number, default=0.0, metavar="MS", help="only loads count whose p99 is within")
+    add("--min-throughput", type=_number, default=0.0, metavar="N",
+        help="take the one that answers soonest, of those with N requests a second")  # fmt: skip
+    add("--max-batch-size", type=_whole, default=DEFAULT.max_batch_size, metavar="N", help="of one that batches (8)")
+    add("--concurrency", type=_wholes, default=DEFAULT.concurrency, metavar="A,B", help="requests at one time (1,8)")
+    add("--seconds", type=_number, default=DEFAULT.seconds, metavar="S", help="that a load takes at least (1)")
+    add("--step-seconds", type=_number, default=DEFAULT.step_seconds, metavar="S",
+        help=f"that a framework may take for one step ({limits.CONVERT_STEP_SECONDS:g})")  # fmt: skip
+    return parser
+
+
+def _checked(kind: Callable[[str], Any], text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no number") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _number(text: str) -> float:
+    return float(_checked(float, text))
+
+
+def _whole(text: str) -> int:
+    return int(_checked(int, text))
+
+
+def _wholes(text: str) -> tuple[int, ...]:
+    return tuple(_whole(each) for each in text.split(","))

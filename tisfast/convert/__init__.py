@@ -1,0 +1,9 @@
+"""Models in the formats that this machine can serve: made, held against their source, measured (docs/convert.md).
+
+Layer 5, above bench.  Frameworks run in processes of their own.
+"""
+
+from tisfast.convert.conversion import convert
+from tisfast.convert.results import Conversion, Measured, Try
+
+__all__ = ["Conversion", "Measured", "Try", "convert"]

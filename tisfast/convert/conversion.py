@@ -1,0 +1,258 @@
+"""A conversion: the source's answers, each format's try, the best, and the folder of that.  Layer 5 (convert)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tisfast import limits
+from tisfast.bench.client_side import machine
+from tisfast.convert.compare import DEFAULTS, Tolerance
+from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
+from tisfast.convert.references import ANSWERS, FEEDS
+from tisfast.convert.report import SCHEMA, document
+from tisfast.convert.results import Conversion, Try, choose
+from tisfast.convert.results import Wanted as Constraint
+from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
+from tisfast.convert.signature import Signature
+from tisfast.convert.source import Source, read_source
+from tisfast.convert.steps import StepFailed, run_step
+from tisfast.convert.trial import Loads, Wanted, compared, measured, served, size_of
+from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.private_directory import PrivateDirectory
+from tisfast.repo.written_folder import config_text, written_folder
+
+REPORT: Final = "report.json"
+CONFIG: Final = "config.pbtxt"
+VERSION: Final = "1"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a conversion; see `convert`."""
+
+    targets: Sequence[str] = ()
+    precisions: Sequence[str] = PRECISIONS
+    atol: float | None = None
+    rtol: float | None = None
+    max_latency_ms: float = 0.0
+    min_throughput: float = 0.0
+    max_batch_size: int = 8
+    concurrency: Sequence[int] = (1, 8)
+    seconds: float = 1.0
+    step_seconds: float = limits.CONVERT_STEP_SECONDS
+    name: str = ""
+    told: Callable[[str], None] = field(default=lambda _: None)
+
+
+def convert(
+    source: Any, *, samples: Any = None, output: str | os.PathLike[str] | None = None, **options: Any
+) -> Conversion:
+    """Try all formats that this machine can serve, and write the best as a model folder with a report.
+
+    source: a file; samples: .npz files or dictionaries of arrays by the names of the inputs, one or several: their
+    first dimension is the batch of a model that batches; drawn at random where there are none.  output: the folder
+    that gets NAME/, the model, and report.json; None: nothing is written.
+
+    options: targets, precisions: of formats; all that there are by default.  atol, rtol: how far an answer may be from
+    the source's, by default as the precision asks.  max_latency_ms: only loads count whose p99 is within.
+    min_throughput: of those that answer so many requests a second the one that answers soonest is the best, else the
+    one that answers most.  max_batch_size; concurrency: requests at one time, one load after the other; seconds: the
+    least of each load; step_seconds: that a framework may take for one step; name: of the model; told: is told what
+    is done.
+
+    Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written.
+    """
+    asked = _checked(options)
+    found = read_source(source)
+    if asked.name:
+        found = found._replace(name=asked.name)
+    routes = routes_of(found.kind, asked.targets, asked.precisions)
+    arrays = read_samples(samples)
+    if lacking := missing(REFERENCES[found.kind][1]):
+        raise Unavailable(f"the source {lacking}")
+    with ExitStack() as held:
+        folder = None if output is None else held.enter_context(_output(Path(output), found.name))
+        scratch = PrivateDirectory()
+        held.callback(scratch.remove)
+        run = _Run(found, asked, scratch.path, arrays)
+        result = run.all(routes)
+        return result if folder is None else run.write(result, folder)
+
+
+def _checked(options: dict[str, Any]) -> Options:
+    """Raises BadRequest, which names the option."""
+    known = Options.__dataclass_fields__
+    unknown = [each for each in options if each not in known]
+    if unknown:
+        raise BadRequest(f"convert has no option {unknown[0]!r}; it has {', '.join(known)}")
+    asked = Options(**options)
+    bounds = (
+        ("--atol", asked.atol, 0), ("--rtol", asked.rtol, 0), ("--max-latency", asked.max_latency_ms, 0),
+        ("--min-throughput", asked.min_throughput, 0), ("--max-batch-size", asked.max_batch_size, 1),
+        ("--seconds", asked.seconds, 0.1), ("--step-seconds", asked.step_seconds, 1),
+    )  # fmt: skip
+    for name, value, least in bounds:
+        if value is not None and not value >= least:  # nan, too
+            raise BadRequest(f"{name} is {value:g}, and must be {least:g} at least")
+    most = limits.CONVERT_CONCURRENCY_MAX
+    if not asked.concurrency or not all(1 <= each <= most for each in asked.concurrency):
+        raise BadRequest(f"--concurrency is {list(asked.concurrency)}: give numbers from 1 to {most}")
+    return asked
+
+
+@contextmanager
+def _output(folder: Path, name: str) -> Iterator[Path]:
+    """The folder, made if need be; one that was made goes again where nothing is written.
+
+    Raises BadRequest where it may not be written to, or has another model.
+    """
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".tisfast.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadRequest(
+            f"-o {folder} cannot be written to ({error.strerror}): name a folder in one that exists and may be written"
+        ) from None
+    if (folder / name).exists() and not _ours(folder / REPORT):
+        raise BadRequest(
+            f"-o {folder} has a folder '{name}' that tisfast convert has not written; remove it, or give another --name"
+        )
+    try:
+        yield folder
+    finally:
+        if made:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _ours(report: Path) -> bool:
+    try:
+        return bool(json.loads(report.read_text()).get("schema") == SCHEMA)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+class _Run:
+    """One conversion, with its files in `scratch`."""
+
+    def __init__(self, source: Source, asked: Options, scratch: Path, samples: Sequence[dict[str, Any]]) -> None:
+        self._source, self._asked, self._scratch, self._samples = source, asked, scratch, samples
+        self._models: dict[tuple[str, str], Path] = {}  # folders of those that are right
+
+    def all(self, routes: Sequence[Route]) -> Conversion:
+        """Every route, one after the other: they would take each other's cores."""
+        source, asked = self._source, self._asked
+        told = self._reference()
+        self._signature = signature = Signature.read(told["signature"])
+        folder = self._scratch / "reference"
+        self._feeds = load_cases(folder / FEEDS, signature.inputs, told["cases"])
+        self._answers = load_cases(folder / ANSWERS, signature.outputs, told["cases"])
+        tries = tuple(self._try(each) for each in routes)
+        constraint = Constraint(asked.max_latency_ms, asked.min_throughput)
+        best, why = choose(tries, constraint)
+        notes = tuple(told.get("notes", ()))
+        if told["drawn"]:
+            notes += ("the samples are random numbers: real ones show more; give them with --samples",)
+        return Conversion(
+            source.text, source.kind, source.name, signature, told["rows"], told["drawn"], self._batch, constraint,
+            tries, best, why, dict(machine()), None, notes,
+        )  # fmt: skip
+
+    @property
+    def _batch(self) -> int:
+        return self._asked.max_batch_size if self._signature.batches else 0
+
+    def _request(self, **more: Any) -> dict[str, Any]:
+        return {"source": str(self._source.path), "text": self._source.text, "name": self._source.name, **more}
+
+    def _reference(self) -> dict[str, Any]:
+        asked = self._asked
+        asked.told(f"asking {self._source.text} itself")
+        names = list(self._samples[0]) if self._samples else []
+        path = self._scratch / "samples.npz"
+        if names:
+            save_cases(path, [Case("", dict(each)) for each in self._samples])
+        request = self._request(
+            samples=str(path) if names else "",
+            names=names,
+            sample_count=len(self._samples),
+            max_batch_size=asked.max_batch_size,
+        )
+        step = REFERENCES[self._source.kind][0]
+        try:
+            return run_step(step, request, self._scratch / "reference", asked.step_seconds)
+        except StepFailed as error:
+            raise BadRequest(f"{self._source.text} itself does not run: {error.message}") from None
+
+    def _try(self, route: Route) -> Try:
+        format_ = FORMATS[route.format]
+        found = Try(route.format, route.precision, format_.backend, "ok")
+        self._asked.told(found.name)
+        lacking = missing((*format_.needs, *route.needs))
+        if lacking:
+            return replace(found, status="skipped", reason=lacking)
+        began = time.monotonic()
+        folder = self._scratch / f"{route.format}-{route.precision}"
+        model = folder / "models" / self._source.name
+        try:
+            self._make(route, folder, model)
+            found = replace(found, convert_seconds=time.monotonic() - began, nbytes=size_of(model / VERSION))
+            found = self._served(route, found, folder)
+        except TisError as error:
+            found = replace(found, status="failed", reason=error.message)
+        if found.status == "ok":
+            self._models[route.format, route.precision] = model
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        return found
+
+    def _make(self, route: Route, folder: Path, model: Path) -> None:
+        format_ = FORMATS[route.format]
+        (model / VERSION).mkdir(parents=True)
+        target = model / VERSION / format_.file
+        request = self._request(target=str(target), precision=route.precision, max_batch_size=self._batch)
+        run_step(route.step, request, folder / "step", self._asked.step_seconds)
+        config = self._signature.config(format_.backend, self._batch)
+        (model / CONFIG).write_text(config_text(self._source.name, config))
+
+    def _served(self, route: Route, found: Try, folder: Path) -> Try:
+        asked, name = self._asked, self._source.name
+        default = DEFAULTS[route.precision]
+        absolute = default.absolute if asked.atol is None else asked.atol
+        tolerance = Tolerance(absolute, default.relative if asked.rtol is None else asked.rtol)
+        wanted = Wanted(self._signature, self._feeds, self._answers, tolerance, {})
+        began = time.monotonic()
+        with served(folder / "models", folder, asked.step_seconds) as (client, url):
+            found = replace(found, load_seconds=time.monotonic() - began)
+            difference = compared(client, name, wanted)
+            found = replace(found, max_absolute=difference.absolute, max_relative=difference.relative)
+            if difference.wrong:
+                return replace(found, status="wrong", reason=difference.wrong)
+            loads = Loads(asked.concurrency, asked.seconds)
+            return replace(found, measured=measured(client, url, name, wanted, loads, asked.told))
+
+    def write(self, result: Conversion, folder: Path) -> Conversion:
+        """The model and its report.  Raises Unavailable."""
+        try:
+            if result.best is not None:
+                model = folder / result.name
+                with written_folder(model) as made:
+                    shutil.copytree(self._models[result.best.format, result.best.precision], made, dirs_exist_ok=True)
+                result = replace(result, model=model)
+            (folder / REPORT).write_text(json.dumps(document(result), indent=1, allow_nan=False) + "\n")
+        except OSError as error:
+            raise Unavailable(
+                f"-o {folder} could not be written ({error.strerror or error}): it needs room for the model"
+            ) from None
+        return result

@@ -1,0 +1,105 @@
+"""Steps of ONNX, in a process of their own: the source's answers, and its graph in FP16.  Layer 5 (convert)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tisfast.convert.references import Array, answer
+from tisfast.convert.signature import Signature, Tensor
+from tisfast.errors import BadRequest
+
+DATATYPES: Final = {
+    "float": "FP32", "double": "FP64", "float16": "FP16", "bfloat16": "BF16", "bool": "BOOL", "string": "BYTES",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+}  # fmt: skip
+"""By ONNX Runtime's names."""
+GRAPH: Final = "model.onnx"
+ONE_FILE_BYTES_MAX: Final = (2 << 30) - 1
+"""Of a protobuf message: weights of larger models lie beside the graph."""
+
+
+def graph_of(source: str) -> Path:
+    """The file of the graph: a folder has it in it."""
+    path = Path(source)
+    return path / GRAPH if path.is_dir() else path
+
+
+def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Answers of ONNX Runtime on the CPU."""
+    runtime = importlib.import_module("onnxruntime")
+    session = runtime.InferenceSession(str(graph_of(request["source"])), providers=["CPUExecutionProvider"])
+    signature = signature_of(session)
+    names = [each.name for each in signature.outputs]
+
+    def run(feeds: dict[str, Array]) -> dict[str, Array]:
+        texts = {name: array.astype(object) if array.dtype.kind in "SU" else array for name, array in feeds.items()}
+        return dict(zip(names, session.run(names, texts), strict=True))
+
+    return answer(request, folder, signature, run)
+
+
+def signature_of(session: Any) -> Signature:
+    """Raises BadRequest for values that are no tensors."""
+    inputs = tuple(_tensor(each, "input") for each in session.get_inputs())
+    outputs = tuple(_tensor(each, "output") for each in session.get_outputs())
+    batches = all(each.dims and each.dims[0] == -1 for each in (*inputs, *outputs))
+    return Signature(inputs, outputs, batches)
+
+
+def _tensor(value: Any, role: str) -> Tensor:
+    kind = value.type.removeprefix("tensor(").removesuffix(")")
+    if kind not in DATATYPES:
+        raise BadRequest(
+            f"{role} '{value.name}' of the model is {value.type}, which no backend serves; of scikit-learn, export "
+            'without ZipMap: options={"zipmap": False}'
+        )
+    return Tensor(value.name, DATATYPES[kind], tuple(dim if isinstance(dim, int) else -1 for dim in value.shape))
+
+
+def copy(request: Mapping[str, Any], _: Path) -> None:
+    """The file as it is, and the weights that lie beside it."""
+    target = Path(request["target"])
+    source = Path(request["source"])
+    if source.is_dir():
+        shutil.copytree(source, target)
+        return
+    shutil.copyfile(source, target)
+    for each in _beside(source):
+        place = target.parent / each
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.parent / each, place)
+
+
+def _beside(source: Path) -> list[str]:
+    """Files of weights, which the graph names relative to itself.  The package onnx knows; without it: none."""
+    if not importlib.util.find_spec("onnx"):
+        return []
+    onnx = importlib.import_module("onnx")
+    graph = onnx.load(str(source), load_external_data=False).graph
+    entries = [entry for each in graph.initializer for entry in each.external_data if entry.key == "location"]
+    found = sorted({entry.value for entry in entries})
+    for each in found:
+        if Path(each).is_absolute() or ".." in Path(each).parts:
+            raise BadRequest(f"the graph {source} names weights outside of its folder: {each}")
+    return found
+
+
+def fp16(request: Mapping[str, Any], _: Path) -> None:
+    """The graph with FP16 weights and arithmetic; inputs and outputs stay as they are."""
+    write_fp16(graph_of(request["source"]), Path(request["target"]))
+
+
+def write_fp16(source: Path, target: Path) -> None:
+    """By ONNX Runtime's own transformation."""
+    onnx = importlib.import_module("onnx")
+    float16 = importlib.import_module("onnxruntime.transformers.float16")
+    model = onnx.load(str(source))
+    large = model.ByteSize() > ONE_FILE_BYTES_MAX
+    made = float16.convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=large)
+    onnx.save(made, str(target), save_as_external_data=made.ByteSize() > ONE_FILE_BYTES_MAX, location="weights.bin")

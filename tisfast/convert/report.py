@@ -1,0 +1,97 @@
+"""A conversion as JSON, and as a table for the terminal.  Layer 5 (convert)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from tisfast.convert.results import Conversion, Try
+
+SCHEMA: Final = "tisfast-convert/1"
+ADVICE: Final = re.compile(r"; |: look ")
+WORDS: Final = 2
+HEAD: Final = ("format", "result", "max abs diff", "max rel diff", "size", "requests/s", "p50 ms", "p99 ms", "at")
+
+
+def document(found: Conversion) -> dict[str, Any]:
+    """All of it, for report.json.  Numbers that JSON has not are null."""
+    written: dict[str, Any] = _finite(asdict(found))
+    written["model"] = None if found.model is None else str(found.model)
+    written["best"] = None if found.best is None else found.best.name
+    return {"schema": SCHEMA, **written}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def table(found: Conversion) -> str:
+    """All tries, one line each, and below what stands behind them."""
+    rows = [HEAD, *(_row(each, found) for each in found.tries)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
+    lines = ["  ".join(map(_padded, range(len(HEAD)), row, widths)).rstrip() for row in rows]
+    return "\n".join([*lines, "", *_below(found)]) + "\n"
+
+
+def _padded(column: int, cell: str, width: int) -> str:
+    """Words to the left, numbers to the right."""
+    return cell.ljust(width) if column < WORDS else cell.rjust(width)
+
+
+def _row(each: Try, found: Conversion) -> tuple[str, ...]:
+    best = max(each.measured, key=lambda level: level.throughput, default=None)
+    mark = " *" if found.best is not None and found.best == each else ""
+    figures = (
+        ("",) * 4
+        if best is None
+        else (f"{best.throughput:.4g}", f"{best.p50_ms:.3g}", f"{best.p99_ms:.3g}", f"{best.concurrency}")
+    )
+    differences = _number(each.max_absolute), _number(each.max_relative)
+    return (each.name + mark, each.status, *differences, size(each.nbytes), *figures)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def size(nbytes: int) -> str:
+    """For people."""
+    if not nbytes:
+        return ""
+    for bound, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= bound:
+            return f"{nbytes / bound:.3g} {unit}"
+    return f"{nbytes} B"
+
+
+def _below(found: Conversion) -> Iterator[str]:
+    for each in found.tries:
+        if each.reason:
+            yield f"{each.name}: {each.status}: {each.reason}"
+    doubts = list(unstable(found.tries))
+    yield from doubts
+    if doubts:
+        yield "More --seconds make figures surer, and so does a machine that does nothing else."
+    batch = f"alone and in batches of {found.max_batch_size}" if found.max_batch_size else "one by one"
+    yield f"Compared with the source: {found.rows} samples, {batch}."
+    yield from (f"Note: {each}." for each in found.notes)
+    yield f"Best: {found.why}." if found.best else f"Nothing was chosen: {found.why}."
+    if found.model is not None:
+        yield f"Written: {found.model}; serve it with: tisfast serve --model-repository {found.model.parent}"
+
+
+def unstable(tries: Sequence[Try]) -> Iterator[str]:
+    """Loads whose figures are not known well, a sentence each: bench's reason, without what to do about it there."""
+    for each in tries:
+        for level in each.measured:
+            if level.errors:
+                yield f"{each.name} at {level.concurrency}: {level.errors} requests failed"
+            elif not level.stable:
+                yield f"{each.name} at {level.concurrency}: {ADVICE.split(level.reason)[0]}"

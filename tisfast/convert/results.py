@@ -1,0 +1,135 @@
+"""What a conversion gives: values without behaviour, which the reports read.  Layer 5 (convert)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from tisfast.convert.signature import Signature
+
+Status = Literal["ok", "wrong", "failed", "skipped"]
+NEAR: Final = 0.03
+"""Throughputs that differ by less are alike: then the format that changes less of the source is taken."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One load on one format: so many requests under way at one time.  reason: why it ended, one sentence."""
+
+    concurrency: int
+    throughput: float
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    requests: int
+    errors: int
+    stable: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Try:
+    """One format in one precision.
+
+    status: ok; wrong: its answers are not the source's; failed: it could not be made, loaded or asked; skipped: this
+    machine lacks what it needs.  reason: of all but ok.  max_absolute, max_relative: the largest differences from the
+    source's answers, None where none were compared.  nbytes: of its files.
+    """
+
+    format: str
+    precision: str
+    backend: str
+    status: Status
+    reason: str = ""
+    max_absolute: float | None = None
+    max_relative: float | None = None
+    nbytes: int = 0
+    convert_seconds: float = 0.0
+    load_seconds: float = 0.0
+    measured: tuple[Measured, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.format} {self.precision}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The user's constraint.  max_latency_ms: of the p99 of a load that counts; min_throughput: a second; 0: none."""
+
+    max_latency_ms: float = 0.0
+    min_throughput: float = 0.0
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """All tries, and the best.
+
+    best: None where none is right and fits; why: one sentence.  model: the best one's folder, where one was written.
+    rows: of the samples that were compared; drawn: the samples are random numbers.
+    """
+
+    source: str
+    kind: str
+    name: str
+    signature: Signature
+    rows: int
+    drawn: bool
+    max_batch_size: int
+    wanted: Wanted
+    tries: tuple[Try, ...]
+    best: Try | None
+    why: str
+    machine: dict[str, str]
+    model: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+def choose(tries: tuple[Try, ...], wanted: Wanted) -> tuple[Try | None, str]:
+    """The best one that is right, and why it is that."""
+    right = [each for each in tries if each.status == "ok" and each.measured]
+    if not right:
+        return None, "no format could be made whose answers are the source's"
+    fitting = [each for each in right if _rate(each, wanted) > 0]
+    if not fitting:
+        least = min(min(level.p99_ms for level in each.measured) for each in right)
+        return None, (
+            f"no format answers within {wanted.max_latency_ms:g} ms (p99): the least that was measured is {least:.3g} "
+            "ms; raise --max-latency"
+        )
+    if wanted.min_throughput:
+        return _quickest(fitting, wanted)
+    most = max(_rate(each, wanted) for each in fitting)
+    best = next(each for each in fitting if _rate(each, wanted) >= most * (1 - NEAR))
+    within = f" with a p99 within {wanted.max_latency_ms:g} ms" if wanted.max_latency_ms else ""
+    alike = "" if _rate(best, wanted) == most else f"; those that do up to {NEAR:.0%} more change more of the source"
+    return best, f"{best.name} answers most: {_rate(best, wanted):.4g} requests a second{within}{alike}"
+
+
+def _quickest(fitting: list[Try], wanted: Wanted) -> tuple[Try | None, str]:
+    enough = [each for each in fitting if _rate(each, wanted) >= wanted.min_throughput]
+    if not enough:
+        best = max(_rate(each, wanted) for each in fitting)
+        return None, (
+            f"no format answers {wanted.min_throughput:g} requests a second: the most is {best:.4g}; lower "
+            "--min-throughput, or raise --concurrency"
+        )
+    least = min(_latency(each) for each in enough)
+    found = next(each for each in enough if _latency(each) <= least * (1 + NEAR))
+    return found, (
+        f"{found.name} answers soonest, within {_latency(found):.3g} ms on the average, of those that answer "
+        f"{wanted.min_throughput:g} requests a second"
+    )
+
+
+def _rate(each: Try, wanted: Wanted) -> float:
+    """Of the loads that hold the latency; 0 where none does."""
+    limit = wanted.max_latency_ms or float("inf")
+    return max((level.throughput for level in each.measured if level.p99_ms <= limit), default=0.0)
+
+
+def _latency(each: Try) -> float:
+    """Of the lightest load."""
+    return min(each.measured, key=lambda level: level.concurrency).mean_ms

@@ -1,0 +1,192 @@
+"""Sample inputs: from files or arrays, drawn where there are none, and as the requests that are compared.
+
+Layer 5 (convert).
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tisfast import limits
+from tisfast.convert.signature import Signature, Tensor
+from tisfast.errors import BadRequest
+
+Array = NDArray[Any]
+Samples = Sequence[Mapping[str, Array]]
+DRAWN_ROWS: Final = 8
+
+
+class Case(NamedTuple):
+    """One request.  name: for people; feeds: arrays by the model's names, in the model's shapes."""
+
+    name: str
+    feeds: dict[str, Array]
+
+
+def read_samples(given: Any) -> list[dict[str, Array]]:
+    """Files (.npz), or dictionaries of arrays; one or several.  Raises BadRequest."""
+    if given is None:
+        return []
+    several = given if isinstance(given, list | tuple) else [given]
+    found = [_read(each) for each in several]
+    names = list(found[0]) if found else []
+    for at, each in enumerate(found):
+        if list(each) != names:
+            raise BadRequest(
+                f"samples {at + 1} have the arrays {', '.join(each)}, and the first ones have {', '.join(names)}: all "
+                "of them need the same names, in the same order"
+            )
+    nbytes = sum(array.nbytes for each in found for array in each.values())
+    if nbytes > limits.CONVERT_SAMPLES_BYTES_MAX:
+        raise BadRequest(
+            f"the samples have {nbytes} bytes, and tisfast convert takes {limits.CONVERT_SAMPLES_BYTES_MAX}: give fewer"
+        )
+    return found
+
+
+def _read(given: Any) -> dict[str, Array]:
+    if isinstance(given, Mapping):
+        return {str(name): _array(str(name), np.asarray(value)) for name, value in given.items()}
+    if not isinstance(given, str | os.PathLike):
+        raise BadRequest(f"samples are files or dictionaries of arrays, not {type(given).__name__}")
+    path = Path(given)
+    if not path.is_file():
+        raise BadRequest(f"--samples {path}: there is no such file")
+    try:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise BadRequest(f"--samples {path} holds one array without a name: write it with numpy.savez(x=...)")
+        with file:
+            found = {name: _array(name, file[name]) for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BadRequest(f"--samples {path} cannot be read as arrays of numpy.savez: {error}") from None
+    if not found:
+        raise BadRequest(f"--samples {path} holds no arrays: write them with numpy.savez(x=...)")
+    return found
+
+
+def _array(name: str, array: Array) -> Array:
+    if array.dtype.kind not in "biufSUO" or (array.dtype.kind == "O" and not _texts(array)):
+        raise BadRequest(f"the array '{name}' of the samples is of {array.dtype}: a tensor has numbers or texts")
+    return array
+
+
+def _texts(array: Array) -> bool:
+    return all(isinstance(each, str | bytes) for each in array.ravel().tolist())
+
+
+def drawn(signature: Signature) -> dict[str, Array]:
+    """Random inputs.  Raises BadRequest for a model whose shapes are open."""
+    random = np.random.default_rng(0)
+    found = {}
+    for each in signature.inputs:
+        dims = each.dims[1:] if signature.batches else each.dims
+        if -1 in dims or each.datatype in ("BYTES", "BF16"):
+            raise BadRequest(
+                f"input '{each.name}' is {each.datatype} {list(each.dims)}, and what to send is not known: give "
+                "--samples FILE.npz, with an array for each input"
+            )
+        shape = (DRAWN_ROWS, *dims) if signature.batches else dims
+        dtype = dtype_of(each)
+        if dtype.kind == "f":
+            found[each.name] = random.standard_normal(shape).astype(dtype)
+        else:
+            found[each.name] = random.integers(0, 2, shape).astype(dtype)
+    return found
+
+
+def dtype_of(tensor: Tensor) -> np.dtype[Any]:
+    """Of numpy."""
+    from tisfast.client.arrays import NUMPY  # noqa: PLC0415 - with the client
+
+    return NUMPY[tensor.datatype]
+
+
+def fitted(samples: Samples, signature: Signature) -> list[dict[str, Array]]:
+    """The samples with the model's names and types.  Raises BadRequest where they do not fit."""
+    wanted = {each.name: each for each in signature.inputs}
+    told = ", ".join(f"{each.name} {each.datatype} {list(each.dims)}" for each in signature.inputs)
+    found = []
+    for sample in samples:
+        if set(sample) != set(wanted):
+            raise BadRequest(f"the samples have the arrays {', '.join(sample)}, and the model's inputs are {told}")
+        found.append({name: _fitted(sample[name], each, told) for name, each in wanted.items()})
+        rows = {name: len(array) for name, array in found[-1].items()} if signature.batches else {}
+        if len(set(rows.values())) > 1 or 0 in rows.values():
+            raise BadRequest(f"the arrays of the samples have {rows} rows: each needs the same number, and at least 1")
+    return found
+
+
+def _fitted(array: Array, tensor: Tensor, told: str) -> Array:
+    dims = tensor.dims
+    if len(dims) != array.ndim or any(dim not in (-1, size) for dim, size in zip(dims, array.shape, strict=True)):
+        raise BadRequest(f"the samples' '{tensor.name}' is shaped {list(array.shape)}, and the inputs are {told}")
+    if tensor.datatype == "BYTES":
+        if array.dtype.kind not in "SUO":
+            raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
+        return array
+    dtype = dtype_of(tensor)
+    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise BadRequest(f"the samples' '{tensor.name}' is of {array.dtype}, and the inputs are {told}")
+    return np.ascontiguousarray(array.astype(dtype))
+
+
+def cases_of(samples: Samples, signature: Signature, max_batch_size: int) -> list[Case]:
+    """Each row alone, and all rows in batches of the largest size, which the first rows fill up.
+
+    Of a model without batches each sample is one request.  Raises BadRequest for too many rows.
+    """
+    if not signature.batches:
+        return [Case(f"sample {at}", dict(each)) for at, each in enumerate(samples)]
+    names = [each.name for each in signature.inputs]
+    shapes = {tuple(each[name].shape[1:] for name in names) for each in samples}
+    groups = [samples] if len(shapes) == 1 else [[each] for each in samples]
+    found: list[Case] = []
+    for group in groups:
+        rows = {name: np.concatenate([each[name] for each in group]) for name in names}
+        count, before = len(rows[names[0]]), len(found)
+        for at in range(count):
+            found.append(Case(f"sample {before + at}", {name: rows[name][at : at + 1] for name in names}))
+        for at in range(0, count if max_batch_size > 1 else 0, max_batch_size):
+            taken = np.arange(at, at + max_batch_size) % count
+            name = f"the batch of {max_batch_size} from sample {before + at} on"
+            found.append(Case(name, {each: rows[each][taken] for each in names}))
+    if len(found) > limits.CONVERT_CASES_MAX:
+        raise BadRequest(
+            f"the samples make {len(found)} requests, and tisfast convert compares {limits.CONVERT_CASES_MAX} at most: "
+            "give fewer rows"
+        )
+    return found
+
+
+def save_cases(path: Path, cases: Sequence[Case]) -> None:
+    """For another process."""
+    arrays = {
+        f"{at}:{place}": _plain(each) for at, case in enumerate(cases) for place, each in enumerate(case.feeds.values())
+    }
+    save: Any = np.savez  # whose newer types know keywords of its own
+    save(path, **arrays)
+
+
+def load_cases(path: Path, tensors: Sequence[Tensor], names: Sequence[str]) -> list[Case]:
+    """What `save_cases` has written.  names: of the cases."""
+    with np.load(path, allow_pickle=False) as file:
+        return [
+            Case(name, {tensor.name: file[f"{at}:{place}"] for place, tensor in enumerate(tensors)})
+            for at, name in enumerate(names)
+        ]
+
+
+def _plain(array: Array) -> Array:
+    """Without objects, which only a pickle could hold."""
+    if array.dtype.kind != "O":
+        return array
+    texts = [each.encode() if isinstance(each, str) else bytes(each) for each in array.ravel().tolist()]
+    return np.array(texts, "S").reshape(array.shape)

@@ -1,0 +1,60 @@
+"""What a model takes and gives, and the configuration that a server reads of it.  Layer 5 (convert)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """datatype: KServe's name; dims: the whole shape, the batch's too; -1: any size."""
+
+    name: str
+    datatype: str
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """batches: the first dimension of every tensor is the batch, and has any size."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    batches: bool
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Signature:
+        """From `document`."""
+        inputs, outputs = (
+            tuple(Tensor(each["name"], each["datatype"], tuple(each["dims"])) for each in document[role])
+            for role in ("inputs", "outputs")
+        )
+        return cls(inputs, outputs, bool(document["batches"]))
+
+    def config(self, backend: str, max_batch_size: int) -> dict[str, Any]:
+        """The configuration of a model that has this signature, as JSON."""
+        found: dict[str, Any] = {
+            "backend": backend,
+            "input": [self._entry(each) for each in self.inputs],
+            "output": [self._entry(each) for each in self.outputs],
+        }
+        if self.batches:
+            found |= {"max_batch_size": max_batch_size, "dynamic_batching": {}}
+        return found
+
+    def _entry(self, tensor: Tensor) -> dict[str, Any]:
+        dims = list(tensor.dims[1:] if self.batches else tensor.dims)
+        kind = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
+        found: dict[str, Any] = {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
+        return found if dims else found | {"reshape": {"shape": []}}
+
+    def sent(self, tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape that a client sends for an array of the model's: see `reshape` of the configuration."""
+        scalar = len(tensor.dims) == (1 if self.batches else 0)
+        return (*shape, 1) if scalar else tuple(shape)

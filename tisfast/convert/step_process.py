@@ -1,0 +1,43 @@
+"""The process of one step: finds the function of that name, and writes what it gives.  Layer 5 (convert).
+
+Frameworks are imported here alone.  What goes wrong is told in the result; the log has what they print.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tisfast.convert.steps import REFUSED, REQUEST, RESULT
+from tisfast.errors import BadRequest
+from tisfast.native.memory import die_with_parent
+
+
+def main(arguments: Sequence[str]) -> int:
+    """(step as PACKAGE.MODULE.FUNCTION, folder, pid of the parent): the exit status."""
+    step, folder, parent = arguments
+    die_with_parent(int(parent))
+    path = Path(folder)
+    request = json.loads((path / REQUEST).read_text())
+    module, _, function = step.rpartition(".")
+    try:
+        found: Any = getattr(importlib.import_module(module), function)(request, path)
+    except BadRequest as error:
+        return _told(path, {"error": error.message}, REFUSED)
+    except Exception as error:  # each framework has its own
+        traceback.print_exc()
+        return _told(path, {"error": f"{type(error).__name__}: {error}"}, 1)
+    return _told(path, found or {}, 0)
+
+
+def _told(folder: Path, result: dict[str, Any], status: int) -> int:
+    (folder / RESULT).write_text(json.dumps(result))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # what frameworks do at the end of a process may hang or crash, and nothing of it is wanted
