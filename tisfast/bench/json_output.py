@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+import numpy as np
+
 from tisfast.bench.figures import client_parts, level_name, network_us, server_parts, supported, throughput
 from tisfast.bench.histogram import Histogram
-from tisfast.bench.results import FAILED, Measurement, Run, ServerSplit, Window
+from tisfast.bench.results import FAILED, STAMP, Measurement, Records, Run, ServerSplit, Window
 from tisfast.bench.statistics import quantile_interval
 from tisfast.bench.tokens import Tokens
 
@@ -24,14 +26,16 @@ SHOWN: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 def profile_export(run: Run, version: str) -> Iterator[str]:
     """perf_analyzer's file of each request, in pieces.  Times are ns since 1970.
 
-    A request of several responses has the first and the last one's time: those between are not kept.  With OpenAI's
-    endpoints all are there, with what came.
+    Each response of a decoupled model has its time, the empty one that ends a request, too; where there was no room for
+    all of a request, it has the first and the last.  With OpenAI's endpoints all are there, with what came.
     """
     yield '{"experiments":['
     for number, level in enumerate(run.levels):
         closed = level_name(level) == "Concurrency"
         mode = "concurrency" if closed else "request_rate"
         value = int(level.level.value) if closed else float(level.level.value)
+        if level.level.mode == "periodic":
+            value = 1  # as perf_analyzer has it, whatever the range
         head = json.dumps({"mode": mode, "value": value}, separators=(",", ":"))
         yield f'{"," if number else ""}{{"experiment":{head},"requests":['
         yield from _requests(level) if level.tokens is None else _answers(run, level, level.tokens)
@@ -44,11 +48,13 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
 
 def _requests(level: Measurement) -> Iterator[str]:
     shift = level.began_realtime_ns - level.began_ns
-    comma = ""
+    comma, responses = "", Responses(level.stamps)
     for records in level.records:
         for at in range(0, len(records), RECORDS_AT_ONCE):
             piece = records[at : at + RECORDS_AT_ONCE]
-            rows = [_request(row, shift) for row in piece[(piece["flags"] & FAILED) == 0][SHOWN_FIELDS].tolist()]
+            good = piece[(piece["flags"] & FAILED) == 0]
+            pairs = zip(good[SHOWN_FIELDS].tolist(), responses.times_of(good["serial"]), strict=True)
+            rows = [_request(row, times, shift) for row, times in pairs]
             if rows:
                 yield comma + ",".join(rows)
                 comma = ","
@@ -67,11 +73,28 @@ def _answers(run: Run, level: Measurement, tokens: Tokens) -> Iterator[str]:
         yield ("," if number else "") + json.dumps(request, separators=(",", ":"))
 
 
-def _request(row: tuple[int, int, int, int, int], shift: int) -> str:
+class Responses:
+    """When the responses of decoupled models came, by request."""
+
+    def __init__(self, stamps: Sequence[Records]) -> None:
+        found = np.concatenate(stamps) if stamps else np.empty(0, STAMP)
+        order = np.argsort(found["serial"], kind="stable")
+        self._serials, self._ns = found["serial"][order], found["ns"][order]
+
+    def times_of(self, serials: np.ndarray[Any, np.dtype[np.uint32]]) -> Iterator[list[int]]:
+        """Of each of these requests, in order; those that were kept."""
+        ends = (np.searchsorted(self._serials, serials, side) for side in ("left", "right"))
+        for low, high in zip(*ends, strict=True):
+            yield self._ns[low:high].tolist()
+
+
+def _request(row: tuple[int, int, int, int, int], times: list[int], shift: int) -> str:
     sent, sequence_id, responses, first, last = row
     sequence = f'"sequence_id":{sequence_id},' if sequence_id else ""
-    times = f"{first + shift},{last + shift}" if responses > 1 else f"{last + shift}"
-    return f'{{"timestamp":{sent + shift},{sequence}"response_timestamps":[{times}]}}'
+    if not times or times[0] != first or times[-1] != last:  # some of them are not there
+        times = [first, last] if responses > 1 else [last]
+    shown = ",".join(str(each + shift) for each in times)
+    return f'{{"timestamp":{sent + shift},{sequence}"response_timestamps":[{shown}]}}'
 
 
 def document(run: Run) -> dict[str, Any]:
