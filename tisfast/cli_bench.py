@@ -18,21 +18,19 @@ from tisfast.bench.compare import compare, report
 from tisfast.bench.compare import main as compare_files
 from tisfast.bench.csv_output import csv_files
 from tisfast.bench.documents import own_run
-from tisfast.bench.drawn_inputs import Drawn, Strings
 from tisfast.bench.files import write_text
-from tisfast.bench.inputs import Reading, read_inputs
 from tisfast.bench.json_output import document, document_text, profile_export
 from tisfast.bench.measure import Progress, Stop
+from tisfast.bench.parts import mixed_session
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
 from tisfast.bench.server_metrics import ServerMetrics
-from tisfast.bench.session import Model, Session, look_up
+from tisfast.bench.session import Session, look_up
 from tisfast.bench.shared_steps import placed
-from tisfast.bench.templates import Step
+from tisfast.bench.steps import steps_of
 from tisfast.bench.text import header, level_text, summary
 from tisfast.bench.versus import Versus
 from tisfast.client import Client
-from tisfast.client.checks import optional_inputs
 from tisfast.errors import ConfigError, TisError
 from tisfast.wire.client_request import WantedOutput
 
@@ -138,11 +136,15 @@ def _session(given: Given, held: ExitStack) -> Session:
     asked = given.asked
     options: dict[str, Any] = {"shared_memory": False, "retries": 0, "timeout": ASK_SECONDS}
     client = held.enter_context(Client(str(asked.address), headers=dict(asked.headers), **options))
-    model = look_up(client, asked)
+    mixed = mixed_session(asked, client) if asked.mix else None
+    model = look_up(client, asked) if mixed is None else mixed.model
     metrics = _metrics(given, client)
     if metrics is not None:
         held.callback(metrics.close)
-    asked, steps, streams = _steps(asked, model)
+    if mixed is not None:
+        mixed.metrics = metrics
+        return mixed
+    asked, steps, streams = steps_of(asked, model)
     places: Sequence[WantedOutput] = ()
     if asked.output_bytes:
         outputs = [each.name for each in model.metadata.outputs]
@@ -199,33 +201,6 @@ def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
         yield files.json, document_text(run)
     if files.report:
         yield files.report, page(document(run))
-
-
-def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]]:
-    """What is sent, and how many steps each stream has.  Of a fixed schedule the data says when it is sent."""
-    given = asked.data
-    if asked.endpoint:
-        return asked, [], ()  # the session reads bodies
-    if given.files:
-        optional = optional_inputs(model.config)
-        data = read_inputs(given.files, Reading(model.metadata, model.batches, dict(given.shapes), optional))
-        requests = data.requests(asked.batch_size)
-        if asked.fixed_schedule:
-            times = data.timestamps()
-            requests = [requests[at] for at in sorted(range(len(times)), key=times.__getitem__)]
-            asked = asked.at_times(sorted(times))
-        steps = [Step(each.tensors, {**given.parameters, **each.parameters}, each.check) for each in requests]
-        return asked, steps, [len(each) for each in data.streams]
-    drawn = Drawn(
-        model.metadata,
-        model.batches,
-        asked.batch_size,
-        dict(given.shapes),
-        zero=given.zero,
-        seed=asked.seed,
-        strings=Strings(given.string_length, given.string_data),
-    )
-    return asked, [Step(drawn.tensors(), given.parameters)], ()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tisfast.bench.measure import Job, LevelRun
 from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Run, Window
 from tisfast.bench.server_side import ServerSide
 from tisfast.bench.session import Session
+from tisfast.bench.tokens import joined_tokens
 from tisfast.errors import BadRequest, TisError, Unavailable
 
 
@@ -138,6 +139,7 @@ def joined(level: Level, parts: Sequence[Measurement], reason: str, interrupted:
         sent_bytes=sum(each.sent_bytes for each in parts),
         received_bytes=sum(each.received_bytes for each in parts),
         server=added([each.server for each in parts]),
+        tokens=joined_tokens([each.tokens for each in parts]),
         client=_cost(parts, numbers["delayed"]),
         stable=not interrupted and not numbers["unsent"],
         reason=reason,
