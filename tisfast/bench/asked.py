@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from tisfast.bench.encryption import Encryption
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Constant, Fixed, Intervals, Pacing, Periodic, Poisson, Ramp, Times
 from tisfast.bench.sequences import ID_MAX, Plan
@@ -65,7 +66,7 @@ class Asked:
     an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
     the default.  records: each request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's;
     0: tensors go through the connection.  compression: gzip or deflate, of gRPC.  endpoint: of OpenAI's, instead of
-    KServe's protocol.  mix: several models; `model` then only names them together.
+    KServe's protocol.  mix: several models; `model` then names them together.  tls: None where nothing is encrypted.
     """
 
     address: Address
@@ -82,6 +83,7 @@ class Asked:
     output_bytes: int = 0
     on_gpu: bool = False
     compression: str = ""
+    tls: Encryption | None = None
     intervals: Times | None = None
     ramp: tuple[float, float, float] | None = None
     fixed_schedule: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final, NoReturn
 
+from tisfast.bench.tls_flags import add_tls
 from tisfast.errors import ConfigError
 
 USAGE: Final = "tisfast bench -m MODEL [-u HOST:PORT] [-i http|grpc] [--concurrency-range START:END:STEP] [options]"
@@ -15,7 +16,6 @@ The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and ho
   tisfast bench -m add_sub --concurrency-range 1:8:2
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
 """
-TLS: Final = "encrypted connections are not made yet; measure behind the proxy, or with perf_analyzer"
 OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
 TRACES: Final = "change the server's trace settings with its own call (docs/http.md) before the measurement"
 REFUSED: Final[dict[str, str]] = {
@@ -24,17 +24,6 @@ REFUSED: Final[dict[str, str]] = {
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
     "--session-concurrency": "requests of service kind openai are single ones, conversations are not played",
-    "--ssl-grpc-use-ssl": TLS,
-    "--ssl-grpc-root-certifications-file": TLS,
-    "--ssl-grpc-private-key-file": TLS,
-    "--ssl-grpc-certificate-chain-file": TLS,
-    "--ssl-https-verify-peer": TLS,
-    "--ssl-https-verify-host": TLS,
-    "--ssl-https-ca-certificates-file": TLS,
-    "--ssl-https-client-certificate-file": TLS,
-    "--ssl-https-client-certificate-type": TLS,
-    "--ssl-https-private-key-file": TLS,
-    "--ssl-https-private-key-type": TLS,
     "--trace-file": TRACES,
     "--trace-level": TRACES,
     "--trace-rate": TRACES,
@@ -43,7 +32,7 @@ REFUSED: Final[dict[str, str]] = {
     "--enable-mpi": "one client measures several models at once: --mix FILE",
 }
 """perf_analyzer's flags that are not served, and why."""
-NO_VALUE: Final = ("--ssl-grpc-use-ssl", "--enable-mpi")
+NO_VALUE: Final = ("--enable-mpi",)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Refused with the reason: " + ", ".join(sorted(REFUSED)),
     )
     _add_target(made)
+    add_tls(made)
     _add_openai(made)
     _add_load(made)
     _add_sequences(made)
@@ -81,6 +71,8 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--profile-export-file", default="", metavar="FILE", help="a JSON file with each request")
     out.add_argument("--json", default="", metavar="FILE", help="all figures as JSON, for `tisfast bench compare`")
     out.add_argument("--report", default="", metavar="FILE", help="one HTML page with charts, which loads nothing")
+    out.add_argument("--openmetrics", default="", metavar="FILE", help="all figures in OpenMetrics' text form")
+    out.add_argument("--no-live", action="store_true", help="no line on the terminal while it is measured")
     out.add_argument("-v", dest="verbose", action="count", default=0, help="a line for each window")
     refused = made.add_argument_group("refused")
     for name in REFUSED:
@@ -94,7 +86,9 @@ def _add_target(made: argparse.ArgumentParser) -> None:
     group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
     group.add_argument("--mix", default="", metavar="FILE", help="tisfast's own: several models with weights, see docs")
     group.add_argument("-x", "--model-version", default="", metavar="VERSION", help="default: the server's choice")
-    group.add_argument("-u", "--url", default="", help="HOST:PORT; default localhost:8000, over gRPC localhost:8001")
+    group.add_argument(
+        "-u", "--url", default="", help="HOST:PORT or https://, grpcs://, ...; default localhost:8000, over gRPC :8001"
+    )
     group.add_argument("-i", "--protocol", default="http", metavar="http|grpc", help="default http")
     group.add_argument("-H", dest="headers", action="append", default=[], metavar="NAME:VALUE", help="a header")
     group.add_argument("--streaming", action="store_true", help="decoupled models and openai: answers in a stream")

@@ -2,7 +2,7 @@
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint32_t
-from tisfast.bench.kernel cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic, recv, send
+from tisfast.bench.kernel cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic, send
 from tisfast.bench.loop cimport Load, Loop, Marks, Slot
 from tisfast.wire.client_head cimport RequestHead
 from tisfast.wire.http1 cimport DATA, END, HEAD, NEED_MORE, Http1Client
@@ -65,6 +65,8 @@ cdef class HttpLoad(Load):
 
     cdef int flush(self) except -1:
         cdef Py_ssize_t size, n
+        if self.channel is not None:
+            return self._flush_sealed()
         if self.template is None:
             return 0
         size = PyBytes_GET_SIZE(self.text)
@@ -79,17 +81,18 @@ cdef class HttpLoad(Load):
             self.at += n
         return self.want_out(False)
 
-    cdef int on_readable(self) except -1:
+    cdef int _flush_sealed(self) except -1:
+        if self.template is not None and self.at < PyBytes_GET_SIZE(self.text):
+            self.channel.seal(self.text)
+            self.at = PyBytes_GET_SIZE(self.text)
+        self.send_sealed()
+        return 0
+
+    cdef int on_bytes(self, ssize_t n) except -1:
         cdef Loop loop = self.loop
-        cdef ssize_t n = recv(self.fd, loop.room, <size_t>loop.room_bytes, MSG_DONTWAIT)
-        cdef int64_t now
+        cdef int64_t now = monotonic()
         cdef int event
         cdef bint whole = False
-        if n < 0:
-            if errno == EAGAIN or errno == EINTR:
-                return 0
-            raise Unavailable(f"the connection was lost: {os.strerror(errno)}")
-        now = monotonic()
         if n == 0:
             whole = self.session.closed()
             if not whole:
@@ -140,7 +143,7 @@ cdef class HttpLoad(Load):
         cdef bint early
         if slot == NULL or status < 200:
             return 0
-        early = self.at < PyBytes_GET_SIZE(self.text)  # it was answered before it was read: nothing may follow on this connection
+        early = self.at < PyBytes_GET_SIZE(self.text) or (self.channel is not None and self.channel.waiting)  # it was answered before it was read: nothing may follow on this connection
         self.slot, self.template = NULL, None
         if self.answer is not None:
             wrong = self.answer.end(slot.intended, slot.sent, self.loop.tally.tokens)

@@ -3,6 +3,7 @@ from typing import Any, final
 
 import numpy as np
 
+from tisfast.bench.encryption import Channel
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.mixture import Mixture
 from tisfast.bench.sequences import Player
@@ -55,6 +56,7 @@ class Loop:
         slots: int,
         connections_max: int,
         player: Player | None = None,
+        channel: Callable[[], Channel] | None = None,
         counting: Callable[[], Tokens] | None = None,
         mixture: Mixture | None = None,
     ) -> None: ...

@@ -14,6 +14,7 @@ from tisfast import limits, tuning
 from tisfast.bench.asked import Asked
 from tisfast.bench.client_side import machine
 from tisfast.bench.collected import COMPARED
+from tisfast.bench.encryption import Channel
 from tisfast.bench.grpc_load import GrpcLoad
 from tisfast.bench.http_load import HttpLoad, HttpTemplate
 from tisfast.bench.inputs import all_timestamps
@@ -184,6 +185,9 @@ class Session:
         self._sequences: Sequences | None = None  # of the last load
         self._places = _resolved(asked.address)  # once: all levels measure the same server
         grpc = asked.address.grpc
+        self._channel: Callable[[], Channel] | None = None
+        if asked.tls is not None:
+            self._channel = partial(Channel, asked.tls.context(grpc), asked.address.host, grpc)
         self._form = form_of(asked, self.model, self.places)
         self.mixture: Mixture | None = None
         if asked.endpoint:
@@ -329,6 +333,7 @@ class Session:
             slots=slots,
             connections_max=connections_max,
             player=player,
+            channel=self._channel,
             counting=self._counting,
             mixture=mixture,
         )

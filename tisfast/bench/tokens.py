@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -65,14 +64,3 @@ class Tokens:
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kept += other.kept
-
-
-def joined_tokens(parts: Sequence[Tokens | None]) -> Tokens | None:
-    """Of stretches that follow each other."""
-    known = [each for each in parts if each is not None]
-    if not known:
-        return None
-    found = Tokens()
-    for each in known:
-        found.merge(each)
-    return found
