@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,21 +21,19 @@ from tisfast.bench.documents import own_run
 from tisfast.bench.files import write_text
 from tisfast.bench.json_output import document, document_text, profile_export
 from tisfast.bench.live import Live, live_on
-from tisfast.bench.measure import Progress, Stop
+from tisfast.bench.measure import Progress
 from tisfast.bench.openmetrics import openmetrics
 from tisfast.bench.parts import mixed_session
+from tisfast.bench.prepared import prepared, stoppable
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.session import Session, look_up
-from tisfast.bench.shared_steps import placed
-from tisfast.bench.steps import steps_of
 from tisfast.bench.text import header, level_text, summary
 from tisfast.bench.tls_flags import no_certificate
 from tisfast.bench.versus import Versus
 from tisfast.client import Client, ConnectionLost
 from tisfast.errors import ConfigError, TisError, Unavailable
-from tisfast.wire.client_request import WantedOutput
 
 GOOD: Final = 0
 ERRORS: Final = 1
@@ -75,7 +72,7 @@ def _measure(given: Given) -> int:
     with ExitStack() as held:
         session = _session(given, held)
         asked, live = session.asked, _live(given, held)
-        with stoppable(live) as stop:
+        with stoppable(partial(_say, live)) as stop:
             session.stop = stop
             session.progress = _progress(asked, live)
             session.on_level = partial(_print_level, asked, live)
@@ -96,7 +93,7 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
     with ExitStack() as held:
         sessions = _session(given, held), _session(second, held)
         versus, live = Versus(*sessions, against.pairs), _live(given, held)
-        with stoppable(live) as stop:
+        with stoppable(partial(_say, live)) as stop:
             for session in sessions:
                 session.stop, session.progress = stop, live.tell
                 session.probe()
@@ -160,16 +157,9 @@ def _session(given: Given, held: ExitStack) -> Session:
     metrics = _metrics(given, client)
     if metrics is not None:
         held.callback(metrics.close)
-    if mixed is not None:
-        mixed.metrics = metrics
-        return mixed
-    asked, steps, streams = steps_of(asked, model)
-    places: Sequence[WantedOutput] = ()
-    if asked.output_bytes:
-        outputs = [each.name for each in model.metadata.outputs]
-        where = held.enter_context(placed(client, steps, outputs, asked.output_bytes, on_gpu=asked.on_gpu))
-        steps, places = where.steps, where.outputs
-    return Session(asked, client, model, steps, streams, places, metrics)
+    session = mixed if mixed is not None else held.enter_context(prepared(client, asked, model))
+    session.metrics = metrics
+    return session
 
 
 def _metrics(given: Given, client: Client) -> ServerMetrics | None:
@@ -227,23 +217,9 @@ def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
         yield files.openmetrics, openmetrics(run)
 
 
-@contextmanager
-def stoppable(live: Live) -> Iterator[Stop]:
-    """The first Ctrl-C ends the measurement with what there is; the second one ends the process."""
-    stop = Stop()
-
-    def interrupted(*_: Any) -> None:
-        if stop.requested:
-            raise KeyboardInterrupt
-        stop.requested = True
-        with live.hidden():
-            print("Interrupt signal (2) received.\nWaiting for in-flight inferences to complete.", flush=True)
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _say(live: Live, text: str) -> None:
+    with live.hidden():
+        print(text, flush=True)
 
 
 def exit_code(run: Run, max_errors: int) -> int:

@@ -736,6 +736,18 @@ BENCH_LEVELS_MAX: Final = 1000
 BENCH_DRAIN_SECONDS_MAX: Final = 10.0
 """Seconds in which what is under way at the end of a level may still be answered."""
 
+# ---- tisfast analyze
+ANALYZE_VALUES_MAX: Final = 256
+"""Values of one setting, and levels of load."""
+ANALYZE_VARIANTS_MAX: Final = 10_000
+"""Variants of one search space: more are refused, because they are not measured within a life."""
+ANALYZE_LOAD_SECONDS_MAX: Final = 600.0
+"""That a variant may take to load."""
+ANALYZE_STARTS_MAX: Final = 10
+"""Starts of a server of its own, behind the first: a variant may end it."""
+ANALYZE_NAMED_MAX: Final = 5
+"""Variants of each kind that a sentence of the explanation names."""
+
 # ---- convert
 CONVERT_SAMPLES_BYTES_MAX: Final = 1 << 30
 """Bytes of all sample inputs, which are held in memory a few times."""
