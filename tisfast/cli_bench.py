@@ -14,6 +14,7 @@ from tisfast import __version__
 from tisfast.bench.against import Against
 from tisfast.bench.arguments import Files, Given, read
 from tisfast.bench.asked import Asked
+from tisfast.bench.capture import main as capture
 from tisfast.bench.compare import compare, report
 from tisfast.bench.compare import main as compare_files
 from tisfast.bench.csv_output import csv_files
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     """Gives the exit code."""
     if arguments[:1] == ["compare"]:
         return compare_files(arguments[1:])
+    if arguments[:1] == ["capture"]:
+        return capture(arguments[1:])
     try:
         given = read(arguments)
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -150,7 +153,7 @@ def _session(given: Given, held: ExitStack) -> Session:
         options["tls"] = asked.tls
     client = held.enter_context(Client(str(asked.address), headers=dict(asked.headers), **options))
     try:
-        mixed = mixed_session(asked, client) if asked.mix else None
+        mixed = mixed_session(asked, client) if asked.several else None
         model = look_up(client, asked) if mixed is None else mixed.model
     except ConnectionLost as error:
         raise Unavailable(error.message + no_certificate(asked.tls, asked.address)) from None

@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     add_tls(made)
     _add_openai(made)
     _add_load(made)
+    _add_replay(made)
     _add_sequences(made)
     _add_measuring(made)
     _add_data(made)
@@ -125,6 +126,14 @@ def _add_load(made: argparse.ArgumentParser) -> None:
     group.add_argument("-t", dest="old_concurrency", type=int, help=argparse.SUPPRESS)
     group.add_argument("-c", dest="old_limit", type=int, help=argparse.SUPPRESS)
     group.add_argument("-d", dest="old_dynamic", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_replay(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("captured traffic; tisfast's own")
+    group.add_argument(
+        "--replay", default="", metavar="FILE", help="requests at their times, to their models; see docs"
+    )
+    group.add_argument("--replay-speed", type=float, metavar="X", help="so many times as fast, default 1")
 
 
 def _add_sequences(made: argparse.ArgumentParser) -> None:

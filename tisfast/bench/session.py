@@ -20,7 +20,7 @@ from tisfast.bench.http_load import HttpLoad, HttpTemplate
 from tisfast.bench.inputs import all_timestamps
 from tisfast.bench.loop import Loop
 from tisfast.bench.measure import Job, LevelRun, Progress, Stop
-from tisfast.bench.mixture import Mixture, drawn
+from tisfast.bench.mixture import Mixture, Order, drawn
 from tisfast.bench.openai_requests import read_bodies, templates
 from tisfast.bench.results import Level, Measurement, Run, Target
 from tisfast.bench.sequences import Player, Sequences
@@ -161,7 +161,8 @@ class Session:
     """Measures level after level.
 
     steps: the input data as requests; streams: how many of them each stream of a file has; places: of outputs in shared
-    memory; on_level: told of each level when it is done; parts: several models, instead of steps.
+    memory; on_level: told of each level when it is done; parts: several models, instead of steps,
+    whose requests are drawn by weights, or come in this order.
     """
 
     asked: Asked
@@ -172,6 +173,7 @@ class Session:
     places: Sequence[WantedOutput] = ()
     metrics: ServerMetrics | None = None
     parts: Sequence[Part] = ()
+    order: Order | None = None
     stop: Stop = field(default_factory=Stop)
     progress: Callable[[Progress], None] = lambda _: None
     on_level: Callable[[Measurement], None] = lambda _: None
@@ -196,7 +198,8 @@ class Session:
             self._templates = [each for part in self.parts for each in part.templates]
             counts = [len(part.templates) for part in self.parts]
             models, order = drawn(counts, [part.weight for part in self.parts], asked.seed)
-            self.mixture = Mixture([part.name for part in self.parts], models, order)
+            names = [part.name for part in self.parts]
+            self.mixture = Mixture(names, models, order if self.order is None else self.order)
         else:
             self._templates = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
         self.server = None
@@ -208,7 +211,7 @@ class Session:
     def _openai_templates(self) -> list[HttpTemplate]:
         asked = self.asked
         bodies = read_bodies(asked)
-        if asked.fixed_schedule:
+        if asked.fixed_schedule or asked.replay is not None:
             bodies = bodies.in_order()
             self.asked = asked.at_times(all_timestamps(bodies.timestamps))
         self._payloads = bodies.texts if asked.records else ()
