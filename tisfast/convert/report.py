@@ -75,6 +75,8 @@ def _below(found: Conversion) -> Iterator[str]:
     for each in found.tries:
         if each.reason:
             yield f"{each.name}: {each.status}: {each.reason}"
+        elif each.note:
+            yield f"{each.name}: {each.note}"
     doubts = list(unstable(found.tries))
     yield from doubts
     if doubts:
