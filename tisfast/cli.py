@@ -66,6 +66,7 @@ commands:
   env        build, check, list and prune the Python environments of models
   script     write a script 'tritonserver' that starts tisfast, for tools that call it by that name
   bench      measure a model of a server; takes perf_analyzer's flags (tisfast bench --help)
+  analyze    find a model's best configuration by measuring (tisfast analyze --help)
   convert    try the formats of a model, write the best (tisfast convert --help)
   pytriton   check that PyTriton's API works on this machine (tisfast pytriton --help)
   docs       print a page of the documentation, or the list of all (tisfast docs models)
@@ -94,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
     commands = {"serve": _serve, "check": _check, "env": _env, "script": _script, "version": _version}
-    commands |= {"init": _init, "docs": _docs, "pytriton": _pytriton, "bench": _bench, "convert": _convert}
+    commands |= {"init": _init, "docs": _docs, "pytriton": _pytriton}
+    commands |= {"bench": _bench, "analyze": _analyze, "convert": _convert}
     commands["--version"] = _version
     if command in ("", "-h", "--help", "help"):
         print(USAGE, end="")
@@ -351,6 +353,12 @@ def _bench(arguments: list[str]) -> int:
     from tisfast.cli_bench import main as bench  # noqa: PLC0415 - see the module's docstring
 
     return bench(arguments)
+
+
+def _analyze(arguments: list[str]) -> int:
+    from tisfast.analyze.command import main as analyze  # noqa: PLC0415
+
+    return analyze(arguments)
 
 
 def _convert(arguments: list[str]) -> int:

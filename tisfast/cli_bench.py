@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,23 +18,21 @@ from tisfast.bench.compare import compare, report
 from tisfast.bench.compare import main as compare_files
 from tisfast.bench.csv_output import csv_files
 from tisfast.bench.documents import own_run
-from tisfast.bench.drawn_inputs import Drawn, Strings
 from tisfast.bench.files import write_text
-from tisfast.bench.inputs import Reading, read_inputs
 from tisfast.bench.json_output import document, document_text, profile_export
-from tisfast.bench.measure import Progress, Stop
+from tisfast.bench.live import Live, live_on
+from tisfast.bench.measure import Progress
+from tisfast.bench.openmetrics import openmetrics
+from tisfast.bench.prepared import prepared, stoppable
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
 from tisfast.bench.server_metrics import ServerMetrics
-from tisfast.bench.session import Model, Session, look_up
-from tisfast.bench.shared_steps import placed
-from tisfast.bench.templates import Step
+from tisfast.bench.session import Session, look_up
 from tisfast.bench.text import header, level_text, summary
+from tisfast.bench.tls_flags import no_certificate
 from tisfast.bench.versus import Versus
-from tisfast.client import Client
-from tisfast.client.checks import optional_inputs
-from tisfast.errors import ConfigError, TisError
-from tisfast.wire.client_request import WantedOutput
+from tisfast.client import Client, ConnectionLost
+from tisfast.errors import ConfigError, TisError, Unavailable
 
 GOOD: Final = 0
 ERRORS: Final = 1
@@ -72,11 +70,11 @@ def _measure(given: Given) -> int:
     asked = given.asked
     with ExitStack() as held:
         session = _session(given, held)
-        asked = session.asked
-        with stoppable() as stop:
+        asked, live = session.asked, _live(given, held)
+        with stoppable(partial(_say, live)) as stop:
             session.stop = stop
-            session.progress = _progress(asked)
-            session.on_level = partial(_print_level, asked)
+            session.progress = _progress(asked, live)
+            session.on_level = partial(_print_level, asked, live)
             session.probe()
             print(_header(session), end="", flush=True)
             run = session.run()
@@ -93,12 +91,12 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
     """Two servers by turns; the second is judged."""
     with ExitStack() as held:
         sessions = _session(given, held), _session(second, held)
-        versus = Versus(*sessions, against.pairs)
-        with stoppable() as stop:
+        versus, live = Versus(*sessions, against.pairs), _live(given, held)
+        with stoppable(partial(_say, live)) as stop:
             for session in sessions:
-                session.stop = stop
+                session.stop, session.progress = stop, live.tell
                 session.probe()
-            versus.on_level = partial(_print_both, sessions)
+            versus.on_level = partial(_print_both, sessions, live)
             print(_header(sessions[0]), end="", flush=True)
             runs = versus.run()
     saved = [own_run(run.target.url, document(run)) for run in runs]
@@ -115,13 +113,21 @@ def _measure_both(given: Given, second: Given, against: Against) -> int:
 
 def _header(session: Session) -> str:
     asked = session.asked
-    return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled)
+    return header(asked.settings, asked.batch_size, asked.mode, session.model.decoupled, kind=asked.kind)
 
 
-def _print_both(sessions: Sequence[Session], first: Measurement, second: Measurement) -> None:
+def _live(given: Given, held: ExitStack) -> Live:
+    """held: ends it."""
+    shown = live_on(sys.stderr, os.environ, given.asked.batch_size) if given.live else Live(None)
+    held.callback(shown.close)
+    return shown
+
+
+def _print_both(sessions: Sequence[Session], live: Live, first: Measurement, second: Measurement) -> None:
     for session, level in zip(sessions, (first, second), strict=True):
-        print(f"{session.asked.address}", flush=True)
-        _print_level(session.asked, level)
+        with live.hidden():
+            print(f"{session.asked.address}", flush=True)
+        _print_level(session.asked, live, level)
 
 
 def beside(files: Files) -> Files:
@@ -130,25 +136,28 @@ def beside(files: Files) -> Files:
     def named(path: str) -> str:
         return str(Path(path).with_suffix(f".vs{Path(path).suffix}")) if path else ""
 
-    return files._replace(csv=named(files.csv), json=named(files.json), report=named(files.report))
+    return files._replace(
+        csv=named(files.csv), json=named(files.json), report=named(files.report), openmetrics=named(files.openmetrics)
+    )
 
 
 def _session(given: Given, held: ExitStack) -> Session:
     """One server: it was asked about the model, and the requests are made.  held: ends what belongs to it."""
     asked = given.asked
     options: dict[str, Any] = {"shared_memory": False, "retries": 0, "timeout": ASK_SECONDS}
+    if asked.tls is not None:
+        options["tls"] = asked.tls
     client = held.enter_context(Client(str(asked.address), headers=dict(asked.headers), **options))
-    model = look_up(client, asked)
+    try:
+        model = look_up(client, asked)
+    except ConnectionLost as error:
+        raise Unavailable(error.message + no_certificate(asked.tls, asked.address)) from None
     metrics = _metrics(given, client)
     if metrics is not None:
         held.callback(metrics.close)
-    asked, steps, streams = _steps(asked, model)
-    places: Sequence[WantedOutput] = ()
-    if asked.output_bytes:
-        outputs = [each.name for each in model.metadata.outputs]
-        where = held.enter_context(placed(client, steps, outputs, asked.output_bytes, on_gpu=asked.on_gpu))
-        steps, places = where.steps, where.outputs
-    return Session(asked, client, model, steps, streams, places, metrics)
+    session = held.enter_context(prepared(client, asked, model))
+    session.metrics = metrics
+    return session
 
 
 def _metrics(given: Given, client: Client) -> ServerMetrics | None:
@@ -160,20 +169,23 @@ def _metrics(given: Given, client: Client) -> ServerMetrics | None:
     return found
 
 
-def _print_level(asked: Asked, level: Measurement) -> None:
+def _print_level(asked: Asked, live: Live, level: Measurement) -> None:
     protocol = "grpc" if asked.address.grpc else "http"
-    print(level_text(level, asked.settings, asked.batch_size, protocol), flush=True)
+    with live.hidden():
+        print(level_text(level, asked.settings, asked.batch_size, protocol), flush=True)
 
 
-def _progress(asked: Asked) -> Callable[[Progress], None]:
-    """With -v a line for each window, as it begins."""
+def _progress(asked: Asked, live: Live) -> Callable[[Progress], None]:
+    """The live view, and with -v a line for each window, as it begins."""
     last = [0]
 
     def told(progress: Progress) -> None:
+        live.tell(progress)
         if asked.settings.verbose and progress.trial != last[0]:
             last[0] = progress.trial
             failed = f", {progress.errors} failed until now" if progress.errors else ""
-            print(f"  Pass [{progress.trial}], {progress.in_flight} requests are under way{failed}", flush=True)
+            with live.hidden():
+                print(f"  Pass [{progress.trial}], {progress.in_flight} requests are under way{failed}", flush=True)
 
     return told
 
@@ -199,49 +211,13 @@ def _texts(files: Files, run: Run) -> Iterator[tuple[str, Iterable[str]]]:
         yield files.json, document_text(run)
     if files.report:
         yield files.report, page(document(run))
+    if files.openmetrics:
+        yield files.openmetrics, openmetrics(run)
 
 
-def _steps(asked: Asked, model: Model) -> tuple[Asked, list[Step], Sequence[int]]:
-    """What is sent, and how many steps each stream has.  Of a fixed schedule the data says when it is sent."""
-    given = asked.data
-    if given.files:
-        optional = optional_inputs(model.config)
-        data = read_inputs(given.files, Reading(model.metadata, model.batches, dict(given.shapes), optional))
-        requests = data.requests(asked.batch_size)
-        if asked.fixed_schedule:
-            times = data.timestamps()
-            requests = [requests[at] for at in sorted(range(len(times)), key=times.__getitem__)]
-            asked = asked.at_times(sorted(times))
-        steps = [Step(each.tensors, {**given.parameters, **each.parameters}, each.check) for each in requests]
-        return asked, steps, [len(each) for each in data.streams]
-    drawn = Drawn(
-        model.metadata,
-        model.batches,
-        asked.batch_size,
-        dict(given.shapes),
-        zero=given.zero,
-        seed=asked.seed,
-        strings=Strings(given.string_length, given.string_data),
-    )
-    return asked, [Step(drawn.tensors(), given.parameters)], ()
-
-
-@contextmanager
-def stoppable() -> Iterator[Stop]:
-    """The first Ctrl-C ends the measurement with what there is; the second one ends the process."""
-    stop = Stop()
-
-    def interrupted(*_: Any) -> None:
-        if stop.requested:
-            raise KeyboardInterrupt
-        stop.requested = True
-        print("Interrupt signal (2) received.\nWaiting for in-flight inferences to complete.", flush=True)
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _say(live: Live, text: str) -> None:
+    with live.hidden():
+        print(text, flush=True)
 
 
 def exit_code(run: Run, max_errors: int) -> int:

@@ -723,12 +723,30 @@ BENCH_OPEN_LOOP_CONNECTIONS: Final = 256
 """Connections at a request rate, where nothing else is said: requests beyond wait, and their waiting counts."""
 BENCH_RECORDS_MAX: Final = 4_000_000
 """Requests that one level's records hold for --profile-export-file, of 64 bytes: 256 MB; the latencies count all."""
+BENCH_ANSWER_BYTES_MAX: Final = 64 << 20
+"""Bytes of one answer of an OpenAI endpoint that is no stream: it is read as a whole."""
+BENCH_CONTENTS_BYTES_MAX: Final = 512 << 20
+"""Bytes of answers that one level keeps for --profile-export-file with --service-kind openai."""
+BENCH_EVENT_OVERHEAD_BYTES: Final = 80
+"""What Python needs for an event beside its bytes: it counts, as most events are short."""
 BENCH_WINDOWS_MAX: Final = 400
 """Pieces of 0.1 s that one measurement keeps, of about 8 KB; longer ones have longer pieces."""
 BENCH_LEVELS_MAX: Final = 1000
 """Levels of one range."""
 BENCH_DRAIN_SECONDS_MAX: Final = 10.0
 """Seconds in which what is under way at the end of a level may still be answered."""
+
+# ---- tisfast analyze
+ANALYZE_VALUES_MAX: Final = 256
+"""Values of one setting, and levels of load."""
+ANALYZE_VARIANTS_MAX: Final = 10_000
+"""Variants of one search space: more are refused, because they are not measured within a life."""
+ANALYZE_LOAD_SECONDS_MAX: Final = 600.0
+"""That a variant may take to load."""
+ANALYZE_STARTS_MAX: Final = 10
+"""Starts of a server of its own, behind the first: a variant may end it."""
+ANALYZE_NAMED_MAX: Final = 5
+"""Variants of each kind that a sentence of the explanation names."""
 
 # ---- convert
 CONVERT_SAMPLES_BYTES_MAX: Final = 1 << 30

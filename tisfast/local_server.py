@@ -274,9 +274,7 @@ class _Running:
         while not line.endswith(b"\n"):
             found = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
             if not found:
-                raise Unavailable(
-                    f"the server did not serve within {seconds_max:g} s; its log says what it was doing"
-                )
+                raise Unavailable(f"the server did not serve within {seconds_max:g} s; its log says what it was doing")
             chunk = os.read(ready, limits.START_LINE_BYTES_MAX) if ready in found else b""
             if not chunk:
                 raise Unavailable(

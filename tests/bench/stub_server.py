@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +37,14 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *arguments: Any) -> None:
         self.open: list[socket.socket] = []
+        self.tls: ssl.SSLContext | None = None
         super().__init__(*arguments)
+
+    def get_request(self) -> Any:
+        request, address = super().get_request()
+        if self.tls is not None:  # the handshake is the handler's, so that it holds up nobody else
+            request = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return request, address
 
     def process_request(self, request: Any, address: Any) -> None:
         self.open.append(request)
@@ -50,7 +58,7 @@ class StubServer:
     """Serves the model 'stub' on `port`; `count` inferences have come.
 
     parts_ns: of each inference that was answered well, as its statistics say; empty: it has none.  config: None: it has
-    no such call.
+    no such call.  tls: it speaks that.
     """
 
     def __init__(
@@ -58,6 +66,7 @@ class StubServer:
         answering: Answering = lambda _: "",
         parts_ns: Mapping[str, int] | None = None,
         config: dict[str, Any] | None = CONFIG,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.count = 0
         self.good = 0
@@ -68,6 +77,7 @@ class StubServer:
         self._answering, self._config = answering, config
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self._handler())
+        self._server.tls = tls
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tisfast.bench.arguments import read
+from tisfast.bench.encryption import Encryption
 from tisfast.bench.flags import NO_VALUE, REFUSED
 from tisfast.errors import ConfigError
 
@@ -90,7 +91,22 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--shape", "A:0"], "dimensions of 1 and more"),
         (["-m", "x", "-H", "novalue"], "is no header; write NAME:VALUE"),
         (["-m", "x", "-i", "carrier-pigeon"], "Failed to parse -i"),
-        (["-m", "x", "-u", "https://host"], "encrypted connections are not made yet"),
+        (["-m", "x", "--ssl-https-verify-peer", "2"], "--ssl-https-verify-peer. The value must be either 0 or 1."),
+        (["-m", "x", "--ssl-https-verify-host", "3"], "--ssl-https-verify-host. The value must be either 0, 1, or 2."),
+        (["-m", "x", "--ssl-https-private-key-type", "der"], "Unsupported type provided: 'der'. The available options"),
+        (["-m", "x", "--ssl-grpc-root-certifications-file", "/no/ca"], "The value must be a valid file path; there is"),
+        (
+            ["-m", "x", "--ssl-https-verify-peer", "0"],
+            "is of an encrypted connection, and this one is not: add -u https",
+        ),
+        (
+            ["-m", "x", "-u", "https://a", "--ssl-https-private-key-file", __file__],
+            "without --ssl-https-client-certificate-file, whose key it is",
+        ),
+        (
+            ["-m", "x", "-i", "grpc", "--ssl-grpc-root-certifications-file", __file__],
+            "is of an encrypted connection, and this one is not: add --ssl-grpc-use-ssl",
+        ),
         (["-m", "x", "--connections", "-5"], "Failed to parse --connections. The value must be >= 0, it is -5"),
         (["-m", "x", "--connections", "100000"], "--connections. The value must be at most 16384, it is 100000"),
         (["-m", "x", "--seed", "-1"], "Failed to parse --seed. The value must be >= 0, it is -1"),
@@ -161,3 +177,18 @@ def test_a_second_server_has_the_same_load_in_short_windows():
     assert str(read(["-m", "x", "-i", "grpc", "--vs", "b:2"]).second.asked.address) == "grpc://b:2"
     assert read(["-m", "x"]).second is None
     assert str(read(["-m", "x", "-u", "grpc://a:1"]).asked.address) == "grpc://a:1"
+
+
+def test_encryption_is_of_the_url_or_of_grpcs_own_flag():
+    plain = read(["-m", "x"]).asked
+    assert (plain.address.tls, plain.tls) == (False, None)
+    asked = read(["-m", "x", "-u", "https://a:1", "--ssl-https-verify-host", "0"]).asked
+    assert str(asked.address) == "https://a:1"
+    assert asked.tls == Encryption(verify_host=False)
+    for typed in (["-i", "grpc", "-u", "a:1", "--ssl-grpc-use-ssl"], ["-u", "grpcs://a:1"]):
+        asked = read(["-m", "x", *typed]).asked
+        assert str(asked.address) == "grpcs://a:1"
+        assert asked.tls == Encryption()
+    both = read(["-m", "x", "-u", "https://a:1", "--vs", "http://a:2", "--ssl-https-verify-peer", "0"])
+    assert both.asked.tls == Encryption(verify=False)
+    assert both.second is not None and both.second.asked.tls is None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.bench.checked_html import Checked
 from tests.bench.made_levels import latencies, level_of, run_of, server_of
 from tisfast.bench.json_output import document
 from tisfast.bench.report_html import page
@@ -20,33 +20,6 @@ from tisfast.bench.svg import Axis, Scale, Series, line_chart, stacked_bars
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 VOID = {"meta", "link", "br", "circle", "polyline", "line", "rect", "i"}
-
-
-class Checked(HTMLParser):
-    """Fails where tags do not close each other; keeps the texts of each SVG."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.charts: list[list[str]] = []
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.add(tag)
-        if tag == "svg":
-            self.charts.append([])
-        if tag not in {"meta", "link"}:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.add(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "svg" in self.open and self.open[-1] == "text":
-            self.charts[-1].append(data)
 
 
 def levels():

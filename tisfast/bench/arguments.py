@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 from tisfast import limits
 from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
-from tisfast.bench.flags import TLS, parser
+from tisfast.bench.flags import parser
+from tisfast.bench.openai_flags import check_openai
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
 from tisfast.bench.sequences import ID_MAX
+from tisfast.bench.tls_flags import check_used, read_tls
 from tisfast.client.address import Address, parse_url
 from tisfast.errors import BadRequest, ConfigError
 
@@ -28,6 +30,7 @@ class Files(NamedTuple):
     export: str
     json: str
     report: str
+    openmetrics: str = ""
 
 
 class Metrics(NamedTuple):
@@ -38,12 +41,13 @@ class Metrics(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The command line.  second: of the server of --vs, and `against` how both are compared."""
+    """The command line.  live: shown on a terminal; second: of the server of --vs, `against`: how both are compared."""
 
     asked: Asked
     files: Files
     metrics: Metrics | None
     max_errors: int
+    live: bool = True
     against: Against | None = None
     second: Given | None = None
 
@@ -56,6 +60,7 @@ def read(arguments: Sequence[str]) -> Given:
     one = _given(typed, arguments)
     if not typed.vs:
         check_alone(typed)
+        check_used(typed, [one.asked.address])
         return one
     against = read_against(typed, one.asked)
     second = argparse.Namespace(**{**vars(typed), "url": typed.vs, "protocol": against.protocol})
@@ -63,6 +68,7 @@ def read(arguments: Sequence[str]) -> Given:
         other = _given(second, [*arguments, "-u", typed.vs, "-i", against.protocol])
     except ConfigError as error:
         raise ConfigError(f"--vs {typed.vs}: {error}") from None
+    check_used(typed, [one.asked.address, other.asked.address])
     return one._replace(against=against, second=other)
 
 
@@ -70,6 +76,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     if not given.model_name:
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
+    check_openai(given)
     intervals = None if given.request_intervals is None else _intervals(given.request_intervals)
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
@@ -80,8 +87,10 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
     if ramp is not None or periodic is not None:
         settings = _counted(settings, int((ramp[0] + ramp[1]) / 2 * ramp[2]) if ramp else int(levels[1]))
     interval = 1000 if given.metrics_interval is None else _positive("--metrics-interval", given.metrics_interval)
+    address = _address(given.url, given.protocol.lower() == "grpc", given.ssl_grpc_use_ssl)
     asked = Asked(
-        address=_address(given.url, given.protocol.lower() == "grpc"),
+        address=address,
+        tls=read_tls(given, address),
         model=given.model_name,
         version=given.model_version,
         mode=mode,
@@ -105,10 +114,11 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         records=bool(given.profile_export_file),
         composing=_composing(given.bls_composing_models),
         arguments=tuple(arguments),
+        endpoint=given.endpoint if given.service_kind == "openai" else "",
     )
-    files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report)
+    files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
-    return Given(asked, files, metrics, _not_negative("--max-errors", given.max_errors))
+    return Given(asked, files, metrics, _not_negative("--max-errors", given.max_errors), not given.no_live)
 
 
 def _output_bytes(given: Any) -> int:
@@ -223,7 +233,8 @@ def _periodic(given: Any) -> Periodic:
     except BadRequest as error:
         raise ConfigError(error.message) from None
     if not given.streaming:
-        raise ConfigError(f"{name} counts the responses of a stream: add --streaming and -i grpc")
+        more = "" if given.service_kind == "openai" else " and -i grpc"
+        raise ConfigError(f"{name} counts the responses of a stream: add --streaming{more}")
     if end > limits.BENCH_IN_FLIGHT_MAX:
         raise ConfigError(f"{name} {text} has {end} requests under way; at most {limits.BENCH_IN_FLIGHT_MAX} can be")
     return found
@@ -318,7 +329,7 @@ def _settings(given: Any, mode: str, levels: tuple[float, float, float]) -> Sett
 
 
 def _check_conflicts(given: Any) -> None:
-    if given.streaming and given.protocol.lower() != "grpc":
+    if given.streaming and given.protocol.lower() != "grpc" and given.service_kind == "triton":
         raise ConfigError("Streaming is only allowed with gRPC protocol: add -i grpc")
     if given.streaming and given.sync:
         raise ConfigError("can't use streaming with synchronous API")
@@ -359,15 +370,14 @@ def _check_loads(given: Any, mode: str, levels: tuple[float, float, float], sett
         raise ConfigError('--fixed-schedule needs --input-data FILE, whose steps have a "timestamp" in milliseconds')
 
 
-def _address(url: str, grpc: bool) -> Address:
+def _address(url: str, grpc: bool, tls: bool) -> Address:
+    """tls: gRPC is encrypted whatever the URL says."""
     text = url or ("localhost:8001" if grpc else "localhost:8000")
     try:
         found = parse_url(text if "://" in text else f"{'grpc' if grpc else 'http'}://{text}")
     except BadRequest as error:
         raise ConfigError(f"-u: {error.message}") from None
-    if found.tls:
-        raise ConfigError(f"-u {url}: {TLS}")
-    return found._replace(grpc=grpc)
+    return found._replace(grpc=grpc, tls=found.tls or (grpc and tls))
 
 
 def _intervals(path: str) -> Times:

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from tisfast.bench.encryption import Encryption
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Constant, Fixed, Intervals, Pacing, Periodic, Poisson, Ramp, Times
 from tisfast.bench.sequences import ID_MAX, Plan
@@ -49,7 +50,8 @@ class Asked:
     levels: (start, end, step) of concurrency, or of the rate; end 0: until the latency threshold.  Instead of a rate
     an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
     the default.  records: each request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's;
-    0: tensors go through the connection.  compression: gzip or deflate, of gRPC.
+    0: tensors go through the connection.  compression: gzip or deflate, of gRPC.  endpoint: of OpenAI's, instead of
+    KServe's protocol.  tls: None where it is not encrypted.
     """
 
     address: Address
@@ -66,6 +68,7 @@ class Asked:
     output_bytes: int = 0
     on_gpu: bool = False
     compression: str = ""
+    tls: Encryption | None = None
     intervals: Times | None = None
     ramp: tuple[float, float, float] | None = None
     fixed_schedule: bool = False
@@ -77,6 +80,12 @@ class Asked:
     records: bool = False
     composing: Sequence[tuple[str, str]] = ()
     arguments: tuple[str, ...] = ()
+    endpoint: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Of the service."""
+        return "openai" if self.endpoint else "triton"
 
     def pacing(self, rate: float) -> Callable[[], Pacing] | None:
         """Makes the intended times of an open loop; None for a closed one."""

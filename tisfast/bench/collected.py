@@ -17,6 +17,7 @@ from tisfast.bench.client_side import Clocks, Counted, cost
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Tally
 from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Records, ServerSplit, Window
+from tisfast.bench.tokens import Tokens
 
 COMPARED: Final = 3
 """Windows that must agree, and that are the result, as perf_analyzer has it."""
@@ -89,6 +90,7 @@ class Part:
     pieces: list[Piece]
     records: list[Records] = field(default_factory=list)
     records_missed: int = 0
+    tokens: Tokens | None = None
     number: int = 0  # of the first of them, from 1 on
 
     @classmethod
@@ -96,7 +98,8 @@ class Part:
         """Of one window."""
         counts = Counter({name: int(getattr(tally, name)) for name in NUMBERS})
         histograms: dict[str, Histogram] = {name: getattr(tally, name) for name in HISTOGRAMS}
-        return cls(tally.began_ns, tally.ended_ns, before, after, server, counts, histograms, pieces)
+        tokens = tally.tokens
+        return cls(tally.began_ns, tally.ended_ns, before, after, server, counts, histograms, pieces, tokens=tokens)
 
     @property
     def completed(self) -> int:
@@ -123,6 +126,8 @@ class Part:
         self.pieces += by.pieces
         self.records += by.records
         self.records_missed += by.records_missed
+        if self.tokens is not None and by.tokens is not None:
+            self.tokens.merge(by.tokens)
 
 
 @dataclass
@@ -201,6 +206,11 @@ class Collected:
         lost = sum(each.lost for each in whole.histograms.values())
         if lost:
             self.notes.append(f"{lost} durations are in no percentile: there was no memory for their counters")
+        if whole.tokens is not None and whole.tokens.contents_missed:
+            self.notes.append(
+                f"{whole.tokens.contents_missed} answers of these windows are not in the export, which holds "
+                f"{limits.BENCH_CONTENTS_BYTES_MAX >> 20} MiB of a level: measure for a shorter time"
+            )
         if whole.records_missed:
             self.notes.append(
                 f"{whole.records_missed} requests of these windows are not in the export, which holds "
@@ -236,6 +246,7 @@ class Collected:
             interrupted=interrupted,
             records=tuple(whole.records),
             records_missed=whole.records_missed,
+            tokens=whole.tokens,
         )
 
     def _add_late(self, whole: Part) -> None:
@@ -244,6 +255,8 @@ class Collected:
         for name in HISTOGRAMS:
             whole.histograms[name].merge(getattr(self.late, name))
         whole.counts["failed"] += int(self.late.failed)
+        if whole.tokens is not None and self.late.tokens is not None:
+            whole.tokens.merge(self.late.tokens)
         if self.late_records is not None:
             whole.records.append(self.late_records[0])
             whole.records_missed += self.late_records[1]

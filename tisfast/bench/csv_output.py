@@ -15,9 +15,11 @@ from tisfast.bench.figures import (
     percentiles_of,
     server_parts,
     throughput,
+    token_times,
 )
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.results import Measurement, Run, ServerSplit, Settings
+from tisfast.bench.tokens import Tokens
 
 GPU_COLUMNS = (
     ("Avg GPU Utilization", "utilization"),
@@ -80,6 +82,21 @@ def _row(run: Run, level: Measurement, verbose: bool) -> dict[str, str]:
     if level.open_loop:
         row["Latency From"] = "intended time"
         row |= _percentiles("service time", level.service, run.settings)
+    if level.tokens is not None:
+        row |= _token_cells(level, level.tokens, run.settings)
+    return row
+
+
+def _token_cells(level: Measurement, tokens: Tokens, settings: Settings) -> dict[str, str]:
+    counted = bool(tokens.told or tokens.guessed) and level.seconds
+    row = {
+        "Output Tokens/Second": f"{tokens.output / level.seconds:g}" if counted else "",
+        "Output Tokens": str(tokens.output) if counted else "",
+        "Input Tokens": str(tokens.input) if tokens.input else "",
+    }
+    for name, histogram in token_times(tokens):
+        row[f"Avg {name}"] = str(average_us(histogram.sum, histogram.count)) if histogram.count else ""
+        row |= _percentiles(name, histogram, settings)
     return row
 
 

@@ -22,6 +22,8 @@ SLICES_MAX: Final = 1_000_000
 
 
 LOAD_FLAGS: Final = (
+    "service_kind",
+    "endpoint",
     "streaming",
     "request_distribution",
     "request_intervals",

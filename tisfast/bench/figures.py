@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.results import Measurement, ServerSplit
+from tisfast.bench.tokens import Tokens
 
 PERCENTILES: Final = (50, 90, 95, 99)
 """That perf_analyzer shows; the one of --percentile comes to them."""
@@ -108,6 +109,23 @@ def network_us(level: Measurement) -> int:
 def throughput(level: Measurement, batch_size: int) -> float:
     """Inferences a second, as perf_analyzer counts them."""
     return level.throughput * batch_size
+
+
+def token_times(tokens: Tokens) -> tuple[tuple[str, Histogram], ...]:
+    """Durations of streams by the names that the reports show."""
+    return (
+        ("time to first token", tokens.first_token),
+        ("inter-token latency", tokens.inter_token),
+        ("inter-event gap", tokens.gap),
+    )
+
+
+def counted_events(tokens: Tokens) -> str:
+    """Whose tokens the server did not tell."""
+    return (
+        f"Output tokens are counted by events with content in {tokens.guessed} of {tokens.requests} requests, whose "
+        "answers have no usage; an event may hold several tokens"
+    )
 
 
 def level_name(level: Measurement) -> str:

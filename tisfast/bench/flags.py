@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final, NoReturn
 
+from tisfast.bench.tls_flags import add_tls
 from tisfast.errors import ConfigError
 
 USAGE: Final = "tisfast bench -m MODEL [-u HOST:PORT] [-i http|grpc] [--concurrency-range START:END:STEP] [options]"
@@ -15,28 +16,14 @@ The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and ho
   tisfast bench -m add_sub --concurrency-range 1:8:2
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
 """
-TLS: Final = "encrypted connections are not made yet; measure behind the proxy, or with perf_analyzer"
-OTHER_SERVERS: Final = "only servers of KServe's protocol 2 are measured"
+OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
 TRACES: Final = "change the server's trace settings with its own call (docs/http.md) before the measurement"
 REFUSED: Final[dict[str, str]] = {
-    "--service-kind": f"{OTHER_SERVERS}; its value may only be triton",
-    "--endpoint": OTHER_SERVERS,
     "--grpc-method": OTHER_SERVERS,
     "--model-signature-name": OTHER_SERVERS,
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
-    "--session-concurrency": "it belongs to service kind openai, and " + OTHER_SERVERS,
-    "--ssl-grpc-use-ssl": TLS,
-    "--ssl-grpc-root-certifications-file": TLS,
-    "--ssl-grpc-private-key-file": TLS,
-    "--ssl-grpc-certificate-chain-file": TLS,
-    "--ssl-https-verify-peer": TLS,
-    "--ssl-https-verify-host": TLS,
-    "--ssl-https-ca-certificates-file": TLS,
-    "--ssl-https-client-certificate-file": TLS,
-    "--ssl-https-client-certificate-type": TLS,
-    "--ssl-https-private-key-file": TLS,
-    "--ssl-https-private-key-type": TLS,
+    "--session-concurrency": "requests of service kind openai are single ones, conversations are not played",
     "--trace-file": TRACES,
     "--trace-level": TRACES,
     "--trace-rate": TRACES,
@@ -45,11 +32,7 @@ REFUSED: Final[dict[str, str]] = {
     "--enable-mpi": "several models at once are not measured yet; start one tisfast bench for each",
 }
 """perf_analyzer's flags that are not served, and why."""
-HARMLESS: Final = {
-    "--service-kind": ("triton",),
-}
-"""Values of those that ask for nothing."""
-NO_VALUE: Final = ("--ssl-grpc-use-ssl", "--enable-mpi")
+NO_VALUE: Final = ("--enable-mpi",)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,8 +45,7 @@ class _Refuse(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         name = self.option_strings[0]
-        if values not in HARMLESS.get(name, ()):
-            raise ConfigError(f"{name} is not served by tisfast bench: {REFUSED[name]}")
+        raise ConfigError(f"{name} is not served by tisfast bench: {REFUSED[name]}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,6 +58,8 @@ def parser() -> argparse.ArgumentParser:
         epilog="Refused with the reason: " + ", ".join(sorted(REFUSED)),
     )
     _add_target(made)
+    add_tls(made)
+    _add_openai(made)
     _add_load(made)
     _add_sequences(made)
     _add_measuring(made)
@@ -87,6 +71,8 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--profile-export-file", default="", metavar="FILE", help="a JSON file with each request")
     out.add_argument("--json", default="", metavar="FILE", help="all figures as JSON, for `tisfast bench compare`")
     out.add_argument("--report", default="", metavar="FILE", help="one HTML page with charts, which loads nothing")
+    out.add_argument("--openmetrics", default="", metavar="FILE", help="all figures in OpenMetrics' text form")
+    out.add_argument("--no-live", action="store_true", help="no line on the terminal while it is measured")
     out.add_argument("-v", dest="verbose", action="count", default=0, help="a line for each window")
     refused = made.add_argument_group("refused")
     for name in REFUSED:
@@ -99,13 +85,21 @@ def _add_target(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("what is measured")
     group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
     group.add_argument("-x", "--model-version", default="", metavar="VERSION", help="default: the server's choice")
-    group.add_argument("-u", "--url", default="", help="HOST:PORT; default localhost:8000, over gRPC localhost:8001")
+    group.add_argument(
+        "-u", "--url", default="", help="HOST:PORT or https://, grpcs://, ...; default localhost:8000, over gRPC :8001"
+    )
     group.add_argument("-i", "--protocol", default="http", metavar="http|grpc", help="default http")
     group.add_argument("-H", dest="headers", action="append", default=[], metavar="NAME:VALUE", help="a header")
-    group.add_argument("--streaming", action="store_true", help="one stream a connection; decoupled models need it")
+    group.add_argument("--streaming", action="store_true", help="decoupled models and openai: answers in a stream")
     group.add_argument("-a", "--async", dest="asynchronous", action="store_true", help="as perf_analyzer's; see docs")
     group.add_argument("--sync", action="store_true", help="as perf_analyzer's; see docs")
     group.add_argument("--bls-composing-models", default="", metavar="A:1,B", help="models whose statistics are added")
+
+
+def _add_openai(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("servers of language models")
+    group.add_argument("--service-kind", default="triton", metavar="triton|openai", help="default triton")
+    group.add_argument("--endpoint", default="", metavar="PATH", help="of openai, such as v1/chat/completions")
 
 
 def _add_load(made: argparse.ArgumentParser) -> None:

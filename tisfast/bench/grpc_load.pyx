@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
-from tisfast.bench.kernel cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic, recv, send
+from tisfast.bench.kernel cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic, send
 from tisfast.bench.loop cimport SLOT_BITS, Load, Loop, Marks, Slot
 from tisfast.native.gather_write cimport Outgoing, iovec
 from tisfast.native.http2 cimport CANCEL, NO_ERROR, Field, Http2Client, constant_field
@@ -321,6 +321,8 @@ cdef class GrpcLoad(Load):
         cdef ssize_t n
         if self.session is None:
             return 0
+        if self.channel is not None:
+            return self._flush_sealed()
         if self.rest is not None:
             n = send(self.fd, PyBytes_AS_STRING(self.rest) + self.rest_at, <size_t>(PyBytes_GET_SIZE(self.rest) - self.rest_at),
                      MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -340,6 +342,13 @@ cdef class GrpcLoad(Load):
             out.clear()
         return self.want_out(False)
 
+    cdef int _flush_sealed(self) except -1:
+        cdef Outgoing out = self.session.out
+        while self.send_sealed() and self.session.collect():
+            self.channel.seal(left_over(out, 0))
+            out.clear()
+        return 0
+
     cdef ssize_t _taken(self, ssize_t n) except -1:
         if n < 0:
             if errno != EAGAIN and errno != EINTR:
@@ -347,13 +356,8 @@ cdef class GrpcLoad(Load):
             return 0
         return n
 
-    cdef int on_readable(self) except -1:
+    cdef int on_bytes(self, ssize_t n) except -1:
         cdef Loop loop = self.loop
-        cdef ssize_t n = recv(self.fd, loop.room, <size_t>loop.room_bytes, MSG_DONTWAIT)
-        if n < 0:
-            if errno == EAGAIN or errno == EINTR:
-                return 0
-            raise Unavailable(f"the connection was lost: {os.strerror(errno)}")
         if n == 0:
             raise Unavailable("the server closed the connection")
         self.session.now = monotonic()

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import final
 
 from tisfast.bench.loop import Load, Loop, Marks
+from tisfast.bench.openai_answers import Answer
 from tisfast.wire.client_head import RequestHead
 
 @final
@@ -15,6 +16,7 @@ class HttpTemplate:
         text: bytes,
         check: Callable[[bytes, int], str] | None = None,
         marks: Marks | None = None,
+        answering: Callable[[int], Answer] | None = None,
     ) -> None: ...
 
 @final

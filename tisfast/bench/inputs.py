@@ -109,14 +109,7 @@ class InputData:
 
     def timestamps(self) -> list[float]:
         """When each step is sent, milliseconds from the start.  Raises BadRequest for one that does not say it."""
-        found = [step.timestamp_ms for stream in self.streams for step in stream]
-        times = [each for each in found if each is not None]
-        if len(times) < len(found):
-            raise BadRequest(
-                f'--fixed-schedule: step {found.index(None)} of the input data has no "timestamp"; give each step its '
-                "milliseconds from the start"
-            )
-        return times
+        return all_timestamps([step.timestamp_ms for stream in self.streams for step in stream])
 
     def _request(self, steps: Sequence[DataStep], at: int) -> Request:
         tensors = []
@@ -141,6 +134,17 @@ class InputData:
                 f"'{name}' one shape, or use -b 1"
             )
         return np.stack(arrays)
+
+
+def all_timestamps(found: Sequence[float | None]) -> list[float]:
+    """Raises BadRequest for a step that has none."""
+    times = [each for each in found if each is not None]
+    if len(times) < len(found):
+        raise BadRequest(
+            f'--fixed-schedule: step {found.index(None)} of the input data has no "timestamp"; give each step its '
+            "milliseconds from the start"
+        )
+    return times
 
 
 def read_inputs(paths: Sequence[str], reading: Reading) -> InputData:
@@ -185,15 +189,25 @@ def _of_tensor(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.npy") if path.is_file()), None)
 
 
-def _file(path: Path, reading: Reading) -> list[tuple[DataStep, ...]]:
-    document = _json(path)
+def read_streams(path: Path, form: str) -> list[list[Any]]:
+    """Only the steps of a JSON file, by streams.  Raises BadRequest."""
+    document = _document(path, form, {"data"})
+    return _streams(path, "data", document["data"])
+
+
+def _document(path: Path, form: str, keys: set[str]) -> dict[str, Any]:
+    document = _json(path, form)
     if not isinstance(document, dict) or not isinstance(document.get("data"), list):
-        raise BadRequest(f'--input-data {path}: the file has no list "data"; its form is {FORM}')
-    strange = sorted(set(document) - {"data", "validation_data"})
+        raise BadRequest(f'--input-data {path}: the file has no list "data"; its form is {form}')
+    strange = sorted(set(document) - keys)
     if strange:
-        raise BadRequest(
-            f'--input-data {path}: key "{strange[0]}" is not known; write only "data" and "validation_data"'
-        )
+        known = " and ".join(f'"{key}"' for key in sorted(keys))
+        raise BadRequest(f'--input-data {path}: key "{strange[0]}" is not known; write only {known}')
+    return document
+
+
+def _file(path: Path, reading: Reading) -> list[tuple[DataStep, ...]]:
+    document = _document(path, FORM, {"data", "validation_data"})
     streams = _streams(path, "data", document["data"])
     wanted: list[list[Any]] = [[None] * len(stream) for stream in streams]
     if "validation_data" in document:
@@ -217,7 +231,7 @@ def _file(path: Path, reading: Reading) -> list[tuple[DataStep, ...]]:
     ]
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, form: str) -> Any:
     try:
         size = path.stat().st_size
         if size > FILE_BYTES_MAX:
@@ -232,10 +246,10 @@ def _json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         raise BadRequest(
             f"--input-data {path}: line {error.lineno}, column {error.colno} is no JSON ({error.msg}); "
-            f"its form is {FORM}"
+            f"its form is {form}"
         ) from None
     except (UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"--input-data {path}: the file is no JSON text ({error}); its form is {FORM}") from None
+        raise BadRequest(f"--input-data {path}: the file is no JSON text ({error}); its form is {form}") from None
 
 
 def _streams(path: Path, key: str, data: Any) -> list[list[Any]]:
@@ -261,25 +275,32 @@ def _step(place: Place, entry: Mapping[str, Any], outputs: Any, reading: Reading
     specs = {spec.name: spec for spec in reading.metadata.inputs}
     inputs: dict[str, Array] = {}
     parameters: Mapping[str, Any] = {}
-    timestamp = None
     for key, value in entry.items():
         here = place.at(key)
         if key in specs:
             inputs[key] = array_of_json(here, value, specs[key], reading.dims(specs[key]))
         elif key == PARAMETERS:
             parameters = _parameters(here, value)
-        elif key == TIMESTAMP:
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                raise here.wrong(f"is {json.dumps(value)[:40]}", "write milliseconds from the start of the schedule")
-            timestamp = float(value)
         elif key in OTHER_KINDS:
             raise here.wrong(f"is {OTHER_KINDS[key]}", "a model's request has inputs by their names")
-        elif key not in IGNORED:
+        elif key not in (*IGNORED, TIMESTAMP):
             raise here.wrong("is no input of the model", f"its inputs are {', '.join(specs) or 'none'}")
     for name in specs:
         if name not in inputs and name not in reading.optional:
             raise place.wrong(f"lacks the input '{name}'", "give each step all inputs that are not optional")
-    return DataStep(inputs, parameters, dict(_expected(place, outputs, reading)), timestamp)
+    return DataStep(inputs, parameters, dict(_expected(place, outputs, reading)), timestamp_of(place, entry))
+
+
+def timestamp_of(place: Place, entry: Mapping[str, Any]) -> float | None:
+    """When a step is sent, ms from the start; None where it does not say it.  Raises BadRequest."""
+    value = entry.get(TIMESTAMP)
+    if TIMESTAMP not in entry:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise place.at(TIMESTAMP).wrong(
+            f"is {json.dumps(value)[:40]}", "write milliseconds from the start of the schedule"
+        )
+    return float(value)
 
 
 def _parameters(here: Place, value: Any) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from tisfast.bench.figures import client_parts, level_name, network_us, server_p
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.results import FAILED, Measurement, Run, ServerSplit, Window
 from tisfast.bench.statistics import quantile_interval
+from tisfast.bench.tokens import Tokens
 
 SCHEMA: Final = "tisfast-bench/1"
 RECORDS_AT_ONCE: Final = 10_000
@@ -23,7 +24,8 @@ SHOWN: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 def profile_export(run: Run, version: str) -> Iterator[str]:
     """perf_analyzer's file of each request, in pieces.  Times are ns since 1970.
 
-    A request of several responses has the first and the last one's time: those between are not kept.
+    A request of several responses has the first and the last one's time: those between are not kept.  With OpenAI's
+    endpoints all are there, with what came.
     """
     yield '{"experiments":['
     for number, level in enumerate(run.levels):
@@ -32,10 +34,11 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
         value = int(level.level.value) if closed else float(level.level.value)
         head = json.dumps({"mode": mode, "value": value}, separators=(",", ":"))
         yield f'{"," if number else ""}{{"experiment":{head},"requests":['
-        yield from _requests(level)
+        yield from _requests(level) if level.tokens is None else _answers(run, level, level.tokens)
         shift = level.began_realtime_ns - level.began_ns
         yield f'],"window_boundaries":[{level.began_ns + shift},{level.ended_ns + shift}]}}'
-    tail = {"version": version, "service_kind": "triton", "endpoint": ""}
+    endpoint = run.target.endpoint
+    tail = {"version": version, "service_kind": "openai" if endpoint else "triton", "endpoint": endpoint}
     yield "]," + json.dumps(tail, separators=(",", ":"))[1:]
 
 
@@ -49,6 +52,19 @@ def _requests(level: Measurement) -> Iterator[str]:
             if rows:
                 yield comma + ",".join(rows)
                 comma = ","
+
+
+def _answers(run: Run, level: Measurement, tokens: Tokens) -> Iterator[str]:
+    """Inputs and outputs as perf_analyzer names them: `payload`, and for each event, or for the body, `response`."""
+    shift = level.began_realtime_ns - level.began_ns
+    for number, kept in enumerate(tokens.kept):
+        request = {
+            "timestamp": kept.sent_ns + shift,
+            "request_inputs": {"payload": run.payloads[kept.step].decode("utf-8", "replace")},
+            "response_timestamps": [each + shift for each in kept.times_ns],
+            "response_outputs": [{"response": each.decode("utf-8", "replace")} for each in kept.contents],
+        }
+        yield ("," if number else "") + json.dumps(request, separators=(",", ":"))
 
 
 def _request(row: tuple[int, int, int, int, int], shift: int) -> str:
@@ -118,6 +134,22 @@ def _level(run: Run, level: Measurement) -> dict[str, Any]:
         "server": None if level.server is None else _server(level.server) | {"network_us": network_us(level)},
         "gpus": {uuid: dict(values) for uuid, values in level.gpus.items()},
         "windows": [_window(each, level.began_ns) for each in level.windows],
+        "tokens": None if level.tokens is None else _tokens(level, level.tokens),
+    }
+
+
+def _tokens(level: Measurement, tokens: Tokens) -> dict[str, Any]:
+    return {
+        "requests": tokens.requests,
+        "streams": tokens.streams,
+        "output": tokens.output,
+        "input": tokens.input,
+        "output_per_second": tokens.output / level.seconds if level.seconds else 0.0,
+        "told_by_usage": tokens.told,
+        "counted_by_events": tokens.guessed,
+        "time_to_first_token": _latency(tokens.first_token),
+        "inter_token_latency": _latency(tokens.inter_token),
+        "inter_event_gap": _latency(tokens.gap),
     }
 
 

@@ -31,6 +31,7 @@ cdef class Tally:
     cdef readonly int64_t began_ns, ended_ns
     cdef readonly uint64_t requests, completed, failed, responses, delayed, sequences, sent_bytes, received_bytes
     cdef readonly int64_t send_ns, receive_ns, idle_ns, gil_ns
+    cdef readonly object tokens          # tokens.Tokens, where answers have some; else None
 
 cdef class Marks:
     """Where the values of a sequence lie in a request that was rendered with stand-ins for them; -1: in none."""
@@ -49,13 +50,19 @@ cdef class Load:
     cdef int64_t retry_at                # to be opened again; while it connects: when that has failed
     cdef int64_t opened_at
     cdef int failures                    # to connect, in a row
+    cdef object channel                  # encryption.Channel, or None
+    cdef bint linked                     # connected: what is left of CONNECTING is the handshake
     # ---- told to the subclass; an exception of TisError is the end of the connection
     cdef int on_open(self) except -1
-    cdef int on_readable(self) except -1
+    cdef int on_bytes(self, ssize_t n) except -1         # so many lie in loop.room; 0: the server has closed
     cdef int begin(self, Slot *slot) except -1           # send it, or keep what is to be sent
-    cdef int flush(self) except -1                       # send what is kept
+    cdef int flush(self) except -1                       # send what is kept; an encrypted one through `channel` and `send_sealed`
     cdef int on_lost(self, str text) except -1           # what was under way has failed
+    # ---- what comes
+    cdef int on_readable(self) except -1
+    cdef int unseal(self) except -1                      # all that can be deciphered
     # ---- for the subclass
+    cdef int send_sealed(self) except -1                 # 1: all is sent, else it goes on when the socket has room
     cdef int want_out(self, bint wanted) except -1
     cdef int done(self, Slot *slot, int64_t now, int status) except -1
     cdef int failed(self, Slot *slot, int64_t now, str status, str text) except -1
@@ -66,6 +73,7 @@ cdef class Loop:
     cdef object address                  # of socket.connect, and its family
     cdef int family
     cdef object make                     # gives a Load, for another connection
+    cdef object channel                  # gives each an encryption.Channel, or None
     cdef list loads                      # all, by number
     cdef list free_loads                 # those with a place, the last used last
     cdef list broken                     # those to be opened again
@@ -97,6 +105,7 @@ cdef class Loop:
     cdef int reached, launched, joining, launched_max
     # ---- what was counted
     cdef readonly Tally tally
+    cdef object counting                 # makes a tally's `tokens`; or None
     cdef Histogram slice
     cdef uint64_t slice_responses
     cdef dict errors

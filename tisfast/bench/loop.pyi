@@ -3,8 +3,10 @@ from typing import Any, final
 
 import numpy as np
 
+from tisfast.bench.encryption import Channel
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.sequences import Player
+from tisfast.bench.tokens import Tokens
 
 @final
 class Tally:
@@ -26,6 +28,7 @@ class Tally:
     receive_ns: int
     idle_ns: int
     gil_ns: int
+    tokens: Tokens | None
 
 class Marks:
     def __init__(self, places: tuple[int, int, int], id_bytes: int, text: bool) -> None: ...
@@ -50,6 +53,8 @@ class Loop:
         slots: int,
         connections_max: int,
         player: Player | None = None,
+        channel: Callable[[], Channel] | None = None,
+        counting: Callable[[], Tokens] | None = None,
     ) -> None: ...
     def keep_in_flight(self, concurrency: int) -> None: ...
     def keep_joining(self, start: int, end: int, step: int, period: int) -> None: ...

@@ -15,7 +15,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tisfast.bench.histogram cimport tf_histogram_record
 from tisfast.bench.kernel cimport CLOCK_MONOTONIC, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, \
-    TFD_CLOEXEC, TFD_NONBLOCK, epoll_create1, epoll_event, epoll_wait, monotonic, read, ring_at, timerfd_create, watch
+    MSG_DONTWAIT, TFD_CLOEXEC, TFD_NONBLOCK, epoll_create1, epoll_event, epoll_wait, monotonic, read, recv, \
+    ring_at, timerfd_create, watch
 
 import os
 import socket
@@ -105,8 +106,8 @@ cdef class Load:
     cdef int on_open(self) except -1:
         return 0
 
-    cdef int on_readable(self) except -1:
-        raise NotImplementedError("on_readable")
+    cdef int on_bytes(self, ssize_t n) except -1:
+        raise NotImplementedError("on_bytes")
 
     cdef int begin(self, Slot *slot) except -1:
         raise NotImplementedError("begin")
@@ -116,6 +117,32 @@ cdef class Load:
 
     cdef int on_lost(self, str text) except -1:
         raise NotImplementedError("on_lost")
+
+    cdef int on_readable(self) except -1:
+        cdef Loop loop = self.loop
+        cdef ssize_t n
+        if self.channel is not None:
+            return self.unseal() if self.channel.receive(self.fd) else self.on_bytes(0)
+        n = recv(self.fd, loop.room, <size_t>loop.room_bytes, MSG_DONTWAIT)
+        if n < 0:
+            if errno == EAGAIN or errno == EINTR:
+                return 0
+            raise Unavailable(f"the connection was lost: {os.strerror(errno)}")
+        return self.on_bytes(n)
+
+    cdef int unseal(self) except -1:
+        cdef ssize_t n = 1
+        channel = self.channel
+        while n > 0 and self.channel is channel and self.state == OPEN:
+            n = channel.read_into(self.loop.scratch)
+            if n:
+                self.on_bytes(max(n, 0))
+        return 0
+
+    cdef int send_sealed(self) except -1:
+        cdef bint sent = self.channel.send(self.fd)
+        self.want_out(not sent)
+        return sent
 
     cdef int want_out(self, bint wanted) except -1:
         if wanted == self.wants_out or self.fd < 0:
@@ -144,14 +171,18 @@ cdef class Loop:
 
     make(loop): a further connection, a Load.  templates: what its `begin` sends, one for each step of the input data.
     player: of sequences: says which template a request is and where in its sequence (sequences.Player).
+    channel: gives each connection its encryption (encryption.Channel).
+    counting: makes what counts the tokens of a stretch of time (tokens.Tokens).
     """
 
-    def __init__(self, address, int family, make, list templates, *, uint32_t slots, int connections_max, player=None):
+    def __init__(self, address, int family, make, list templates, *, uint32_t slots, int connections_max, player=None,
+                 channel=None, counting=None):
         cdef uint32_t i
         self.address, self.family, self.make, self.templates = address, family, make, templates
         if not 0 < slots <= 1 << SLOT_BITS:
             raise ValueError(f"{slots} requests under way; 1 to {1 << SLOT_BITS} can be")
         self.slots_max, self.connections_max, self.player = slots, connections_max, player
+        self.channel = channel
         self.slots = <Slot *>PyMem_Calloc(slots, sizeof(Slot))
         self.free_slots = <uint32_t *>PyMem_Calloc(slots, sizeof(uint32_t))
         if self.slots == NULL or self.free_slots == NULL:
@@ -165,7 +196,9 @@ cdef class Loop:
         self.scratch = bytearray(ROOM_BYTES)
         self.room, self.room_bytes = <unsigned char *>PyByteArray_AS_STRING(self.scratch), ROOM_BYTES
         self.errors = {}
-        self.tally, self.slice = Tally(), Histogram()
+        self.counting = counting
+        self.swap()
+        self.slice = Histogram()
         self.left = -1
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         self.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
@@ -275,7 +308,10 @@ cdef class Loop:
         """What was counted since the last call."""
         cdef Tally told = self.tally
         self.tally = Tally()
-        told.ended_ns = self.tally.began_ns
+        if self.counting is not None:
+            self.tally.tokens = self.counting()
+        if told is not None:
+            told.ended_ns = self.tally.began_ns
         return told
 
     def swap_slice(self) -> tuple:
@@ -567,7 +603,8 @@ cdef class Loop:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = made.connect_ex(self.address)
         load.fd = made.detach()
-        load.state, load.wants_out = CONNECTING, True
+        load.state, load.wants_out, load.linked = CONNECTING, True, False
+        load.channel = self.channel() if self.channel is not None else None
         load.retry_at = monotonic() + CONNECT_NS
         if self.connecting == 0:
             self.connect_by = load.retry_at
@@ -638,15 +675,23 @@ cdef class Loop:
             return 0
         try:
             if load.state == CONNECTING:
-                with socket.socket(fileno=os.dup(load.fd)) as made:
-                    code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code or not events & EPOLLOUT:
-                    return self.lose(load, os.strerror(code) if code else "the server closed the connection")
+                if not load.linked:
+                    with socket.socket(fileno=os.dup(load.fd)) as made:
+                        code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    if code or not events & EPOLLOUT:
+                        return self.lose(load, os.strerror(code) if code else "the server closed the connection")
+                    load.linked = True
+                if load.channel is not None and not load.channel.shake(load.fd):
+                    load.send_sealed()
+                    return 0
                 self.connecting -= 1
                 self.opened += 1
                 load.state, load.failures, load.opened_at = OPEN, 0, monotonic()
                 load.want_out(False)
                 load.on_open()
+                if load.channel is not None:
+                    load.unseal()  # what came with the end of the handshake
+                    events = 0
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP):
                 load.on_readable()
             if events & EPOLLOUT and load.state == OPEN:

@@ -44,12 +44,20 @@ class Stop:
 
 
 class Progress(NamedTuple):
-    """For whoever looks on.  answers: of the last slice; trial: the number of the window."""
+    """For whoever looks on.
+
+    trial: the number of the window; answers, seconds, latency: of the last slice; left_seconds: until the level ends
+    at the latest; None: nobody knows.  Nothing of it changes any more.
+    """
 
     trial: int
     answers: int
     in_flight: int
     errors: int
+    level: Level
+    seconds: float
+    latency: Histogram
+    left_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -224,11 +232,31 @@ class LevelRun:
         self._take_errors()
         self._slice_began, self._slice_end = now, now + SLICE_NS
         seen = self._seen
-        self._job.progress(Progress(seen.closed + 1, answers, self._loop.in_flight, seen.errors.total()))
+        self._job.progress(
+            Progress(
+                seen.closed + 1,
+                answers,
+                self._loop.in_flight,
+                seen.errors.total(),
+                self._job.level,
+                SLICE_NS / SECOND_NS,
+                latency,
+                self._left(now),
+            )
+        )
         if self._confidence and self._measured_from and self._verdict is None:
             self._grown.merge(latency)
             seconds = (now - self._measured_from) / SECOND_NS
             self._verdict = self._stopping.look(seconds, self._grown, self._pieces.latencies())
+
+    def _left(self, now: int) -> float | None:
+        """Seconds until the level ends at the latest."""
+        settings = self._settings
+        passed = (now - self._measured_from) / SECOND_NS if self._measured_from else 0.0
+        if settings.request_count:
+            answered = self._answered()
+            return passed * max(settings.request_count / answered - 1, 0) if answered and passed else None
+        return max(self._rule.seconds_max - passed, 0.0) if settings.measurement_mode == "time_windows" else None
 
     def _take_errors(self) -> None:
         self._seen.take_errors(*self._loop.swap_errors())

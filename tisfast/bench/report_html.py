@@ -11,6 +11,7 @@ from typing import Any, Final
 from tisfast.bench.figures import needed_for
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.json_output import unpacked
+from tisfast.bench.report_tokens import tokens_section
 from tisfast.bench.svg import COLOURS, Axis, Series, line_chart, number, stacked_bars
 
 LEVELS_DRAWN: Final = 8
@@ -50,7 +51,8 @@ th,td{padding:4px 8px;text-align:right;border-bottom:1px solid var(--rule);white
 th:first-child,td:first-child{text-align:left}th{color:var(--soft);font-weight:500}
 .text td,.text th{white-space:normal;text-align:left;overflow-wrap:anywhere}
 svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font:10px system-ui,sans-serif}
-svg .label{fill:var(--ink);font-size:10.5px}.grid{stroke:var(--rule);stroke-width:.7}.line{fill:none;stroke-width:1.8}
+svg .label{fill:var(--ink);font-size:10.5px}.grid{stroke:var(--rule);stroke-width:.7}
+.bound{stroke:var(--bad);stroke-width:1.2;stroke-dasharray:5 3}.line{fill:none;stroke-width:1.8}
 .legend{display:flex;flex-wrap:wrap;gap:2px 12px;font-size:.82rem;color:var(--soft)}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px}
 figcaption{font-size:.85rem;color:var(--soft);margin-top:4px}
@@ -63,8 +65,15 @@ def page(document: Mapping[str, Any]) -> str:
     """The page of a run's document (json_output.document)."""
     target, levels = document["target"], document["levels"]
     title = f"{target['model']} at {target['url']}"
-    body = "".join([_head(document, title), _cards(levels), _figures(levels), _table(levels), _errors(levels)])
+    body = "".join([_head(document, title), _cards(levels), _figures(levels), _table(levels)])
+    body += tokens_section([(_name(level), level["tokens"]) for level in levels if level["tokens"]])
+    body += _errors(levels)
     body += "".join(_timeline(level) for level in levels) + _about(document)
+    return whole(title, body)
+
+
+def whole(title: str, body: str) -> str:
+    """A page of its own, with the style of all reports."""
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -105,27 +114,28 @@ def _figures(levels: Sequence[Mapping[str, Any]]) -> str:
         return ""
     return (
         '<div class="figures">'
-        + _figure(
+        + figure(
             "Latency against throughput", _load_chart(levels), "Each point is a level. To the right and low is good."
         )
-        + _figure(
+        + figure(
             "Distribution of latency",
             _distribution(levels),
             "Each further mark to the right is a rarer request. A line ends where the requests no longer support it.",
         )
-        + _figure(
+        + figure(
             "What the time is made of",
             _split(levels),
             "Averages of a request. The network is what neither the client nor the server's statistics account for.",
         )
-        + _figure(
+        + figure(
             "Batches that the server executed", _batches(levels), "Executions by the size of their batch, in percent."
         )
         + "</div>"
     )
 
 
-def _figure(title: str, chart: str, caption: str) -> str:
+def figure(title: str, chart: str, caption: str) -> str:
+    """A chart with its title and what it shows."""
     return f"<figure><h2>{escape(title)}</h2>{chart}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
@@ -308,8 +318,13 @@ def _joined(windows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float
 def _about(document: Mapping[str, Any]) -> str:
     rows = [("command", " ".join(["tisfast bench", *document["arguments"]])), *document["machine"].items()]
     rows += [(f"setting {name.replace('_', ' ')}", str(value)) for name, value in document["settings"].items()]
+    return facts("Machine and settings", rows)
+
+
+def facts(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """A table of names and values."""
     inner = "".join(f"<tr><td>{escape(str(name))}</td><td>{escape(str(value))}</td></tr>" for name, value in rows)
-    return f'<section><h2>Machine and settings</h2><table class="text">{inner}</table></section>'
+    return f'<section><h2>{escape(title)}</h2><table class="text">{inner}</table></section>'
 
 
 def _name(level: Mapping[str, Any]) -> str:

@@ -5,13 +5,14 @@ Times are nanoseconds of CLOCK_MONOTONIC, where the name does not say otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from tisfast.bench.histogram import Histogram
+from tisfast.bench.tokens import Tokens
 
 Mode = Literal["concurrency", "request_rate", "intervals", "periodic", "count"]
 
@@ -144,7 +145,7 @@ class Measurement:
     never left.  reason: why it ended, one sentence; notes: what else is to be known, a sentence each.  warm_up_ns: of
     the warm-up; windows_before: windows that were measured and are not the result.  gpus: by UUID, of the server's
     metrics: utilization, power_watts, memory_used, memory_total.  records: RECORD arrays, in the order of the windows;
-    records_missed: requests of those windows that found no room there.
+    records_missed: requests of those windows that found no room there.  tokens: of OpenAI's endpoints.
     """
 
     level: Level
@@ -175,6 +176,7 @@ class Measurement:
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     records: tuple[Records, ...] = ()
     records_missed: int = 0
+    tokens: Tokens | None = None
 
     @property
     def open_loop(self) -> bool:
@@ -194,7 +196,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Target:
-    """What is measured.  protocol: "http" or "grpc"."""
+    """What is measured.  protocol: "http" or "grpc"; endpoint: of OpenAI's, else ""."""
 
     url: str
     protocol: str
@@ -203,6 +205,7 @@ class Target:
     batch_size: int = 1
     decoupled: bool = False
     ensemble: bool = False
+    endpoint: str = ""
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """All levels.  arguments: as they were typed; machine: of the client; server_version: name and version, or ""."""
+    """All levels.  arguments: as they were typed; machine: of the client; server_version: name and version, or "";
+    payloads: bodies for OpenAI's endpoints, by their step, where single requests are kept.
+    """
 
     target: Target
     settings: Settings
@@ -243,3 +248,4 @@ class Run:
     machine: Mapping[str, str]
     server_version: str
     levels: tuple[Measurement, ...]
+    payloads: Sequence[bytes] = ()

@@ -13,15 +13,20 @@ from typing import Any, Final
 from tisfast import limits, tuning
 from tisfast.bench.asked import Asked
 from tisfast.bench.client_side import machine
+from tisfast.bench.collected import COMPARED
+from tisfast.bench.encryption import Channel
 from tisfast.bench.grpc_load import GrpcLoad
-from tisfast.bench.http_load import HttpLoad
+from tisfast.bench.http_load import HttpLoad, HttpTemplate
+from tisfast.bench.inputs import all_timestamps
 from tisfast.bench.loop import Loop
 from tisfast.bench.measure import Job, LevelRun, Progress, Stop
+from tisfast.bench.openai_requests import read_bodies, templates
 from tisfast.bench.results import Level, Measurement, Run, Target
 from tisfast.bench.sequences import Player, Sequences
 from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.server_side import Models, ServerSide, composing_models
 from tisfast.bench.templates import Form, Step, call_fields, grpc_templates, http_templates
+from tisfast.bench.tokens import Tokens
 from tisfast.client import Client, ConnectFailed, ModelMetadata
 from tisfast.client import Model as ClientModel
 from tisfast.client.address import Address
@@ -57,7 +62,12 @@ class Model:
 
 
 def look_up(client: Client, asked: Asked) -> Model:
-    """Ask the server about the model.  Raises TisError with a sentence: no server, no such model."""
+    """Ask the server about the model.  Raises TisError with a sentence: no server, no such model.
+
+    OpenAI's endpoints say nothing that is needed.
+    """
+    if asked.endpoint:
+        return Model(ModelMetadata(asked.model, (), "", (), ()), {})
     model = client.model(asked.model, asked.version)
     server = client.metadata()
     metadata = model.metadata()
@@ -135,9 +145,14 @@ class Session:
     def __post_init__(self) -> None:
         """Make the requests.  Raises BadRequest for what cannot be sent."""
         asked = self.asked
+        self._payloads: Sequence[bytes] = ()
+        self._counting: Callable[[], Tokens] | None = None
         self._sequences: Sequences | None = None  # of the last load
         self._places = _resolved(asked.address)  # once: all levels measure the same server
         grpc = asked.address.grpc
+        self._channel: Callable[[], Channel] | None = None
+        if asked.tls is not None:
+            self._channel = partial(Channel, asked.tls.context(grpc), asked.address.host, grpc)
         self._form = Form(
             asked.address,
             asked.model,
@@ -152,11 +167,24 @@ class Session:
             places=self.places,
             compression=asked.compression,
         )
-        self._templates: list[Any] = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
+        if asked.endpoint:
+            self._templates: list[Any] = self._openai_templates()
+        else:
+            self._templates = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
         self.server = None
         if self.model.statistics:
             composing = list(asked.composing) or composing_models(self.model.config)
             self.server = ServerSide(self.client, Models(asked.model, asked.version, composing))
+
+    def _openai_templates(self) -> list[HttpTemplate]:
+        asked = self.asked
+        bodies = read_bodies(asked)
+        if asked.fixed_schedule:
+            bodies = bodies.in_order()
+            self.asked = asked.at_times(all_timestamps(bodies.timestamps))
+        self._payloads = bodies.texts if asked.records else ()
+        self._counting = partial(Tokens, limits.BENCH_CONTENTS_BYTES_MAX // COMPARED if asked.records else 0)
+        return templates(bodies, asked)
 
     def run(self) -> Run:
         """All levels.  Raises TisError when nothing could be measured at all."""
@@ -192,12 +220,14 @@ class Session:
                 asked.batch_size,
                 self.model.decoupled,
                 "ensemble_scheduling" in self.model.config,
+                asked.endpoint,
             ),
             settings=asked.settings,
             arguments=asked.arguments,
             machine=machine(),
             server_version=self.model.server,
             levels=tuple(measured),
+            payloads=self._payloads,
         )
 
     def probe(self) -> None:
@@ -262,7 +292,17 @@ class Session:
             make = partial(
                 _grpc_load, fields=fields, places=places, stream=self._form.stream, decoupled=self._form.decoupled
             )
-        return Loop(address, family, make, self._templates, slots=slots, connections_max=connections_max, player=player)
+        return Loop(
+            address,
+            family,
+            make,
+            self._templates,
+            slots=slots,
+            connections_max=connections_max,
+            player=player,
+            channel=self._channel,
+            counting=self._counting,
+        )
 
     def _measure(self, level: Level) -> Measurement:
         loop, job = self.prepared(level)

@@ -24,10 +24,11 @@ GAP: Final = 10
 
 
 class Series(NamedTuple):
-    """One line.  points: x, y and what is said where somebody points at it."""
+    """One line.  points: x, y and what is said where somebody points at it; joined: by a line."""
 
     name: str
     points: Sequence[tuple[float, float, str]]
+    joined: bool = True
 
 
 @dataclass(frozen=True)
@@ -102,19 +103,31 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, points: bool = True) -> str:
+class Bound(NamedTuple):
+    """A line across the chart at one value of an axis, and what it is."""
+
+    value: float
+    text: str
+    upright: bool = False
+
+
+def line_chart(
+    title: str, series: Sequence[Series], x: Axis, y: Axis, *, points: bool = True, bounds: Sequence[Bound] = ()
+) -> str:
     """Lines with a legend below."""
     shown = [each for each in series if each.points][:COLOURS]
     if not shown:
         return f'<p class="none">{escape(title)}: there were no answers to draw.</p>'
-    across = Scale(x, [each[0] for line in shown for each in line.points], LEFT, WIDTH - RIGHT)
-    up = Scale(y, [each[1] for line in shown for each in line.points], HEIGHT - BOTTOM, TOP)
-    parts = [_open(title, HEIGHT), _axes(across, up, x, y)]
+    limits_x, limits_y = ([each.value for each in bounds if each.upright is upright] for upright in (True, False))
+    across = Scale(x, [*(each[0] for line in shown for each in line.points), *limits_x], LEFT, WIDTH - RIGHT)
+    up = Scale(y, [*(each[1] for line in shown for each in line.points), *limits_y], HEIGHT - BOTTOM, TOP)
+    parts = [_open(title, HEIGHT), _axes(across, up, x, y), *(_bound(each, across, up) for each in bounds)]
     for colour, line in enumerate(shown):
         places = [(across.at(a), up.at(b), text) for a, b, text in line.points]
-        path = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in places)
-        parts.append(f'<polyline class="line" style="stroke:var(--c{colour})" points="{path}"/>')
-        if points or len(places) == 1:
+        if line.joined:
+            path = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in places)
+            parts.append(f'<polyline class="line" style="stroke:var(--c{colour})" points="{path}"/>')
+        if points or len(places) == 1 or not line.joined:
             parts += [
                 f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" style="fill:var(--c{colour})">'
                 f"<title>{escape(text)}</title></circle>"
@@ -126,6 +139,19 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, points
 
 def _open(title: str, height: float) -> str:
     return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
+
+
+def _bound(bound: Bound, across: Scale, up: Scale) -> str:
+    """With its text at the end of the line."""
+    if bound.upright:
+        at = across.at(bound.value)
+        line = f'x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
+        text = f'x="{at + 4:.1f}" y="{TOP + 8}"'
+    else:
+        at = up.at(bound.value)
+        line = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"'
+        text = f'x="{LEFT + 4}" y="{at - 4:.1f}"'
+    return f'<line class="bound" {line}/><text {text}>{escape(bound.text)}</text>'
 
 
 def _axes(across: Scale, up: Scale, x: Axis, y: Axis) -> str:

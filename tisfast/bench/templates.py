@@ -165,7 +165,7 @@ def call_fields(form: Form) -> CallFields:
     method = b"ModelStreamInfer" if form.stream else b"ModelInfer"
     pairs = [
         (b":method", b"POST"),
-        (b":scheme", b"http"),
+        (b":scheme", b"https" if form.address.tls else b"http"),
         (b":path", PATH + method),
         (b":authority", form.address.authority.encode()),
         (b"te", b"trailers"),

@@ -9,6 +9,7 @@ from tisfast.bench.figures import (
     average_us,
     cached,
     client_parts,
+    counted_events,
     level_name,
     needed_for,
     percentile_us,
@@ -16,10 +17,12 @@ from tisfast.bench.figures import (
     server_parts,
     supported,
     throughput,
+    token_times,
 )
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.results import Measurement, Run, ServerSplit, Settings
 from tisfast.bench.statistics import Interval, mean_interval, quantile_interval
+from tisfast.bench.tokens import Tokens
 
 ERRORS_SHOWN: Final = 5
 GPUS_SHOWN: Final = 16
@@ -28,9 +31,9 @@ DELAYED_SHOWN: Final = 0.01
 """A share of late requests above it is worth a warning, as with perf_analyzer."""
 
 
-def header(settings: Settings, batch_size: int, mode: str, decoupled: bool) -> str:
+def header(settings: Settings, batch_size: int, mode: str, decoupled: bool, *, kind: str = "triton") -> str:
     """What is said before the first level, with an empty line at its end."""
-    lines = [f"Batch size: {batch_size}", "Service Kind: TRITON"]
+    lines = [f"Batch size: {batch_size}", f"Service Kind: {kind.upper()}"]
     if settings.warm_up_count:
         lines.append(f"Sending {settings.warm_up_count} warmup requests")
     if settings.alternated:
@@ -110,6 +113,8 @@ def _client(level: Measurement, settings: Settings, batch_size: int, protocol: s
     yield from _times("latency", level.response, settings)
     if level.open_loop:
         yield from _times("service time", level.service, settings)
+    if level.tokens is not None:
+        yield from _tokens(level, level.tokens, settings)
     if protocol == "grpc":
         if settings.verbose:
             split = f"marshal {parts.send} usec + response wait {parts.wait} usec + unmarshal {parts.receive} usec"
@@ -123,18 +128,29 @@ def _client(level: Measurement, settings: Settings, batch_size: int, protocol: s
     yield f"Avg HTTP time: {parts.service} usec ({split})"
 
 
-def _times(name: str, histogram: Histogram, settings: Settings) -> Iterator[str]:
+def _tokens(level: Measurement, tokens: Tokens, settings: Settings) -> Iterator[str]:
+    if tokens.told or tokens.guessed:
+        yield f"Output token throughput: {tokens.output / level.seconds:g} tokens/sec"
+        yield f"Output tokens of a request: {tokens.output / tokens.requests:g}"
+    if tokens.input:
+        yield f"Input tokens of a request: {tokens.input / tokens.requests:g}"
+    for name, histogram in token_times(tokens):
+        if histogram.count:
+            yield from _times(name, histogram, settings, "gaps" if histogram is tokens.gap else "requests")
+
+
+def _times(name: str, histogram: Histogram, settings: Settings, of: str = "requests") -> Iterator[str]:
     if settings.percentile <= 0:
         average = average_us(histogram.sum, histogram.count)
         yield f"Avg {name}: {average} usec (standard deviation {histogram.deviation / 1000:.0f} usec)"
     for percent in percentiles_of(settings.percentile):
-        yield f"p{percent} {name}: {_percentile(histogram, percent)}"
+        yield f"p{percent} {name}: {_percentile(histogram, percent, of)}"
 
 
-def _percentile(histogram: Histogram, percent: int) -> str:
+def _percentile(histogram: Histogram, percent: int, of: str) -> str:
     found = percentile_us(histogram, percent)
     if found is None:
-        return f"- (of {histogram.count} requests; it takes {needed_for(percent / 100)} to tell it)"
+        return f"- (of {histogram.count} {of}; it takes {needed_for(percent / 100)} to tell it)"
     return f"{found} usec"
 
 
@@ -193,6 +209,8 @@ def _trust(level: Measurement, settings: Settings) -> Iterator[str]:
     if supported(level.response, percent):
         yield from _between(f"p{percent} latency", quantile_interval(level.response, percent / 100, pieces))
     yield from _failures(level)
+    if level.tokens is not None and level.tokens.guessed:
+        yield counted_events(level.tokens)
     yield from level.notes
     if level.client.limited and level.client.limited not in level.reason:
         yield f"[WARNING] {level.client.limited}"

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tisfast.bench.client_side import Counted, limited
 from tisfast.bench.collected import added
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Loop
-from tisfast.bench.measure import Job, LevelRun
+from tisfast.bench.measure import Job, LevelRun, Progress
 from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Run, Window
 from tisfast.bench.server_side import ServerSide
 from tisfast.bench.session import Session
+from tisfast.bench.tokens import Tokens
 from tisfast.errors import BadRequest, TisError, Unavailable
 
 
 class Side:
     """One of both servers at one level, with connections that stay open."""
 
-    def __init__(self, session: Session, level: Level) -> None:
+    def __init__(self, session: Session, level: Level, progress: Callable[[Progress], None]) -> None:
         self._session = session
         self.loop: Loop
         self.loop, job = session.prepared(level)
-        self._job: Job = replace(job, settings=replace(job.settings, trials=1))
+        self._job: Job = replace(job, settings=replace(job.settings, trials=1), progress=progress)
         self._server: ServerSide | None = session.server
 
     def window(self) -> Measurement:
@@ -52,6 +54,7 @@ class Versus:
     pairs: int
     on_level: Callable[[Measurement, Measurement], None] = lambda *_: None
     failure: TisError | None = field(default=None, init=False)  # ended the run behind its first level
+    _left: int = field(default=0, init=False)  # windows of a level
 
     def __post_init__(self) -> None:
         """Both must take the same.  Raises BadRequest."""
@@ -92,10 +95,16 @@ class Versus:
         kept: tuple[list[Measurement], list[Measurement]] = ([], [])
         sides: list[Side] = []
         try:
-            sides += [Side(self.first, level), Side(self.second, level)]
+            for session in (self.first, self.second):
+                sides.append(Side(session, level, partial(self._tell, session)))
+            self._left = 2 * (self.pairs + 1)
             for number in range(-1, self.pairs):  # the first pair is the warm-up
                 order = (0, 1) if number % 2 == 0 else (1, 0)
-                found = {at: sides[at].window() for at in order if not stop.requested}
+                found: dict[int, Measurement] = {}
+                for at in order:
+                    if not stop.requested:
+                        found[at] = sides[at].window()
+                        self._left -= 1
                 if stop.requested:
                     break
                 if number >= 0:
@@ -110,6 +119,14 @@ class Versus:
         if stop.requested:
             reason = f"it was interrupted behind {reason}"
         return joined(level, kept[0], reason, stop.requested), joined(level, kept[1], reason, stop.requested)
+
+    def _tell(self, session: Session, progress: Progress) -> None:
+        """With the windows that are still to come."""
+        settings, left = session.asked.settings, progress.left_seconds
+        if left is not None:
+            later = (self._left - 1) * settings.window_ms / 1000
+            left = None if settings.request_count else left + later
+        session.progress(progress._replace(left_seconds=left))
 
 
 def joined(level: Level, parts: Sequence[Measurement], reason: str, interrupted: bool) -> Measurement:
@@ -144,7 +161,16 @@ def joined(level: Level, parts: Sequence[Measurement], reason: str, interrupted:
         notes=tuple(dict.fromkeys(note for each in parts for note in each.notes)),
         interrupted=interrupted,
         gpus=parts[-1].gpus,
+        tokens=_tokens(parts),
     )
+
+
+def _tokens(parts: Sequence[Measurement]) -> Tokens | None:
+    whole, *others = (each.tokens for each in parts)
+    for each in others:
+        if whole is not None and each is not None:
+            whole.merge(each)
+    return whole
 
 
 def _merged(histograms: Sequence[Histogram]) -> Histogram:

@@ -191,11 +191,14 @@ class ClientCore:
         await self.fetch("cuda_unregister", **({"name": name} if name else {}))
 
     async def metrics(self, url: str = "") -> str:
-        """The server's metrics in Prometheus' form.  url: HOST:PORT of its metrics, else port 8002 of its host."""
+        """The server's metrics in Prometheus' form.  url: of its metrics, else port 8002 of its host."""
         at = parse_url(url) if url else Address(self.address.host, METRICS_PORT, grpc=False, tls=False)
-        if at.grpc or at.tls:
-            raise BadRequest(f"{url!r:.200} is no address of metrics, which are HTTP without TLS: give HOST:PORT")
-        transport: Transport = self._make(at, None, "", 1)
+        if at.grpc:
+            raise BadRequest(
+                f"{url!r:.200} is no address of metrics, which are HTTP: give HOST:PORT or https://HOST:PORT"
+            )
+        tls = self._options.get("tls") or Tls()
+        transport: Transport = self._make(at, tls.context(grpc=False) if at.tls else None, tls.server_name, 1)
         try:
             return await transport.ask(HttpCalls(at, {}, "").text("/metrics"), monotonic() + self.timeout)
         except TimedOut as error:

@@ -277,5 +277,8 @@ def _left(until: float) -> float:
 
 def connect_failed(address: Address, error: OSError) -> ConnectFailed:
     """The error of a connection that could not be made."""
+    unproved: str = getattr(error, "verify_message", "")
+    if unproved:
+        return ConnectFailed(f"cannot connect to {address}: its certificate is not accepted: {unproved.rstrip('.')}")
     what = "answered nothing" if isinstance(error, TimeoutError) else str(error.strerror or error)
     return ConnectFailed(f"cannot connect to {address}: {what}; is a server running there?")

@@ -109,9 +109,7 @@ def read_signature(function: Callable[..., Any], name: str, given: Given, *, bat
     asynchronous = inspect.isasyncgenfunction(body) or inspect.iscoroutinefunction(body)
     if streams and batched:
         raise BadRequest(f"{title} gives any number of answers to one request, which does not go with batch=")
-    arguments = _sample_arguments(
-        given.sample, parameters, title, parameters is not None and _any_names(function)
-    )
+    arguments = _sample_arguments(given.sample, parameters, title, parameters is not None and _any_names(function))
     if given.inputs is not None:
         inputs = _given_inputs(given.inputs, parameters, title)
     elif arguments is not None:

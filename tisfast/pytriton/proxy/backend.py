@@ -102,7 +102,6 @@ class CallableBackend:
         ]
         return self._worker.InferenceResponse(tensors)
 
-
     def _tell_unknown(self, outputs: dict[str, Any]) -> None:
         """Once: PyTriton drops it without a word, and its clients miss an output."""
         self._told_unknown = True

@@ -1,0 +1,171 @@
+"""Command lines, checkpoints, pages and words."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from tests.analyze.made_trials import served, trial
+from tests.bench.checked_html import Checked
+from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
+from tisfast.analyze.arguments import read
+from tisfast.analyze.checkpoint import Checkpoint
+from tisfast.analyze.explain import explained
+from tisfast.analyze.page import Result, page
+from tisfast.analyze.space import Axis, Space
+from tisfast.analyze.table import csv_text, table
+from tisfast.errors import BadRequest, ConfigError
+
+SPACE = Space((Axis("instances", (1, 2, 4)),))
+OWN = ["-m", "m", "--model-repository", "models"]
+CONFIG = {"max_batch_size": 8, "instance_group": [{"count": 1}]}
+SETUP = {"model": "m", "flags of bench": ["-i", "grpc"], "search space": {"instances": [1, 2]}}
+ROWS = [
+    trial({}, 4, 100, p99=40, served=served(queue=900, infer=100)),
+    trial({"instances": 4}, 8, 380, p99=20, served=served(queue=100, infer=105), memory_mb=88.0),
+    trial({"instances": 2}, 8, 190, p99=30, served=served(queue=500, infer=100), stable=False, reason="it drifts"),
+    trial({"instances": 5}, 8, 0, failure="no room <for> it"),
+]
+
+
+def ranked(rows=ROWS, aims=None):
+    return ranking(rows, aims or Aims(), Simplicity(SPACE))
+
+
+def test_a_whole_command_line():
+    given = read(
+        [*OWN, "--instances", "1:3", "--queue-delays", "0,100", "--preferred-batch-sizes", "4,8", "--set", "a.b=1,2"]
+        + ["--concurrency", "2,4", "--latency-budget", "50", "--min-throughput", "10", "--max-memory", "500"]
+        + ["--objective", "perf_throughput=2", "--objective", "p99", "--constraint", "latency_avg<=9", "-i", "grpc"]
+        + ["--shape", "A:4", "-p", "300"]
+    )
+    assert [(axis.name, axis.values) for axis in given.space.axes] == [
+        ("instances", (1, 2, 3)),
+        ("preferred_batch_size", ("[4, 8]",)),
+        ("max_queue_delay_microseconds", (0, 100)),
+        ("a.b", (1, 2)),
+    ]
+    assert given.aims.objectives == (("throughput", 2.0), ("latency_p99", 1.0))
+    assert [each.text for each in given.aims.constraints] == [
+        "latency_avg <= 9 ms",
+        "latency_p99 <= 50 ms",
+        "throughput >= 10/s",
+        "memory <= 500 MB",
+    ]
+    assert given.asked.address.grpc
+    assert given.asked.settings.window_ms == 300
+    assert given.asked.data.shapes == (("A", (4,)),)
+    assert read(OWN).asked.settings.window_ms == 1000
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--model-repository", "models"], "-m: the model must be given"),
+        (["-m", "m"], "give either --model-repository"),
+        ([*OWN, "-u", "localhost:8000"], "give either --model-repository"),
+        (["-m", "m", "-u", "localhost:8000", "--max-memory", "1"], "the processes of one at -u are not known"),
+        (["-m", "m", "-u", "localhost:8000", "--server-flag=--x"], "leave it out with -u"),
+        ([*OWN, "--concurrency-range", "1:4"], "--concurrency-range of tisfast bench has no place here"),
+        ([*OWN, "--report", "x"], "report.html is in the output directory"),
+        ([*OWN, "--concurrency", "1", "--request-rate", "5"], "give either --concurrency or --request-rate"),
+        ([*OWN, "--set", "x"], "--set x: write PATH=VALUE"),
+        ([*OWN, "--set", "x=[1"], "the list is no JSON"),
+        ([*OWN, "--set", "x=1", "--set", "x=2"], "x is given twice"),
+        ([*OWN, "--objective", "speed"], "'speed' is no metric"),
+        ([*OWN, "--objective", "throughput=0"], "a weight above 0"),
+        ([*OWN, "--constraint", "latency_p99=5"], "write METRIC<=N"),
+        ([*OWN, "--latency-budget", "-1"], "the bound is a number above 0"),
+        ([*OWN, "--margin", "-1"], "--margin"),
+        ([*OWN, "--search", "wise"], "--search wise: it is quick or brute"),
+        ([*OWN, "--checkpoint", "old"], "resume or extend or new"),
+        ([*OWN, "--best", "0"], "--best 0"),
+        ([*OWN, "--no-such-flag"], "no-such-flag"),
+    ],
+)
+def test_what_is_wrong_is_told(flags, told):
+    with pytest.raises(ConfigError, match=r".*") as error:
+        read(flags)
+    assert told in str(error.value)
+
+
+def test_a_checkpoint_keeps_rows(tmp_path):
+    made = Checkpoint.opened(tmp_path, SETUP, "resume")
+    for each in ROWS:
+        made.add(each)
+    made.save()
+    again = Checkpoint.opened(tmp_path, SETUP, "resume")
+    assert list(again.trials.values()) == ROWS
+    assert Checkpoint.opened(tmp_path, SETUP, "new").trials == {}
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    Checkpoint.opened(tmp_path, SETUP, "resume").save()
+    wider, other = {**SETUP, "search space": {}}, {**SETUP, "model": "n"}
+    for mode, setup, told in (
+        ("resume", wider, "is of another search space"),
+        ("resume", other, "is of another model: it has m, and now it is n"),
+        ("extend", other, "is of another model"),
+    ):
+        with pytest.raises(BadRequest, match=told):
+            Checkpoint.opened(tmp_path, setup, mode)
+    Checkpoint.opened(tmp_path, wider, "extend")
+    file = tmp_path / "checkpoint.json"
+    whole = file.read_text()
+    for text, told in (
+        (whole[:-20], "is no JSON"),
+        (whole.replace("analyze 1", "analyze 0"), "is no checkpoint of this version"),
+        (whole.replace('"trials": []', '"trials": [{"variant": {}}]'), "has a row that cannot be read"),
+    ):
+        file.write_text(text)
+        with pytest.raises(BadRequest, match=told):
+            Checkpoint.opened(tmp_path, SETUP, "resume")
+
+
+def test_words_stand_on_figures():
+    said = "\n".join(explained(ranked(), ROWS, Aims(), CONFIG))
+    assert "Best: instances 4, at concurrency 8: 380 inferences/s, p99 20 ms" in said
+    assert "3.8 times the throughput" in said
+    assert "90 % of its 1 ms in the server waiting in the queue and 100 µs computing; now it is 49 % of 205 µs" in said
+    assert "1: 100/s with 100 µs for an execution, 2: 190/s" in said
+    assert "instances 5 is out: no room <for> it." in said
+
+
+def test_words_of_batches_and_of_what_did_not_help():
+    single = trial({}, 8, 100, served=served(infer=1000))
+    many = trial({"max_batch_size": 8}, 8, 500, served=served(infer=1600, inferences=800))
+    said = "\n".join(explained(ranked([single, many]), [], Aims(), CONFIG))
+    assert "Batches grew from 1 to 8 samples (100 % of 8): a sample costs an instance 200 µs instead of 1 ms" in said
+    crowded = trial({"instances": 4}, 8, 99, served=served(infer=4000))
+    said = "\n".join(explained(ranked([single, crowded]), [], Aims(), CONFIG))
+    assert "It is the default: no variant is better by more than 3 %" in said
+    assert "Executions take 4 times as long with the most" in said
+    assert explained([], [], Aims(), CONFIG) == ["No variant could be measured, so nothing can be said of them."]
+
+
+def test_the_table_and_the_csv():
+    text = table(ranked())
+    assert text.splitlines()[1].split()[:4] == ["1", "instances", "4", "concurrency"]
+    assert "not stable" in text
+    rows = list(csv.DictReader(io.StringIO(csv_text("m", 1, CONFIG, ranked()))))
+    assert [row["Instance Group"] for row in rows] == ["4", "2", "1"]
+    assert {row["Max Batch Size"] for row in rows} == {"8"}
+
+
+def test_the_page_is_whole_and_shows_the_bound():
+    aims = Aims(constraints=(Constraint("latency_p99", 35, True),))
+    found = ranked(aims=aims)
+    many = [trial({"instances": at}, 8, 50 + at) for at in range(10, 20)]
+    for rows in (ROWS, [*ROWS, *many], []):
+        order = ranked(rows, aims) if rows else []
+        text = page(Result("m<1>", order, rows, aims, ["Because."], "All was done.", {"model": "m"}, ["a: 1 -> 2"]))
+        checked = Checked()
+        checked.feed(text)
+        assert not checked.open or set(checked.open) <= {"circle", "polyline", "line", "rect", "i"}
+        assert "script" not in checked.tags
+        assert ('class="bound"' in text) is bool(rows)
+        assert ("the others" in text) is (len(rows) > 8)
+        assert "m<1>" not in text
+    assert found[0].trial.variant.text == "instances 4"

@@ -1,0 +1,185 @@
+"""Spaces, searches and rankings, without a server."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.analyze.made_trials import trial, variant
+from tisfast.analyze.aims import Aims, Constraint, Simplicity, ranking
+from tisfast.analyze.search import brute, quick
+from tisfast.analyze.space import Axis, Space, automatic, check, free_axis, numbers
+from tisfast.analyze.variants import DEFAULT, configured, in_force
+from tisfast.errors import BadRequest, ConfigError
+
+CONFIG = {
+    "name": "m",
+    "max_batch_size": 8,
+    "instance_group": [{"name": "m", "kind": "KIND_CPU", "count": 1}],
+    "dynamic_batching": {"preferred_batch_size": [4, 8], "max_queue_delay_microseconds": 100},
+}
+GRID = Space((Axis("instances", (1, 2, 3, 4, 5)), Axis("max_batch_size", (1, 2, 4, 8, 16))))
+
+
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
+def test_climbing_finds_the_top_of_a_hill(x, y, top_x, top_y):
+    asked = {}
+
+    def score(point):
+        return asked.setdefault(point, -math.hypot(point[0] - top_x, point[1] - top_y))
+
+    quick(GRID, (x, y), score, 0.01)
+    assert asked[top_x, top_y] == max(asked.values())
+
+
+def test_climbing_goes_round_a_corner_and_past_failures():
+    """From (0, 0) only a step along both axes is better; one neighbour fails."""
+    heights = {(0, 0): 1.0, (1, 0): -math.inf, (0, 1): 0.5, (1, 1): 2.0}
+    asked = []
+
+    def score(point):
+        asked.append(point)
+        return heights.get(point, 0.0)
+
+    quick(GRID, (0, 0), score, 0.01)
+    assert (2, 2) in asked  # it went on from (1, 1)
+
+
+def test_climbing_ends_on_a_plain():
+    asked = set()
+
+    def score(point):
+        asked.add(point)
+        return 1.0
+
+    quick(GRID, (2, 2), score, 0.0)
+    assert len(asked) == 9
+
+
+def test_brute_force_takes_all():
+    asked = []
+    brute(GRID, lambda point: asked.append(point) or 0.0)
+    assert len(set(asked)) == len(asked) == GRID.count == 25
+
+
+def test_a_variant_changes_what_it_names_and_nothing_else():
+    made = configured(variant(instances=3, max_batch_size=4), CONFIG)
+    assert made["instance_group"] == [{"name": "m", "kind": "KIND_CPU", "count": 3}]
+    assert made["max_batch_size"] == 4
+    assert made["dynamic_batching"] == {"preferred_batch_size": [4], "max_queue_delay_microseconds": 100}
+    assert configured(DEFAULT, CONFIG) == CONFIG
+    assert "dynamic_batching" not in configured(variant(max_batch_size=1), CONFIG)
+    plain = configured(variant(instances=1), CONFIG)
+    assert plain == CONFIG
+
+
+def test_any_key_may_be_varied():
+    threads, path = free_axis("parameters.threads=1,2"), free_axis("optimization.priority=PRIORITY_MAX")
+    lists = free_axis('dynamic_batching={"preserve_ordering": true}')
+    made = configured(Space((threads, path, lists)).variant((1, 0, 0)), CONFIG)
+    assert made["parameters"] == {"threads": {"string_value": "2"}}
+    assert made["optimization"] == {"priority": "PRIORITY_MAX"}
+    assert made["dynamic_batching"] == {"preserve_ordering": True}
+    with pytest.raises(BadRequest, match="'max_batch_size' is no message"):
+        configured(variant(**{"max_batch_size.x": 1}), CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("instances", 1),
+        ("max_batch_size", 8),
+        ("preferred_batch_size", "[4, 8]"),
+        ("max_queue_delay_microseconds", 100),
+        ("name", '"m"'),
+        ("optimization.priority", "null"),
+    ],
+)
+def test_the_search_begins_at_the_default(name, value):
+    assert in_force(name, CONFIG) == value
+    assert Space((Axis(name, (77, value)),)).start(CONFIG) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("1,2,4", (1, 2, 4)), ("1:3", (1, 2, 3)), ("1:9:4", (1, 5, 9)), ("4,1:2,2", (1, 2, 4))]
+)
+def test_lists_and_ranges(text, found):
+    assert numbers("--x", text) == found
+
+
+@pytest.mark.parametrize("text", ["", "a", "1:2:3:4", "3:1", "1:5:0", "0,1", "1.5", "1:1e9", "nan", "inf"])
+def test_what_is_no_list_is_refused(text):
+    with pytest.raises(ConfigError, match="--x"):
+        numbers("--x", text)
+
+
+def test_what_a_model_has_no_place_for_is_refused():
+    single = {"max_batch_size": 0}
+    assert [axis.name for axis in automatic(single).axes] == ["instances"]
+    assert [axis.name for axis in automatic(CONFIG).axes] == ["instances", "max_batch_size"]
+    for name in ("max_batch_size", "preferred_batch_size", "max_queue_delay_microseconds"):
+        with pytest.raises(BadRequest, match=f"{name} cannot be searched: model 'm' has max_batch_size 0"):
+            check(Space((Axis(name, (1,)),)), single, "m")
+    with pytest.raises(BadRequest, match="is served in sequences"):
+        check(GRID, {**CONFIG, "sequence_batching": {}}, "m")
+    with pytest.raises(BadRequest, match="is an ensemble"):
+        check(automatic(single), {**single, "ensemble_scheduling": {}}, "m")
+    with pytest.raises(ConfigError, match="has 15625 variants, and at most 10000"):
+        Space(tuple(Axis(f"x{at}", tuple(range(25))) for at in range(3)))
+
+
+def names(trials, aims):
+    return [each.trial.variant.text for each in ranking(trials, aims, Simplicity(GRID))]
+
+
+def test_the_most_throughput_wins_and_what_is_alike_goes_to_the_simpler():
+    rows = [
+        trial({}, 1, 100),
+        trial({}, 4, 300),
+        trial({"instances": 2, "max_batch_size": 1}, 4, 500),
+        trial({"instances": 4, "max_batch_size": 1}, 4, 505),
+        trial({"instances": 5, "max_batch_size": 1}, 4, 0, failure="it failed"),
+    ]
+    found = ranking(rows, Aims(), Simplicity(GRID))
+    assert [each.trial.variant.text for each in found] == [
+        "instances 2, max_batch_size 1",
+        "instances 4, max_batch_size 1",
+        "default",
+    ]
+    assert found[0].gain == pytest.approx(100 * (500 / 300 - 1))
+    assert names(rows, Aims(margin=0.0))[0] == "instances 4, max_batch_size 1"
+
+
+def test_bounds_come_before_objectives():
+    rows = [
+        trial({}, 1, 100, p99=5),
+        trial({"instances": 2, "max_batch_size": 1}, 4, 500, p99=50),
+        trial({"instances": 2, "max_batch_size": 1}, 2, 200, p99=20),
+        trial({"instances": 3, "max_batch_size": 1}, 4, 600, p99=70),
+    ]
+    bound = Constraint("latency_p99", 30, True)
+    found = ranking(rows, Aims(constraints=(bound,)), Simplicity(GRID))
+    assert [(each.trial.level, each.broken) for each in found] == [
+        (2, []),
+        (1, []),
+        (4, ["latency_p99 is 70 ms, not <= 30 ms"]),
+    ]
+    tight = Aims(constraints=(Constraint("latency_p99", 1, True), Constraint("throughput", 1000, False)))
+    assert all(each.broken for each in ranking(rows, tight, Simplicity(GRID)))
+
+
+def test_objectives_are_weighed():
+    rows = [trial({}, 1, 100, p99=10, memory_mb=100.0), trial({"instances": 2}, 1, 200, p99=30, memory_mb=200.0)]
+    assert names(rows, Aims((("throughput", 1.0),)))[0] == "instances 2"
+    assert names(rows, Aims((("latency_p99", 1.0),)))[0] == "default"
+    assert names(rows, Aims((("memory", 1.0),)))[0] == "default"
+    assert names(rows, Aims((("throughput", 3.0), ("latency_p99", 1.0))))[0] == "instances 2"
+
+
+def test_without_figures_of_the_default_there_is_no_gain():
+    rows = [trial({}, 1, 0, failure="it does not load"), trial({"instances": 2}, 1, 200)]
+    (only,) = ranking(rows, Aims(), Simplicity(GRID))
+    assert only.gain is None

@@ -1,0 +1,169 @@
+"""`tisfast analyze` finds the known best of made models, and leaves a running server as it was."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+
+import pytest
+import tritonclient.http as httpclient
+
+from tests.system.analyze_models import (
+    ALONE,
+    BATCHED,
+    PLAIN,
+    SECONDS_MAX,
+    SHARED,
+    SHORT,
+    SMALL,
+    TOGETHER,
+    analyze,
+    started,
+)
+from tests.system.helpers import until
+from tisfast.config.error_report import Report
+from tisfast.config.pbtxt import parse_text
+
+
+def best(folder):
+    """The variants in the order of results.csv."""
+    return [row["Model Config"] for row in csv.DictReader((folder / "results.csv").read_text().splitlines())]
+
+
+def written(folder, place=1):
+    report = Report("best")
+    message = parse_text((folder / "best" / str(place) / "config.pbtxt").read_text(), report)
+    report.raise_if_any()
+    return message
+
+
+@pytest.fixture
+def search(tmp_path, write_model):
+    """Search a made model with a server of its own: exit code, output, errors and the output directory."""
+
+    def searched(code: str, config: str, *flags: object):
+        write_model("made", code, config)
+        out = tmp_path / "out"
+        repository = tmp_path / "models"
+        return *analyze("-m", "made", "--model-repository", repository, "-o", out, *SHORT, *flags), out
+
+    return searched
+
+
+def test_instances_that_work_beside_each_other_are_added(search):
+    code, text, err, out = search(ALONE, PLAIN, "--instances", "1,2,4", "--concurrency", "8", "--explain")
+    assert (code, err) == (0, "")
+    assert best(out) == ["instances 4", "instances 2", "default"], text
+    assert written(out).instance_group[0].count == 4
+    assert "Best: instances 4, at concurrency 8" in text
+    assert "waiting in the queue" in text
+    page = (out / "report.html").read_text()
+    assert "instances 4, concurrency 8: " in page
+    assert "http" not in page.split("<body>")[0]
+
+
+def test_batches_are_made_where_an_execution_costs_the_same(search):
+    code, text, err, out = search(TOGETHER, BATCHED, "--max-batch-sizes", "1,2,8", "--concurrency", "8", "--explain")
+    assert (code, err) == (0, "")
+    assert best(out)[0] == "max_batch_size 8", text
+    found = written(out)
+    assert found.max_batch_size == 8
+    assert found.HasField("dynamic_batching")
+    assert "so executing samples together is cheaper" in text
+
+
+def test_instances_that_hinder_each_other_are_not_added(search):
+    code, text, err, out = search(
+        SHARED, PLAIN, "--instances", "1:3", "--concurrency", "4", "--search", "brute", "--explain"
+    )
+    assert (code, err) == (0, "")
+    assert best(out) == ["default", "instances 2", "instances 3"], text
+    assert "It is the default" in text
+
+
+def test_a_bound_of_latency_decides(search):
+    """8 requests in flight wait for each other: with 1 instance 160 ms, with 4 instances 40 ms."""
+    flags = ("--instances", "1,4", "--concurrency", "1,8", "--search", "brute")
+    code, _, err, out = search(ALONE, PLAIN, *flags, "--constraint", "latency_avg<=30")
+    assert (code, err) == (0, "")
+    rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
+    assert {(row["Model Config"], row["Concurrency"]) for row in rows} == {("default", "1"), ("instances 4", "1")}
+    repository = out.parent / "models"
+    code, text, _ = analyze(
+        "-m", "made", "--model-repository", repository, "-o", out, *SHORT, *flags, "--latency-budget", "1"
+    )
+    assert code == 1
+    assert "measurements are taken from" in text
+    assert "latency_p99 is " in text
+
+
+def test_a_variant_that_does_not_load_is_a_row(search):
+    code, text, _, out = search(SMALL, PLAIN, "--instances", "1:4", "--concurrency", "8", "--search", "brute")
+    assert code == 0
+    assert best(out) == ["instances 2", "default"], text
+    assert "failed: instances 3, concurrency 8: " in text
+    assert "no room for a third instance" in text
+    assert "no room for a third instance" in (out / "report.html").read_text()
+
+
+def test_a_run_goes_on_where_it_ended(search):
+    flags = ("--concurrency", "4", "--search", "brute")
+    code, _, _, out = search(ALONE, PLAIN, *flags, "--instances", "1,2")
+    assert code == 0
+    before = json.loads((out / "checkpoint.json").read_text())["trials"]
+    again = ["-m", "made", "--model-repository", out.parent / "models", "-o", out, *SHORT, *flags]
+    code, _, err = analyze(*again, "--instances", "1:3")
+    assert code == 99
+    assert "of another search space" in err
+    code, text, _ = analyze(*again, "--instances", "1:3", "--checkpoint", "extend")
+    assert code == 0
+    assert "2 measurements are taken from" in text
+    after = json.loads((out / "checkpoint.json").read_text())["trials"]
+    assert after[:2] == before
+    assert len(after) == 3
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["whole", "interrupted"])
+def test_a_running_server_gets_its_configuration_back(tmp_path, write_model, serve, interrupted):
+    write_model("made", ALONE, PLAIN)
+    server = serve("--model-control-mode=explicit", "--load-model=made").ready()
+    url, out = f"127.0.0.1:{server.port}", tmp_path / "out"
+    flags = ["-m", "made", "-u", url, "-o", out, *SHORT, "--instances", "2:9", "--concurrency", "8"]
+    with httpclient.InferenceServerClient(url) as client:
+        before = client.get_model_config("made")
+        process = started(*flags, "--search", "brute")
+        try:
+            if interrupted:
+                until(lambda: client.get_model_config("made") != before, "a variant is loaded")
+                process.send_signal(signal.SIGINT)
+            text, err = process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
+        assert client.get_model_config("made") == before
+    assert err == ""
+    assert process.returncode == (2 if interrupted else 0)
+    assert ("It was interrupted" in text) is interrupted
+    assert best(out)[-1] == "default"
+
+
+def test_wrong_input_ends_with_a_sentence(tmp_path, write_model, serve):
+    write_model("made", ALONE, PLAIN)
+    write_model("open", ALONE, PLAIN.replace("[ 4 ]", "[ -1 ]"))
+    repository = tmp_path / "models"
+    own = ("-m", "made", "--model-repository", repository, "-o", tmp_path / "out")
+    for flags, told in (
+        (("-m", "none", "--model-repository", repository), "has no folder of a model 'none'; it has made, open"),
+        (("-m", "made", "--model-repository", tmp_path / "no"), "is no folder"),
+        (("-m", "made", "-u", "127.0.0.1:1"), "Connection refused"),
+        ((*own, "--max-batch-sizes", "1,2"), "model 'made' has max_batch_size 0"),
+        ((*own, "--server-flag=--no-such-flag"), "no-such-flag"),
+        ((*own[2:], "-m", "open"), "--shape"),
+    ):
+        code, _, err = analyze(*flags)
+        assert code == 99, (flags, err)
+        assert told in err
+    server = serve().ready()
+    code, _, err = analyze("-m", "made", "-u", f"127.0.0.1:{server.port}", "-o", tmp_path / "out")
+    assert code == 99
+    assert "start it with --model-control-mode=explicit" in err

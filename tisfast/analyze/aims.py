@@ -1,0 +1,182 @@
+"""What is wanted: objectives, constraints, and the order that they give.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tisfast.analyze.space import Space
+from tisfast.analyze.trials import LATENCIES, Trial
+from tisfast.analyze.variants import DEFAULT, INSTANCES
+from tisfast.errors import ConfigError
+
+THROUGHPUT: Final = "throughput"
+MEMORY: Final = "memory"
+UNITS: Final = {THROUGHPUT: "/s", MEMORY: " MB", **{f"latency_{each}": " ms" for each in LATENCIES}}
+"""The metrics, with their units."""
+OTHER_NAMES: Final = {
+    "latency": "latency_avg",
+    "cpu_used_ram": MEMORY,
+    **{each: f"latency_{each}" for each in LATENCIES if each != "avg"},
+    **{f"perf_{name}": name for name in UNITS if name != MEMORY},
+}
+"""Short ones, and Model Analyzer's."""
+
+
+Simple = Callable[[Trial], tuple[float, ...]]
+"""Orders rows that are alike: what is smaller is preferred."""
+
+
+def metric(name: str) -> str:
+    """By any of its names.  Raises ConfigError."""
+    found = OTHER_NAMES.get(name, name)
+    if found not in UNITS:
+        raise ConfigError(f"'{name}' is no metric that is measured here; there are {', '.join(UNITS)}")
+    return found
+
+
+class Constraint(NamedTuple):
+    """A bound that a metric keeps.  most: it is at most the limit, else at least."""
+
+    metric: str
+    limit: float
+    most: bool
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{self.metric} {'<=' if self.most else '>='} {self.limit:g}{UNITS[self.metric]}"
+
+
+def value_of(trial: Trial, name: str) -> float | None:
+    """None where it was not measured."""
+    if name == THROUGHPUT:
+        return trial.throughput
+    if name == MEMORY:
+        return trial.memory_mb
+    return trial.latency_ms.get(name.removeprefix("latency_"))
+
+
+@dataclass(frozen=True)
+class Aims:
+    """objectives: weights by metric; margin: percent within which two are alike, and the simpler one is preferred."""
+
+    objectives: tuple[tuple[str, float], ...] = ((THROUGHPUT, 1.0),)
+    constraints: tuple[Constraint, ...] = ()
+    margin: float = 3.0
+
+    def broken(self, trial: Trial) -> list[str]:
+        """What a row does not keep, a sentence each."""
+        found = []
+        for each in self.constraints:
+            value = value_of(trial, each.metric)
+            if value is None:
+                found.append(f"{each.metric} is not known")
+            elif self._excess(trial, each) > 0:
+                found.append(f"{each.metric} is {value:.4g}{UNITS[each.metric]}, not {each.text.split(' ', 1)[1]}")
+        return found
+
+    def too_slow(self, trial: Trial) -> bool:
+        """A bound of latency is broken: more load can but make it worse."""
+        return any(self._excess(trial, each) > 0 for each in self.constraints if each.metric.startswith("latency"))
+
+    def excess(self, trial: Trial) -> float:
+        """How far a row is beyond its bounds, 0 where it keeps them."""
+        return sum(self._excess(trial, each) for each in self.constraints)
+
+    def _excess(self, trial: Trial, bound: Constraint) -> float:
+        value = value_of(trial, bound.metric)
+        if value is None or value <= 0 or bound.limit <= 0:
+            return 1.0 if value is None or (value > bound.limit) == bound.most else 0.0
+        ratio = math.log(value / bound.limit)
+        return max(ratio if bound.most else -ratio, 0.0)
+
+    def gain(self, trial: Trial, base: Trial | None) -> float:
+        """Against another row: weighted mean of the logarithms of the ratios; above 0 is better."""
+        if base is None:
+            return 0.0
+        total, weights = 0.0, 0.0
+        for name, weight in self.objectives:
+            new, old = value_of(trial, name), value_of(base, name)
+            if new is None or old is None or new <= 0 or old <= 0:
+                continue
+            ratio = math.log(new / old)
+            total += weight * (ratio if name == THROUGHPUT else -ratio)
+            weights += weight
+        return total / weights if weights else 0.0
+
+    @property
+    def alike(self) -> float:
+        """The margin as a gain."""
+        return math.log1p(self.margin / 100)
+
+
+class Ranked(NamedTuple):
+    """A variant at its best level.
+
+    gain: in percent against the default, None where that failed; broken: bounds that it does not keep.
+    """
+
+    trial: Trial
+    gain: float | None
+    broken: list[str]
+
+
+def _order(trial: Trial, aims: Aims, base: Trial | None) -> tuple[float, float]:
+    return aims.excess(trial), -aims.gain(trial, base)
+
+
+def best_level(trials: Sequence[Trial], aims: Aims, base: Trial | None) -> Trial | None:
+    """Of one variant's rows; the least load of those that are alike.  None where all have failed."""
+    good = [each for each in trials if not each.failure]
+    return _simplest(good, aims, base, lambda trial: (trial.level,)) if good else None
+
+
+def _simplest(trials: Sequence[Trial], aims: Aims, base: Trial | None, simple: Simple) -> Trial:
+    head = min(trials, key=lambda trial: _order(trial, aims, base))
+    excess, gain = aims.excess(head), aims.gain(head, base)
+    near = [
+        each
+        for each in trials
+        if aims.excess(each) <= excess + (aims.alike if excess else 0.0) and gain - aims.gain(each, base) <= aims.alike
+    ]
+    return min(near, key=simple)
+
+
+class Simplicity:
+    """Orders rows that are alike: the default first, then fewer instances, then the order of the search space."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    def __call__(self, trial: Trial) -> tuple[float, ...]:
+        """Smaller is simpler."""
+        if trial.variant == DEFAULT:
+            return (-1.0,)
+        values = [(axis.values, trial.variant.value(axis.name)) for axis in self._space.axes]
+        place = [known.index(value) if value is not None and value in known else len(known) for known, value in values]
+        return (float(int(trial.variant.value(INSTANCES) or 0)), float(sum(place)), *map(float, place))
+
+
+def ranking(trials: Iterable[Trial], aims: Aims, simple: Simple) -> list[Ranked]:
+    """Each variant at its best level, the best one first; those that keep all bounds before the others."""
+    by_variant: dict[str, list[Trial]] = {}
+    for each in trials:
+        by_variant.setdefault(each.variant.text, []).append(each)
+    base = best_level(by_variant.get(DEFAULT.text, []), aims, None)
+    if base is not None:  # its best level is told by gains against any of its rows
+        base = best_level(by_variant[DEFAULT.text], aims, base)
+    rest = [found for each in by_variant.values() if (found := best_level(each, aims, base)) is not None]
+    compared = base is not None
+    if base is None and rest:
+        base = rest[0]
+        rest = [found for each in by_variant.values() if (found := best_level(each, aims, base)) is not None]
+    ordered = []
+    while rest:
+        chosen = _simplest(rest, aims, base, simple)
+        rest.remove(chosen)
+        gain = 100 * math.expm1(aims.gain(chosen, base)) if compared else None
+        ordered.append(Ranked(chosen, gain, aims.broken(chosen)))
+    return ordered

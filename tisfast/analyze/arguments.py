@@ -1,0 +1,259 @@
+"""The command line of `tisfast analyze`; what it does not know goes to bench's.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from tisfast.analyze.aims import MEMORY, THROUGHPUT, Aims, Constraint, metric
+from tisfast.analyze.checkpoint import MODES
+from tisfast.analyze.space import Axis, Load, Space, free_axis, numbers, whole_axis
+from tisfast.analyze.variants import DELAY, INSTANCES, MAX_BATCH, PREFERRED
+from tisfast.bench.arguments import read as read_bench
+from tisfast.bench.asked import Asked
+from tisfast.bench.flags import parser as bench_parser
+from tisfast.errors import ConfigError
+
+USAGE: Final = "tisfast analyze -m MODEL (--model-repository FOLDER | -u HOST:PORT) [options]"
+DESCRIBES: Final = """Find the configuration of a model that is best for an aim, by measuring variants of it.
+
+  tisfast analyze -m resnet --model-repository models
+  tisfast analyze -m resnet --model-repository models --latency-budget 50 --instances 1:4 --max-batch-sizes 1,8,32
+  tisfast analyze -m resnet -u localhost:8000 --queue-delays 0,500,2000
+
+Flags of `tisfast bench` that say what is sent and how it is measured are taken, too: -i, -b, -x, -H, --input-data,
+--shape, -p, -s, -r, --stop and others.  `tisfast docs analyze` says more.
+"""
+WINDOW: Final = ("-p", "1000")
+"""Milliseconds of a window, where the user says nothing: many variants are measured."""
+SEARCHES: Final = ("quick", "brute")
+NOT_BENCHS: Final = {
+    "concurrency_range": "write --concurrency with all levels, as 1,2,4 or 1:8",
+    "old_concurrency": "write --concurrency",
+    "old_limit": "write --concurrency",
+    "old_dynamic": "write --concurrency",
+    "request_rate_range": "write --request-rate with all levels",
+    "request_intervals": "variants are compared at levels of concurrency or of a request rate",
+    "request_rate_ramp": "variants are compared at levels of concurrency or of a request rate",
+    "fixed_schedule": "variants are compared at levels of concurrency or of a request rate",
+    "periodic_concurrency_range": "variants are compared at levels of concurrency or of a request rate",
+    "binary_search": "all levels of a variant are measured; give --latency-budget",
+    "latency_threshold": "give --latency-budget",
+    "csv": "results.csv is in the output directory",
+    "verbose_csv": "results.csv is in the output directory",
+    "json": "checkpoint.json in the output directory has all figures",
+    "report": "report.html is in the output directory",
+    "openmetrics": "results.csv and checkpoint.json in the output directory have the figures",
+    "profile_export_file": "measure the winner with tisfast bench for its single requests",
+    "collect_metrics": "measure the winner with tisfast bench for the figures of its GPUs",
+    "max_errors": "a variant whose requests fail is out",
+    "service_kind": "only models of servers of KServe's protocol 2 have a configuration to search",
+    "endpoint": "only models of servers of KServe's protocol 2 have a configuration to search",
+    "vs": "variants are compared with the default configuration, on one server",
+    "fail_above": "variants are compared with the default configuration, on one server",
+}
+"""Flags of bench without a place here, and what to do."""
+SHORT: Final = {"csv": "-f", "old_concurrency": "-t", "old_limit": "-c", "old_dynamic": "-d"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """The command line.
+
+    repository: None for a server that runs; space: None for the automatic one; best: so many configurations are
+    written; checkpoint: of MODES; bench: its flags as they were typed.
+    """
+
+    asked: Asked
+    repository: Path | None
+    server_flags: tuple[str, ...]
+    space: Space | None
+    load: Load
+    aims: Aims
+    search: str
+    best: int
+    output: Path
+    checkpoint: str
+    explain: bool
+    bench: tuple[str, ...]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command."""
+    made = _Parser(
+        prog="tisfast analyze",
+        usage=USAGE,
+        description=DESCRIBES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    group = made.add_argument_group("what is measured")
+    group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
+    group.add_argument("--model-repository", metavar="FOLDER", help="a server is started with it, and ends with this")
+    group.add_argument(
+        "-u", "--url", default="", metavar="HOST:PORT", help="a running server with explicit model control"
+    )
+    group.add_argument(
+        "--server-flag", action="append", default=[], metavar="FLAG", help="of the server that is started"
+    )
+    group = made.add_argument_group("the search space; without any, instances 1:5 and max_batch_size 1,2,4..128")
+    group.add_argument("--instances", metavar="LIST", help="count of each instance group: 1,2,4 or 1:4 or 1:9:2")
+    group.add_argument("--max-batch-sizes", metavar="LIST", help="max_batch_size, with dynamic batching")
+    group.add_argument(
+        "--preferred-batch-sizes", action="append", metavar="LIST", help="a list of them; again for more"
+    )
+    group.add_argument("--queue-delays", metavar="LIST", help="max_queue_delay_microseconds")
+    group.add_argument("--set", action="append", default=[], metavar="PATH=VALUES", help="any key: parameters.X=1,2,4")
+    group.add_argument(
+        "--concurrency", metavar="LIST", help="requests in flight; default 1,2,4..1024, until it is flat"
+    )
+    group.add_argument("--request-rate", metavar="LIST", help="requests a second, instead of a concurrency")
+    group.add_argument("--search", default="quick", metavar="|".join(SEARCHES), help="climb, or all; default quick")
+    group = made.add_argument_group("what is wanted")
+    group.add_argument("--objective", action="append", default=[], metavar="METRIC[=WEIGHT]", help="default throughput")
+    group.add_argument("--latency-budget", type=float, metavar="MS", help="p99 at most")
+    group.add_argument("--min-throughput", type=float, metavar="N", help="inferences a second at least")
+    group.add_argument("--max-memory", type=float, metavar="MB", help="of the started server's processes at most")
+    group.add_argument("--constraint", action="append", default=[], metavar="METRIC<=N", help="or METRIC>=N")
+    group.add_argument("--margin", type=float, default=3.0, metavar="PERCENT", help="within it variants are alike; 3")
+    group = made.add_argument_group("what comes out")
+    group.add_argument("-o", "--output-directory", metavar="FOLDER", help="default analyze-MODEL")
+    group.add_argument("--best", type=int, default=3, metavar="N", help="configurations that are written; default 3")
+    group.add_argument("--checkpoint", default=MODES[0], metavar="|".join(MODES), help="of a run before in that folder")
+    group.add_argument("--explain", action="store_true", help="say why the winner won")
+    return made
+
+
+def read(arguments: Sequence[str]) -> Given:
+    """Raises ConfigError with what is wrong; SystemExit for --help."""
+    given, rest = parser().parse_known_args(arguments)
+    if not given.model_name:
+        raise ConfigError("-m: the model must be given")
+    if bool(given.model_repository) == bool(given.url):
+        raise ConfigError(
+            "give either --model-repository FOLDER, for a server that is started and ends with this, or -u HOST:PORT "
+            "of a running one"
+        )
+    if given.server_flag and given.url:
+        raise ConfigError("--server-flag is for the server that --model-repository has started; leave it out with -u")
+    _check_bench(rest)
+    url = ["-u", given.url] if given.url else []
+    bench = read_bench(["-m", given.model_name, *url, *WINDOW, *rest])
+    space = _space(given)
+    for name, value, choices in (("--search", given.search, SEARCHES), ("--checkpoint", given.checkpoint, MODES)):
+        if value not in choices:
+            raise ConfigError(f"{name} {value}: it is {' or '.join(choices)}")
+    if given.best < 1:
+        raise ConfigError(f"--best {given.best}: at least 1 configuration is written")
+    return Given(
+        asked=bench.asked,
+        repository=Path(given.model_repository) if given.model_repository else None,
+        server_flags=tuple(given.server_flag),
+        space=space,
+        load=_load(given),
+        aims=_aims(given),
+        search=given.search,
+        best=given.best,
+        output=Path(given.output_directory or f"analyze-{given.model_name}"),
+        checkpoint=given.checkpoint,
+        explain=given.explain,
+        bench=tuple(rest),
+    )
+
+
+def _check_bench(rest: Sequence[str]) -> None:
+    named = bench_parser()
+    found = named.parse_args(list(rest))
+    for name, hint in NOT_BENCHS.items():
+        if getattr(found, name) != named.get_default(name):
+            flag = SHORT.get(name, f"--{name.replace('_', '-')}")
+            raise ConfigError(f"{flag} of tisfast bench has no place here: {hint}")
+
+
+def _space(given: Any) -> Space | None:
+    axes = []
+    if given.instances is not None:
+        axes.append(whole_axis("--instances", INSTANCES, given.instances))
+    if given.max_batch_sizes is not None:
+        axes.append(whole_axis("--max-batch-sizes", MAX_BATCH, given.max_batch_sizes))
+    if given.preferred_batch_sizes:
+        lists = [numbers("--preferred-batch-sizes", each) for each in given.preferred_batch_sizes]
+        texts = ["[" + ", ".join(f"{size:g}" for size in each) + "]" for each in lists]
+        axes.append(Axis(PREFERRED, tuple(dict.fromkeys(texts))))
+    if given.queue_delays is not None:
+        axes.append(whole_axis("--queue-delays", DELAY, given.queue_delays, least=0))
+    axes += [free_axis(each) for each in given.set]
+    names = [axis.name for axis in axes]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{twice} is given twice: give all its values at once")
+    return Space(tuple(axes)) if axes else None
+
+
+def _load(given: Any) -> Load:
+    if given.request_rate is not None and given.concurrency is not None:
+        raise ConfigError("give either --concurrency or --request-rate: variants are compared at one kind of load")
+    if given.request_rate is not None:
+        return Load(
+            "request_rate", numbers("--request-rate", given.request_rate, least=0.001, whole=False), chosen=True
+        )
+    if given.concurrency is not None:
+        return Load("concurrency", numbers("--concurrency", given.concurrency), chosen=True)
+    return Load()
+
+
+def _aims(given: Any) -> Aims:
+    weights = dict(_objective(each) for each in given.objective) or {THROUGHPUT: 1.0}
+    bounds = [_constraint(each) for each in given.constraint]
+    for name, flag, value, most in (
+        ("latency_p99", "--latency-budget", given.latency_budget, True),
+        (THROUGHPUT, "--min-throughput", given.min_throughput, False),
+        (MEMORY, "--max-memory", given.max_memory, True),
+    ):
+        if value is not None:
+            bounds.append(_bound(f"{flag} {value:g}", name, value, most))
+    if given.url and MEMORY in (*weights, *(each.metric for each in bounds)):
+        raise ConfigError(
+            "memory is known of a server that is started with --model-repository; the processes of one at -u are not "
+            "known, so leave that objective or bound out"
+        )
+    if not (math.isfinite(given.margin) and given.margin >= 0):
+        raise ConfigError(f"--margin {given.margin}: it is a number of percent, 0 or more")
+    return Aims(tuple(weights.items()), tuple(bounds), given.margin)
+
+
+def _objective(text: str) -> tuple[str, float]:
+    name, sign, weight = text.partition("=")
+    try:
+        value = float(weight) if sign else 1.0
+    except ValueError:
+        value = -1.0
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"--objective {text}: write METRIC or METRIC=WEIGHT, with a weight above 0")
+    return metric(name), value
+
+
+def _constraint(text: str) -> Constraint:
+    for sign, most in (("<=", True), (">=", False)):
+        name, found, limit = text.partition(sign)
+        if found:
+            try:
+                return _bound(f"--constraint {text}", metric(name.strip()), float(limit), most)
+            except ValueError:
+                break
+    raise ConfigError(f"--constraint {text}: write METRIC<=N or METRIC>=N, as latency_p99<=50")
+
+
+def _bound(text: str, name: str, limit: float, most: bool) -> Constraint:
+    if not (math.isfinite(limit) and limit > 0):
+        raise ConfigError(f"{text}: the bound is a number above 0")
+    return Constraint(name, limit, most)

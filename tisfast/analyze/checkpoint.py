@@ -1,0 +1,74 @@
+"""What was measured, in a file that is whole after each variant, so that a run can go on.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tisfast.analyze.trials import Trial, from_json, to_json
+from tisfast.bench.documents import read_document
+from tisfast.bench.files import write_text
+from tisfast.errors import BadRequest
+
+SCHEMA: Final = "tisfast analyze 1"
+NAME: Final = "checkpoint.json"
+WHAT_IS_SEARCHED: Final = ("search space", "load", "search")
+"""Parts of the setup that may change with --checkpoint extend: rows mean the same."""
+MODES: Final = ("resume", "extend", "new")
+
+
+class Checkpoint:
+    """Rows by their keys, and the file that keeps them.  setup: what they were measured with."""
+
+    def __init__(self, folder: Path, setup: Mapping[str, Any]) -> None:
+        self._file, self._setup = folder / NAME, dict(setup)
+        self.trials: dict[str, Trial] = {}
+
+    @classmethod
+    def opened(cls, folder: Path, setup: Mapping[str, Any], mode: str) -> Checkpoint:
+        """With the rows of a run before.  Raises BadRequest when that was another one, and `mode` does not allow it."""
+        made = cls(folder, setup)
+        if mode == "new" or not made._file.exists():
+            return made
+        document = read_document(str(made._file))
+        hint = "take another --output-directory, or --checkpoint new, which forgets its figures"
+        if document.get("schema") != SCHEMA:
+            raise BadRequest(f"{made._file} is no checkpoint of this version of tisfast analyze; {hint}")
+        before = document.get("setup")
+        if not isinstance(before, dict):
+            raise BadRequest(f"{made._file} lacks its setup: it was changed or cut; {hint}")
+        allowed = WHAT_IS_SEARCHED if mode == "extend" else ()
+        plain = json.loads(json.dumps(made._setup))
+        for name in (*plain, *(each for each in before if each not in plain)):
+            old, new = before.get(name), plain.get(name)
+            if old == new or name in allowed:
+                continue
+            if name in WHAT_IS_SEARCHED:
+                hint += "; --checkpoint extend keeps what fits"
+            raise BadRequest(
+                f"{made._file} is of another {name}: it has {_short(old)}, and now it is {_short(new)}; {hint}"
+            )
+        try:
+            for each in document["trials"]:
+                trial = from_json(each)
+                made.trials[trial.key] = trial
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadRequest(f"{made._file} has a row that cannot be read ({error!r:.200}); {hint}") from None
+        return made
+
+    def add(self, trial: Trial) -> None:
+        """Keep a row; `save` writes it."""
+        self.trials[trial.key] = trial
+
+    def save(self) -> None:
+        """Write all.  Raises Unavailable, with the reason."""
+        rows = [to_json(each) for each in self.trials.values()]
+        text = json.dumps({"schema": SCHEMA, "setup": self._setup, "trials": rows}, indent=1, allow_nan=False)
+        write_text(self._file, text + "\n")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,261 @@
+"""`tisfast analyze` from the command line to its files.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tisfast.analyze.aims import Ranked, Simplicity, best_level, ranking
+from tisfast.analyze.arguments import Given, read
+from tisfast.analyze.checkpoint import Checkpoint
+from tisfast.analyze.explain import explained
+from tisfast.analyze.page import Result, page
+from tisfast.analyze.search import brute, quick
+from tisfast.analyze.servers import OwnServer, RunningServer, Server
+from tisfast.analyze.space import Point, automatic, check
+from tisfast.analyze.table import csv_text, failures, milliseconds, table
+from tisfast.analyze.trials import Trial
+from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries
+from tisfast.analyze.variants import DEFAULT, canonical, configured
+from tisfast.bench.client_side import machine
+from tisfast.bench.files import write_text
+from tisfast.bench.prepared import prepared, stoppable
+from tisfast.bench.session import Model, look_up
+from tisfast.client import Client
+from tisfast.errors import BadRequest, ConfigError, TisError, Unavailable
+from tisfast.repo.written_folder import config_text
+
+FINE: Final = 0
+NONE_KEEPS: Final = 1
+"""No variant keeps all bounds."""
+NOT_WHOLE: Final = 2
+"""It was interrupted, or the server has gone: the result is of what was measured."""
+NOTHING: Final = 3
+WRONG: Final = 99
+"""The command line, no server, no such model, requests that the model refuses, files that cannot be written."""
+SWITCH_SECONDS: Final = 0.0001
+"""As tisfast bench's."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Gives the exit code."""
+    try:
+        given = read(arguments)
+        sys.setswitchinterval(SWITCH_SECONDS)
+        return _analyze(given)
+    except ConfigError as error:
+        print(f"Error: {error}\nTry 'tisfast analyze --help'.", file=sys.stderr)
+    except TisError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("error: it was interrupted, and nothing more was waited for", file=sys.stderr)
+    return WRONG
+
+
+def _analyze(given: Given) -> int:
+    server = _server(given)
+    code, left = WRONG, ""
+    try:
+        _make(given.output)
+        if isinstance(server, OwnServer):
+            server.start()
+        code = _Analysis(given, server).run()
+    finally:
+        left = server.close()
+        if left:
+            print(f"error: {left}", file=sys.stderr)
+    return WRONG if left else code
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(
+            f"the output directory {folder} cannot be made ({error.strerror}); name another one with -o"
+        ) from None
+
+
+def _connect(given: Given) -> Callable[[str, float], Client]:
+    options: dict[str, Any] = {"headers": dict(given.asked.headers), "shared_memory": False, "retries": 0}
+    if given.asked.tls is not None:
+        options["tls"] = given.asked.tls
+    return lambda url, seconds: Client(url, timeout=seconds, **options)
+
+
+def _server(given: Given) -> Server:
+    asked = given.asked
+    if given.repository is None:
+        return RunningServer(asked.address, asked.model, _connect(given))
+    log = (given.output / "server.log").absolute()
+    return OwnServer(given.repository, asked.model, grpc=asked.address.grpc, flags=given.server_flags, log=log)
+
+
+class _Analysis:
+    """One search, on a server that serves."""
+
+    def __init__(self, given: Given, server: Server) -> None:
+        self._given, self._server = given, server
+        self._model = self._looked_up()
+        self._config = dict(self._model.config)
+        if not self._config:
+            raise BadRequest(
+                f"the server does not tell the configuration of model '{given.asked.model}', so no variant of it can "
+                "be made; it is an extension of Triton's that tisfast and Triton have"
+            )
+        self._space = given.space or automatic(self._config)
+        check(self._space, self._config, given.asked.model)
+        self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
+        self._known = len(self._checkpoint.trials)
+        if isinstance(server, RunningServer):
+            server.try_load(self._config)
+        bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, on_trial=self._told)
+        self._tries = Tries(bench, given.load, given.aims, every_level=given.search == "brute")
+        self._base: Trial | None = None
+        self._ended = "All of the search was done."
+
+    def run(self) -> int:
+        """Search, rank, write.  Raises TisError when nothing can be begun, or a file cannot be written."""
+        print(f"*** {self._plan()} ***", flush=True)
+        whole = True
+        with stoppable(partial(print, flush=True), signal.SIGTERM) as stop:
+            self._tries.bench.stop = stop
+            try:
+                self._search()
+            except Interrupted:
+                whole, self._ended = False, "It was interrupted; this is what was measured until then."
+            except TisError as error:
+                whole, self._ended = False, f"It ended early: {error.message}"
+                print(f"error: {error}", file=sys.stderr)
+        ranked = self._ranked()
+        self._write(ranked)
+        if not ranked:
+            return NOTHING
+        if not whole:
+            return NOT_WHOLE
+        return NONE_KEEPS if ranked[0].broken else FINE
+
+    # ---- before
+
+    def _looked_up(self) -> Model:
+        """Also whether the model answers what would be sent: one request."""
+        asked = self._given.asked
+        with _connect(self._given)(str(self._server.address()), ASK_SECONDS) as client:
+            model = look_up(client, asked)
+            there = replace(asked, address=self._server.address())
+            with prepared(client, there, model) as session:
+                session.probe()
+        return model
+
+    def _setup(self) -> Mapping[str, Any]:
+        """What rows are measured with: others are not comparable."""
+        given = self._given
+        return {
+            "model": given.asked.model,
+            "default configuration": canonical(self._config),
+            "machine": dict(machine()),
+            "server": self._model.server,
+            "kind of server": "its own" if given.repository is not None else str(given.asked.address),
+            "server flags": list(given.server_flags),
+            "flags of bench": list(given.bench),
+            "search space": {axis.name: list(axis.values) for axis in self._space.axes},
+            "load": {given.load.mode: list(given.load.levels)},
+            "search": given.search,
+        }
+
+    def _plan(self) -> str:
+        given, levels = self._given, len(self._given.load.levels)
+        axes = ", ".join(f"{axis.name} ({len(axis.values)})" for axis in self._space.axes)
+        known = f"; {self._known} measurements are taken from {given.output}" if self._known else ""
+        seconds = 3 * given.asked.settings.window_ms / 1000
+        return (
+            f"{given.asked.model}: {self._space.count} variants of {axes}, at up to {levels} levels of "
+            f"{given.load.mode.replace('_', ' ')}, search {given.search}, {seconds:g} s or more for each{known}"
+        )
+
+    # ---- the search
+
+    def _search(self) -> None:
+        given, tries, space = self._given, self._tries, self._space
+        self._base = best_level(tries.rows(DEFAULT), given.aims, None)
+        self._base = self._base and best_level(tries.rows(DEFAULT), given.aims, self._base)
+        if given.search == "brute":
+            brute(space, self._score)
+            return
+        quick(space, space.start(self._config), self._score, given.aims.alike)
+        for each in self._ranked()[: given.best]:
+            tries.sweep(each.trial.variant)
+        tries.sweep(DEFAULT)
+
+    def _score(self, point: Point) -> float:
+        return self._tries.score(self._space.variant(point), self._base)
+
+    def _told(self, trial: Trial) -> None:
+        text = trial.failure or (
+            f"{trial.throughput:.4g} inferences/s, p99 {milliseconds(trial, 'p99')}"
+            + ("" if trial.stable else ", not stable")
+        )
+        print(f"  {trial.variant.text}, {trial.load}: {text}", flush=True)
+
+    # ---- the result
+
+    def _ranked(self) -> list[Ranked]:
+        return ranking(self._checkpoint.trials.values(), self._given.aims, Simplicity(self._space))
+
+    def _write(self, ranked: list[Ranked]) -> None:
+        """Everything that can be; then raises for what could not."""
+        given, trials = self._given, list(self._checkpoint.trials.values())
+        said = explained(ranked, trials, given.aims, self._config)
+        best = ranked[: given.best]
+        folder = given.output
+        print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
+        for line in failures(trials):
+            print(f"failed: {line}")
+        if given.explain:
+            print("\n" + "\n".join(said))
+        result = Result(
+            given.asked.model, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked)
+        )
+        write_text(folder / "report.html", page(result))
+        write_text(folder / "results.csv", csv_text(given.asked.model, given.asked.batch_size, self._config, ranked))
+        for place, each in enumerate(best, 1):
+            target = folder / "best" / str(place)
+            _make(target)
+            write_text(target / "config.pbtxt", self._config_file(place, each))
+        if best:
+            print(
+                f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{len(best)}/config.pbtxt"
+            )
+
+    def _config_file(self, place: int, ranked: Ranked) -> str:
+        trial = ranked.trial
+        what = f"{trial.variant.text}, {trial.throughput:.4g} inferences/s at {trial.load}"
+        head = f"# rank {place} of tisfast analyze: {what}\n"
+        return head + config_text(self._given.asked.model, configured(trial.variant, self._config))
+
+    def _diff(self, ranked: list[Ranked]) -> list[str]:
+        if not ranked:
+            return []
+        made = configured(ranked[0].trial.variant, self._config)
+        keys = [key for key in {**self._config, **made} if self._config.get(key) != made.get(key)]
+        return [f"{key}: {self._config.get(key)} -> {made.get(key)}" for key in keys]
+
+    def _about(self) -> Mapping[str, str]:
+        setup = self._setup()
+        aims = self._given.aims
+        wanted = {
+            "objectives": ", ".join(f"{name} ({weight:g})" for name, weight in aims.objectives),
+            "bounds": ", ".join(each.text for each in aims.constraints) or "none",
+            "margin": f"{aims.margin:g} %",
+        }
+        settings = {
+            f"setting {name.replace('_', ' ')}": str(value)
+            for name, value in asdict(self._given.asked.settings).items()
+        }
+        told = {name: str(value) for name, value in setup.items() if name not in ("default configuration", "machine")}
+        return {**wanted, **told, **{name: str(value) for name, value in machine().items()}, **settings}

@@ -1,0 +1,149 @@
+"""Why the winner won, in words, from what was measured.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tisfast import limits
+from tisfast.analyze.aims import Aims, Ranked
+from tisfast.analyze.trials import Served, Trial
+from tisfast.analyze.variants import DEFAULT, INSTANCES, Value, in_force
+
+NOTED: Final = 1.1
+"""Figures that differ by less are called alike."""
+
+
+def explained(ranked: Sequence[Ranked], trials: Sequence[Trial], aims: Aims, config: Mapping[str, Any]) -> list[str]:
+    """Sentences; each one stands on figures that it names.  config: the default one."""
+    if not ranked:
+        return ["No variant could be measured, so nothing can be said of them."]
+    winner = ranked[0].trial
+    default = next((each.trial for each in ranked if each.trial.variant == DEFAULT), None)
+    said = [_won(ranked[0], default)]
+    if ranked[0].broken:
+        said.append(f"It does not keep every bound: {'; '.join(ranked[0].broken)}. No variant does.")
+    if default is not None and default is not winner:
+        said += _against(winner, default)
+    elif default is winner:
+        said += _nothing_better(ranked, aims)
+    said += _of_instances(ranked, in_force(INSTANCES, config))
+    said += _client(winner, default)
+    failed = {each.variant.text: each for each in trials if each.failure}
+    said += [f"{name} is out: {trial.failure}." for name, trial in list(failed.items())[: limits.ANALYZE_NAMED_MAX]]
+    if len(failed) > limits.ANALYZE_NAMED_MAX:
+        said.append(f"So are {len(failed) - limits.ANALYZE_NAMED_MAX} more; the table has their reasons.")
+    return said
+
+
+def _won(first: Ranked, default: Trial | None) -> str:
+    best = first.trial
+    text = f"Best: {best.variant.text}, at {best.load}: {best.throughput:.4g} inferences/s, p99 {_ms(best, 'p99')}"
+    if default is None:
+        return f"{text}. The default has no figures to compare with."
+    if default is best:
+        return f"{text}."
+    return (
+        f"{text}; the default's best, at {default.load}, is {default.throughput:.4g} inferences/s, p99 "
+        f"{_ms(default, 'p99')}: {best.throughput / default.throughput:.3g} times the throughput."
+    )
+
+
+def _against(winner: Trial, default: Trial) -> Iterator[str]:
+    new, old = winner.served, default.served
+    if new is None or old is None:
+        yield "The server gave no statistics, so it is not known where the time went."
+        return
+    yield (
+        f"In the default a request spent {_percent(old.queue_share)} of its {_us(old.total_us)} in the server waiting "
+        f"in the queue and {_us(old.compute_us)} computing; now it is {_percent(new.queue_share)} of "
+        f"{_us(new.total_us)}, and {_us(new.compute_us)}."
+    )
+    if new.batch > NOTED * old.batch:
+        each_old, each_new = _sample_us(old), _sample_us(new)
+        cost = "cheaper" if each_old > NOTED * each_new else "no cheaper"
+        yield (
+            f"Batches grew from {old.batch:.3g} to {new.batch:.3g} samples ({_sizes(new)}): a sample costs an instance "
+            f"{_us(each_new)} instead of {_us(each_old)}, so executing samples together is {cost}."
+        )
+    elif old.batch > NOTED * new.batch:
+        yield f"Batches shrank from {old.batch:.3g} to {new.batch:.3g} samples."
+    instances = winner.variant.value(INSTANCES)
+    if instances is not None and new.compute_infer_us > NOTED * old.compute_infer_us and new.batch <= NOTED * old.batch:
+        yield (
+            f"With {instances} instances an execution takes {_us(new.compute_infer_us)} instead of "
+            f"{_us(old.compute_infer_us)}: the instances hinder each other, or more load is under way."
+        )
+
+
+def _nothing_better(ranked: Sequence[Ranked], aims: Aims) -> Iterator[str]:
+    others = [each for each in ranked[1:] if not each.broken]
+    if not others:
+        yield "It is the default: no other variant keeps the bounds and answers."
+        return
+    second = others[0]
+    yield (
+        f"It is the default: no variant is better by more than {aims.margin:g} % (--margin); the next one, "
+        f"{second.trial.variant.text}, has {second.trial.throughput:.4g} inferences/s at {second.trial.load}."
+    )
+
+
+def _of_instances(ranked: Sequence[Ranked], default: Value | None) -> Iterator[str]:
+    """What more instances did, each number at its best.  default: the number where a variant does not say it."""
+    best: dict[int, Trial] = {}
+    for each in ranked:  # in order: the first one is the best
+        count = each.trial.variant.value(INSTANCES) or default
+        if count is not None:
+            best.setdefault(int(count), each.trial)
+    if len(best) < 2:
+        return
+    counts = sorted(best)[: limits.ANALYZE_NAMED_MAX]
+    parts = [f"{count}: {best[count].throughput:.4g}/s{_execution(best[count])}" for count in counts]
+    text = f"By instances, the best of each: {', '.join(parts)}."
+    first, last = best[counts[0]], best[counts[-1]]
+    if first.served is not None and last.served is not None and last.throughput <= NOTED * first.throughput:
+        grown = last.served.compute_infer_us / max(first.served.compute_infer_us, 1.0)
+        if grown > NOTED:
+            text += f" Executions take {grown:.3g} times as long with the most: the instances share what limits them."
+        else:
+            text += " More of them do not help: something else limits, or there was not enough load for them."
+    yield text
+
+
+def _execution(trial: Trial) -> str:
+    return f" with {_us(trial.served.compute_infer_us)} for an execution" if trial.served else ""
+
+
+def _client(winner: Trial, default: Trial | None) -> Iterator[str]:
+    for trial, name in ((winner, "winner"), (default, "default")):
+        if trial is None or (name == "default" and trial is winner):
+            continue
+        if trial.limited:
+            yield f"Of the {name}: {trial.limited}"
+        if not trial.stable:
+            yield f"The {name}'s figures are not stable: {trial.reason}"
+        if not trial.supported:
+            yield f"The {name}'s p99 stands on {trial.requests} requests alone; measure longer (-p) to rely on it."
+
+
+def _sample_us(served: Served) -> float:
+    """Time of an instance that a sample takes: an execution's, by its samples."""
+    return served.compute_infer_us / max(served.batch, 1.0)
+
+
+def _sizes(served: Served) -> str:
+    total = sum(served.batch_sizes.values()) or 1
+    most = sorted(served.batch_sizes.items(), key=lambda each: -each[1])[:3]
+    return ", ".join(f"{_percent(count / total)} of {size}" for size, count in most)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _us(value: float) -> str:
+    return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} µs"
+
+
+def _ms(trial: Trial, name: str) -> str:
+    return f"{trial.latency_ms[name]:.3g} ms" if name in trial.latency_ms else "unknown"

@@ -1,0 +1,169 @@
+"""The report: one HTML page that loads nothing, in the form of bench's.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from tisfast.analyze.aims import THROUGHPUT, UNITS, Aims, Ranked, value_of
+from tisfast.analyze.table import HEADS, cells, milliseconds
+from tisfast.analyze.trials import Trial
+from tisfast.bench.report_html import facts, figure, whole
+from tisfast.bench.svg import COLOURS, Axis, Bound, Series, line_chart, stacked_bars
+
+LINES: Final = COLOURS - 1
+"""Variants with a line of their own; the others share the last colour, as points."""
+BARS: Final = 8
+PARTS: Final = ("queue", "compute input", "compute infer", "compute output", "remainder")
+
+
+@dataclass(frozen=True)
+class Result:
+    """All that a search gives.
+
+    ended: how, one sentence; about: of machine and settings, by name; diff: what the best configuration changes.
+    """
+
+    model: str
+    ranked: Sequence[Ranked]
+    trials: Sequence[Trial]
+    aims: Aims
+    explained: Sequence[str]
+    ended: str
+    about: Mapping[str, str]
+    diff: Sequence[str]
+
+
+def page(result: Result) -> str:
+    """The whole page."""
+    title = f"Configurations of {result.model}"
+    body = f'<h1>{escape(title)}</h1><p class="soft">{escape(result.ended)}</p>'
+    body += _cards(result) + _why(result) + _figures(result) + _table(result) + _rows(result)
+    body += facts("Machine and settings", list(result.about.items()))
+    return whole(title, body)
+
+
+def _cards(result: Result) -> str:
+    if not result.ranked:
+        return '<p class="none">Nothing could be measured.</p>'
+    best, trial = result.ranked[0], result.ranked[0].trial
+    failed = {each.variant.text for each in result.trials if each.failure}
+    cards = [
+        (trial.variant.text, f"the best variant, at {trial.load}", "bad" if best.broken else "good"),
+        (f"{trial.throughput:.4g}/s", "inferences there", ""),
+        (milliseconds(trial, "p99"), "p99 latency there", ""),
+        ("-" if best.gain is None else f"{best.gain:+.3g} %", "gain against the default", ""),
+        (str(len({each.variant.text for each in result.trials})), "variants were measured", ""),
+        (str(len(failed)), "of them failed", "bad" if failed else "good"),
+    ]
+    inner = "".join(
+        f'<div class="card"><b class="{kind}">{escape(top)}</b>{escape(text)}</div>' for top, text, kind in cards
+    )
+    return f'<div class="cards">{inner}</div>'
+
+
+def _why(result: Result) -> str:
+    said = "".join(f"<p>{escape(each)}</p>" for each in result.explained)
+    changes = "".join(f"<p><code>{escape(each)}</code></p>" for each in result.diff)
+    what = f"<h2>What it changes in the configuration</h2>{changes}" if changes else ""
+    return f"<section><h2>Why</h2>{said}{what}</section>"
+
+
+def _figures(result: Result) -> str:
+    charts = [
+        figure(
+            "p99 latency against throughput",
+            _chart(result, "latency_p99", "p99 latency, ms"),
+            "Each point is a variant at a level; the best variants have lines. To the right and low is good; a broken "
+            "line is a bound.",
+        )
+    ]
+    if any(each.memory_mb is not None for each in result.trials):
+        charts.append(
+            figure(
+                "Memory against throughput",
+                _chart(result, "memory", "memory of the server's processes, MB"),
+                "Proportional set size of the server and all its workers behind each level.",
+            )
+        )
+    charts.append(
+        figure(
+            "Where the time goes",
+            _split(result),
+            "Averages of a request within the server, at each variant's best level.",
+        )
+    )
+    return f'<div class="figures">{"".join(charts)}</div>'
+
+
+def _chart(result: Result, metric: str, label: str) -> str:
+    names = [each.trial.variant.text for each in result.ranked]
+    lines = [Series(name, _points(result, metric, {name})) for name in names[:LINES]]
+    if len(names) > LINES:
+        lines.append(Series("the others", _points(result, metric, set(names[LINES:])), joined=False))
+    bounds = [
+        Bound(each.limit, each.text, upright=each.metric == THROUGHPUT)
+        for each in result.aims.constraints
+        if each.metric in (metric, THROUGHPUT)
+    ]
+    return line_chart(label, lines, Axis("inferences a second"), Axis(label), bounds=bounds)
+
+
+def _points(result: Result, metric: str, names: set[str]) -> list[tuple[float, float, str]]:
+    found = []
+    for each in sorted(result.trials, key=lambda trial: trial.level):
+        value = value_of(each, metric)
+        if each.variant.text in names and not each.failure and value is not None:
+            text = f"{each.variant.text}, {each.load}: {each.throughput:.4g}/s, {value:.4g}{UNITS[metric]}"
+            found.append((each.throughput, value, text))
+    return found
+
+
+def _split(result: Result) -> str:
+    rows = []
+    for place, each in enumerate(result.ranked[:BARS], 1):
+        served = each.trial.served
+        if served is not None:
+            parts = [served.queue_us, served.compute_input_us, served.compute_infer_us, served.compute_output_us]
+            rows.append((f"rank {place}", [*parts, max(served.total_us - sum(parts), 0.0)]))
+    if not rows:
+        return '<p class="none">The server gave no statistics.</p>'
+    return stacked_bars("Where the time goes", "µs of a request, by variant", PARTS, rows)
+
+
+def _table(result: Result) -> str:
+    head = "".join(f"<th>{escape(each)}</th>" for each in HEADS)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(place, each)) + "</tr>"
+        for place, each in enumerate(result.ranked, 1)
+    )
+    return (
+        f'<section><h2>Variants</h2><div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'
+        '<p class="soft">Each variant at its best level. batch: samples of an execution on average; queue: share of '
+        f"the time within the server. Variants within {result.aims.margin:g} % are alike, and the simpler one stands "
+        "first.</p></section>"
+    )
+
+
+def _rows(result: Result) -> str:
+    """Each row that was measured, or the reason why there are no figures."""
+    heads = ("variant", "load", "inferences/s", "avg", "p99", "requests", "what is to be known")
+    lines = []
+    for each in result.trials:
+        told = each.failure or "; ".join(
+            [
+                *result.aims.broken(each),
+                *([] if each.stable else [each.reason]),
+                *([each.limited] if each.limited else []),
+            ]
+        )
+        values = [each.variant.text, each.load]
+        values += [f"{each.throughput:.4g}", milliseconds(each, "avg"), milliseconds(each, "p99"), str(each.requests)]
+        lines.append("<tr>" + "".join(f"<td>{escape(value)}</td>" for value in [*values, told]) + "</tr>")
+    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
+    return (
+        f'<section><h2>All measurements</h2><div class="scroll"><table class="text"><tr>{head}</tr>'
+        f"{''.join(lines)}</table></div></section>"
+    )

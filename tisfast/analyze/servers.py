@@ -1,0 +1,195 @@
+"""The server whose model is varied: one of our own, or one that runs already.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tisfast import limits
+from tisfast.analyze.variants import canonical
+from tisfast.client import Client
+from tisfast.client.address import Address, parse_url
+from tisfast.errors import BadRequest, TisError, Unavailable
+from tisfast.local_server import LocalServer
+from tisfast.processes.worker_memory import taken_bytes
+
+LOCAL_FLAGS: Final = (
+    "--model-control-mode=explicit",
+    "--http-address=127.0.0.1",
+    "--grpc-address=127.0.0.1",
+    "--http-port=0",
+    "--grpc-port=0",
+    "--allow-metrics=false",
+)
+LOOKED_SECONDS: Final = 0.1
+"""Between two looks whether a server that was lost is back: it tells nobody."""
+BACK_SECONDS: Final = 10.0
+"""That are waited for it."""
+
+Connect = Callable[[str, float], Client]
+"""A client of a URL whose calls may take so many seconds."""
+
+
+class Server(Protocol):
+    """What both kinds have."""
+
+    def address(self) -> Address:
+        """Of the wanted protocol."""
+
+    def load(self, config: Mapping[str, Any]) -> None:
+        """Load the model with a configuration.  Raises TisError."""
+
+    def memory(self) -> int | None:
+        """Bytes that its processes take; None where they are not known."""
+
+    def mend(self) -> None:
+        """Behind a failure: have a server again that answers.  Raises TisError when there is none any more."""
+
+    def close(self) -> str:
+        """Leave things as they were; gives a sentence when that failed, or ""."""
+
+
+class OwnServer:
+    """A server process of this program, with a repository of the user's."""
+
+    def __init__(self, repository: Path, model: str, *, grpc: bool, flags: Sequence[str], log: Path) -> None:
+        """Nothing starts before `start`.  log: the file for the server's log."""
+        if not repository.is_dir():
+            raise BadRequest(
+                f"--model-repository {repository} is no folder; name the folder that has the model's folder"
+            )
+        if not (repository / model).is_dir():
+            found = sorted(each.name for each in repository.iterdir() if each.is_dir())
+            raise BadRequest(
+                f"--model-repository {repository} has no folder of a model '{model}'; it has "
+                f"{', '.join(found[: limits.ANALYZE_NAMED_MAX]) or 'none at all'}"
+            )
+        self._model, self._grpc, self._log = model, grpc, log
+        self._flags = [*LOCAL_FLAGS, f"--model-repository={repository}", f"--log-file={log}", *flags]
+        self._server = LocalServer(self._flags)
+        self._starts = 0
+
+    def start(self) -> None:
+        """Start it with the model as it is.  Raises TisError."""
+        try:
+            self._server = LocalServer([*self._flags, f"--load-model={self._model}"])
+            self._server.start()
+        except TisError as error:
+            raise type(error)(f"{error.message} (its log: {self._log})") from None
+
+    def address(self) -> Address:
+        """See Server."""
+        found = self._server.grpc_address if self._grpc else self._server.http_address
+        if found is None:
+            raise Unavailable(
+                "the server that was started does not listen for this protocol; leave its --allow flag out"
+            )
+        return parse_url(f"{'grpc' if self._grpc else 'http'}://{found}")
+
+    def load(self, config: Mapping[str, Any]) -> None:
+        """See Server."""
+        with Client(str(self._server.http_address), timeout=limits.ANALYZE_LOAD_SECONDS_MAX, retries=0) as client:
+            client.load(self._model, json.dumps(config))
+
+    def memory(self) -> int | None:
+        """See Server."""
+        return taken_bytes(self._server.pid)
+
+    def mend(self) -> None:
+        """See Server."""
+        if self._server.alive():
+            return
+        self._starts += 1
+        if self._starts > limits.ANALYZE_STARTS_MAX:
+            raise Unavailable(
+                f"the server has ended {self._starts} times, and is started {limits.ANALYZE_STARTS_MAX} times at most; "
+                f"its log says why: {self._log}"
+            )
+        self._server.stop()
+        self.start()
+
+    def close(self) -> str:
+        """See Server."""
+        self._server.stop()
+        return ""
+
+
+class RunningServer:
+    """A server that somebody else has started, and that loads models when it is asked."""
+
+    def __init__(self, address: Address, model: str, connect: Connect) -> None:
+        self._address, self._url, self._model, self._connect = address, str(address), model, connect
+        self._changed = False
+        with connect(self._url, limits.BENCH_CONNECT_SECONDS_MAX) as client:
+            self._before: Mapping[str, Any] = client.model(model).config()
+
+    def address(self) -> Address:
+        """See Server."""
+        return self._address
+
+    def try_load(self, config: Mapping[str, Any]) -> None:
+        """Whether it loads when it is asked: what it has, again.  Raises Unavailable with what to do."""
+        try:
+            self._load(json.dumps(config))
+        except TisError as error:
+            raise Unavailable(
+                f"{self._url} did not load model '{self._model}' again with the configuration that it has "
+                f"({error.message}): variants are made by such loads, so start it with --model-control-mode=explicit, "
+                "or give --model-repository instead of -u"
+            ) from None
+        self._changed = True
+
+    def load(self, config: Mapping[str, Any]) -> None:
+        """See Server."""
+        self._changed = True
+        self._load(json.dumps(config))
+
+    def _load(self, config: str | None) -> None:
+        """None: with its own file's."""
+        with self._connect(self._url, limits.ANALYZE_LOAD_SECONDS_MAX) as client:
+            client.load(self._model, config)
+
+    def memory(self) -> int | None:
+        """See Server."""
+        return None
+
+    def mend(self) -> None:
+        """See Server."""
+        deadline = time.monotonic() + BACK_SECONDS
+        failure: TisError | None = None
+        while time.monotonic() < deadline:
+            try:
+                with self._connect(self._url, LOOKED_SECONDS * 10) as client:
+                    if client.live():
+                        return
+            except TisError as error:
+                failure = error
+            time.sleep(LOOKED_SECONDS)
+        raise Unavailable(
+            f"{self._url} no longer answers ({failure or 'it says that it is not live'}), for {BACK_SECONDS:g} s: it "
+            "may have ended; look at its log"
+        )
+
+    def close(self) -> str:
+        """The configuration of before: as its file says, or, where that was another one, as the server told it."""
+        if not self._changed:
+            return ""
+        try:
+            self._load(None)
+            with self._connect(self._url, limits.BENCH_CONNECT_SECONDS_MAX) as client:
+                now = client.model(self._model).config()
+            if canonical(now) != canonical(self._before):
+                self.load(self._before)
+        except TisError as error:
+            with contextlib.suppress(TisError):  # its file cannot be loaded: what it had can be
+                self.load(self._before)
+                return ""
+            return (
+                f"model '{self._model}' at {self._url} could not be given back its configuration ({error.message}): "
+                "load it again with POST /v2/repository/models/NAME/load"
+            )
+        return ""

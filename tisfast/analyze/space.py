@@ -1,0 +1,197 @@
+"""What is searched: values of settings, and levels of load.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tisfast import limits
+from tisfast.analyze.variants import INSTANCES, MAX_BATCH, Value, Variant, in_force
+from tisfast.errors import BadRequest, ConfigError
+
+POWERS: Final = tuple(2**each for each in range(11))
+DEFAULT_LEVELS: Final = tuple(float(each) for each in POWERS)
+"""Requests in flight: 1, 2, 4 ... 1024."""
+DEFAULT_INSTANCES: Final = (1, 2, 3, 4, 5)
+DEFAULT_BATCHES: Final = tuple(each for each in POWERS if each <= 128)
+
+Point = tuple[int, ...]
+"""A place in the grid: the number of the value of each axis."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One setting and the values that it may have, in their order."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is asked.  mode: "concurrency" or "request_rate"; chosen: the user said the levels."""
+
+    mode: str = "concurrency"
+    levels: tuple[float, ...] = DEFAULT_LEVELS
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Space:
+    """All variants: each value of each axis with each of the others."""
+
+    axes: tuple[Axis, ...]
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for what cannot be searched."""
+        if self.count > limits.ANALYZE_VARIANTS_MAX:
+            raise ConfigError(
+                f"the search space has {self.count} variants, and at most {limits.ANALYZE_VARIANTS_MAX} are searched: "
+                "give fewer values"
+            )
+
+    @property
+    def count(self) -> int:
+        """Of variants."""
+        return math.prod(len(axis.values) for axis in self.axes)
+
+    def variant(self, point: Point) -> Variant:
+        """At a place."""
+        return Variant(tuple((axis.name, axis.values[at]) for axis, at in zip(self.axes, point, strict=True)))
+
+    def points(self) -> Iterator[Point]:
+        """All, in order."""
+        return itertools.product(*(range(len(axis.values)) for axis in self.axes))
+
+    def start(self, config: Mapping[str, Any]) -> Point:
+        """The place that is the default configuration, or the nearest to it that is told: else each first value."""
+        found = [in_force(axis.name, config) for axis in self.axes]
+        return tuple(
+            axis.values.index(value) if value is not None and value in axis.values else 0
+            for axis, value in zip(self.axes, found, strict=True)
+        )
+
+    def beside(self, point: Point) -> list[Point]:
+        """One step away, along one axis."""
+        found = []
+        for at, axis in enumerate(self.axes):
+            for step in (1, -1):
+                if 0 <= point[at] + step < len(axis.values):
+                    found.append((*point[:at], point[at] + step, *point[at + 1 :]))
+        return found
+
+    def around(self, point: Point) -> list[Point]:
+        """One step away along several axes at once."""
+        steps = itertools.product((0, 1, -1), repeat=len(self.axes))
+        moved = [tuple(at + step for at, step in zip(point, each, strict=True)) for each in steps]
+        inside = [
+            each for each in moved if all(0 <= at < len(axis.values) for at, axis in zip(each, self.axes, strict=True))
+        ]
+        return [each for each in inside if sum(a != b for a, b in zip(each, point, strict=True)) > 1]
+
+
+def automatic(config: Mapping[str, Any]) -> Space:
+    """Where the user names no setting: instances, and batches where the model has them."""
+    axes = [Axis(INSTANCES, DEFAULT_INSTANCES)]
+    if int(config.get("max_batch_size") or 0) and "sequence_batching" not in config:
+        axes.append(Axis(MAX_BATCH, DEFAULT_BATCHES))
+    return Space(tuple(axes))
+
+
+def check(space: Space, config: Mapping[str, Any], model: str) -> None:
+    """Raises BadRequest for settings that this model has no place for."""
+    if "ensemble_scheduling" in config:
+        raise BadRequest(
+            f"model '{model}' is an ensemble: it has no instances and no batches of its own; analyze the models that "
+            "it is made of, one by one"
+        )
+    batches = int(config.get("max_batch_size") or 0)
+    named = [
+        axis.name for axis in space.axes if axis.name in (MAX_BATCH, "preferred_batch_size") or "queue" in axis.name
+    ]
+    if named and not batches:
+        raise BadRequest(
+            f"{named[0]} cannot be searched: model '{model}' has max_batch_size 0, so its inputs have no dimension of "
+            "a batch; leave it out, or have the model batch"
+        )
+    if named and "sequence_batching" in config:
+        raise BadRequest(
+            f"{named[0]} cannot be searched: model '{model}' is served in sequences (sequence_batching), without "
+            "dynamic batches; leave it out"
+        )
+
+
+def numbers(name: str, text: str, *, least: float = 1, whole: bool = True) -> tuple[float, ...]:
+    """`1,2,4`, `1:8` or `1:8:2` as sorted numbers, each once.  Raises ConfigError."""
+    found: list[float] = []
+    for part in text.split(","):
+        found += _range(name, text, part)
+        if len(found) > limits.ANALYZE_VALUES_MAX:
+            raise ConfigError(f"{name} {text} has more than {limits.ANALYZE_VALUES_MAX} values; give fewer")
+    wrong = [each for each in found if each < least or not math.isfinite(each) or (whole and each != int(each))]
+    if wrong:
+        kind = "whole numbers" if whole else "numbers"
+        raise ConfigError(f"{name} {text}: {wrong[0]:g} cannot be; give {kind} of {least:g} or more")
+    return tuple(sorted(set(found)))
+
+
+def _range(name: str, text: str, part: str) -> list[float]:
+    try:
+        values = [float(each) for each in part.split(":")]
+    except ValueError:
+        values = []
+    if not 1 <= len(values) <= 3:
+        raise ConfigError(
+            f"{name} {text}: '{part}' is no number and no range; write 1,2,4 or START:END or START:END:STEP"
+        )
+    if len(values) == 1:
+        return values
+    start, end, step = (*values, 1.0)[:3]
+    if not (step > 0 and end >= start and (end - start) / step <= limits.ANALYZE_VALUES_MAX):
+        raise ConfigError(
+            f"{name} {text}: the range {part} needs an end that is not below its start, a step above 0, and at most "
+            f"{limits.ANALYZE_VALUES_MAX} values"
+        )
+    return [start + step * at for at in range(int((end - start) / step + 1e-9) + 1)]
+
+
+def whole_axis(name: str, setting: str, text: str, least: int = 1) -> Axis:
+    """An axis of whole numbers."""
+    return Axis(setting, tuple(int(each) for each in numbers(name, text, least=least)))
+
+
+def free_axis(text: str) -> Axis:
+    """`PATH=VALUE,VALUE`: values are JSON, or else texts; `PATH=[...]` is a JSON list of them."""
+    path, sign, values = text.partition("=")
+    if not sign or not path or not values or not all(path.split(".")):
+        raise ConfigError(
+            f"--set {text}: write PATH=VALUE,VALUE with a key of the configuration, as "
+            "parameters.intra_op_thread_count=1,2,4"
+        )
+    given: Sequence[Any]
+    if values.startswith("["):
+        try:
+            given = json.loads(values)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"--set {text}: the list is no JSON ({error.msg} at character {error.pos})") from None
+    else:
+        given = [_read(each) for each in values.split(",")]
+    return Axis(path, tuple(dict.fromkeys(value_of(each) for each in given)))
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def value_of(value: Any) -> Value:
+    """A value of JSON as a setting keeps it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,137 @@
+"""What was measured of one variant at one level: plain figures that a checkpoint keeps.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from tisfast.analyze.variants import Variant
+from tisfast.bench.figures import PERCENTILES, server_parts, supported, throughput
+from tisfast.bench.results import Measurement
+
+LATENCIES: Final = ("avg", *(f"p{each}" for each in PERCENTILES))
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the server's statistics say of the same time: averages of a request, µs, and its executions."""
+
+    queue_us: float
+    compute_input_us: float
+    compute_infer_us: float
+    compute_output_us: float
+    total_us: float
+    inferences: int
+    executions: int
+    batch_sizes: Mapping[str, int]
+
+    @property
+    def batch(self) -> float:
+        """Samples of an execution, on average."""
+        return self.inferences / self.executions if self.executions else 0.0
+
+    @property
+    def compute_us(self) -> float:
+        """Input, the model itself, output."""
+        return self.compute_input_us + self.compute_infer_us + self.compute_output_us
+
+    @property
+    def queue_share(self) -> float:
+        """Of the time within the server."""
+        return self.queue_us / self.total_us if self.total_us else 0.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One row.
+
+    failure: why it has no figures, or cannot win, one sentence, or "".  throughput: inferences a second; latency_ms: by
+    LATENCIES; supported: there were enough requests for p99; memory_mb: of the server's processes, where known;
+    limited: why the client was the limit, or "".
+    """
+
+    variant: Variant
+    mode: str
+    level: float
+    failure: str = ""
+    throughput: float = 0.0
+    latency_ms: Mapping[str, float] = field(default_factory=dict)
+    supported: bool = True
+    requests: int = 0
+    errors: int = 0
+    stable: bool = True
+    reason: str = ""
+    limited: str = ""
+    served: Served | None = None
+    memory_mb: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Names it in a checkpoint."""
+        return f"{self.variant.text} | {self.load}"
+
+    @property
+    def load(self) -> str:
+        """Its level, for people."""
+        return f"{self.mode.replace('_', ' ')} {self.level:g}"
+
+
+def trial_of(variant: Variant, level: Measurement, batch_size: int, memory: int | None) -> Trial:
+    """From what bench has measured."""
+    found = level.response
+    latency = {"avg": found.mean / 1e6, **{f"p{each}": found.quantile(each / 100) / 1e6 for each in PERCENTILES}}
+    failure = ""
+    if level.errors.count:
+        (status, text), _ = max(level.errors.by_text.items(), key=lambda each: each[1])
+        failure = f"{level.errors.count} of {level.requests} requests failed, most with {status}: {text}"
+    elif not level.completed:
+        failure = f"no request was answered within the measured windows: {level.reason}"
+    elif level.unsent:
+        failure = f"{level.unsent} requests were due and never left: this variant takes less than this rate"
+    return Trial(
+        variant,
+        level.level.mode,
+        level.level.value,
+        failure,
+        throughput(level, batch_size),
+        latency if found.count else {},
+        supported(found, 99),
+        level.completed,
+        level.errors.count,
+        level.stable,
+        level.reason,
+        level.client.limited,
+        _served(level),
+        None if memory is None else memory / 1e6,
+    )
+
+
+def _served(level: Measurement) -> Served | None:
+    split = level.server
+    if split is None or not split.success_count:
+        return None
+    parts = server_parts(split)
+    return Served(
+        parts.queue,
+        parts.compute_input,
+        parts.compute_infer,
+        parts.compute_output,
+        parts.total,
+        split.inference_count,
+        split.execution_count,
+        {str(size): count for size, count in sorted(split.batch_sizes.items())},
+    )
+
+
+def to_json(trial: Trial) -> dict[str, Any]:
+    """Plain values."""
+    return {**asdict(trial), "variant": dict(trial.variant.settings)}
+
+
+def from_json(value: Mapping[str, Any]) -> Trial:
+    """The same again.  TypeError, KeyError, ValueError or AttributeError where it is none."""
+    fields = dict(value)
+    variant = Variant(tuple(fields.pop("variant").items()))
+    served = fields.pop("served")
+    return Trial(variant, served=None if served is None else Served(**served), **fields)

@@ -1,0 +1,174 @@
+"""Loads a variant and measures it, level by level; a failure is a row.  Layer 5 (analyze)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tisfast.analyze.aims import Aims, best_level
+from tisfast.analyze.checkpoint import Checkpoint
+from tisfast.analyze.servers import Connect, Server
+from tisfast.analyze.space import Load
+from tisfast.analyze.trials import Trial, trial_of
+from tisfast.analyze.variants import DEFAULT, INSTANCES, MAX_BATCH, Variant, canonical, configured, in_force
+from tisfast.bench.asked import Asked
+from tisfast.bench.measure import Stop
+from tisfast.bench.prepared import prepared
+from tisfast.bench.results import Run
+from tisfast.bench.session import look_up
+from tisfast.errors import TisError
+
+GAINED: Final = 1.05
+"""A level that has less than this times the throughput of those before has gained nothing."""
+FLAT_LEVELS: Final = 2
+"""So many of them, and levels that the user has not chosen end."""
+ASK_SECONDS: Final = 30.0
+
+
+class Interrupted(Exception):
+    """Somebody wants the end: what was measured is the result."""
+
+
+@dataclass
+class Bench:
+    """The bench core on one server.
+
+    asked: what is sent, without a load; config: the default configuration; on_trial: told of each new row.
+    """
+
+    server: Server
+    connect: Connect
+    asked: Asked
+    config: Mapping[str, Any]
+    checkpoint: Checkpoint
+    on_trial: Callable[[Trial], None] = lambda _: None
+    stop: Stop = field(default_factory=Stop)
+    loaded: Variant = DEFAULT  # what the server has
+
+    def trial(self, variant: Variant, mode: str, level: float) -> Trial:
+        """Measured now, or before.  Raises Interrupted; TisError when there is no server any more."""
+        wanted = Trial(variant, mode, level)
+        found = self.checkpoint.trials.get(wanted.key)
+        if found is not None:
+            return found
+        if self.stop.requested:
+            raise Interrupted
+        try:
+            self._have(variant)
+            found = self._measured(wanted)
+        except TisError as error:
+            found = replace(wanted, failure=error.message)
+            self.loaded = Variant((("nothing that is known", 0),))
+            self.server.mend()
+        self.checkpoint.add(found)
+        self.on_trial(found)
+        return found
+
+    def _have(self, variant: Variant) -> None:
+        if variant != self.loaded:
+            self.server.load(configured(variant, self.config))
+            self.loaded = variant
+
+    def _measured(self, wanted: Trial) -> Trial:
+        run = self.run(wanted.mode, wanted.level)
+        if self.stop.requested:
+            raise Interrupted
+        return trial_of(wanted.variant, run.levels[0], self.asked.batch_size, self.server.memory())
+
+    def run(self, mode: str, level: float) -> Run:
+        """One level of what is loaded.  Raises TisError."""
+        address = self.server.address()
+        settings = replace(
+            self.asked.settings,
+            concurrency_end=int(level) if mode == "concurrency" else 1,
+            rate_end=level if mode == "request_rate" else 0.0,
+        )
+        asked = replace(self.asked, address=address, mode=mode, levels=(level, level, 1.0), settings=settings)
+        with self.connect(str(address), ASK_SECONDS) as client:
+            model = look_up(client, asked)
+            with prepared(client, asked, model) as session:
+                session.stop = self.stop
+                session.probe()
+                if self.stop.requested:
+                    raise Interrupted
+                return session.run()
+
+
+@dataclass
+class Tries:
+    """Measures variants, each at the levels that a search wants of it."""
+
+    bench: Bench
+    load: Load
+    aims: Aims
+    every_level: bool  # a search that leaves out levels is quicker
+
+    def __post_init__(self) -> None:
+        """The names under which equal configurations were met first."""
+        self._met = {canonical(self.bench.config): DEFAULT}
+
+    def same(self, variant: Variant) -> Variant:
+        """The first one with the same configuration: it is measured once."""
+        return self._met.setdefault(canonical(configured(variant, self.bench.config)), variant)
+
+    def rows(self, variant: Variant) -> list[Trial]:
+        """Measure a variant.  Raises Interrupted; TisError when nothing can be measured any more."""
+        variant = self.same(variant)
+        try:
+            return self._sweep(variant) if self.every_level else self._step_down(variant)
+        finally:
+            self.bench.checkpoint.save()
+
+    def sweep(self, variant: Variant) -> None:
+        """All levels of a variant that was measured at few."""
+        try:
+            self._sweep(self.same(variant))
+        finally:
+            self.bench.checkpoint.save()
+
+    def score(self, variant: Variant, base: Trial | None) -> float:
+        """How good its best level is, against a row; one that breaks a bound is below all that do not."""
+        best = best_level(self.rows(variant), self.aims, base)
+        if best is None:
+            return -math.inf
+        excess = self.aims.excess(best)
+        return -1000.0 * (1 + excess) if excess else self.aims.gain(best, base)
+
+    def _trial(self, variant: Variant, level: float) -> Trial:
+        return self.bench.trial(variant, self.load.mode, level)
+
+    def _sweep(self, variant: Variant) -> list[Trial]:
+        rows: list[Trial] = []
+        flat = 0
+        for level in self.load.levels:
+            row = self._trial(variant, level)
+            rows.append(row)
+            if row.failure or self.aims.too_slow(row):
+                break
+            before = max((each.throughput for each in rows[:-1]), default=0.0)
+            flat = 0 if row.throughput > GAINED * before else flat + 1
+            if flat >= FLAT_LEVELS and not self.load.chosen:
+                break
+        return rows
+
+    def _step_down(self, variant: Variant) -> list[Trial]:
+        """From the level that keeps all instances busy to lower ones, until a bound of latency is kept."""
+        levels = self.load.levels
+        at = self._busy_level(variant) if self.load.mode == "concurrency" else len(levels) - 1
+        rows: list[Trial] = []
+        for level in reversed(levels[: at + 1]):
+            rows.append(self._trial(variant, level))
+            if not self.aims.too_slow(rows[-1]) and not (rows[-1].failure and self.load.mode == "request_rate"):
+                break
+        return rows
+
+    def _busy_level(self, variant: Variant) -> int:
+        """The number of the first level with two full batches for each instance, as Model Analyzer's."""
+        config = configured(variant, self.bench.config)
+        instances, batch = in_force(INSTANCES, config), in_force(MAX_BATCH, config)
+        samples = 2 * int(instances or 1) * max(int(batch or 1), 1)
+        wanted = -(-samples // self.bench.asked.batch_size)
+        levels: Sequence[float] = self.load.levels
+        return next((at for at, level in enumerate(levels) if level >= wanted), len(levels) - 1)

@@ -1,0 +1,163 @@
+"""The figures of a run in OpenMetrics' text form, which Prometheus and its tools read.  Layer 5 (bench).
+
+https://prometheus.io/docs/specs/om/open_metrics_spec/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from tisfast.bench.figures import supported, throughput
+from tisfast.bench.histogram import Histogram
+from tisfast.bench.results import Measurement, Run, ServerSplit
+
+QUANTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
+BUCKETS_US: Final = tuple(digit * 10**power for power in range(1, 8) for digit in (1, 2, 5))
+"""Upper ends of the histogram's buckets: 10 µs to 50 s."""
+PARTS: Final = ("queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+Labels = Mapping[str, str]
+Sample = tuple[str, Labels, float]
+"""What is appended to the family's name, and the value with its labels."""
+
+
+class Family(NamedTuple):
+    """One metric.  samples: of one level."""
+
+    name: str
+    kind: str
+    text: str
+    samples: Callable[[Run, Measurement], Iterable[Sample]]
+
+
+def openmetrics(run: Run) -> Iterator[str]:
+    """A file, in lines."""
+    target = run.target
+    shared = {"model": target.model, "version": target.version, "protocol": target.protocol, "url": target.url}
+    yield from _head("tisfast_bench_target", "info", "What was measured.")
+    yield _line("tisfast_bench_target_info", {**shared, "server": run.server_version}, 1)
+    for family in FAMILIES:
+        yield from _head(family.name, family.kind, family.text)
+        for level in run.levels:
+            labels = {**shared, "mode": level.level.mode, "load": f"{level.level.value:g}"}
+            for suffix, more, value in family.samples(run, level):
+                yield _line(family.name + suffix, {**labels, **more}, value)
+    yield "# EOF\n"
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# TYPE {name} {kind}\n"
+    if name.endswith("_seconds"):
+        yield f"# UNIT {name} seconds\n"
+    yield f"# HELP {name} {text}\n"
+
+
+def _line(name: str, labels: Labels, value: float) -> str:
+    inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{inner}}} {value!r}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _one(value: Callable[[Run, Measurement], float], suffix: str = "") -> Callable[[Run, Measurement], list[Sample]]:
+    return lambda run, level: [(suffix, {}, value(run, level))]
+
+
+def _summary(pick: Callable[[Measurement], Histogram]) -> Callable[[Run, Measurement], Iterator[Sample]]:
+    def samples(_: Run, level: Measurement) -> Iterator[Sample]:
+        found = pick(level)
+        for percent in QUANTILES:
+            if supported(found, percent):  # else too few requests tell it
+                yield "", {"quantile": f"{percent / 100:g}"}, found.quantile(percent / 100) / 1e9
+        yield "_count", {}, found.count
+        yield "_sum", {}, found.sum / 1e9
+
+    return samples
+
+
+def _buckets(_: Run, level: Measurement) -> Iterator[Sample]:
+    found = level.response
+    for end in BUCKETS_US:
+        yield "_bucket", {"le": f"{end / 1e6:g}"}, found.count - found.above(end * 1000)
+    yield "_bucket", {"le": "+Inf"}, found.count
+    yield "_count", {}, found.count
+    yield "_sum", {}, found.sum / 1e9
+
+
+def _of_server(values: Callable[[ServerSplit], Iterable[Sample]]) -> Callable[[Run, Measurement], Iterable[Sample]]:
+    """Nothing where the server tells nothing."""
+    return lambda _, level: () if level.server is None else values(level.server)
+
+
+def _errors(_: Run, level: Measurement) -> Iterator[Sample]:
+    by_status: dict[str, int] = {}
+    for (status, _text), count in level.errors.by_text.items():
+        by_status[status] = by_status.get(status, 0) + count
+    for status, count in sorted(by_status.items()):
+        yield "_total", {"status": status}, count
+
+
+FAMILIES: Final = (
+    Family(
+        "tisfast_bench_throughput",
+        "gauge",
+        "Inferences a second: answers times the batch size.",
+        _one(lambda run, level: throughput(level, run.target.batch_size)),
+    ),
+    Family(
+        "tisfast_bench_requests",
+        "counter",
+        "Requests that were answered well in the measured time.",
+        _one(lambda _, level: level.completed, "_total"),
+    ),
+    Family("tisfast_bench_failed_requests", "counter", "Requests that failed, in the whole level.", _errors),
+    Family("tisfast_bench_measured_seconds", "gauge", "How long was measured.", _one(lambda _, level: level.seconds)),
+    Family(
+        "tisfast_bench_latency_seconds",
+        "summary",
+        "Latency; at a rate from the intended time.",
+        _summary(lambda level: level.response),
+    ),
+    Family("tisfast_bench_latency_distribution_seconds", "histogram", "The same latency, in buckets.", _buckets),
+    Family(
+        "tisfast_bench_service_time_seconds",
+        "summary",
+        "From the real sending to the end of the answer.",
+        _summary(lambda level: level.service),
+    ),
+    Family(
+        "tisfast_bench_first_byte_seconds",
+        "summary",
+        "From the real sending to the first byte of the answer.",
+        _summary(lambda level: level.first_byte),
+    ),
+    Family(
+        "tisfast_bench_server_requests",
+        "counter",
+        "Requests that the server has counted in the same time.",
+        _of_server(lambda split: [("_total", {}, split.success_count)]),
+    ),
+    Family(
+        "tisfast_bench_server_executions",
+        "counter",
+        "Executions that the server has counted; fewer than requests where it batched.",
+        _of_server(lambda split: [("_total", {}, split.execution_count)]),
+    ),
+    Family(
+        "tisfast_bench_server_seconds",
+        "counter",
+        "Sums of the server's parts of all requests.",
+        _of_server(lambda split: [("_total", {"part": part}, getattr(split, f"{part}_ns") / 1e9) for part in PARTS]),
+    ),
+    Family(
+        "tisfast_bench_client_busy_ratio",
+        "gauge",
+        "Share of the time in which the client's thread worked; near 1 the client is the limit.",
+        _one(lambda _, level: level.client.busy_ns / max(level.client.wall_ns, 1)),
+    ),
+    Family(
+        "tisfast_bench_stable", "gauge", "1: the level ended as it should.", _one(lambda _, level: int(level.stable))
+    ),
+)
