@@ -69,7 +69,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("source", metavar="SOURCE", help="a model file, or MODULE:FACTORY of a torch module")
-    add("-o", "--output", metavar="FOLDER", required=True, help="gets NAME/, the best model, and report.json")
+    add(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        required=True,
+        help="gets NAME/, the best model, report.json and report.html",
+    )
     add("--name", default="", help="of the model; else the file's")
     add("--samples", action="append", metavar="FILE.npz",
         help="inputs by name, the batch in front; repeat it for more; else they are random")  # fmt: skip

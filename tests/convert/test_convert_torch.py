@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,9 @@ def test_files_of_torch_are_sources(tmp_path):
     torch.export.save(
         torch.export.export(module, (torch.ones(2, 8),), dynamic_shapes=({0: batch},)), tmp_path / "a.pt2"
     )
-    torch.jit.trace(module, torch.ones(2, 8)).save(tmp_path / "a.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        torch.jit.trace(module, torch.ones(2, 8)).save(tmp_path / "a.pt")
     for file, first in (("a.pt2", "pt2 fp32"), ("a.pt", "torchscript fp32")):
         with pytest.raises(BadRequest, match="can run code when it is read.*--allow-pickled-models"):
             converted(tmp_path / file, **SHORT)

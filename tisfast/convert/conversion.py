@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from tisfast import limits
 from tisfast.bench.client_side import machine
+from tisfast.bench.files import write_text
 from tisfast.convert.compare import DEFAULTS, Tolerance
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.references import ANSWERS, FEEDS
 from tisfast.convert.report import SCHEMA, document
+from tisfast.convert.report_page import page
 from tisfast.convert.results import Conversion, Try, choose
 from tisfast.convert.results import Wanted as Constraint
 from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
@@ -31,6 +33,7 @@ from tisfast.private_directory import PrivateDirectory
 from tisfast.repo.written_folder import config_text, written_folder
 
 REPORT: Final = "report.json"
+PAGE: Final = "report.html"
 CONFIG: Final = "config.pbtxt"
 VERSION: Final = "1"
 REFERENCE: Final = "reference"
@@ -282,7 +285,9 @@ class _Run:
                 with written_folder(model) as made:
                     shutil.copytree(self._models[result.best.format, result.best.precision], made, dirs_exist_ok=True)
                 result = replace(result, model=model)
-            (folder / REPORT).write_text(json.dumps(document(result), indent=1, allow_nan=False) + "\n")
+            told = document(result)
+            write_text(folder / REPORT, json.dumps(told, indent=1, allow_nan=False) + "\n")
+            write_text(folder / PAGE, page(told))
         except OSError as error:
             raise Unavailable(
                 f"-o {folder} could not be written ({error.strerror or error}): it needs room for the model"
