@@ -23,6 +23,7 @@ from tisfast.bench.json_output import document, document_text, profile_export
 from tisfast.bench.live import Live, live_on
 from tisfast.bench.measure import Progress
 from tisfast.bench.openmetrics import openmetrics
+from tisfast.bench.parts import mixed_session
 from tisfast.bench.prepared import prepared, stoppable
 from tisfast.bench.report_html import page
 from tisfast.bench.results import Measurement, Run
@@ -149,13 +150,14 @@ def _session(given: Given, held: ExitStack) -> Session:
         options["tls"] = asked.tls
     client = held.enter_context(Client(str(asked.address), headers=dict(asked.headers), **options))
     try:
-        model = look_up(client, asked)
+        mixed = mixed_session(asked, client) if asked.mix else None
+        model = look_up(client, asked) if mixed is None else mixed.model
     except ConnectionLost as error:
         raise Unavailable(error.message + no_certificate(asked.tls, asked.address)) from None
     metrics = _metrics(given, client)
     if metrics is not None:
         held.callback(metrics.close)
-    session = held.enter_context(prepared(client, asked, model))
+    session = mixed if mixed is not None else held.enter_context(prepared(client, asked, model))
     session.metrics = metrics
     return session
 

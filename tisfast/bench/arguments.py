@@ -13,6 +13,7 @@ from tisfast import limits
 from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
 from tisfast.bench.flags import parser
+from tisfast.bench.mix_file import check_mix, read_mix, told_mix
 from tisfast.bench.openai_flags import check_openai
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
@@ -73,10 +74,11 @@ def read(arguments: Sequence[str]) -> Given:
 
 
 def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
-    if not given.model_name:
+    if not given.model_name and not given.mix:
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
     check_openai(given)
+    check_mix(given)
     intervals = None if given.request_intervals is None else _intervals(given.request_intervals)
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
@@ -88,17 +90,19 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         settings = _counted(settings, int((ramp[0] + ramp[1]) / 2 * ramp[2]) if ramp else int(levels[1]))
     interval = 1000 if given.metrics_interval is None else _positive("--metrics-interval", given.metrics_interval)
     address = _address(given.url, given.protocol.lower() == "grpc", given.ssl_grpc_use_ssl)
+    data = _data(given)
+    mix = read_mix(given.mix, data) if given.mix else ()
     asked = Asked(
         address=address,
         tls=read_tls(given, address),
-        model=given.model_name,
+        model=given.model_name or told_mix(mix),
         version=given.model_version,
         mode=mode,
         levels=levels,
         settings=settings,
         headers=tuple(_header(each) for each in given.headers),
         batch_size=_positive("-b", given.batch_size),
-        data=_data(given),
+        data=data,
         binary_inputs=given.input_tensor_format == "binary",
         binary_outputs=given.output_tensor_format == "binary",
         output_bytes=_output_bytes(given),
@@ -115,6 +119,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         composing=_composing(given.bls_composing_models),
         arguments=tuple(arguments),
         endpoint=given.endpoint if given.service_kind == "openai" else "",
+        mix=mix,
     )
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None

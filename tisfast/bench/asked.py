@@ -28,6 +28,21 @@ class Data:
 
 
 @dataclass(frozen=True)
+class ModelShare:
+    """One of several models in a load: it gets `weight` of the sum of all weights of the requests."""
+
+    model: str
+    version: str
+    weight: float
+    data: Data
+
+    @property
+    def name(self) -> str:
+        """By which it is told apart."""
+        return f"{self.model}:{self.version}" if self.version else self.model
+
+
+@dataclass(frozen=True)
 class SequencesAsked:
     """Of sequences.  count: open at one time, at a rate; length: None for the data's, or 20; named: a flag of them."""
 
@@ -51,7 +66,7 @@ class Asked:
     an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
     the default.  records: each request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's;
     0: tensors go through the connection.  compression: gzip or deflate, of gRPC.  endpoint: of OpenAI's, instead of
-    KServe's protocol.  tls: None where it is not encrypted.
+    KServe's protocol.  mix: several models; `model` then names them together.  tls: None where nothing is encrypted.
     """
 
     address: Address
@@ -81,6 +96,7 @@ class Asked:
     composing: Sequence[tuple[str, str]] = ()
     arguments: tuple[str, ...] = ()
     endpoint: str = ""
+    mix: Sequence[ModelShare] = ()
 
     @property
     def kind(self) -> str:

@@ -22,6 +22,7 @@ SLICES_MAX: Final = 1_000_000
 
 
 LOAD_FLAGS: Final = (
+    "mix",
     "service_kind",
     "endpoint",
     "streaming",

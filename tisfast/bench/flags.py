@@ -29,7 +29,7 @@ REFUSED: Final[dict[str, str]] = {
     "--trace-rate": TRACES,
     "--trace-count": TRACES,
     "--log-frequency": TRACES,
-    "--enable-mpi": "several models at once are not measured yet; start one tisfast bench for each",
+    "--enable-mpi": "one client measures several models at once: --mix FILE",
 }
 """perf_analyzer's flags that are not served, and why."""
 NO_VALUE: Final = ("--enable-mpi",)
@@ -84,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_target(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("what is measured")
     group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
+    group.add_argument("--mix", default="", metavar="FILE", help="tisfast's own: several models with weights, see docs")
     group.add_argument("-x", "--model-version", default="", metavar="VERSION", help="default: the server's choice")
     group.add_argument(
         "-u", "--url", default="", help="HOST:PORT or https://, grpcs://, ...; default localhost:8000, over gRPC :8001"
