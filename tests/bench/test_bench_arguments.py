@@ -138,6 +138,7 @@ def test_a_value_that_asks_for_nothing_is_taken(typed):
         (["-m", "x", "--output-shared-memory-size", "9"], "belongs to --shared-memory system or cuda"),
         (["-m", "x", "--grpc-compression-algorithm", "gzip"], "is only for gRPC: add -i grpc"),
         (["-m", "x", "--calibrate", "-u", "https://a"], "--calibrate does not know what encryption costs"),
+        (["--replay", "x.jsonl", "--calibrate"], "those of --replay differ: leave one of them out"),
         (["-m", "x", "--calibrate", "-i", "grpc", "--streaming"], "--calibrate measures requests that stand alone"),
         (["-m", "x", "--fail-above", "5"], "--fail-above belongs to --vs URL, which is not given"),
         (["-m", "x", "--vs", "a:1", "--margin", "nan"], "--margin is nan: write a number of percent, 0 or more"),

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +39,7 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
             value = 1  # as perf_analyzer has it, whatever the range
         head = json.dumps({"mode": mode, "value": value}, separators=(",", ":"))
         yield f'{"," if number else ""}{{"experiment":{head},"requests":['
-        yield from _requests(level) if level.tokens is None else _answers(run, level, level.tokens)
+        yield from _requests(run, level) if level.tokens is None else _answers(run, level, level.tokens)
         shift = level.began_realtime_ns - level.began_ns
         yield f'],"window_boundaries":[{level.began_ns + shift},{level.ended_ns + shift}]}}'
     endpoint = run.target.endpoint
@@ -46,15 +47,18 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
     yield "]," + json.dumps(tail, separators=(",", ":"))[1:]
 
 
-def _requests(level: Measurement) -> Iterator[str]:
+def _requests(run: Run, level: Measurement) -> Iterator[str]:
+    """Of several models each request says whose it is, which perf_analyzer's schema does not have."""
     shift = level.began_realtime_ns - level.began_ns
     comma, responses = "", Responses(level.stamps)
+    names = [f'"model":{json.dumps(name)},' for name in run.mixture.names] if run.mixture is not None else []
     for records in level.records:
         for at in range(0, len(records), RECORDS_AT_ONCE):
             piece = records[at : at + RECORDS_AT_ONCE]
             good = piece[(piece["flags"] & FAILED) == 0]
-            pairs = zip(good[SHOWN_FIELDS].tolist(), responses.times_of(good["serial"]), strict=True)
-            rows = [_request(row, times, shift) for row, times in pairs]
+            whose = [names[each] for each in run.mixture.models[good["step"]]] if run.mixture else repeat("")
+            parts = zip(good[SHOWN_FIELDS].tolist(), whose, responses.times_of(good["serial"]), strict=False)
+            rows = [_request(*each, shift) for each in parts]
             if rows:
                 yield comma + ",".join(rows)
                 comma = ","
@@ -88,13 +92,13 @@ class Responses:
             yield self._ns[low:high].tolist()
 
 
-def _request(row: tuple[int, int, int, int, int], times: list[int], shift: int) -> str:
+def _request(row: tuple[int, int, int, int, int], model: str, times: list[int], shift: int) -> str:
     sent, sequence_id, responses, first, last = row
     sequence = f'"sequence_id":{sequence_id},' if sequence_id else ""
     if not times or times[0] != first or times[-1] != last:  # some of them are not there
         times = [first, last] if responses > 1 else [last]
     shown = ",".join(str(each + shift) for each in times)
-    return f'{{"timestamp":{sent + shift},{sequence}"response_timestamps":[{shown}]}}'
+    return f'{{"timestamp":{sent + shift},{sequence}{model}"response_timestamps":[{shown}]}}'
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -159,6 +163,7 @@ def _level(run: Run, level: Measurement) -> dict[str, Any]:
         "gpus": {uuid: dict(values) for uuid, values in level.gpus.items()},
         "windows": [_window(each, level.began_ns) for each in level.windows],
         "tokens": None if level.tokens is None else _tokens(level, level.tokens),
+        "models": {name: _level(run, model) for name, model in level.models.items()},
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from tisfast.bench.histogram import Histogram
+from tisfast.bench.mixture import Mixture
 from tisfast.bench.tokens import Tokens
 
 Mode = Literal["concurrency", "request_rate", "intervals", "periodic", "count"]
@@ -151,6 +152,7 @@ class Measurement:
     metrics: utilization, power_watts, memory_used, memory_total.  records: RECORD arrays, in the order of the windows;
     records_missed: requests of those windows that found no room there.  stamps: STAMP arrays, of their responses.
     tokens: of OpenAI's endpoints.  most_requests: that the client itself can do in a second (--calibrate), or 0.
+    models: of several, what each of them did in the same time; without windows, records and notes.
     """
 
     level: Level
@@ -184,6 +186,7 @@ class Measurement:
     stamps: tuple[Records, ...] = ()
     tokens: Tokens | None = None
     most_requests: float = 0.0
+    models: Mapping[str, Measurement] = field(default_factory=dict)
 
     @property
     def open_loop(self) -> bool:
@@ -251,7 +254,8 @@ class Settings:
 @dataclass(frozen=True)
 class Run:
     """All levels.  arguments: as they were typed; machine: of the client; server_version: name and version, or "";
-    payloads: bodies for OpenAI's endpoints, by their step, where single requests are kept.
+    payloads: bodies for OpenAI's endpoints, by their step, where single requests are kept; mixture: of several
+    models.
     """
 
     target: Target
@@ -261,3 +265,4 @@ class Run:
     server_version: str
     levels: tuple[Measurement, ...]
     payloads: Sequence[bytes] = ()
+    mixture: Mixture | None = None
