@@ -98,6 +98,25 @@ def test_a_bound_of_latency_decides(search):
     assert "latency_p99 is " in text
 
 
+def test_a_file_of_model_analyzers_and_the_sampler(tmp_path, write_model):
+    write_model("made", ALONE, PLAIN)
+    file = tmp_path / "config.yaml"
+    file.write_text(f"""
+model_repository: {tmp_path / "models"}
+export_path: {tmp_path / "out"}
+run_config_search_mode: optuna
+optuna_max_trials: 3
+profile_models:
+  made:
+    parameters: {{concurrency: [8]}}
+    model_config_parameters:
+      instance_group: [{{count: [1, 2, 4]}}]
+""")
+    code, text, err = analyze("-f", file, *SHORT)
+    assert (code, err) == (0, "")
+    assert best(tmp_path / "out") == ["instances 4", "instances 2", "default"], text
+
+
 def test_a_variant_that_does_not_load_is_a_row(search):
     code, text, _, out = search(SMALL, PLAIN, "--instances", "1:4", "--concurrency", "8", "--search", "brute")
     assert code == 0

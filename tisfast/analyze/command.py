@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +16,9 @@ from tisfast.analyze.arguments import Given, read
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
 from tisfast.analyze.page import Result, page
-from tisfast.analyze.search import brute, quick
+from tisfast.analyze.search import bayesian, brute, quick
 from tisfast.analyze.servers import OwnServer, RunningServer, Server
-from tisfast.analyze.space import Point, automatic, check
+from tisfast.analyze.space import Point, check
 from tisfast.analyze.table import csv_text, failures, milliseconds, table
 from tisfast.analyze.trials import Trial
 from tisfast.analyze.tries import ASK_SECONDS, Bench, Interrupted, Tries
@@ -108,7 +109,7 @@ class _Analysis:
                 f"the server does not tell the configuration of model '{given.asked.model}', so no variant of it can "
                 "be made; it is an extension of Triton's that tisfast and Triton have"
             )
-        self._space = given.space or automatic(self._config)
+        self._space = given.space or given.automatic.space(self._config)
         check(self._space, self._config, given.asked.model)
         self._checkpoint = Checkpoint.opened(given.output, self._setup(), given.checkpoint)
         self._known = len(self._checkpoint.trials)
@@ -187,7 +188,11 @@ class _Analysis:
         if given.search == "brute":
             brute(space, self._score)
             return
-        quick(space, space.start(self._config), self._score, given.aims.alike)
+        start = space.start(self._config)
+        if given.search == "quick":
+            quick(space, start, self._score, given.aims.alike)
+        else:
+            bayesian(space, start, self._score, given.trials)
         for each in self._ranked()[: given.best]:
             tries.sweep(each.trial.variant)
         tries.sweep(DEFAULT)
@@ -239,11 +244,13 @@ class _Analysis:
         return head + config_text(self._given.asked.model, configured(trial.variant, self._config))
 
     def _diff(self, ranked: list[Ranked]) -> list[str]:
+        """Lines of config.pbtxt that the best variant takes away and adds."""
         if not ranked:
             return []
-        made = configured(ranked[0].trial.variant, self._config)
-        keys = [key for key in {**self._config, **made} if self._config.get(key) != made.get(key)]
-        return [f"{key}: {self._config.get(key)} -> {made.get(key)}" for key in keys]
+        name, best = self._given.asked.model, configured(ranked[0].trial.variant, self._config)
+        before, after = (config_text(name, each).splitlines() for each in (self._config, best))
+        lines = difflib.unified_diff(before, after, n=1, lineterm="")
+        return [each for each in lines if not each.startswith(("---", "+++"))]
 
     def _about(self) -> Mapping[str, str]:
         setup = self._setup()
