@@ -12,6 +12,7 @@ import tritonclient.http as httpclient
 from tests.system.analyze_models import (
     ALONE,
     BATCHED,
+    KILLER,
     PLAIN,
     SECONDS_MAX,
     SHARED,
@@ -124,6 +125,14 @@ def test_a_variant_that_does_not_load_is_a_row(search):
     assert "failed: instances 3, concurrency 8: " in text
     assert "no room for a third instance" in text
     assert "no room for a third instance" in (out / "report.html").read_text()
+
+
+def test_a_server_that_a_variant_has_killed_is_started_again(search):
+    flags = ("--set", 'parameters.MODE=["kill", "calm"]', "--concurrency", "1", "--search", "brute", "--margin", "0")
+    code, text, _, out = search(KILLER, PLAIN, *flags)
+    assert code == 0
+    assert sorted(best(out)) == ["default", 'parameters.MODE "calm"'], text
+    assert 'failed: parameters.MODE "kill", concurrency 1: the server ended with exit status -9' in text
 
 
 def test_a_run_goes_on_where_it_ended(search):

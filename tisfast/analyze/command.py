@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.analyze.aims import Ranked, Simplicity, best_level, ranking
+from tisfast.analyze.aims import THROUGHPUT, Ranked, Simplicity, best_level, ranking
 from tisfast.analyze.arguments import Given, read
 from tisfast.analyze.checkpoint import Checkpoint
 from tisfast.analyze.explain import explained
@@ -116,7 +116,9 @@ class _Analysis:
         if isinstance(server, RunningServer):
             server.try_load(self._config)
         bench = Bench(server, _connect(given), given.asked, self._config, self._checkpoint, on_trial=self._told)
-        self._tries = Tries(bench, given.load, given.aims, every_level=given.search == "brute")
+        # One level shows what a variant gives at most, but not how fast it answers where that alone is wanted.
+        every_level = given.search == "brute" or THROUGHPUT not in dict(given.aims.objectives)
+        self._tries = Tries(bench, given.load, given.aims, every_level)
         self._base: Trial | None = None
         self._ended = "All of the search was done."
 
@@ -213,29 +215,35 @@ class _Analysis:
         return ranking(self._checkpoint.trials.values(), self._given.aims, Simplicity(self._space))
 
     def _write(self, ranked: list[Ranked]) -> None:
-        """Everything that can be; then raises for what could not."""
-        given, trials = self._given, list(self._checkpoint.trials.values())
+        """Say it, and write all files; then raises for the first one that could not be written."""
+        given, trials, folder = self._given, list(self._checkpoint.trials.values()), self._given.output
         said = explained(ranked, trials, given.aims, self._config)
-        best = ranked[: given.best]
-        folder = given.output
         print(f"\n{self._ended}\n\n{table(ranked)}", end="", flush=True)
         for line in failures(trials):
             print(f"failed: {line}")
         if given.explain:
             print("\n" + "\n".join(said))
-        result = Result(
-            given.asked.model, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked)
-        )
-        write_text(folder / "report.html", page(result))
-        write_text(folder / "results.csv", csv_text(given.asked.model, given.asked.batch_size, self._config, ranked))
-        for place, each in enumerate(best, 1):
-            target = folder / "best" / str(place)
-            _make(target)
-            write_text(target / "config.pbtxt", self._config_file(place, each))
-        if best:
-            print(
-                f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{len(best)}/config.pbtxt"
-            )
+        failed: list[TisError] = []
+        for path, text in self._files(ranked, said, trials):
+            try:
+                _make(path.parent)
+                write_text(path, text)
+            except TisError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        if ranked:
+            best = min(given.best, len(ranked))
+            print(f"\nWritten to {folder}: report.html, results.csv, best/1/config.pbtxt to best/{best}/config.pbtxt")
+
+    def _files(self, ranked: list[Ranked], said: list[str], trials: list[Trial]) -> Iterator[tuple[Path, str]]:
+        given, folder = self._given, self._given.output
+        name = given.asked.model
+        result = Result(name, ranked, trials, given.aims, said, self._ended, self._about(), self._diff(ranked))
+        yield folder / "report.html", page(result)
+        yield folder / "results.csv", csv_text(name, given.asked.batch_size, self._config, ranked)
+        for place, each in enumerate(ranked[: given.best], 1):
+            yield folder / "best" / str(place) / "config.pbtxt", self._config_file(place, each)
 
     def _config_file(self, place: int, ranked: Ranked) -> str:
         trial = ranked.trial

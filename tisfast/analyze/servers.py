@@ -46,8 +46,11 @@ class Server(Protocol):
     def memory(self) -> int | None:
         """Bytes that its processes take; None where they are not known."""
 
-    def mend(self) -> None:
-        """Behind a failure: have a server again that answers.  Raises TisError when there is none any more."""
+    def mend(self) -> str:
+        """Behind a failure: have a server again that answers.
+
+        Gives a sentence when it is another one than before, or "".  Raises TisError when there is none any more.
+        """
 
     def close(self) -> str:
         """Leave things as they were; gives a sentence when that failed, or ""."""
@@ -99,18 +102,20 @@ class OwnServer:
         """See Server."""
         return taken_bytes(self._server.pid)
 
-    def mend(self) -> None:
+    def mend(self) -> str:
         """See Server."""
         if self._server.alive():
-            return
+            return ""
         self._starts += 1
         if self._starts > limits.ANALYZE_STARTS_MAX:
             raise Unavailable(
                 f"the server has ended {self._starts} times, and is started {limits.ANALYZE_STARTS_MAX} times at most; "
                 f"its log says why: {self._log}"
             )
+        status = self._server.wait(0.0)
         self._server.stop()
         self.start()
+        return f"the server ended with exit status {status} (its log: {self._log})"
 
     def close(self) -> str:
         """See Server."""
@@ -157,7 +162,7 @@ class RunningServer:
         """See Server."""
         return None
 
-    def mend(self) -> None:
+    def mend(self) -> str:
         """See Server."""
         deadline = time.monotonic() + BACK_SECONDS
         failure: TisError | None = None
@@ -165,7 +170,7 @@ class RunningServer:
             try:
                 with self._connect(self._url, LOOKED_SECONDS * 10) as client:
                     if client.live():
-                        return
+                        return ""
             except TisError as error:
                 failure = error
             time.sleep(LOOKED_SECONDS)
