@@ -56,10 +56,13 @@ OPTIMISE = ["-O1", "-g1", "-std=c11", "-fvisibility=hidden", *SANITIZERS] if SAN
 LINK = SANITIZERS if SANITIZE else ["-Wl,-s", "-Wl,-z,noseparate-code"]
 # On no small request's path: they are made small, a third of each, as the installation has a bound.
 SMALL = {
-    "tisfast.codec.job_runner", "tisfast.engine.asking", "tisfast.engine.calls", "tisfast.engine.ensemble_graph",
-    "tisfast.engine.rate_limiter", "tisfast.engine.response_cache", "tisfast.engine.sequence",
-    "tisfast.front.grpc.listener_context", "tisfast.native.memory", "tisfast.native.region", "tisfast.processes.shares",
-    "tisfast.native.timed_receive", "tisfast.wire.call_record", "tisfast.wire.generate",
+    "tisfast.bench.histogram", "tisfast.codec.job_runner", "tisfast.engine.asking", "tisfast.engine.calls",
+    "tisfast.engine.ensemble_graph", "tisfast.engine.ensemble_scope", "tisfast.engine.rate_limiter",
+    "tisfast.engine.response_cache", "tisfast.engine.sequence", "tisfast.engine.sequence_slots",
+    "tisfast.front.grpc.listener_context", "tisfast.front.listener_context", "tisfast.native.memory",
+    "tisfast.native.region", "tisfast.native.timed_receive", "tisfast.processes.shares", "tisfast.wire.call_record",
+    "tisfast.wire.client_head", "tisfast.wire.client_request", "tisfast.wire.client_response", "tisfast.wire.generate",
+    "tisfast.wire.plain_values",
 }  # fmt: skip
 DEFINES = [] if DEBUG else [("NDEBUG", None)]
 if COVERAGE:

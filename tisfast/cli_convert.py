@@ -45,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             seconds=given.seconds,
             step_seconds=given.step_seconds,
             name=given.name,
+            allow_pickled=given.allow_pickled_models,
             told=_tell,
         )
     except KeyboardInterrupt:
@@ -67,8 +68,14 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("source", metavar="SOURCE", help="a model file, as `tisfast serve FILE` takes it")
-    add("-o", "--output", metavar="FOLDER", required=True, help="gets NAME/, the best model, and report.json")
+    add("source", metavar="SOURCE", help="a model file, or MODULE:FACTORY of a torch module")
+    add(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        required=True,
+        help="gets NAME/, the best model, report.json and report.html",
+    )
     add("--name", default="", help="of the model; else the file's")
     add("--samples", action="append", metavar="FILE.npz",
         help="inputs by name, the batch in front; repeat it for more; else they are random")  # fmt: skip
@@ -84,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=_number, default=DEFAULT.seconds, metavar="S", help="that a load takes at least (1)")
     add("--step-seconds", type=_number, default=DEFAULT.step_seconds, metavar="S",
         help=f"that a framework may take for one step ({limits.CONVERT_STEP_SECONDS:g})")  # fmt: skip
+    add("--allow-pickled-models", action="store_true", help="read files that can run code when they are read")
     return parser
 
 

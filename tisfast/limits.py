@@ -756,7 +756,7 @@ CONVERT_CASES_MAX: Final = 2000
 CONVERT_STEP_SECONDS: Final = 300.0
 """Seconds that a framework may take to write or run one format, where nothing else is said."""
 CONVERT_REASON_CHARACTERS_MAX: Final = 500
-"""Of a framework's error that the report shows: its end."""
+"""Of a framework's error that the report shows, or of the end of what it has printed."""
 CONVERT_LOG_BYTES_READ: Final = 64 * 1024
 """Of what a step or a server has written: the end, in which the reason stands."""
 CONVERT_CONCURRENCY_MAX: Final = 1024

@@ -431,7 +431,12 @@ def test_a_future_is_cancelled_while_it_waits_for_a_connection(scheme):
         assert isinstance(waiting.exception(60), Cancelled)
 
 
-@pytest.mark.parametrize("url", ["grpc://127.0.0.1:8001", "https://127.0.0.1:8002"])
+def test_an_address_of_metrics_without_a_port_has_theirs():
+    with Client("127.0.0.1:1", timeout=5) as client, pytest.raises(ConnectFailed, match=r"127\.0\.0\.9:8002"):
+        client.metrics("127.0.0.9")
+
+
+@pytest.mark.parametrize("url", ["grpc://127.0.0.1:8001", "grpcs://127.0.0.1:8001"])
 def test_metrics_are_http(url):
     with Client("127.0.0.1:1") as client, pytest.raises(BadRequest, match="is no address of metrics"):
         client.metrics(url)

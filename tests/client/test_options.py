@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import re
 import traceback
 
@@ -189,3 +191,23 @@ def test_inputs_by_name_in_a_dict_are_shown_how(client):
             ask({"A": [[1, 2]]})
     with pytest.raises(BadRequest, match="the inputs of model 'batched' are ndarray; infer takes a mapping"):
         model.infer(A)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy], ids=["pickle", "deepcopy"])
+def test_what_has_connections_cannot_be_copied_and_says_what_to_do(client, copied):
+    for each in (client, client.model("add_sub")):
+        with pytest.raises(TypeError, match="a client of .* has connections, which cannot be copied or pickled"):
+            copied(each)
+
+
+def test_a_masked_array_is_refused_as_no_mask_is_sent(client):
+    masked = np.ma.masked_array(A, [False, True, False, False])
+    with pytest.raises(BadRequest, match=r"was given a masked array, .* no mask: .*\.filled\(value\)"):
+        client.model("add_sub")(masked, A)
+
+
+def test_an_array_of_a_class_of_its_own_is_sent_as_it_is(client):
+    class Named(np.ndarray):
+        """With a name."""
+
+    assert np.array_equal(client.model("add_sub")(A.view(Named), A)[0], A + A)

@@ -15,7 +15,7 @@ pytest.importorskip("openvino")
 from tests.convert.made_models import by_name, converted, network, too_large_for_fp16  # noqa: E402
 from tests.system import onnx_models as made  # noqa: E402
 from tisfast.client import Client  # noqa: E402
-from tisfast.convert.conversion import REPORT  # noqa: E402
+from tisfast.convert.conversion import PAGE, REPORT  # noqa: E402
 from tisfast.errors import BadRequest, Unavailable  # noqa: E402
 from tisfast.local_server import LocalServer  # noqa: E402
 
@@ -36,7 +36,7 @@ def test_a_network_is_made_in_all_formats_and_the_best_is_served(tmp_path):
     assert found.best in found.tries and found.model == tmp_path / "out" / "net"
     report = json.loads((tmp_path / "out" / REPORT).read_text())
     assert report["best"] == found.best.name and [each["format"] for each in report["tries"]][0] == "onnx"
-    assert sorted(os.listdir(tmp_path / "out")) == ["net", REPORT]
+    assert sorted(os.listdir(tmp_path / "out")) == ["net", PAGE, REPORT]
     server = LocalServer([f"--model-repository={tmp_path / 'out'}", "--http-port=0", "--allow-grpc=false",
                           "--allow-metrics=false", "--log-info=false"])  # fmt: skip
     server.start()
@@ -62,7 +62,7 @@ def test_where_all_are_wrong_nothing_is_written(tmp_path):
     options = {"samples": {"x": X}, "output": tmp_path / "out", "targets": ["onnx"], "precisions": ["fp16"]}
     found = converted(too_large_for_fp16(tmp_path), **options)
     assert (found.best, found.model) == (None, None)
-    assert os.listdir(tmp_path / "out") == [REPORT]
+    assert sorted(os.listdir(tmp_path / "out")) == [PAGE, REPORT]
     allowed = converted(too_large_for_fp16(tmp_path), **options, rtol=1.0)
     assert allowed.best.name == "onnx fp16" and allowed.model.is_dir()
 

@@ -512,6 +512,8 @@ def test_export_replaces_what_it_wrote_and_nothing_else(tmp_path):
             tisfast.export(add, tmp_path, name=name)
     with pytest.raises(BadRequest, match="data is there already and was not written by tisfast.export"):
         tisfast.export(add, tmp_path, name="data")
+    with pytest.raises(BadRequest, match="kept is a file, and a model repository is a folder"):
+        tisfast.export(add, tmp_path / "data/kept", name="add")
     for _ in range(2):
         tisfast.export(add, tmp_path, name="add")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["add", "data"]

@@ -54,6 +54,11 @@ def test_tensors_are_found_by_argument_by_index_or_by_order(serve, write, ask, n
     assert config_of(server, "sums")["platform"] == "pytorch_libtorch"
 
 
+def test_hooks_that_were_saved_with_a_module_are_called(serve, write, ask):
+    write("hooked", made.Hooked(), made.config([made.tensor("a")], [made.tensor("OUTPUT__0")]))
+    assert np.allclose(ask(serve().ready(), "hooked", a=A)["OUTPUT__0"], A * 2 + 1)
+
+
 def test_dictionaries_named_tuples_lists_and_strings(serve, write, ask):
     pair = [made.tensor("a"), made.tensor("b")]
     by_name = [made.tensor("difference"), made.tensor("total")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Tuple  # noqa: UP035 - of hooks TorchScript knows no other name
 
 import pytest
 
@@ -58,6 +58,26 @@ class DictInDictOut(torch.nn.Module):
 class ListOfTensors(torch.nn.Module):
     def forward(self, a: Tensor) -> list[Tensor]:
         return [a, a * 2]
+
+
+class Hooked(torch.nn.Module):
+    """Its output has one more, by a hook that is saved with it, and its input twice as much, by another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_hook(_one_more)
+        self.register_forward_pre_hook(_twice)
+
+    def forward(self, a: Tensor) -> Tensor:
+        return a * 1
+
+
+def _one_more(self, given: Tuple[Tensor], found: Tensor) -> Tensor:  # noqa: UP006
+    return found + 1
+
+
+def _twice(self, given: Tuple[Tensor]) -> Tuple[Tensor]:  # noqa: UP006
+    return (given[0] * 2,)
 
 
 class Defaults(torch.nn.Module):

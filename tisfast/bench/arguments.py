@@ -13,7 +13,9 @@ from tisfast import limits
 from tisfast.bench.against import GRPC_SCHEMES, Against, check_alone, read_against
 from tisfast.bench.asked import Asked, Data, SequencesAsked
 from tisfast.bench.flags import parser
+from tisfast.bench.mix_file import check_mix, read_mix, told_mix
 from tisfast.bench.openai_flags import check_openai
+from tisfast.bench.replay_flags import read_replay
 from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
 from tisfast.bench.sequences import ID_MAX
@@ -73,10 +75,12 @@ def read(arguments: Sequence[str]) -> Given:
 
 
 def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
-    if not given.model_name:
+    if not given.model_name and not given.mix and not (given.replay and given.service_kind == "triton"):
         raise ConfigError("Failed to parse -m (model name). The value must be specified.")
     _check_choices(given)
     check_openai(given)
+    check_mix(given)
+    replay = read_replay(given)
     intervals = None if given.request_intervals is None else _intervals(given.request_intervals)
     ramp = None if given.request_rate_ramp is None else _ramp(given.request_rate_ramp)
     periodic = None if given.periodic_concurrency_range is None else _periodic(given)
@@ -88,17 +92,19 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         settings = _counted(settings, int((ramp[0] + ramp[1]) / 2 * ramp[2]) if ramp else int(levels[1]))
     interval = 1000 if given.metrics_interval is None else _positive("--metrics-interval", given.metrics_interval)
     address = _address(given.url, given.protocol.lower() == "grpc", given.ssl_grpc_use_ssl)
+    data = _data(given)
+    mix = read_mix(given.mix, data) if given.mix else ()
     asked = Asked(
         address=address,
         tls=read_tls(given, address),
-        model=given.model_name,
+        model=given.model_name or told_mix(mix) or Path(given.replay).name,
         version=given.model_version,
         mode=mode,
         levels=levels,
         settings=settings,
         headers=tuple(_header(each) for each in given.headers),
         batch_size=_positive("-b", given.batch_size),
-        data=_data(given),
+        data=data,
         binary_inputs=given.input_tensor_format == "binary",
         binary_outputs=given.output_tensor_format == "binary",
         output_bytes=_output_bytes(given),
@@ -115,6 +121,8 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         composing=_composing(given.bls_composing_models),
         arguments=tuple(arguments),
         endpoint=given.endpoint if given.service_kind == "openai" else "",
+        mix=mix,
+        replay=replay,
     )
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None
@@ -185,13 +193,14 @@ def _load(
         "--request-rate-ramp": ramp is not None,
         "--fixed-schedule": given.fixed_schedule,
         "--periodic-concurrency-range": periodic is not None,
+        "--replay": bool(given.replay),
     }
     if sum(modes.values()) > 1:
         chosen = " and ".join(name for name, used in modes.items() if used)
         raise ConfigError(f"Cannot use more than one inference load mode; these are given: {chosen}")
     if periodic is not None:
         return "periodic", (periodic.end, periodic.end, 1)
-    if ramp is not None or given.fixed_schedule:
+    if ramp is not None or given.fixed_schedule or given.replay:
         rate = 1.0 if ramp is None else ramp[1]  # of a schedule the data says it
         return "request_rate", (rate, rate, 1.0)
     if intervals is not None:
@@ -364,7 +373,7 @@ def _check_loads(given: Any, mode: str, levels: tuple[float, float, float], sett
         raise ConfigError("--stop confidence decides how many are sent: leave out --request-count and count_windows")
     if given.request_period is not None and given.periodic_concurrency_range is None:
         raise ConfigError("--request-period belongs to --periodic-concurrency-range, which is not given")
-    if given.fixed_schedule:
+    if given.fixed_schedule or given.replay:
         _counted(settings, 1)
     if given.fixed_schedule and not any(each not in ("random", "zero") for each in given.input_data):
         raise ConfigError('--fixed-schedule needs --input-data FILE, whose steps have a "timestamp" in milliseconds')

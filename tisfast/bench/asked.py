@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,30 @@ class Data:
     string_length: int = 128
     string_data: str = ""
     parameters: dict[str, bool | int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelShare:
+    """One of several models in a load: it gets `weight` of the sum of all weights of the requests."""
+
+    model: str
+    version: str
+    weight: float
+    data: Data
+
+    @property
+    def name(self) -> str:
+        """By which it is told apart."""
+        return f"{self.model}:{self.version}" if self.version else self.model
+
+
+class Replay(NamedTuple):
+    """Traffic of a file, so many times as fast.  model, version: of lines that name none."""
+
+    path: str
+    speed: float = 1.0
+    model: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +76,7 @@ class Asked:
     an open loop has intervals, a ramp (start, end, seconds), or the seconds of a schedule.  connections: at most, 0 for
     the default.  records: each request is kept.  output_bytes: of each output in shared memory, on_gpu: in a GPU's;
     0: tensors go through the connection.  compression: gzip or deflate, of gRPC.  endpoint: of OpenAI's, instead of
-    KServe's protocol.  tls: None where it is not encrypted.
+    KServe's protocol.  mix: several models; `model` then names them together.  tls: None where nothing is encrypted.
     """
 
     address: Address
@@ -81,11 +106,18 @@ class Asked:
     composing: Sequence[tuple[str, str]] = ()
     arguments: tuple[str, ...] = ()
     endpoint: str = ""
+    mix: Sequence[ModelShare] = ()
+    replay: Replay | None = None
 
     @property
     def kind(self) -> str:
         """Of the service."""
         return "openai" if self.endpoint else "triton"
+
+    @property
+    def several(self) -> bool:
+        """Requests are of several models, or may be."""
+        return bool(self.mix) or (self.replay is not None and not self.endpoint)
 
     def pacing(self, rate: float) -> Callable[[], Pacing] | None:
         """Makes the intended times of an open loop; None for a closed one."""

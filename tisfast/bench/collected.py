@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tisfast import limits
 from tisfast.bench.client_side import Clocks, Counted, cost
 from tisfast.bench.histogram import Histogram
 from tisfast.bench.loop import Tally
+from tisfast.bench.mixture import Mixture
 from tisfast.bench.results import ClientCost, Errors, Level, Measurement, Records, ServerSplit, Window
 from tisfast.bench.tokens import Tokens
 
@@ -77,6 +78,34 @@ def _joined(pieces: list[Piece]) -> Piece:
 
 
 @dataclass
+class Counts:
+    """What one tally counted, or several that follow each other."""
+
+    counts: Counter[str]
+    histograms: dict[str, Histogram]
+
+    @classmethod
+    def of(cls, tally: Tally) -> Counts:
+        """Of one."""
+        return cls(
+            Counter({name: int(getattr(tally, name)) for name in NUMBERS}),
+            {name: getattr(tally, name) for name in HISTOGRAMS},
+        )
+
+    def followed(self, by: Counts) -> None:
+        """Take the next one in."""
+        self.counts.update(by.counts)
+        for name, histogram in by.histograms.items():
+            self.histograms[name].merge(histogram)
+
+    def late(self, tally: Tally) -> None:
+        """What was answered behind the last window of an open loop; it was due in it."""
+        for name in HISTOGRAMS:
+            self.histograms[name].merge(getattr(tally, name))
+        self.counts["failed"] += int(tally.failed)
+
+
+@dataclass
 class Part:
     """One window, or several that follow each other."""
 
@@ -85,9 +114,9 @@ class Part:
     before: Clocks
     after: Clocks
     server: ServerSplit | None
-    counts: Counter[str]
-    histograms: dict[str, Histogram]
+    all: Counts
     pieces: list[Piece]
+    models: list[Counts] = field(default_factory=list)  # each of several
     records: list[Records] = field(default_factory=list)
     records_missed: int = 0
     tokens: Tokens | None = None
@@ -96,15 +125,14 @@ class Part:
     @classmethod
     def of(cls, tally: Tally, before: Clocks, after: Clocks, server: ServerSplit | None, pieces: list[Piece]) -> Part:
         """Of one window."""
-        counts = Counter({name: int(getattr(tally, name)) for name in NUMBERS})
-        histograms: dict[str, Histogram] = {name: getattr(tally, name) for name in HISTOGRAMS}
-        tokens = tally.tokens
-        return cls(tally.began_ns, tally.ended_ns, before, after, server, counts, histograms, pieces, tokens=tokens)
+        models = [Counts.of(each) for each in tally.parts or ()]
+        tokens, counts = tally.tokens, Counts.of(tally)
+        return cls(tally.began_ns, tally.ended_ns, before, after, server, counts, pieces, models, tokens=tokens)
 
     @property
     def completed(self) -> int:
         """Requests that ended well."""
-        return self.counts["completed"]
+        return self.all.counts["completed"]
 
     @property
     def rate(self) -> float:
@@ -113,16 +141,16 @@ class Part:
 
     def latency(self, percentile: int) -> float:
         """The average, or a percentile, from the intended time; ns."""
-        response = self.histograms["response"]
+        response = self.all.histograms["response"]
         return float(response.quantile(percentile / 100)) if percentile > 0 else response.mean
 
     def followed(self, by: Part) -> None:
         """Take the next window in."""
         self.ended_ns, self.after = by.ended_ns, by.after
         self.server = added([self.server, by.server])
-        self.counts.update(by.counts)
-        for name, histogram in by.histograms.items():
-            self.histograms[name].merge(histogram)
+        self.all.followed(by.all)
+        for mine, its in zip(self.models, by.models, strict=True):
+            mine.followed(its)
         self.pieces += by.pieces
         self.records += by.records
         self.records_missed += by.records_missed
@@ -132,10 +160,11 @@ class Part:
 
 @dataclass
 class Collected:
-    """All of a level.  every: each window is part of the result, not only the last three."""
+    """All of a level.  every: each window is part of the result, not only the last three; mixture: of models."""
 
     every: bool
     began_ns: int
+    mixture: Mixture | None = None
     windows: list[Part] = field(default_factory=list)  # that are the result, as far as is known
     closed: int = 0
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -198,12 +227,12 @@ class Collected:
         whole = self.windows[0]
         for each in self.windows[1:]:
             whole.followed(each)
-        counts = whole.counts
+        counts = whole.all.counts
         self._add_late(whole)
         pieces = Pieces()
         for piece in whole.pieces:
             pieces.add(piece)
-        lost = sum(each.lost for each in whole.histograms.values())
+        lost = sum(each.lost for each in whole.all.histograms.values())
         if lost:
             self.notes.append(f"{lost} durations are in no percentile: there was no memory for their counters")
         if whole.tokens is not None and whole.tokens.contents_missed:
@@ -216,7 +245,7 @@ class Collected:
                 f"{whole.records_missed} requests of these windows are not in the export, which holds "
                 f"{limits.BENCH_RECORDS_MAX} of a level: measure for a shorter time"
             )
-        return Measurement(
+        found = Measurement(
             level=level,
             began_ns=whole.began_ns,
             ended_ns=whole.ended_ns,
@@ -227,9 +256,9 @@ class Collected:
             sequences=counts["sequences"],
             delayed=counts["delayed"],
             errors=self._errors(counts["failed"]),
-            response=whole.histograms["response"],
-            service=whole.histograms["service"],
-            first_byte=whole.histograms["first_byte"],
+            response=whole.all.histograms["response"],
+            service=whole.all.histograms["service"],
+            first_byte=whole.all.histograms["first_byte"],
             windows=tuple(
                 Window(each.began_ns, each.ended_ns, each.responses, each.latency.to_bytes()) for each in pieces.all()
             ),
@@ -248,13 +277,50 @@ class Collected:
             records_missed=whole.records_missed,
             tokens=whole.tokens,
         )
+        return found if self.mixture is None else self._with_models(found, whole, self.mixture)
+
+    def _with_models(self, found: Measurement, whole: Part, mixture: Mixture) -> Measurement:
+        """What each model did in the same time.  The client's calls that send are shared out by requests."""
+        splits = found.server.composing if found.server is not None else {}
+        models = {}
+        for number, (name, mine) in enumerate(zip(mixture.names, whole.models, strict=True)):
+            counts = mine.counts
+            by_text = mixture.errors_of(number, found.errors.by_text)
+            client = replace(
+                found.client,
+                lateness=mine.histograms["lateness"],
+                send_ns=found.client.send_ns * counts["requests"] // max(found.requests, 1),
+                receive_ns=counts["receive_ns"],
+            )
+            models[name] = replace(
+                found,
+                requests=counts["requests"],
+                completed=counts["completed"],
+                responses=counts["responses"],
+                delayed=counts["delayed"],
+                errors=Errors(sum(by_text.values()), counts["failed"], 0, by_text),
+                response=mine.histograms["response"],
+                service=mine.histograms["service"],
+                first_byte=mine.histograms["first_byte"],
+                windows=(),
+                sent_bytes=counts["sent_bytes"],
+                received_bytes=counts["received_bytes"],
+                server=splits.get(name),
+                client=client,
+                notes=(),
+                unsent=0,
+                records=(),
+                records_missed=0,
+            )
+        server = None if found.server is None else replace(found.server, composing={})
+        return replace(found, server=server, models=models)
 
     def _add_late(self, whole: Part) -> None:
         if self.late is None:
             return
-        for name in HISTOGRAMS:
-            whole.histograms[name].merge(getattr(self.late, name))
-        whole.counts["failed"] += int(self.late.failed)
+        whole.all.late(self.late)
+        for mine, tally in zip(whole.models, self.late.parts or (), strict=True):
+            mine.late(tally)
         if whole.tokens is not None and self.late.tokens is not None:
             whole.tokens.merge(self.late.tokens)
         if self.late_records is not None:
@@ -270,7 +336,7 @@ class Collected:
 
 
 def _cost(whole: Part) -> ClientCost:
-    counts = whole.counts
+    counts = whole.all.counts
     return cost(
         whole.before,
         whole.after,
@@ -280,7 +346,7 @@ def _cost(whole: Part) -> ClientCost:
             send_ns=counts["send_ns"],
             receive_ns=counts["receive_ns"],
             delayed=counts["delayed"],
-            lateness=whole.histograms["lateness"],
+            lateness=whole.all.histograms["lateness"],
         ),
     )
 

@@ -44,9 +44,16 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def csv_files(path: str, run: Run, *, verbose: bool = False) -> dict[str, str]:
-    """All files by name: the model's, and of an ensemble one for each composing model, `MODEL_vVERSION.FILE`."""
+    """All files by name: the model's, and of an ensemble one for each composing model, `MODEL_vVERSION.FILE`.
+
+    Of several models each has one, too, with all columns.
+    """
     files = {path: csv_text(run, verbose=verbose)}
     target = Path(path)
+    levels = sorted(run.levels, key=lambda each: each.throughput)
+    for name in run.mixture.names if run.mixture is not None else ():
+        beside = str(target.with_name(f"{name.replace(':', '_v').replace('/', '_')}.{target.name}"))
+        files[beside] = _table([_row(run, level.models[name], verbose) for level in levels])
     keys = dict.fromkeys(key for level in run.levels if level.server for key in level.server.composing)
     for key in keys:
         rows = []

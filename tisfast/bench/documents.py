@@ -22,6 +22,9 @@ SLICES_MAX: Final = 1_000_000
 
 
 LOAD_FLAGS: Final = (
+    "mix",
+    "replay",
+    "replay_speed",
     "service_kind",
     "endpoint",
     "streaming",

@@ -29,7 +29,7 @@ REFUSED: Final[dict[str, str]] = {
     "--trace-rate": TRACES,
     "--trace-count": TRACES,
     "--log-frequency": TRACES,
-    "--enable-mpi": "several models at once are not measured yet; start one tisfast bench for each",
+    "--enable-mpi": "one client measures several models at once: --mix FILE",
 }
 """perf_analyzer's flags that are not served, and why."""
 NO_VALUE: Final = ("--enable-mpi",)
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     add_tls(made)
     _add_openai(made)
     _add_load(made)
+    _add_replay(made)
     _add_sequences(made)
     _add_measuring(made)
     _add_data(made)
@@ -84,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_target(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("what is measured")
     group.add_argument("-m", "--model-name", default="", metavar="MODEL", help="the model; it must be given")
+    group.add_argument("--mix", default="", metavar="FILE", help="tisfast's own: several models with weights, see docs")
     group.add_argument("-x", "--model-version", default="", metavar="VERSION", help="default: the server's choice")
     group.add_argument(
         "-u", "--url", default="", help="HOST:PORT or https://, grpcs://, ...; default localhost:8000, over gRPC :8001"
@@ -124,6 +126,14 @@ def _add_load(made: argparse.ArgumentParser) -> None:
     group.add_argument("-t", dest="old_concurrency", type=int, help=argparse.SUPPRESS)
     group.add_argument("-c", dest="old_limit", type=int, help=argparse.SUPPRESS)
     group.add_argument("-d", dest="old_dynamic", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_replay(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("captured traffic; tisfast's own")
+    group.add_argument(
+        "--replay", default="", metavar="FILE", help="requests at their times, to their models; see docs"
+    )
+    group.add_argument("--replay-speed", type=float, metavar="X", help="so many times as fast, default 1")
 
 
 def _add_sequences(made: argparse.ArgumentParser) -> None:

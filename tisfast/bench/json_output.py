@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import repeat
 from typing import Any, Final
 
 from tisfast.bench.figures import client_parts, level_name, network_us, server_parts, supported, throughput
@@ -34,7 +35,7 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
         value = int(level.level.value) if closed else float(level.level.value)
         head = json.dumps({"mode": mode, "value": value}, separators=(",", ":"))
         yield f'{"," if number else ""}{{"experiment":{head},"requests":['
-        yield from _requests(level) if level.tokens is None else _answers(run, level, level.tokens)
+        yield from _requests(run, level) if level.tokens is None else _answers(run, level, level.tokens)
         shift = level.began_realtime_ns - level.began_ns
         yield f'],"window_boundaries":[{level.began_ns + shift},{level.ended_ns + shift}]}}'
     endpoint = run.target.endpoint
@@ -42,13 +43,17 @@ def profile_export(run: Run, version: str) -> Iterator[str]:
     yield "]," + json.dumps(tail, separators=(",", ":"))[1:]
 
 
-def _requests(level: Measurement) -> Iterator[str]:
+def _requests(run: Run, level: Measurement) -> Iterator[str]:
+    """Of several models each request says whose it is, which perf_analyzer's schema does not have."""
     shift = level.began_realtime_ns - level.began_ns
+    names = [f'"model":{json.dumps(name)},' for name in run.mixture.names] if run.mixture is not None else []
     comma = ""
     for records in level.records:
         for at in range(0, len(records), RECORDS_AT_ONCE):
             piece = records[at : at + RECORDS_AT_ONCE]
-            rows = [_request(row, shift) for row in piece[(piece["flags"] & FAILED) == 0][SHOWN_FIELDS].tolist()]
+            good = piece[(piece["flags"] & FAILED) == 0]
+            whose = [names[each] for each in run.mixture.models[good["step"]]] if run.mixture else repeat("")
+            rows = [_request(*each, shift) for each in zip(good[SHOWN_FIELDS].tolist(), whose, strict=False)]
             if rows:
                 yield comma + ",".join(rows)
                 comma = ","
@@ -67,11 +72,11 @@ def _answers(run: Run, level: Measurement, tokens: Tokens) -> Iterator[str]:
         yield ("," if number else "") + json.dumps(request, separators=(",", ":"))
 
 
-def _request(row: tuple[int, int, int, int, int], shift: int) -> str:
+def _request(row: tuple[int, int, int, int, int], model: str, shift: int) -> str:
     sent, sequence_id, responses, first, last = row
     sequence = f'"sequence_id":{sequence_id},' if sequence_id else ""
     times = f"{first + shift},{last + shift}" if responses > 1 else f"{last + shift}"
-    return f'{{"timestamp":{sent + shift},{sequence}"response_timestamps":[{times}]}}'
+    return f'{{"timestamp":{sent + shift},{sequence}{model}"response_timestamps":[{times}]}}'
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -135,6 +140,7 @@ def _level(run: Run, level: Measurement) -> dict[str, Any]:
         "gpus": {uuid: dict(values) for uuid, values in level.gpus.items()},
         "windows": [_window(each, level.began_ns) for each in level.windows],
         "tokens": None if level.tokens is None else _tokens(level, level.tokens),
+        "models": {name: _level(run, model) for name, model in level.models.items()},
     }
 
 

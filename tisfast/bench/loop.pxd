@@ -1,5 +1,5 @@
 # Requests go when they are due, answers are counted: one epoll for all connections of a load.  Layer 5 (bench).
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from tisfast.bench.histogram cimport Histogram
 
 cdef struct Slot:                        # a request that is under way
@@ -32,6 +32,7 @@ cdef class Tally:
     cdef readonly uint64_t requests, completed, failed, responses, delayed, sequences, sent_bytes, received_bytes
     cdef readonly int64_t send_ns, receive_ns, idle_ns, gil_ns
     cdef readonly object tokens          # tokens.Tokens, where answers have some; else None
+    cdef readonly list parts             # a Tally for each of several models
 
 cdef class Marks:
     """Where the values of a sequence lie in a request that was rendered with stand-ins for them; -1: in none."""
@@ -78,6 +79,11 @@ cdef class Loop:
     cdef list free_loads                 # those with a place, the last used last
     cdef list broken                     # those to be opened again
     cdef readonly list templates
+    cdef readonly object mixture         # mixture.Mixture of several models, or None, and what of it is looked at:
+    cdef object order, models            # arrays, ...
+    cdef uint32_t *step_at               # ... the templates in the order in which they are sent, over and over, ...
+    cdef uint32_t steps
+    cdef uint16_t *model_at              # ... and of each template its model
     cdef Slot *slots
     cdef uint32_t *free_slots
     cdef uint32_t slots_max, free_count
@@ -123,9 +129,12 @@ cdef class Loop:
     cdef int refill(self, Load load) except -1
     cdef int offer(self, Load load) except -1
     cdef int spread(self) except -1
+    cdef Tally part(self, Slot *slot)                    # of its model; None: there is one model
+    cdef int begun(self, Tally tally, Slot *slot, int64_t now) except -1
+    cdef int counted(self, Tally tally, Slot *slot, int64_t now, bint good) except -1
     cdef int ended(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1
     cdef int note(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1
-    cdef int error(self, str status, str text, int64_t now) except -1
+    cdef int error(self, Slot *slot, str status, str text, int64_t now) except -1
     # All that is under way on this connection has failed.
     cdef int fail_all(self, Load load, str status, str text, int64_t now) except -1
     # The request of a connection by serial << SLOT_BITS | index; 0: the oldest one.  NULL: there is none.

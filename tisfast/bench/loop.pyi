@@ -5,6 +5,7 @@ import numpy as np
 
 from tisfast.bench.encryption import Channel
 from tisfast.bench.histogram import Histogram
+from tisfast.bench.mixture import Mixture
 from tisfast.bench.sequences import Player
 from tisfast.bench.tokens import Tokens
 
@@ -29,6 +30,7 @@ class Tally:
     idle_ns: int
     gil_ns: int
     tokens: Tokens | None
+    parts: list[Tally] | None
 
 class Marks:
     def __init__(self, places: tuple[int, int, int], id_bytes: int, text: bool) -> None: ...
@@ -43,6 +45,7 @@ class Loop:
     lost_text: str
     tally: Tally
     first_error: tuple[str, int] | None
+    mixture: Mixture | None
     def __init__(
         self,
         address: Any,
@@ -55,6 +58,7 @@ class Loop:
         player: Player | None = None,
         channel: Callable[[], Channel] | None = None,
         counting: Callable[[], Tokens] | None = None,
+        mixture: Mixture | None = None,
     ) -> None: ...
     def keep_in_flight(self, concurrency: int) -> None: ...
     def keep_joining(self, start: int, end: int, step: int, period: int) -> None: ...

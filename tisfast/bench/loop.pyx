@@ -158,7 +158,7 @@ cdef class Load:
         self.busy -= 1
         if status != "connection":
             self.loop.lost_since = 0  # the server has said why
-        self.loop.error(status, text, now)
+        self.loop.error(slot, status, text, now)
         return self.loop.ended(self, slot, now, int(status) if status.isdigit() else 0, False)
 
     cdef int renew(self) except -1:
@@ -172,11 +172,12 @@ cdef class Loop:
     make(loop): a further connection, a Load.  templates: what its `begin` sends, one for each step of the input data.
     player: of sequences: says which template a request is and where in its sequence (sequences.Player).
     channel: gives each connection its encryption (encryption.Channel).
-    counting: makes what counts the tokens of a stretch of time (tokens.Tokens).
+    counting: makes what counts the tokens of a stretch of time (tokens.Tokens).  mixture: templates are of several models, and
+    are sent in its order (mixture.Mixture).
     """
 
     def __init__(self, address, int family, make, list templates, *, uint32_t slots, int connections_max, player=None,
-                 channel=None, counting=None):
+                 channel=None, counting=None, mixture=None):
         cdef uint32_t i
         self.address, self.family, self.make, self.templates = address, family, make, templates
         if not 0 < slots <= 1 << SLOT_BITS:
@@ -196,7 +197,15 @@ cdef class Loop:
         self.scratch = bytearray(ROOM_BYTES)
         self.room, self.room_bytes = <unsigned char *>PyByteArray_AS_STRING(self.scratch), ROOM_BYTES
         self.errors = {}
-        self.counting = counting
+        self.counting, self.mixture = counting, mixture
+        self.steps = <uint32_t>len(templates)
+        if mixture is not None:
+            self.order = np.ascontiguousarray(mixture.order, np.uint32)
+            self.models = np.ascontiguousarray(mixture.models, np.uint16)
+            if len(self.models) != len(templates) or len(self.order) == 0 or self.order.max() >= len(templates):
+                raise ValueError("the order and the models are not those of the templates")
+            self.step_at, self.steps = <uint32_t *><size_t>self.order.ctypes.data, <uint32_t>len(self.order)
+            self.model_at = <uint16_t *><size_t>self.models.ctypes.data
         self.swap()
         self.slice = Histogram()
         self.left = -1
@@ -310,6 +319,8 @@ cdef class Loop:
         self.tally = Tally()
         if self.counting is not None:
             self.tally.tokens = self.counting()
+        if self.mixture is not None:
+            self.tally.parts = [Tally() for _ in self.mixture.names]
         if told is not None:
             told.ended_ns = self.tally.began_ns
         return told
@@ -425,8 +436,8 @@ cdef class Loop:
         slot.serial = self.serial
         slot.sequence_id = 0
         if self.player is None:
-            slot.step = self.step
-            self.step = (self.step + 1) % <uint32_t>len(self.templates)
+            slot.step = self.step if self.step_at == NULL else self.step_at[self.step]
+            self.step = (self.step + 1) % self.steps
         else:
             slot.step, slot.sequence_id, slot.begins, slot.ends = self.player.take()
             if not slot.counted:
@@ -438,12 +449,22 @@ cdef class Loop:
         slot.first = 0
         slot.sent_bytes = slot.received_bytes = 0
         slot.responses = 0
-        self.tally.requests += slot.counted
-        if slot.counted and not self.concurrency:
-            tf_histogram_record(&self.tally.lateness.counts, max(now - slot.intended, 0))
-            if now - slot.intended > LATE_NS:
-                self.tally.delayed += 1
+        if slot.counted:
+            self.begun(self.tally, slot, now)
+            if self.model_at != NULL:
+                self.begun(self.part(slot), slot, now)
         return slot
+
+    cdef Tally part(self, Slot *slot):
+        return <Tally>self.tally.parts[self.model_at[slot.step]]
+
+    cdef int begun(self, Tally tally, Slot *slot, int64_t now) except -1:
+        tally.requests += 1
+        if not self.concurrency:
+            tf_histogram_record(&tally.lateness.counts, max(now - slot.intended, 0))
+            if now - slot.intended > LATE_NS:
+                tally.delayed += 1
+        return 0
 
     cdef int refill(self, Load load) except -1:
         """Begin requests on it while it has places and some are due; behind that it is offered to those that come."""
@@ -518,37 +539,44 @@ cdef class Loop:
         return 0
 
     cdef int ended(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1:
-        cdef Tally tally = self.tally
+        if good:
+            self.lost_since = 0
         if not slot.counted:
             self.uncounted -= 1
-            self.lost_since = 0 if good else self.lost_since
-        elif good:
-            tally.completed += 1
-            tally.responses += slot.responses
-            tf_histogram_record(&tally.response.counts, now - slot.intended)
-            tf_histogram_record(&tally.service.counts, now - slot.sent)
-            tf_histogram_record(&tally.first_byte.counts, (slot.first or now) - slot.sent)
-            tally.receive_ns += now - (slot.first or now)
-            tf_histogram_record(&self.slice.counts, now - slot.intended)
-            self.slice_responses += 1
-            self.lost_since = 0
-            if slot.sequence_id and slot.ends:
-                tally.sequences += 1
         else:
-            tally.failed += 1
+            self.counted(self.tally, slot, now, good)
+            if self.model_at != NULL:
+                self.counted(self.part(slot), slot, now, good)
+            if good:
+                tf_histogram_record(&self.slice.counts, now - slot.intended)
+                self.slice_responses += 1
         if self.player is not None:
             self.player.answered(slot.sequence_id, good)
             if self.cutting:
                 self.idle_open = self.player.idle
         if self.period and slot.responses < self.period:
             self.on_period()
-        tally.sent_bytes += slot.sent_bytes
-        tally.received_bytes += slot.received_bytes
         if self.record_at != NULL and slot.counted:
             self.note(load, slot, now, status, good)
         slot.serial = 0
         self.free_slots[self.free_count] = slot.index
         self.free_count += 1
+        return 0
+
+    cdef int counted(self, Tally tally, Slot *slot, int64_t now, bint good) except -1:
+        tally.sent_bytes += slot.sent_bytes
+        tally.received_bytes += slot.received_bytes
+        if not good:
+            tally.failed += 1
+            return 0
+        tally.completed += 1
+        tally.responses += slot.responses
+        tf_histogram_record(&tally.response.counts, now - slot.intended)
+        tf_histogram_record(&tally.service.counts, now - slot.sent)
+        tf_histogram_record(&tally.first_byte.counts, (slot.first or now) - slot.sent)
+        tally.receive_ns += now - (slot.first or now)
+        if slot.sequence_id and slot.ends:
+            tally.sequences += 1
         return 0
 
     cdef int note(self, Load load, Slot *slot, int64_t now, int status, bint good) except -1:
@@ -566,7 +594,9 @@ cdef class Loop:
         record.flags = (0 if good else FLAG_FAILED) | (FLAG_DELAYED if slot.sent - slot.intended > LATE_NS else 0)
         return 0
 
-    cdef int error(self, str status, str text, int64_t now) except -1:
+    cdef int error(self, Slot *slot, str status, str text, int64_t now) except -1:
+        if self.model_at != NULL:
+            text = self.mixture.told(self.model_at[slot.step], text)
         key = (status, text)
         if self.first_error is None:
             self.first_error = (text, now)

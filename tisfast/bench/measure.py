@@ -85,7 +85,7 @@ class LevelRun:
         self._loop, self._job, self._server, self._stop = loop, job, server, stop
         self._settings = settings = job.settings
         self._confidence = settings.stop == "confidence" and not settings.request_count
-        self._seen = Collected(self._confidence, time.monotonic_ns())
+        self._seen = Collected(self._confidence, time.monotonic_ns(), loop.mixture)
         self._pieces = Pieces()
         self._grown = Histogram()  # of all slices since the warm-up
         self._stable, self._reason, self._interrupted, self._gone = False, "", False, False
@@ -345,7 +345,7 @@ class LevelRun:
             records, part.records_missed = self._loop.swap_records()
             part.records.append(records)
         self._seen.add(part)
-        self._failed_all = part.counts["failed"] if not part.completed else 0
+        self._failed_all = part.all.counts["failed"] if not part.completed else 0
         if self._job.records and self._confidence:
             self._loop.keep_records(self._records_max())
 

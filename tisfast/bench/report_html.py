@@ -67,7 +67,7 @@ def page(document: Mapping[str, Any]) -> str:
     title = f"{target['model']} at {target['url']}"
     body = "".join([_head(document, title), _cards(levels), _figures(levels), _table(levels)])
     body += tokens_section([(_name(level), level["tokens"]) for level in levels if level["tokens"]])
-    body += _errors(levels)
+    body += _models(levels) + _errors(levels)
     body += "".join(_timeline(level) for level in levels) + _about(document)
     return whole(title, body)
 
@@ -238,6 +238,42 @@ def _table(levels: Sequence[Mapping[str, Any]]) -> str:
         '<p class="soft">Latency counts from the intended time of sending, service time from the sending itself; '
         "where no rate is asked for, both are the same. A percentile is shown where enough requests "
         "support it (p99: 368).</p></section>"
+    )
+
+
+def _models(levels: Sequence[Mapping[str, Any]]) -> str:
+    """Where several were measured at once."""
+    rows = []
+    for level in levels:
+        for name, model in level["models"].items():
+            latency = model["response_time"]
+            cells = [_name(level), name, f"{model['throughput']:.5g}", _us(latency["mean_us"])]
+            cells += [_us(latency["percentiles_us"][key]) for key in ("50", "90", "95", "99")]
+            cells += [str(model["completed"]), str(model["errors"]["count"])]
+            queue = model["server"]["queue_us"] if model["server"] else None
+            infer = model["server"]["compute_infer_us"] if model["server"] else None
+            cells += [_us(queue), _us(infer)]
+            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    if not rows:
+        return ""
+    heads = (
+        "level",
+        "model",
+        "inferences/s",
+        "mean",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "requests",
+        "failed",
+        "queue",
+        "infer",
+    )
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    return (
+        f'<section><h2>Models</h2><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+        '<p class="soft">What each model did in the same time.</p></section>'
     )
 
 

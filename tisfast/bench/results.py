@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from tisfast.bench.histogram import Histogram
+from tisfast.bench.mixture import Mixture
 from tisfast.bench.tokens import Tokens
 
 Mode = Literal["concurrency", "request_rate", "intervals", "periodic", "count"]
@@ -146,6 +147,7 @@ class Measurement:
     the warm-up; windows_before: windows that were measured and are not the result.  gpus: by UUID, of the server's
     metrics: utilization, power_watts, memory_used, memory_total.  records: RECORD arrays, in the order of the windows;
     records_missed: requests of those windows that found no room there.  tokens: of OpenAI's endpoints.
+    models: of several, what each of them did in the same time; without windows, records and notes.
     """
 
     level: Level
@@ -177,6 +179,7 @@ class Measurement:
     records: tuple[Records, ...] = ()
     records_missed: int = 0
     tokens: Tokens | None = None
+    models: Mapping[str, Measurement] = field(default_factory=dict)
 
     @property
     def open_loop(self) -> bool:
@@ -239,7 +242,8 @@ class Settings:
 @dataclass(frozen=True)
 class Run:
     """All levels.  arguments: as they were typed; machine: of the client; server_version: name and version, or "";
-    payloads: bodies for OpenAI's endpoints, by their step, where single requests are kept.
+    payloads: bodies for OpenAI's endpoints, by their step, where single requests are kept; mixture: of several
+    models.
     """
 
     target: Target
@@ -249,3 +253,4 @@ class Run:
     server_version: str
     levels: tuple[Measurement, ...]
     payloads: Sequence[bytes] = ()
+    mixture: Mixture | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -27,11 +28,20 @@ NUMBERS: Final = tuple(each.name for each in fields(ServerSplit) if each.name.en
 
 
 class Models(NamedTuple):
-    """The model that is measured, and those that it is made of or that the user names: (name, version)."""
+    """The model that is measured, and those that it is made of or that the user names: (name, version).
+
+    parts: instead, several models that are measured at once, by their names in the reports.
+    """
 
     model: str
     version: str
     composing: Sequence[tuple[str, str]] = ()
+    parts: Mapping[str, Models] = {}  # noqa: RUF012 - empty, and read only
+
+    def names(self) -> set[str]:
+        """Of all whose statistics are needed."""
+        found = {self.model, *(name for name, _ in self.composing)} if not self.parts else set[str]()
+        return found.union(*(each.names() for each in self.parts.values()))
 
 
 def read_statistics(entries: Sequence[Mapping[str, Any]]) -> Counters:
@@ -78,13 +88,27 @@ def grown(before: ServerSplit | None, after: ServerSplit) -> ServerSplit:
 def split(before: Counters, after: Counters, models: Models) -> ServerSplit | None:
     """What a model and those that it is made of did between two looks; None: the server says nothing of it.
 
-    Where no version was asked for, it is the one that did most.
+    Where no version was asked for, it is the one that did most.  Of several models it is the sum, with each of them as
+    what it is made of.
     """
+    if models.parts:
+        several = {name: split(before, after, each) for name, each in models.parts.items()}
+        known = {name: each for name, each in several.items() if each is not None}
+        return summed(known) if known else None
     found = _most(before, after, models.model, models.version)
     if found is None:
         return None
     parts = [_most(before, after, name, version) for name, version in models.composing]
     return replace(found, composing={f"{each.model}:{each.version}": each for each in parts if each is not None})
+
+
+def summed(splits: Mapping[str, ServerSplit]) -> ServerSplit:
+    """Of several models together."""
+    sizes: Counter[int] = Counter()
+    for each in splits.values():
+        sizes.update(each.batch_sizes)
+    numbers = {name: sum(getattr(each, name) for each in splits.values()) for name in NUMBERS}
+    return ServerSplit("", "", **numbers, batch_sizes=dict(sizes), composing=splits)
 
 
 def _most(before: Counters, after: Counters, model: str, version: str) -> ServerSplit | None:
@@ -125,7 +149,7 @@ class ServerSide:
     def _look(self) -> Counters | None:
         try:
             found: Counters = {}
-            for name, _ in {(self.models.model, ""), *self.models.composing}:
+            for name in sorted(self.models.names()):
                 found.update(read_statistics(self._client.statistics(name)))
             return found
         except TisError as error:

@@ -20,6 +20,7 @@ from tisfast.bench.http_load import HttpLoad, HttpTemplate
 from tisfast.bench.inputs import all_timestamps
 from tisfast.bench.loop import Loop
 from tisfast.bench.measure import Job, LevelRun, Progress, Stop
+from tisfast.bench.mixture import Mixture, Order, drawn
 from tisfast.bench.openai_requests import read_bodies, templates
 from tisfast.bench.results import Level, Measurement, Run, Target
 from tisfast.bench.sequences import Player, Sequences
@@ -61,6 +62,16 @@ class Model:
         return bool((self.config.get("model_transaction_policy") or {}).get("decoupled", False))
 
 
+@dataclass(frozen=True)
+class Part:
+    """One model's requests as they are sent.  server: whose statistics are its; None: the server says nothing."""
+
+    name: str
+    weight: float
+    templates: Sequence[Any]
+    server: Models | None = None
+
+
 def look_up(client: Client, asked: Asked) -> Model:
     """Ask the server about the model.  Raises TisError with a sentence: no server, no such model.
 
@@ -97,6 +108,29 @@ def look_up(client: Client, asked: Asked) -> Model:
     return found
 
 
+def form_of(asked: Asked, model: Model, places: Sequence[WantedOutput] = ()) -> Form:
+    """How the requests of one model are written."""
+    return Form(
+        asked.address,
+        asked.model,
+        asked.version,
+        asked.headers,
+        asked.binary_inputs,
+        asked.binary_outputs,
+        [each.name for each in model.metadata.outputs],
+        stream=asked.settings.streaming,
+        decoupled=model.decoupled,
+        sequences=model.sequences,
+        places=places,
+        compression=asked.compression,
+    )
+
+
+def counted_models(asked: Asked, model: Model) -> Models:
+    """Whose statistics tell of this model."""
+    return Models(asked.model, asked.version, list(asked.composing) or composing_models(model.config))
+
+
 def _sequences(client: Client, config: Mapping[str, Any]) -> bool:
     """The model is served in sequences, or an ensemble has one that is."""
     if "sequence_batching" in config:
@@ -127,7 +161,8 @@ class Session:
     """Measures level after level.
 
     steps: the input data as requests; streams: how many of them each stream of a file has; places: of outputs in shared
-    memory; on_level: told of each level when it is done.
+    memory; on_level: told of each level when it is done; parts: several models, instead of steps,
+    whose requests are drawn by weights, or come in this order.
     """
 
     asked: Asked
@@ -137,6 +172,8 @@ class Session:
     streams: Sequence[int] = ()
     places: Sequence[WantedOutput] = ()
     metrics: ServerMetrics | None = None
+    parts: Sequence[Part] = ()
+    order: Order | None = None
     stop: Stop = field(default_factory=Stop)
     progress: Callable[[Progress], None] = lambda _: None
     on_level: Callable[[Measurement], None] = lambda _: None
@@ -153,33 +190,28 @@ class Session:
         self._channel: Callable[[], Channel] | None = None
         if asked.tls is not None:
             self._channel = partial(Channel, asked.tls.context(grpc), asked.address.host, grpc)
-        self._form = Form(
-            asked.address,
-            asked.model,
-            asked.version,
-            asked.headers,
-            asked.binary_inputs,
-            asked.binary_outputs,
-            [each.name for each in self.model.metadata.outputs],
-            stream=asked.settings.streaming,
-            decoupled=self.model.decoupled,
-            sequences=self.model.sequences,
-            places=self.places,
-            compression=asked.compression,
-        )
+        self._form = form_of(asked, self.model, self.places)
+        self.mixture: Mixture | None = None
         if asked.endpoint:
             self._templates: list[Any] = self._openai_templates()
+        elif self.parts:
+            self._templates = [each for part in self.parts for each in part.templates]
+            counts = [len(part.templates) for part in self.parts]
+            models, order = drawn(counts, [part.weight for part in self.parts], asked.seed)
+            names = [part.name for part in self.parts]
+            self.mixture = Mixture(names, models, order if self.order is None else self.order)
         else:
             self._templates = list((grpc_templates if grpc else http_templates)(self._form, self.steps))
         self.server = None
         if self.model.statistics:
-            composing = list(asked.composing) or composing_models(self.model.config)
-            self.server = ServerSide(self.client, Models(asked.model, asked.version, composing))
+            parts = {part.name: part.server for part in self.parts if part.server is not None}
+            found = Models("", "", parts=parts) if parts else counted_models(asked, self.model)
+            self.server = ServerSide(self.client, found)
 
     def _openai_templates(self) -> list[HttpTemplate]:
         asked = self.asked
         bodies = read_bodies(asked)
-        if asked.fixed_schedule:
+        if asked.fixed_schedule or asked.replay is not None:
             bodies = bodies.in_order()
             self.asked = asked.at_times(all_timestamps(bodies.timestamps))
         self._payloads = bodies.texts if asked.records else ()
@@ -228,6 +260,7 @@ class Session:
             server_version=self.model.server,
             levels=tuple(measured),
             payloads=self._payloads,
+            mixture=self.mixture,
         )
 
     def probe(self) -> None:
@@ -244,12 +277,13 @@ class Session:
             break
         else:
             self._places = self._places[-1:]
-        loop = self._loop(1, 1, self._player(1, length=1))
+        mixture = self.mixture.firsts() if self.mixture is not None else None
+        loop = self._loop(1, 1, self._player(1, length=1), mixture)
         try:
             loop.open_connections(1)
             if not loop.ready(time.monotonic_ns() + int(limits.BENCH_CONNECT_SECONDS_MAX * SECOND_NS)):
                 raise ConnectFailed(f"{self.asked.address}: {loop.lost_text or 'it does not take connections'}")
-            loop.allow(1)
+            loop.allow(1 if mixture is None else len(mixture.order))
             loop.keep_in_flight(1)
             deadline = time.monotonic_ns() + PROBE_NS
             while (now := time.monotonic_ns()) < deadline and not self.stop.requested:
@@ -283,7 +317,9 @@ class Session:
             return 1
         return tuning.BENCH_CALLS_PER_CONNECTION
 
-    def _loop(self, slots: int, connections_max: int, player: Player | None = None) -> Loop:
+    def _loop(
+        self, slots: int, connections_max: int, player: Player | None = None, mixture: Mixture | None = None
+    ) -> Loop:
         asked = self.asked
         address, family = self._places[0]
         make: Callable[[Loop], Any] = HttpLoad
@@ -302,6 +338,7 @@ class Session:
             player=player,
             channel=self._channel,
             counting=self._counting,
+            mixture=mixture,
         )
 
     def _measure(self, level: Level) -> Measurement:
@@ -336,7 +373,7 @@ class Session:
         pacing = asked.pacing(level.value)
         records = limits.BENCH_RECORDS_MAX if asked.records else 0
         job = Job(level, asked.settings, connections, pacing, asked.periodic, records, self.metrics, self.progress)
-        return self._loop(in_flight, most, self._player(in_flight)), job
+        return self._loop(in_flight, most, self._player(in_flight), self.mixture), job
 
     def levels(self, measured: list[Measurement]) -> Iterator[Level]:
         """Those that are asked for, as long as what was measured is stable and below the latency threshold."""

@@ -87,6 +87,12 @@ def level_text(level: Measurement, settings: Settings, batch_size: int, protocol
     if level.server is not None:
         lines.append("  Server: ")
         lines += _server(level.server, "    ")
+    for name, model in level.models.items():
+        lines += ["", f"  Model {name}: "]
+        lines += [f"    {line}" for line in _client(model, settings, batch_size, protocol)]
+        if model.errors.count:
+            lines.append(f"    Failed requests: {model.errors.measured} in the measured windows")
+        lines += ["    Server: ", *_server(model.server, "      ")] if model.server is not None else []
     if level.gpus:
         lines += ["", "  Server Prometheus Metrics: ", *_gpus(level)]
     lines.append("  Trust: ")
@@ -247,6 +253,11 @@ def summary(run: Run) -> str:
         if level.open_loop:
             line += f" from the intended time, service time {_one_us(level.service, percent)} usec"
         lines.append(line)
+        lines += [
+            f"  {name}: throughput: {throughput(model, run.target.batch_size):g} infer/sec, latency "
+            f"{_one_us(model.response, percent)} usec"
+            for name, model in level.models.items()
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -51,13 +51,13 @@ class Address(NamedTuple):
         return f"{scheme}://{self.authority}{self.path}"
 
 
-def parse_url(url: str) -> Address:
-    """HOST[:PORT], or a URL of http, https, grpc or grpcs.  Raises BadRequest."""
+def parse_url(url: str, port: int = 0) -> Address:
+    """HOST[:PORT], or a URL of http, https, grpc or grpcs.  port: if none is said; 0: Triton's.  Raises BadRequest."""
     if not isinstance(url, str):
         raise BadRequest(f"{url!r:.200} is no address of a server: it must be a text, HOST:PORT or SCHEME://HOST:PORT")
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        port = parts.port
+        said = parts.port
     except ValueError as error:
         raise BadRequest(f"{url!r:.200} is no address of a server: {error}") from None
     if parts.scheme not in PORTS:
@@ -73,7 +73,7 @@ def parse_url(url: str) -> Address:
     grpc = parts.scheme.startswith("grpc")
     if path and grpc:
         raise BadRequest(f"{url!r:.200} has the path '{path}', which gRPC has no place for")
-    return Address(parts.hostname, port or PORTS[parts.scheme], grpc, parts.scheme in ("https", "grpcs"), path)
+    return Address(parts.hostname, said or port or PORTS[parts.scheme], grpc, parts.scheme in ("https", "grpcs"), path)
 
 
 @dataclass(frozen=True)

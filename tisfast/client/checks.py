@@ -109,7 +109,7 @@ class Signature:
     def array(self, at: int | str, value: Any) -> Array:
         """An input's value as an array, by position or name.  Raises BadRequest for an input that there is not."""
         spec = self._spec(at)
-        return value if isinstance(value, np.ndarray) else self._array(spec, value)
+        return value if type(value) is np.ndarray else self._array(spec, value)
 
     def _spec(self, at: int | str) -> tuple[str, str, np.dtype[Any], tuple[int, ...]]:
         spec = next((each for i, each in enumerate(self._checked) if at in (i, each[0])), None)
@@ -132,7 +132,7 @@ class Signature:
     def tensor(self, spec: tuple[str, str, np.dtype[Any], tuple[int, ...]], value: Any) -> BufferTensor:
         """The tensor of one input."""
         name, datatype, dtype, dims = spec
-        array = value if isinstance(value, np.ndarray) else self._array(spec, value)
+        array = value if type(value) is np.ndarray else self._array(spec, value)
         if array.dtype != dtype and not self._accepted(datatype, array):
             wanted = "bytes or str" if datatype == "BYTES" else dtype
             raise BadRequest(
@@ -152,6 +152,13 @@ class Signature:
     def _array(self, spec: tuple[str, str, np.dtype[Any], tuple[int, ...]], value: Any) -> Array:
         """Of lists and numbers, which have no data type of their own; arrays of other libraries keep theirs."""
         name, datatype, dtype, dims = spec
+        if isinstance(value, np.ndarray):  # of a class of its own
+            if isinstance(value, np.ma.MaskedArray):
+                raise BadRequest(
+                    f"input '{name}' of model '{self.model}' was given a masked array, and a request carries no mask: "
+                    "say what stands in the masked places, with .filled(value)"
+                )
+            return value
         if isinstance(value, Mapping):
             raise BadRequest(
                 f"input '{name}' of model '{self.model}' was given a {type(value).__name__}; "

@@ -60,6 +60,13 @@ class ClientCore:
             weakref.finalize(self, unregister_left, self.shared.registered, self.calls, make_blocking, os.getpid())
         _alive.add(self)
 
+    def __reduce__(self) -> Any:
+        """Of a client, and of whatever has it: models, sequences.  Raises TypeError."""
+        raise TypeError(
+            f"a client of {self.address} has connections, which cannot be copied or pickled: make one where it is "
+            f"needed, Client({str(self.address)!r}), and its models from it"
+        )
+
     # ---- calls
 
     async def ask(
@@ -191,11 +198,11 @@ class ClientCore:
         await self.fetch("cuda_unregister", **({"name": name} if name else {}))
 
     async def metrics(self, url: str = "") -> str:
-        """The server's metrics in Prometheus' form.  url: of its metrics, else port 8002 of its host."""
-        at = parse_url(url) if url else Address(self.address.host, METRICS_PORT, grpc=False, tls=False)
+        """The server's metrics in Prometheus' form.  url: of its metrics, else its host; port 8002."""
+        at = parse_url(url, METRICS_PORT) if url else Address(self.address.host, METRICS_PORT, grpc=False, tls=False)
         if at.grpc:
             raise BadRequest(
-                f"{url!r:.200} is no address of metrics, which are HTTP: give HOST:PORT or https://HOST:PORT"
+                f"{url!r:.200} is no address of metrics, which are HTTP: give HOST[:PORT] or https://HOST[:PORT]"
             )
         tls = self._options.get("tls") or Tls()
         transport: Transport = self._make(at, tls.context(grpc=False) if at.tls else None, tls.server_name, 1)

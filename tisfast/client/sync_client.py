@@ -100,7 +100,7 @@ class Client:
         return run(self._core.update_log_settings(settings))
 
     def metrics(self, url: str = "") -> str:
-        """The server's metrics in Prometheus' form.  url: HOST:PORT of its metrics, else port 8002 of its host."""
+        """The server's metrics in Prometheus' form.  url: HOST[:PORT] of its metrics, else its host; port 8002."""
         return run(self._core.metrics(url))
 
     def regions(self) -> list[JsonDict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -14,24 +15,28 @@ from typing import Any, Final
 
 from tisfast import limits
 from tisfast.bench.client_side import machine
+from tisfast.bench.files import write_text
 from tisfast.convert.compare import DEFAULTS, Tolerance
 from tisfast.convert.formats import FORMATS, PRECISIONS, REFERENCES, Route, missing, routes_of
 from tisfast.convert.references import ANSWERS, FEEDS
 from tisfast.convert.report import SCHEMA, document
+from tisfast.convert.report_page import page
 from tisfast.convert.results import Conversion, Try, choose
 from tisfast.convert.results import Wanted as Constraint
 from tisfast.convert.samples import Case, load_cases, read_samples, save_cases
 from tisfast.convert.signature import Signature
 from tisfast.convert.source import Source, read_source
 from tisfast.convert.steps import StepFailed, run_step
-from tisfast.convert.trial import Loads, Wanted, compared, measured, served, size_of
+from tisfast.convert.trial import Loads, ServedAs, Wanted, compared, measured, served, size_of
 from tisfast.errors import BadRequest, TisError, Unavailable
 from tisfast.private_directory import PrivateDirectory
 from tisfast.repo.written_folder import config_text, written_folder
 
 REPORT: Final = "report.json"
+PAGE: Final = "report.html"
 CONFIG: Final = "config.pbtxt"
 VERSION: Final = "1"
+REFERENCE: Final = "reference"
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Options:
     seconds: float = 1.0
     step_seconds: float = limits.CONVERT_STEP_SECONDS
     name: str = ""
+    allow_pickled: bool = False
     told: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -57,21 +63,22 @@ def convert(
 ) -> Conversion:
     """Try all formats that this machine can serve, and write the best as a model folder with a report.
 
-    source: a file; samples: .npz files or dictionaries of arrays by the names of the inputs, one or several: their
-    first dimension is the batch of a model that batches; drawn at random where there are none.  output: the folder
+    source: a file, MODULE:FACTORY or FILE.py:FACTORY, or a torch.nn.Module; samples: .npz files or dictionaries of
+    arrays by the names of the inputs, one or several: their first dimension is the batch of a model that batches; drawn
+    at random where there are none and shapes are known.  output: the folder
     that gets NAME/, the model, and report.json; None: nothing is written.
 
     options: targets, precisions: of formats; all that there are by default.  atol, rtol: how far an answer may be from
     the source's, by default as the precision asks.  max_latency_ms: only loads count whose p99 is within.
     min_throughput: of those that answer so many requests a second the one that answers soonest is the best, else the
     one that answers most.  max_batch_size; concurrency: requests at one time, one load after the other; seconds: the
-    least of each load; step_seconds: that a framework may take for one step; name: of the model; told: is told what
-    is done.
+    least of each load; step_seconds: that a framework may take for one step; name: of the model;
+    allow_pickled: read files that can run code; told: is told what is done.
 
     Raises BadRequest for what cannot be: no such file, samples that do not fit, an output that cannot be written.
     """
     asked = _checked(options)
-    found = read_source(source)
+    found = read_source(source, allow_pickled=asked.allow_pickled)
     if asked.name:
         found = found._replace(name=asked.name)
     routes = routes_of(found.kind, asked.targets, asked.precisions)
@@ -143,11 +150,25 @@ def _ours(report: Path) -> bool:
         return False
 
 
+def _pickled(module: Any, path: Path) -> str:
+    """A file of the object, for other processes.  Raises BadRequest, Unavailable."""
+    try:
+        cloudpickle: Any = importlib.import_module("cloudpickle")
+    except ModuleNotFoundError:
+        raise Unavailable("a module is handed over by cloudpickle, which is missing: pip install cloudpickle") from None
+    try:
+        path.write_bytes(cloudpickle.dumps(module))
+    except Exception as error:  # each object that refuses has its own way
+        raise BadRequest(f"the module cannot leave this process: {type(error).__name__}: {error}") from error
+    return str(path)
+
+
 class _Run:
     """One conversion, with its files in `scratch`."""
 
     def __init__(self, source: Source, asked: Options, scratch: Path, samples: Sequence[dict[str, Any]]) -> None:
         self._source, self._asked, self._scratch, self._samples = source, asked, scratch, samples
+        self._pickle = "" if source.module is None else _pickled(source.module, scratch / "module.pkl")
         self._models: dict[tuple[str, str], Path] = {}  # folders of those that are right
 
     def all(self, routes: Sequence[Route]) -> Conversion:
@@ -155,7 +176,7 @@ class _Run:
         source, asked = self._source, self._asked
         told = self._reference()
         self._signature = signature = Signature.read(told["signature"])
-        folder = self._scratch / "reference"
+        folder = self._scratch / REFERENCE
         self._feeds = load_cases(folder / FEEDS, signature.inputs, told["cases"])
         self._answers = load_cases(folder / ANSWERS, signature.outputs, told["cases"])
         tries = tuple(self._try(each) for each in routes)
@@ -174,7 +195,9 @@ class _Run:
         return self._asked.max_batch_size if self._signature.batches else 0
 
     def _request(self, **more: Any) -> dict[str, Any]:
-        return {"source": str(self._source.path), "text": self._source.text, "name": self._source.name, **more}
+        source = self._source
+        fixed = {"kind": source.kind, "source": str(source.path), "text": source.text, "pickle": self._pickle}
+        return {**fixed, "allow_pickled": self._asked.allow_pickled, **more}
 
     def _reference(self) -> dict[str, Any]:
         asked = self._asked
@@ -191,7 +214,7 @@ class _Run:
         )
         step = REFERENCES[self._source.kind][0]
         try:
-            return run_step(step, request, self._scratch / "reference", asked.step_seconds)
+            return run_step(step, request, self._scratch / REFERENCE, asked.step_seconds)
         except StepFailed as error:
             raise BadRequest(f"{self._source.text} itself does not run: {error.message}") from None
 
@@ -206,9 +229,9 @@ class _Run:
         folder = self._scratch / f"{route.format}-{route.precision}"
         model = folder / "models" / self._source.name
         try:
-            self._make(route, folder, model)
+            served_as = self._make(route, folder, model)
             found = replace(found, convert_seconds=time.monotonic() - began, nbytes=size_of(model / VERSION))
-            found = self._served(route, found, folder)
+            found = self._served(route, found, folder, served_as)
         except TisError as error:
             found = replace(found, status="failed", reason=error.message)
         if found.status == "ok":
@@ -217,21 +240,33 @@ class _Run:
             shutil.rmtree(folder, ignore_errors=True)
         return found
 
-    def _make(self, route: Route, folder: Path, model: Path) -> None:
+    def _make(self, route: Route, folder: Path, model: Path) -> ServedAs:
         format_ = FORMATS[route.format]
         (model / VERSION).mkdir(parents=True)
-        target = model / VERSION / format_.file
-        request = self._request(target=str(target), precision=route.precision, max_batch_size=self._batch)
-        run_step(route.step, request, folder / "step", self._asked.step_seconds)
-        config = self._signature.config(format_.backend, self._batch)
+        request = self._request(
+            target=str(model / VERSION / (format_.file or self._source.file)),
+            precision=route.precision,
+            max_batch_size=self._batch,
+            signature=self._signature.document(),
+            reference=str(self._scratch / REFERENCE),
+            cases=[each.name for each in self._feeds],
+        )
+        told = run_step(route.step, request, folder / "step", self._asked.step_seconds)
+        served_as = ServedAs(self._signature)
+        if told:
+            served_as = ServedAs(Signature.read(told["signature"]), told["inputs"], told["outputs"])
+        config = served_as.signature.config(format_.backend, self._batch)
+        config |= {"parameters": told["parameters"]} if told else {}
         (model / CONFIG).write_text(config_text(self._source.name, config))
+        return served_as
 
-    def _served(self, route: Route, found: Try, folder: Path) -> Try:
+    def _served(self, route: Route, found: Try, folder: Path, served_as: ServedAs) -> Try:
         asked, name = self._asked, self._source.name
         default = DEFAULTS[route.precision]
         absolute = default.absolute if asked.atol is None else asked.atol
         tolerance = Tolerance(absolute, default.relative if asked.rtol is None else asked.rtol)
-        wanted = Wanted(self._signature, self._feeds, self._answers, tolerance, {})
+        wanted = Wanted(self._signature, self._feeds, self._answers, tolerance, served_as)
+        found = replace(found, note=served_as.note)
         began = time.monotonic()
         with served(folder / "models", folder, asked.step_seconds) as (client, url):
             found = replace(found, load_seconds=time.monotonic() - began)
@@ -250,7 +285,9 @@ class _Run:
                 with written_folder(model) as made:
                     shutil.copytree(self._models[result.best.format, result.best.precision], made, dirs_exist_ok=True)
                 result = replace(result, model=model)
-            (folder / REPORT).write_text(json.dumps(document(result), indent=1, allow_nan=False) + "\n")
+            told = document(result)
+            write_text(folder / REPORT, json.dumps(told, indent=1, allow_nan=False) + "\n")
+            write_text(folder / PAGE, page(told))
         except OSError as error:
             raise Unavailable(
                 f"-o {folder} could not be written ({error.strerror or error}): it needs room for the model"

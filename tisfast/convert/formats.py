@@ -10,7 +10,7 @@ from tisfast.errors import BadRequest
 
 
 class Format(NamedTuple):
-    """file: what its backend calls it in a version's folder; needs: modules that serve it."""
+    """file: what its backend calls it in a version's folder, "" for the source's; needs: modules that serve it."""
 
     name: str
     backend: str
@@ -29,26 +29,82 @@ class Route(NamedTuple):
 
 
 HERE: Final = "tisfast.convert"
-ONNX: Final = Format("onnx", "onnxruntime", "model.onnx", ("onnxruntime",))
-OPENVINO: Final = Format("openvino", "openvino", "model.xml", ("openvino",))
-FORMATS: Final = {each.name: each for each in (ONNX, OPENVINO)}
+FORMATS: Final = {
+    each.name: each
+    for each in (
+        Format("pt2", "pytorch", "model.pt2", ("torch",)),
+        Format("torchscript", "pytorch", "model.pt", ("torch",)),
+        Format("torchscript-script", "pytorch", "model.pt", ("torch",)),
+        Format("sklearn", "sklearn", "", ("sklearn", "joblib")),
+        Format("onnx", "onnxruntime", "model.onnx", ("onnxruntime",)),
+        Format("openvino", "openvino", "model.xml", ("openvino",)),
+        Format("treelite", "fil", "checkpoint.tl", ("treelite",)),
+    )
+}
 PRECISIONS: Final = ("fp32", "fp16")
+
+
+def _onnx(module: str, *needs: str) -> tuple[Route, ...]:
+    """In both precisions, by a module's function `onnx`."""
+    return tuple(Route("onnx", each, f"{HERE}.{module}.onnx", needs) for each in PRECISIONS)
+
+
+def _openvino(step: str) -> tuple[Route, ...]:
+    return tuple(Route("openvino", each, f"{HERE}.{step}") for each in PRECISIONS)
+
+
 ROUTES: Final[dict[str, tuple[Route, ...]]] = {
     "onnx": (
         Route("onnx", "fp32", f"{HERE}.onnx_steps.copy"),
         Route("onnx", "fp16", f"{HERE}.onnx_steps.fp16", ("onnx",)),
-        Route("openvino", "fp32", f"{HERE}.openvino_steps.from_onnx"),
-        Route("openvino", "fp16", f"{HERE}.openvino_steps.from_onnx"),
+        *_openvino("openvino_steps.from_onnx"),
+    ),
+    "module": (
+        Route("pt2", "fp32", f"{HERE}.torch_steps.export"),
+        Route("torchscript", "fp32", f"{HERE}.torch_steps.trace"),
+        Route("torchscript-script", "fp32", f"{HERE}.torch_steps.script"),
+        *_onnx("torch_steps", "onnx", "onnxscript"),
+        *_openvino("torch_steps.to_openvino"),
+    ),
+    "torchscript": (
+        Route("torchscript", "fp32", f"{HERE}.torch_steps.copy"),
+        *_onnx("torch_steps", "onnx"),
+        *_openvino("torch_steps.to_openvino"),
+    ),
+    "pt2": (
+        Route("pt2", "fp32", f"{HERE}.torch_steps.copy"),
+        *_onnx("torch_steps", "onnx", "onnxscript"),
+        *_openvino("torch_steps.to_openvino"),
+    ),
+    "sklearn": (
+        Route("sklearn", "fp32", f"{HERE}.sklearn_steps.copy"),
+        *_onnx("sklearn_steps", "onnx", "skl2onnx"),
+        Route("treelite", "fp32", f"{HERE}.sklearn_steps.forest", ("sklearn",)),
     ),
 }
 """By the kind of source; those that change less of it come first."""
-REFERENCES: Final = {"onnx": (f"{HERE}.onnx_steps.reference", ("onnxruntime",))}
+REFERENCES: Final = {
+    "onnx": (f"{HERE}.onnx_steps.reference", ("onnxruntime",)),
+    "module": (f"{HERE}.torch_steps.reference", ("torch",)),
+    "torchscript": (f"{HERE}.torch_steps.reference", ("torch",)),
+    "pt2": (f"{HERE}.torch_steps.reference", ("torch",)),
+    "sklearn": (f"{HERE}.sklearn_steps.reference", ("sklearn", "joblib")),
+}
 """The step that asks the source itself, and the modules that it needs."""
-SOURCES: Final = {"onnx": "an ONNX graph"}
+SOURCES: Final = {
+    "onnx": "a graph of ONNX",
+    "module": "a module of PyTorch",
+    "torchscript": "TorchScript",
+    "pt2": "a program of torch.export",
+    "sklearn": "an estimator of scikit-learn",
+}
 PIP: Final = {
     "onnxruntime": "pip install 'tisfast[onnx]'",
-    "onnx": "pip install 'tisfast[convert]'",
     "openvino": "pip install 'tisfast[openvino]'",
+    "torch": "pip install 'tisfast[torch]'",
+    "treelite": "pip install 'tisfast[trees]'",
+    **dict.fromkeys(("sklearn", "joblib"), "pip install 'tisfast[sklearn]'"),
+    **dict.fromkeys(("onnx", "onnxscript", "skl2onnx"), "pip install 'tisfast[convert]'"),
 }
 
 
@@ -71,10 +127,15 @@ def routes_of(kind: str, targets: Sequence[str], precisions: Sequence[str]) -> l
             raise BadRequest(f"--precision {each} is not known: there are {' and '.join(PRECISIONS)}")
     possible = [each for each in ROUTES[kind] if each.precision in precisions]
     for each in targets:
-        if each not in [route.format for route in possible]:
+        if not any(_is(each, route) for route in possible):
             made = ", ".join(dict.fromkeys(f"{route.format} {route.precision}" for route in ROUTES[kind]))
             raise BadRequest(
                 f"--target {each}: {SOURCES[kind]} is not made into it with --precision {','.join(precisions)}; it is "
                 f"made into {made}"
             )
-    return [each for each in possible if not targets or each.format in targets]
+    return [each for each in possible if not targets or any(_is(target, each) for target in targets)]
+
+
+def _is(target: str, route: Route) -> bool:
+    """`torchscript` names both ways to it."""
+    return route.format == target or route.format.startswith(f"{target}-")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tisfast.convert.references import Array, answer
+from tisfast.convert.references import Array, answer, given_samples
 from tisfast.convert.signature import Signature, Tensor
 from tisfast.errors import BadRequest
 
@@ -41,7 +41,7 @@ def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         texts = {name: array.astype(object) if array.dtype.kind in "SU" else array for name, array in feeds.items()}
         return dict(zip(names, session.run(names, texts), strict=True))
 
-    return answer(request, folder, signature, run)
+    return answer(request, folder, signature, given_samples(request), run)
 
 
 def signature_of(session: Any) -> Signature:

@@ -33,13 +33,14 @@ def answer(
     request: Mapping[str, Any],
     folder: Path,
     signature: Signature,
+    samples: list[dict[str, Array]],
     run: Callable[[dict[str, Array]], dict[str, Array]],
 ) -> dict[str, Any]:
     """Ask the source for all samples; writes requests and answers, gives what the parent must know.
 
-    run: gives the outputs by name, of inputs by name.  Raises BadRequest for samples that do not fit.
+    samples: none where they are to be drawn; run: gives the outputs by name, of inputs by name.  Raises BadRequest for
+    samples that do not fit.
     """
-    samples = given_samples(request)
     fitting = fitted(samples, signature) if samples else [drawn(signature)]
     cases = cases_of(fitting, signature, request["max_batch_size"])
     names = [each.name for each in signature.outputs]
@@ -54,5 +55,5 @@ def answer(
         "signature": signature.document(),
         "cases": [each.name for each in cases],
         "rows": rows,
-        "drawn": not samples,
+        "drawn": not request["samples"],
     }

@@ -19,6 +19,8 @@ HEAD: Final = ("format", "result", "max abs diff", "max rel diff", "size", "requ
 def document(found: Conversion) -> dict[str, Any]:
     """All of it, for report.json.  Numbers that JSON has not are null."""
     written: dict[str, Any] = _finite(asdict(found))
+    for entry, each in zip(written["tries"], found.tries, strict=True):
+        entry["name"] = each.name
     written["model"] = None if found.model is None else str(found.model)
     written["best"] = None if found.best is None else found.best.name
     return {"schema": SCHEMA, **written}
@@ -75,6 +77,8 @@ def _below(found: Conversion) -> Iterator[str]:
     for each in found.tries:
         if each.reason:
             yield f"{each.name}: {each.status}: {each.reason}"
+        elif each.note:
+            yield f"{each.name}: {each.note}"
     doubts = list(unstable(found.tries))
     yield from doubts
     if doubts:

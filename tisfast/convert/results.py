@@ -33,8 +33,8 @@ class Try:
     """One format in one precision.
 
     status: ok; wrong: its answers are not the source's; failed: it could not be made, loaded or asked; skipped: this
-    machine lacks what it needs.  reason: of all but ok.  max_absolute, max_relative: the largest differences from the
-    source's answers, None where none were compared.  nbytes: of its files.
+    machine lacks what it needs.  reason: of all but ok; note: what clients must know.  max_absolute, max_relative: the
+    largest differences from the source's answers, None where none were compared.  nbytes: of its files.
     """
 
     format: str
@@ -42,6 +42,7 @@ class Try:
     backend: str
     status: Status
     reason: str = ""
+    note: str = ""
     max_absolute: float | None = None
     max_relative: float | None = None
     nbytes: int = 0

@@ -3,42 +3,78 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tisfast.config.backends import BUILT_IN
-from tisfast.config.served_files import is_there, read_files
+from tisfast.config.served_files import ServedFile, is_there, read_files
 from tisfast.errors import BadRequest, ConfigError
 
-KINDS: Final = {"onnxruntime": "onnx"}
+SKOPS: Final = ".skops"
+"""Files that run nothing when they are read."""
+KINDS: Final = {"onnxruntime": "onnx", "pytorch": "torchscript", "sklearn": "sklearn"}
 """Of source, by the backend of such a file."""
 
 
 class Source(NamedTuple):
-    """kind: of formats.ROUTES; text: as the user says it; path: absolute; name: for a model."""
+    """kind: of formats.ROUTES; text: for people, and of a module what is imported; path: absolute; name: for a model;
+    file: what its backend calls such a file; module: an object of PyTorch, None of anything else."""
 
     kind: str
     text: str
     path: Path
     name: str
+    file: str = ""
+    module: Any = None
 
 
-def read_source(given: str | os.PathLike[str]) -> Source:
-    """Raises BadRequest for what is not there, or is of no kind that is converted."""
+def read_source(given: Any, *, allow_pickled: bool) -> Source:
+    """A path, MODULE:FACTORY, or a torch.nn.Module.
+
+    Raises BadRequest for what is not there, is of no kind that is converted, or may run code when it is read.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.nn.Module):
+        name = type(given).__name__
+        return Source("module", f"the module {name}", Path(), name, module=given)
+    if not isinstance(given, str | os.PathLike):
+        raise BadRequest(f"a source is a path, MODULE:FACTORY or a torch.nn.Module, not {type(given).__name__}")
     text = os.fspath(given)
     if not is_there(text):
-        raise BadRequest(f"{text}: there is no such file")
+        return _factory(text)
     try:
         found = read_files([text], BUILT_IN)
     except ConfigError as error:
         raise BadRequest(str(error)) from None
     if not found.files:
         raise BadRequest(f"{text} is a folder without a model of its own: name a file")
-    file = found.files[0]
+    return _file(text, found.files[0], allow_pickled)
+
+
+def _file(text: str, file: ServedFile, allow_pickled: bool) -> Source:
     kind = KINDS.get(file.backend)
     if kind is None:
         raise BadRequest(
             f"{text} is a model of backend '{file.backend}', which tisfast convert does not take; it takes those of "
-            f"{', '.join(KINDS)}"
+            f"{', '.join(KINDS)}, and modules of PyTorch as MODULE:FACTORY"
         )
-    return Source(kind, text, file.path, file.name)
+    backend = BUILT_IN.of_file(file.file)
+    if backend is not None and backend.pickled and file.path.suffix != SKOPS and not allow_pickled:
+        raise BadRequest(
+            f"{text} can run code when it is read, as all files of backend '{file.backend}': if you trust it, add "
+            "--allow-pickled-models"
+        )
+    if file.path.suffix == ".pt2":
+        kind = "pt2"
+    return Source(kind, text, file.path, file.name, file.file)
+
+
+def _factory(text: str) -> Source:
+    """MODULE:NAME or FILE.py:NAME."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not name.isidentifier() or os.sep in name:
+        raise BadRequest(f"{text}: there is no such file")
+    if place.endswith(".py") and not Path(place).is_file():
+        raise BadRequest(f"{text}: there is no file {place}")
+    return Source("module", text, Path(), name)

@@ -68,7 +68,7 @@ def run_step(name: str, request: Mapping[str, Any], folder: Path, seconds_max: f
 def _reason(status: int, folder: Path) -> str:
     with suppress(OSError, ValueError, KeyError):
         return shortened(str(json.loads((folder / RESULT).read_text())["error"]))
-    said = shortened(log_end(folder / LOG))
+    said = shortened(log_end(folder / LOG).strip()[-limits.CONVERT_REASON_CHARACTERS_MAX :])
     if status < 0:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return f"the framework crashed ({name})" + (f": {said}" if said else "")
@@ -84,7 +84,7 @@ def log_end(path: Path) -> str:
 
 
 def shortened(text: str) -> str:
-    """On one line; of a long text its end."""
+    """On one line; of a long text its beginning."""
     line = " ".join(text.split())
     most = limits.CONVERT_REASON_CHARACTERS_MAX
-    return line if len(line) <= most else f"...{line[-most:]}"
+    return line if len(line) <= most else f"{line[:most]}..."

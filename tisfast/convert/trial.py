@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from tisfast.client.address import parse_url
 from tisfast.client.arrays import tensor_of
 from tisfast.convert.compare import Difference, Tolerance
 from tisfast.convert.results import Measured
-from tisfast.convert.samples import Case
+from tisfast.convert.samples import Case, dtype_of
 from tisfast.convert.signature import Signature
 from tisfast.convert.steps import StepFailed, log_end, shortened
 from tisfast.errors import TisError
@@ -39,15 +40,41 @@ PERCENT: Final = 3.0
 """Well enough: the 95 % interval of the average latency is this narrow to both sides."""
 
 
+class ServedAs(NamedTuple):
+    """A format's own signature.
+
+    inputs, outputs: its names by the source's; none where they are the same.  The source's other outputs are not there.
+    """
+
+    signature: Signature
+    inputs: Mapping[str, str] = MappingProxyType({})
+    outputs: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def note(self) -> str:
+        """What clients must know of it; "" where it is asked as the source is."""
+        renamed = {**self.inputs, **self.outputs}
+        return f"clients ask it for {', '.join(f'{new} ({old})' for old, new in renamed.items())}" if renamed else ""
+
+    def sent(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Arrays by its names, in its types and shapes, of those of the source."""
+        found = {}
+        for name, array in feeds.items():
+            (tensor,) = (each for each in self.signature.inputs if each.name == self.inputs.get(name, name))
+            own = array if tensor.datatype == "BYTES" else array.astype(dtype_of(tensor), copy=False)
+            found[tensor.name] = own.reshape(self.signature.sent(tensor, own.shape))
+        return found
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """The source's answers.  names: of the outputs, as the format calls them, where it calls them otherwise."""
+    """The source's signature and answers, and how the format is asked for them."""
 
     signature: Signature
     feeds: Sequence[Case]
     answers: Sequence[Case]
     tolerance: Tolerance
-    outputs: Mapping[str, str]
+    served_as: ServedAs
 
 
 class Loads(NamedTuple):
@@ -89,22 +116,17 @@ def _said(log: Path) -> str:
 def compared(client: Client, name: str, wanted: Wanted) -> Difference:
     """Ask for all samples.  Raises StepFailed where one is not answered."""
     model = client.model(name)
-    signature, found = wanted.signature, Difference()
+    served_as, found = wanted.served_as, Difference()
     for case, answer in zip(wanted.feeds, wanted.answers, strict=True):
         try:
-            result = model.infer(_sent(signature, case.feeds))
+            result = model.infer(served_as.sent(case.feeds))
         except TisError as error:
             raise StepFailed(f"{case.name} is not answered: {shortened(error.message)}") from None
         for output, array in answer.feeds.items():
-            answered = np.asarray(result[wanted.outputs.get(output, output)])
-            found.add(output, case.name, array, answered, wanted.tolerance)
+            name = served_as.outputs.get(output, "" if served_as.outputs else output)
+            if name:
+                found.add(output, case.name, array, np.asarray(result[name]), wanted.tolerance)
     return found
-
-
-def _sent(signature: Signature, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {
-        each.name: feeds[each.name].reshape(signature.sent(each, feeds[each.name].shape)) for each in signature.inputs
-    }
 
 
 def measured(
@@ -113,7 +135,7 @@ def measured(
     """Each load, with the samples that are compared one by one."""
     signature = wanted.signature
     single = [each for each in wanted.feeds if not signature.batches or _rows(each) == 1]
-    steps = [Step(_tensors(signature, case.feeds)) for case in single]
+    steps = [Step(_tensors(wanted.served_as, case.feeds)) for case in single]
     found = []
     for concurrency in loads.concurrency:
         told(f"measured with {concurrency} at one time")
@@ -130,9 +152,10 @@ def measured(
     return tuple(found)
 
 
-def _tensors(signature: Signature, feeds: Mapping[str, NDArray[Any]]) -> list[BufferTensor]:
-    sent = _sent(signature, feeds)
-    return [tensor_of(each.name, each.datatype, sent[each.name]) for each in signature.inputs]
+def _tensors(served_as: ServedAs, feeds: Mapping[str, NDArray[Any]]) -> list[BufferTensor]:
+    sent = served_as.sent(feeds)
+    inputs = [each for each in served_as.signature.inputs if each.name in sent]
+    return [tensor_of(each.name, each.datatype, sent[each.name]) for each in inputs]
 
 
 def _rows(case: Case) -> int:

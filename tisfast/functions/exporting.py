@@ -83,6 +83,8 @@ def write_model(function: Any, signature: Signature, execution: Execution, repos
     from tisfast.repo.written_folder import write_folder  # noqa: PLC0415 - only for who exports
 
     folder = repository / signature.name
+    if repository.exists() and not repository.is_dir():
+        raise BadRequest(f"{repository} is a file, and a model repository is a folder, with one for each model")
     if folder.exists() and not (folder / MARK).is_file():
         raise BadRequest(
             f"{folder} is there already and was not written by tisfast.export; remove it, or give another name"

@@ -90,7 +90,7 @@ class Backend(ArrayBackend):
         outputs = self._chosen(found)
         if self._settings.device is not None:
             return self._from.outputs(outputs, self._codes, self.space)
-        given = {id(value): name for name, value in zip(places, [values[at] for at in places.values()])}
+        given = {id(values[at]): name for name, at in places.items()}
         return {name: self._array(name, value, inputs, given) for name, value in outputs.items()}
 
     def free(self):
@@ -129,18 +129,19 @@ class Backend(ArrayBackend):
 
     def _array(self, name, value, inputs, given):
         source = given.get(id(value))
-        if source is not None and self._to.was_passed(inputs[source]) and _lies_as_given(value, inputs[source]):
+        if source is not None and self._lies_as_given(value, source, inputs[source]):
             self._from.check(name, value, self._codes[name])
             return inputs[source]  # as it came, or written to where it lay
         return self._from.array(name, value, self._codes[name])
+
+    def _lies_as_given(self, value, name, array):
+        """Whether a tensor still is this array: a model may have transposed it in place, or given it other memory."""
+        if not self._to.was_passed(array):
+            return False
+        same_place = value.data_ptr() == self._to.read(name, array).data_ptr()  # numpy would make a dictionary for it
+        return same_place and value.shape == array.shape and value.is_contiguous()
 
     def complete(self):
         """The configuration with what the program says, or what it returns for a sample."""
         completion = backend_module("pytorch_complete").ConfigCompletion
         return json.dumps(completion(self._torch, self.model, self._program, self._settings).completed())
-
-
-def _lies_as_given(value, array):
-    """Whether a tensor still is this array: a model may have transposed it in place, or given it other memory."""
-    same_place = value.data_ptr() == array.__array_interface__["data"][0]
-    return same_place and value.shape == array.shape and value.is_contiguous()

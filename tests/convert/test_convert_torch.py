@@ -1,0 +1,108 @@
+"""Modules, TorchScript and programs of torch.export in all formats of this machine (make test-torch)."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is in an environment of its own: make test-torch")
+
+import torch  # noqa: E402 - it is there
+
+from tests.convert import torch_factories as made  # noqa: E402
+from tests.convert.made_models import by_name, converted  # noqa: E402
+from tisfast.convert.signature import Tensor  # noqa: E402
+from tisfast.errors import BadRequest  # noqa: E402
+
+FACTORIES = "tests.convert.torch_factories"
+X = np.random.default_rng(1).standard_normal((3, 8), np.float32)
+SCRIPTS = ["torchscript fp32", "torchscript-script fp32"]
+GRAPHS = ["onnx fp32", "onnx fp16", "openvino fp32", "openvino fp16"]
+SHORT = {"seconds": 0.1, "concurrency": (1,), "samples": {"x": X}}
+
+
+def statuses(found):
+    return {each.name: (each.status, each.reason) for each in found.tries if each.status != "ok"}
+
+
+def test_a_module_is_made_in_all_formats(tmp_path):
+    found = converted(f"{FACTORIES}:network", **SHORT, output=tmp_path / "out")
+    assert [each.name for each in found.tries] == ["pt2 fp32", *SCRIPTS, *GRAPHS] and statuses(found) == {}
+    assert found.signature.inputs == (Tensor("x", "FP32", (-1, 8)),) and found.signature.batches
+    assert found.signature.outputs == (Tensor("output__0", "FP32", (-1, 3)),)
+    assert found.model == tmp_path / "out" / "network" and (found.model / "1").is_dir()
+
+
+def test_a_module_that_this_program_has_made_is_converted():
+    """Of a class that no other process can import."""
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    found = converted(Doubled(), **SHORT, targets=["torchscript", "onnx"], precisions=["fp32"])
+    assert found.name == "Doubled" and by_name(found)["torchscript fp32"].status == "ok"
+    assert by_name(found)["onnx fp32"].status == "ok"
+
+
+def test_what_a_trace_or_fp16_makes_wrong_is_refused():
+    samples = {"x": np.concatenate([np.ones((1, 8), np.float32), -np.ones((2, 8), np.float32)])}
+    found = converted(f"{FACTORIES}:Branch", **{**SHORT, "samples": samples}, targets=["pt2", "torchscript"])
+    tries = by_name(found)
+    assert tries["torchscript fp32"].status == "wrong" and tries["torchscript-script fp32"].status == "ok"
+    assert tries["pt2 fp32"].status == "failed" and "data-dependent" in tries["pt2 fp32"].reason
+    found = converted(f"{FACTORIES}:large", **SHORT, targets=["onnx"])
+    assert [each.status for each in found.tries] == ["ok", "wrong"]
+
+
+def test_files_of_torch_are_sources(tmp_path):
+    module = made.Network().eval()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    torch.export.save(
+        torch.export.export(module, (torch.ones(2, 8),), dynamic_shapes=({0: batch},)), tmp_path / "a.pt2"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        torch.jit.trace(module, torch.ones(2, 8)).save(tmp_path / "a.pt")
+    for file, first in (("a.pt2", "pt2 fp32"), ("a.pt", "torchscript fp32")):
+        with pytest.raises(BadRequest, match="can run code when it is read.*--allow-pickled-models"):
+            converted(tmp_path / file, **SHORT)
+        found = converted(tmp_path / file, **SHORT, allow_pickled=True)
+        assert [each.name for each in found.tries] == [first, *GRAPHS] and statuses(found) == {}
+        assert found.signature.batches and by_name(found)[first].max_absolute == 0
+
+
+def test_a_program_of_one_shape_is_served_in_that_shape(tmp_path):
+    program = torch.export.export(made.Network().eval(), (torch.ones(3, 8),))
+    torch.export.save(program, tmp_path / "fixed.pt2")
+    found = converted(tmp_path / "fixed.pt2", **SHORT, allow_pickled=True, precisions=["fp32"])
+    assert statuses(found) == {} and found.max_batch_size == 0
+    assert found.signature.inputs == (Tensor("x", "FP32", (3, 8)),)
+
+
+def test_outputs_of_a_dictionary_have_its_names():
+    found = converted(f"{FACTORIES}:Pair", seconds=0.1, concurrency=(1,), samples={"a": X, "b": X}, precisions=["fp32"])
+    assert statuses(found) == {}
+    assert found.signature.outputs == (Tensor("total", "FP32", (-1, 8)), Tensor("first", "FP32", (-1,)))
+
+
+def test_what_is_no_module_or_does_not_fit_is_a_sentence(tmp_path):
+    (tmp_path / "mine.py").write_text("import nix\n")
+    for source, samples, said in [
+        (f"{FACTORIES}:network", None, "does not tell the shapes of its inputs: give --samples"),
+        (f"{FACTORIES}:network", {"z": X}, "the samples have an array 'z', and the program's inputs are x"),
+        (f"{FACTORIES}:network", {"x": X[:, :7]}, "itself does not run: RuntimeError: mat1 and mat2"),
+        (f"{FACTORIES}:Nested", {"x": X}, "must return a tensor, or a tuple, list or dictionary of tensors"),
+        (f"{FACTORIES}:number", {"x": X}, "gives a int, and must give a torch.nn.Module"),
+        (f"{FACTORIES}:nix", {"x": X}, "has no callable 'nix'"),
+        ("nix.nix:nix", {"x": X}, "there is no module nix"),
+        (
+            f"{tmp_path / 'mine.py'}:network",
+            {"x": X},
+            "itself does not run: ModuleNotFoundError: No module named 'nix'",
+        ),
+    ]:
+        with pytest.raises(BadRequest, match=said):
+            converted(source, **{**SHORT, "samples": samples})

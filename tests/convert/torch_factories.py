@@ -1,0 +1,49 @@
+"""Modules of PyTorch for `tisfast convert`: named on its command line, and imported by its processes."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Network(torch.nn.Module):
+    """8 numbers to 3."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.scale = torch.nn.Linear(8, 16), torch.nn.Linear(16, 3), scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x))) * self.scale
+
+
+class Branch(torch.nn.Module):
+    """What it does depends on values: a trace has one of two ways."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool((x.sum() > 0).item()):
+            return x * 2
+        return x - 1
+
+
+class Pair(torch.nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"total": a + b, "first": a[:, 0]}
+
+
+class Nested(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        return x, [x]
+
+
+def network() -> torch.nn.Module:
+    return Network()
+
+
+def large() -> torch.nn.Module:
+    """FP16 does not hold its numbers."""
+    return Network(scale=1e6)
+
+
+def number() -> int:
+    return 7

@@ -1,0 +1,125 @@
+"""The page of a conversion: report.html.  One file that loads nothing and runs no script.  Layer 5 (convert)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, Final
+
+from tisfast.bench.report_html import facts, figure, whole
+from tisfast.bench.svg import COLOURS, Axis, Series, line_chart, stacked_bars
+from tisfast.convert.report import ADVICE, size
+
+KINDS: Final = {"ok": "good", "wrong": "bad", "failed": "bad", "skipped": "soft"}
+"""Classes of the page's style."""
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """The page of report.document's dictionary."""
+    title = f"{document['name']}: {document['source']} converted"
+    tries = document["tries"]
+    body = "".join(
+        [_head(document, title), _cards(document), _figures(tries), _table(document), _reasons(tries), _about(document)]
+    )
+    return whole(title, body)
+
+
+def _head(document: Mapping[str, Any], title: str) -> str:
+    batch = f"alone and in batches of {document['max_batch_size']}" if document["max_batch_size"] else "one by one"
+    samples = "random samples" if document["drawn"] else "samples"
+    said = f"{document['rows']} {samples} were compared, {batch}"
+    return f'<h1>{escape(title)}</h1><p class="soft">{escape(said)}</p><p>{escape(document["why"])}.</p>'
+
+
+def _cards(document: Mapping[str, Any]) -> str:
+    tries = document["tries"]
+    right = sum(each["status"] == "ok" for each in tries)
+    wrong = sum(each["status"] == "wrong" for each in tries)
+    cards = [(document["best"] or "none", "the best format", "" if document["best"] else "bad")]
+    best = next((each for each in tries if each["name"] == document["best"]), None)
+    if best is not None:
+        level = max(best["measured"], key=lambda each: float(each["throughput"]))
+        cards.append((f"{level['throughput']:.4g}/s", f"requests, {level['concurrency']} at one time", ""))
+        cards.append((f"{level['p99_ms']:.3g} ms", "p99 latency there", ""))
+        cards.append((_number(best["max_absolute"]), "largest difference from the source", ""))
+    cards.append((f"{right} of {len(tries)}", "formats are right", "good" if right else "bad"))
+    cards.append((f"{wrong}", "answer otherwise than the source", "bad" if wrong else "good"))
+    inner = "".join(
+        f'<div class="card"><b class="{kind}">{escape(top)}</b>{escape(text)}</div>' for top, text, kind in cards
+    )
+    return f'<div class="cards">{inner}</div>'
+
+
+def _figures(tries: Sequence[Mapping[str, Any]]) -> str:
+    shown = [(at, each) for at, each in enumerate(tries, 1) if each["measured"]][:COLOURS]
+    if not shown:
+        return ""
+    lines = [Series(each["name"], [_point(each, level) for level in each["measured"]]) for _, each in shown]
+    rows = [(f"{at}", [max(float(level["throughput"]) for level in each["measured"])]) for at, each in shown]
+    load = line_chart("Latency against throughput", lines, Axis("requests a second"), Axis("average latency, ms"))
+    most = stacked_bars("Throughput", "requests a second, by row of the table", ["most requests a second"], rows)
+    return (
+        '<div class="figures">'
+        + figure("Latency against throughput", load, "Each point is a load. To the right and low is good.")
+        + figure("Throughput", most, "Of the load with the most.")
+        + "</div>"
+    )
+
+
+def _point(each: Mapping[str, Any], level: Mapping[str, Any]) -> tuple[float, float, str]:
+    said = f"{each['name']}, {level['concurrency']} at one time: {level['throughput']:.4g}/s, {level['mean_ms']:.3g} ms"
+    return float(level["throughput"]), float(level["mean_ms"]), said
+
+
+def _table(document: Mapping[str, Any]) -> str:
+    tries = document["tries"]
+    loads = list(dict.fromkeys(level["concurrency"] for each in tries for level in each["measured"]))
+    heads = ["format", "row", "result", "max abs diff", "max rel diff", "size", "made in s", "loaded in s"]
+    heads += [f"{what} at {load}" for load in loads for what in ("requests/s", "p50 ms", "p99 ms")]
+    rows = []
+    for at, each in enumerate(tries, 1):
+        levels = {level["concurrency"]: level for level in each["measured"]}
+        cells = [_number(each["max_absolute"]), _number(each["max_relative"]), size(each["nbytes"])]
+        cells += [f"{each[key]:.1f}" if each[key] else "" for key in ("convert_seconds", "load_seconds")]
+        for load in loads:
+            level = levels.get(load)
+            cells += [f"{level[key]:.4g}" if level else "" for key in ("throughput", "p50_ms", "p99_ms")]
+        mark = " *" if each["name"] == document["best"] else ""
+        status = each["status"]
+        result = f'<td class="{KINDS[status]}">{status}</td>'
+        first = f"<td>{escape(each['name'] + mark)}</td><td>{at}</td>{result}"
+        rows.append(f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
+    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
+    return f'<section><h2>Formats</h2><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div></section>'
+
+
+def _reasons(tries: Sequence[Mapping[str, Any]]) -> str:
+    said = [(each["name"], each["status"], each["reason"] or each["note"]) for each in tries]
+    said += [
+        (f"{each['name']} at {level['concurrency']}", "not stable", ADVICE.split(level["reason"])[0])
+        for each in tries
+        for level in each["measured"]
+        if not level["stable"]
+    ]
+    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in said if row[2])
+    if not rows:
+        return ""
+    return f'<section><h2>What is to be known</h2><table class="text">{rows}</table></section>'
+
+
+def _about(document: Mapping[str, Any]) -> str:
+    signature = document["signature"]
+    rows = [
+        (f"{role} {each['name']}", f"{each['datatype']} {each['dims']}")
+        for role, key in (("input", "inputs"), ("output", "outputs"))
+        for each in signature[key]
+    ]
+    rows += [("note", each) for each in document["notes"]]
+    wanted = document["wanted"]
+    rows += [("limit of the p99", f"{wanted['max_latency_ms']:g} ms")] if wanted["max_latency_ms"] else []
+    rows += [("requests a second at least", f"{wanted['min_throughput']:g}")] if wanted["min_throughput"] else []
+    return facts("Model and machine", [*rows, *document["machine"].items()])
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"

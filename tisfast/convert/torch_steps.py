@@ -1,0 +1,200 @@
+"""Steps of PyTorch, in a process of their own: modules, TorchScript, programs of torch.export.  Layer 5 (convert)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tisfast.convert.onnx_steps import write_fp16
+from tisfast.convert.openvino_steps import openvino, write
+from tisfast.convert.references import FEEDS, Array, answer, given_samples
+from tisfast.convert.samples import load_cases
+from tisfast.convert.signature import Signature
+from tisfast.convert.traced_signature import FEW, resized, signature_of
+from tisfast.errors import BadRequest
+
+BATCH: Final = "batch"
+
+
+def reference(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Answers of the program itself, and the signature that these tell."""
+    torch = importlib.import_module("torch")
+    samples = given_samples(request)
+    if not samples:
+        raise BadRequest(
+            f"{request['text']} does not tell the shapes of its inputs: give --samples FILE.npz, with an array for each"
+        )
+    program, names = opened(torch, request)
+    run = _runner(torch, program)
+    return answer(request, folder, signature_of(samples, run, names), samples, run)
+
+
+def copy(request: Mapping[str, Any], _: Path) -> None:
+    """The file as it is."""
+    shutil.copyfile(request["source"], request["target"])
+
+
+def trace(request: Mapping[str, Any], _: Path) -> None:
+    """TorchScript of what the module does for a sample."""
+    torch, module, arrays = _prepared(request)
+    with torch.no_grad():
+        # What it answers to other samples is compared later on.
+        traced = torch.jit.trace(module, tuple(arrays.values()), strict=False, check_trace=False)
+    traced.save(request["target"])
+
+
+def script(request: Mapping[str, Any], _: Path) -> None:
+    """TorchScript of the module's code."""
+    torch, module, _arrays = _prepared(request)
+    torch.jit.script(module).save(request["target"])
+
+
+def export(request: Mapping[str, Any], _: Path) -> None:
+    """A program of torch.export."""
+    torch, module, arrays = _prepared(request)
+    torch.export.save(_exported(torch, module, arrays, request), request["target"])
+
+
+def onnx(request: Mapping[str, Any], folder: Path) -> None:
+    """A graph of ONNX; fp16: by ONNX Runtime's transformation of it."""
+    torch, program, arrays = _prepared(request)
+    half = request["precision"] == "fp16"
+    target = folder / "whole.onnx" if half else Path(request["target"])
+    signature = Signature.read(request["signature"])
+    names: dict[str, Any] = {
+        "input_names": [each.name for each in signature.inputs],
+        "output_names": [each.name for each in signature.outputs],
+    }
+    if request["kind"] == "torchscript":  # which the newer exporter does not take
+        axes = {each: {0: BATCH} for each in (*names["input_names"], *names["output_names"])}
+        with torch.no_grad():
+            torch.onnx.export(
+                program, tuple(arrays.values()), str(target), dynamo=False,
+                dynamic_axes=axes if signature.batches else None, **names,
+            )  # fmt: skip
+    else:
+        made = program if request["kind"] == "pt2" else _exported(torch, program, arrays, request)
+        torch.onnx.export(made, (), str(target), dynamo=True, verbose=False, **names)
+    if half:
+        write_fp16(target, Path(request["target"]))
+
+
+def to_openvino(request: Mapping[str, Any], _: Path) -> None:
+    """An IR, by OpenVINO's own reader of programs."""
+    _torch, program, arrays = _prepared(request)
+    signature = Signature.read(request["signature"])
+    ov = openvino()
+    if request["kind"] == "pt2":
+        model = ov.convert_model(program)
+    else:
+        model = ov.convert_model(program, example_input=tuple(arrays.values()))
+    for tensors, ports in ((signature.inputs, model.inputs), (signature.outputs, model.outputs)):
+        for tensor, port in zip(tensors, ports, strict=True):
+            port.get_tensor().set_names({tensor.name})
+    model.reshape({each.name: list(each.dims) for each in signature.inputs})
+    write(ov, model, request)
+
+
+# ---- parts
+
+
+def opened(torch: Any, request: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """The program, and the names of its inputs.  Raises BadRequest."""
+    kind, source = request["kind"], request["source"]
+    if kind == "torchscript":
+        program = torch.jit.load(source, map_location="cpu").eval()
+        return program, [each.name for each in program.forward.schema.arguments[1:]]
+    if kind == "pt2":
+        program = torch.export.load(source)
+        return program, list(program.graph_signature.user_inputs)
+    module = _module(torch, request)
+    parameters = inspect.signature(module.forward).parameters.values()
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return module.eval(), [each.name for each in parameters if each.kind in places]
+
+
+def _module(torch: Any, request: Mapping[str, Any]) -> Any:
+    if request["pickle"]:
+        made = pickle.loads(Path(request["pickle"]).read_bytes())  # which our parent has written
+    else:
+        made = _factory(request["text"])
+        if not isinstance(made, torch.nn.Module):
+            made = made()
+    if not isinstance(made, torch.nn.Module):
+        raise BadRequest(f"{request['text']} gives a {type(made).__name__}, and must give a torch.nn.Module")
+    return made
+
+
+def _factory(text: str) -> Any:
+    """MODULE:NAME or FILE.py:NAME, as Python would import it in this folder."""
+    place, _, name = text.rpartition(":")
+    if place.endswith(".py"):
+        path = Path(place).absolute()
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, os.getcwd())
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise BadRequest(f"{text}: there is no module {error.name}") from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise BadRequest(f"{text}: {place} has no callable '{name}', which gives a torch.nn.Module")
+    return found
+
+
+def _prepared(request: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """(torch, program, an example of its inputs): of two rows, as exporters take one row for a constant."""
+    torch = importlib.import_module("torch")
+    program, _ = opened(torch, request)
+    signature = Signature.read(request["signature"])
+    feeds = load_cases(Path(request["reference"]) / FEEDS, signature.inputs, request["cases"])[0].feeds
+    rows = resized(feeds, FEW) if signature.batches else feeds
+    return torch, program, {name: torch.from_numpy(np.array(array)) for name, array in rows.items()}
+
+
+def _exported(torch: Any, module: Any, arrays: Mapping[str, Any], request: Mapping[str, Any]) -> Any:
+    shapes = None
+    if request["signature"]["batches"]:
+        batch = torch.export.Dim(BATCH, min=1, max=max(request["max_batch_size"], FEW))
+        shapes = tuple({0: batch} for _ in arrays)
+    with torch.no_grad():
+        return torch.export.export(module, tuple(arrays.values()), dynamic_shapes=shapes)
+
+
+def _runner(torch: Any, program: Any) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    call = program.module() if hasattr(program, "graph_signature") else program
+
+    def run(feeds: dict[str, Array]) -> dict[str, Array]:
+        with torch.no_grad():
+            return named(torch, call(*(torch.from_numpy(np.array(each)) for each in feeds.values())))
+
+    return run
+
+
+def named(torch: Any, found: Any) -> dict[str, Array]:
+    """What a program returns, by the names that the pytorch backend knows it by.  Raises BadRequest."""
+    if isinstance(found, torch.Tensor):
+        found = (found,)
+    if hasattr(found, "_asdict"):
+        found = found._asdict()
+    if isinstance(found, Sequence):
+        found = {f"output__{at}": each for at, each in enumerate(found)}
+    if not isinstance(found, Mapping) or not all(isinstance(each, torch.Tensor) for each in found.values()):
+        raise BadRequest("the program must return a tensor, or a tuple, list or dictionary of tensors and nothing else")
+    return {str(name): np.array(each.detach().cpu().numpy()) for name, each in found.items()}
