@@ -28,7 +28,7 @@ LOCAL_FLAGS: Final = (
 LOOKED_SECONDS: Final = 0.1
 """Between two looks whether a server that was lost is back: it tells nobody."""
 BACK_SECONDS: Final = 10.0
-"""That are waited for it."""
+"""That are waited for its answer, its return or its end."""
 
 Connect = Callable[[str, float], Client]
 """A client of a URL whose calls may take so many seconds."""
@@ -104,7 +104,7 @@ class OwnServer:
 
     def mend(self) -> str:
         """See Server."""
-        if self._server.alive():
+        if self._answers():
             return ""
         self._starts += 1
         if self._starts > limits.ANALYZE_STARTS_MAX:
@@ -112,10 +112,18 @@ class OwnServer:
                 f"the server has ended {self._starts} times, and is started {limits.ANALYZE_STARTS_MAX} times at most; "
                 f"its log says why: {self._log}"
             )
-        status = self._server.wait(0.0)
-        self._server.stop()
+        status = self._server.wait(BACK_SECONDS)  # its connections close before it has ended
+        self._server.stop(0.0)
         self.start()
-        return f"the server ended with exit status {status} (its log: {self._log})"
+        what = f"no longer answered within {BACK_SECONDS:g} s" if status is None else f"ended with exit status {status}"
+        return f"the server {what} (its log: {self._log})"
+
+    def _answers(self) -> bool:
+        try:
+            with Client(str(self._server.http_address), timeout=BACK_SECONDS, retries=0) as client:
+                return client.live()
+        except TisError:
+            return False
 
     def close(self) -> str:
         """See Server."""
