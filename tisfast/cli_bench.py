@@ -33,6 +33,7 @@ from tisfast.bench.server_metrics import ServerMetrics
 from tisfast.bench.session import Session, look_up
 from tisfast.bench.text import header, level_text, summary
 from tisfast.bench.tls_flags import no_certificate
+from tisfast.bench.tracing import traced
 from tisfast.bench.versus import Versus
 from tisfast.client import Client, ConnectionLost
 from tisfast.errors import ConfigError, TisError, Unavailable
@@ -172,6 +173,7 @@ def _session(given: Given, held: ExitStack) -> Session:
         held.callback(metrics.close)
     session = mixed if mixed is not None else held.enter_context(prepared(client, asked, model))
     session.metrics = metrics
+    held.enter_context(traced(client, asked.tracing))
     return session
 
 

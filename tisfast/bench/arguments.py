@@ -21,6 +21,7 @@ from tisfast.bench.results import Settings
 from tisfast.bench.schedules import Intervals, Periodic, Times, read_intervals
 from tisfast.bench.sequences import ID_MAX
 from tisfast.bench.tls_flags import check_used, read_tls
+from tisfast.bench.tracing import read_tracing
 from tisfast.client.address import Address, parse_url
 from tisfast.errors import BadRequest, ConfigError
 
@@ -129,6 +130,7 @@ def _given(given: argparse.Namespace, arguments: Sequence[str]) -> Given:
         endpoint=given.endpoint if given.service_kind == "openai" else "",
         mix=mix,
         replay=replay,
+        tracing=read_tracing(given),
     )
     files = Files(given.csv, given.verbose_csv, given.profile_export_file, given.json, given.report, given.openmetrics)
     metrics = Metrics(given.metrics_url, interval) if given.collect_metrics else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -41,6 +41,10 @@ class ModelShare:
     def name(self) -> str:
         """By which it is told apart."""
         return f"{self.model}:{self.version}" if self.version else self.model
+
+
+Tracing = Mapping[str, str | list[str]]
+"""The server's trace settings meanwhile, in the words of its call; empty: it keeps its own."""
 
 
 class Replay(NamedTuple):
@@ -108,6 +112,7 @@ class Asked:
     endpoint: str = ""
     mix: Sequence[ModelShare] = ()
     replay: Replay | None = None
+    tracing: Tracing = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

@@ -17,18 +17,12 @@ The flags are perf_analyzer's.  `tisfast docs bench` says how to measure, and ho
   tisfast bench -m add_sub -i grpc -u localhost:8001 --request-rate-range 500
 """
 OTHER_SERVERS: Final = "only servers of KServe's protocol 2 and of OpenAI's endpoints are measured"
-TRACES: Final = "change the server's trace settings with its own call (docs/http.md) before the measurement"
 REFUSED: Final[dict[str, str]] = {
     "--grpc-method": OTHER_SERVERS,
     "--model-signature-name": OTHER_SERVERS,
     "--triton-server-directory": "no server is started within the client (service kind triton_c_api)",
     "--model-repository": "no server is started within the client (service kind triton_c_api)",
     "--session-concurrency": "requests of service kind openai are single ones, conversations are not played",
-    "--trace-file": TRACES,
-    "--trace-level": TRACES,
-    "--trace-rate": TRACES,
-    "--trace-count": TRACES,
-    "--log-frequency": TRACES,
     "--enable-mpi": "one client measures several models at once: --mix FILE",
 }
 """perf_analyzer's flags that are not served, and why."""
@@ -62,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     _add_openai(made)
     _add_load(made)
     _add_replay(made)
+    _add_tracing(made)
     _add_sequences(made)
     _add_measuring(made)
     _add_data(made)
@@ -134,6 +129,15 @@ def _add_replay(made: argparse.ArgumentParser) -> None:
         "--replay", default="", metavar="FILE", help="requests at their times, to their models; see docs"
     )
     group.add_argument("--replay-speed", type=float, metavar="X", help="so many times as fast, default 1")
+
+
+def _add_tracing(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("the server's trace settings meanwhile; behind it they are as they were")
+    group.add_argument("--trace-level", action="append", default=[], metavar="OFF|TIMESTAMPS|TENSORS")
+    group.add_argument("--trace-rate", type=int, metavar="N", help="every N-th request")
+    group.add_argument("--trace-count", type=int, metavar="N", help="so many traces; -1: any number")
+    group.add_argument("--log-frequency", type=int, metavar="N", help="traces to a file; 0: all to one")
+    group.add_argument("--trace-file", metavar="PATH", help="on the server, where it may be changed")
 
 
 def _add_sequences(made: argparse.ArgumentParser) -> None:
