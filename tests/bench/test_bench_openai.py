@@ -247,7 +247,7 @@ def test_two_servers_by_turns_have_their_tokens(port, tmp_path):
     """The same one twice: whatever is found of it, tokens of all windows are there."""
     where = f"127.0.0.1:{port}"
     typed = ["-m", "tiny", "-u", where, "--vs", where, "--service-kind", "openai", "--endpoint", CHAT, "--streaming"]
-    cli_bench.main([*typed, "-p", "60", "-r", "8", "--json", str(tmp_path / "x.json")])
+    cli_bench.main([*typed, "-p", "400", "-r", "8", "--json", str(tmp_path / "x.json")])
     for name in ("x.json", "x.vs.json"):
         (level,) = json.loads((tmp_path / name).read_text())["levels"]
         assert level["tokens"]["output"] == 4 * level["completed"] > 0
