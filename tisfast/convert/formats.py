@@ -38,6 +38,7 @@ FORMATS: Final = {
         Format("sklearn", "sklearn", "", ("sklearn", "joblib")),
         Format("onnx", "onnxruntime", "model.onnx", ("onnxruntime",)),
         Format("openvino", "openvino", "model.xml", ("openvino",)),
+        Format("tensorrt", "tensorrt", "model.plan", ("tensorrt",)),
         Format("treelite", "fil", "checkpoint.tl", ("treelite",)),
     )
 }
@@ -58,6 +59,8 @@ ROUTES: Final[dict[str, tuple[Route, ...]]] = {
         Route("onnx", "fp32", f"{HERE}.onnx_steps.copy"),
         Route("onnx", "fp16", f"{HERE}.onnx_steps.fp16", ("onnx",)),
         *_openvino("openvino_steps.from_onnx"),
+        Route("tensorrt", "fp32", f"{HERE}.tensorrt_steps.from_onnx"),
+        Route("tensorrt", "fp16", f"{HERE}.tensorrt_steps.from_onnx", ("onnx",)),
     ),
     "module": (
         Route("pt2", "fp32", f"{HERE}.torch_steps.export"),
@@ -102,6 +105,7 @@ PIP: Final = {
     "onnxruntime": "pip install 'tisfast[onnx]'",
     "openvino": "pip install 'tisfast[openvino]'",
     "torch": "pip install 'tisfast[torch]'",
+    "tensorrt": "pip install 'tisfast[tensorrt]' on a machine with an NVIDIA GPU",
     "treelite": "pip install 'tisfast[trees]'",
     **dict.fromkeys(("sklearn", "joblib"), "pip install 'tisfast[sklearn]'"),
     **dict.fromkeys(("onnx", "onnxscript", "skl2onnx"), "pip install 'tisfast[convert]'"),
