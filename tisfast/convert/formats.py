@@ -36,6 +36,7 @@ FORMATS: Final = {
         Format("torchscript", "pytorch", "model.pt", ("torch",)),
         Format("torchscript-script", "pytorch", "model.pt", ("torch",)),
         Format("sklearn", "sklearn", "", ("sklearn", "joblib")),
+        Format("savedmodel", "tensorflow", "model.savedmodel", ("tensorflow",)),
         Format("onnx", "onnxruntime", "model.onnx", ("onnxruntime",)),
         Format("openvino", "openvino", "model.xml", ("openvino",)),
         Format("tensorrt", "tensorrt", "model.plan", ("tensorrt",)),
@@ -79,6 +80,11 @@ ROUTES: Final[dict[str, tuple[Route, ...]]] = {
         *_onnx("torch_steps", "onnx", "onnxscript"),
         *_openvino("torch_steps.to_openvino"),
     ),
+    "savedmodel": (
+        Route("savedmodel", "fp32", f"{HERE}.tensorflow_steps.copy"),
+        *_onnx("tensorflow_steps", "onnx", "tf2onnx"),
+        *_openvino("tensorflow_steps.to_openvino"),
+    ),
     "sklearn": (
         Route("sklearn", "fp32", f"{HERE}.sklearn_steps.copy"),
         *_onnx("sklearn_steps", "onnx", "skl2onnx"),
@@ -91,6 +97,7 @@ REFERENCES: Final = {
     "module": (f"{HERE}.torch_steps.reference", ("torch",)),
     "torchscript": (f"{HERE}.torch_steps.reference", ("torch",)),
     "pt2": (f"{HERE}.torch_steps.reference", ("torch",)),
+    "savedmodel": (f"{HERE}.tensorflow_steps.reference", ("tensorflow",)),
     "sklearn": (f"{HERE}.sklearn_steps.reference", ("sklearn", "joblib")),
 }
 """The step that asks the source itself, and the modules that it needs."""
@@ -99,11 +106,14 @@ SOURCES: Final = {
     "module": "a module of PyTorch",
     "torchscript": "TorchScript",
     "pt2": "a program of torch.export",
+    "savedmodel": "a SavedModel",
     "sklearn": "an estimator of scikit-learn",
 }
 PIP: Final = {
     "onnxruntime": "pip install 'tisfast[onnx]'",
     "openvino": "pip install 'tisfast[openvino]'",
+    "tensorflow": "pip install 'tisfast[tensorflow]'",
+    "tf2onnx": "pip install tf2onnx",
     "torch": "pip install 'tisfast[torch]'",
     "tensorrt": "pip install 'tisfast[tensorrt]' on a machine with an NVIDIA GPU",
     "treelite": "pip install 'tisfast[trees]'",
